@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14tbwire/hparams.proto\x12\rtbhub.hparams\x1a\x1cgoogle/protobuf/struct.proto\"\xbc\x01\n\x11HParamsPluginData\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x14\n\nexperiment\x18\x02 \x01(\x0cH\x00\x12=\n\x12session_start_info\x18\x03 \x01(\x0b\x32\x1f.tbhub.hparams.SessionStartInfoH\x00\x12\x39\n\x10session_end_info\x18\x04 \x01(\x0b\x32\x1d.tbhub.hparams.SessionEndInfoH\x00\x42\x06\n\x04\x64\x61ta\"\xde\x01\n\x10SessionStartInfo\x12\x37\n\x07hparams\x18\x01 \x03(\x0b\x32&.tbhub.hparams.SessionStartInfo.Hparam\x12\x11\n\tmodel_uri\x18\x02 \x01(\t\x12\x13\n\x0bmonitor_url\x18\x03 \x01(\t\x12\x12\n\ngroup_name\x18\x04 \x01(\t\x12\x17\n\x0fstart_time_secs\x18\x05 \x01(\x01\x1a<\n\x06Hparam\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.google.protobuf.Value\"7\n\x0eSessionEndInfo\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x15\n\rend_time_secs\x18\x02 \x01(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14tbwire/hparams.proto\x12\rtbhub.hparams\x1a\x1cgoogle/protobuf/struct.proto\"\xbc\x01\n\x11HParamsPluginData\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x14\n\nexperiment\x18\x02 \x01(\x0cH\x00\x12=\n\x12session_start_info\x18\x03 \x01(\x0b\x32\x1f.tbhub.hparams.SessionStartInfoH\x00\x12\x39\n\x10session_end_info\x18\x04 \x01(\x0b\x32\x1d.tbhub.hparams.SessionEndInfoH\x00\x42\x06\n\x04\x64\x61ta\"\xde\x01\n\x10SessionStartInfo\x12\x37\n\x07hparams\x18\x01 \x03(\x0b\x32&.tbhub.hparams.SessionStartInfo.Hparam\x12\x11\n\tmodel_uri\x18\x02 \x01(\t\x12\x13\n\x0bmonitor_url\x18\x03 \x01(\t\x12\x12\n\ngroup_name\x18\x04 \x01(\t\x12\x17\n\x0fstart_time_secs\x18\x05 \x01(\x01\x1a<\n\x06Hparam\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.google.protobuf.Value\"7\n\x0eSessionEndInfo\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x15\n\rend_time_secs\x18\x02 \x01(\x01\"\xc1\x01\n\x11\x45xperimentSummary\x12\x13\n\x0b\x64\x65scription\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x19\n\x11time_created_secs\x18\x03 \x01(\x01\x12/\n\x0chparam_infos\x18\x04 \x03(\x0b\x32\x19.tbhub.hparams.HParamInfo\x12/\n\x0cmetric_infos\x18\x05 \x03(\x0b\x32\x19.tbhub.hparams.MetricInfo\x12\x0c\n\x04name\x18\x06 \x01(\t\"\xd9\x01\n\nHParamInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x0c\n\x04type\x18\x04 \x01(\x05\x12\x35\n\x0f\x64omain_discrete\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.ListValueH\x00\x12\x32\n\x0f\x64omain_interval\x18\x06 \x01(\x0b\x32\x17.tbhub.hparams.IntervalH\x00\x12\x0f\n\x07\x64iffers\x18\x07 \x01(\x08\x42\x08\n\x06\x64omain\"0\n\x08Interval\x12\x11\n\tmin_value\x18\x01 \x01(\x01\x12\x11\n\tmax_value\x18\x02 \x01(\x01\"(\n\nMetricName\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0b\n\x03tag\x18\x02 \x01(\t\"v\n\nMetricInfo\x12\'\n\x04name\x18\x01 \x01(\x0b\x32\x19.tbhub.hparams.MetricName\x12\x14\n\x0c\x64isplay_name\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x14\n\x0c\x64\x61taset_type\x18\x05 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -30,4 +30,14 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_SESSIONSTARTINFO_HPARAM']._serialized_end=483
   _globals['_SESSIONENDINFO']._serialized_start=485
   _globals['_SESSIONENDINFO']._serialized_end=540
+  _globals['_EXPERIMENTSUMMARY']._serialized_start=543
+  _globals['_EXPERIMENTSUMMARY']._serialized_end=736
+  _globals['_HPARAMINFO']._serialized_start=739
+  _globals['_HPARAMINFO']._serialized_end=956
+  _globals['_INTERVAL']._serialized_start=958
+  _globals['_INTERVAL']._serialized_end=1006
+  _globals['_METRICNAME']._serialized_start=1008
+  _globals['_METRICNAME']._serialized_end=1048
+  _globals['_METRICINFO']._serialized_start=1050
+  _globals['_METRICINFO']._serialized_end=1168
 # @@protoc_insertion_point(module_scope)

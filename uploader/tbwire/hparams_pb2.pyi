@@ -46,3 +46,65 @@ class SessionEndInfo(_message.Message):
     status: int
     end_time_secs: float
     def __init__(self, status: _Optional[int] = ..., end_time_secs: _Optional[float] = ...) -> None: ...
+
+class ExperimentSummary(_message.Message):
+    __slots__ = ("description", "user", "time_created_secs", "hparam_infos", "metric_infos", "name")
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    TIME_CREATED_SECS_FIELD_NUMBER: _ClassVar[int]
+    HPARAM_INFOS_FIELD_NUMBER: _ClassVar[int]
+    METRIC_INFOS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    description: str
+    user: str
+    time_created_secs: float
+    hparam_infos: _containers.RepeatedCompositeFieldContainer[HParamInfo]
+    metric_infos: _containers.RepeatedCompositeFieldContainer[MetricInfo]
+    name: str
+    def __init__(self, description: _Optional[str] = ..., user: _Optional[str] = ..., time_created_secs: _Optional[float] = ..., hparam_infos: _Optional[_Iterable[_Union[HParamInfo, _Mapping]]] = ..., metric_infos: _Optional[_Iterable[_Union[MetricInfo, _Mapping]]] = ..., name: _Optional[str] = ...) -> None: ...
+
+class HParamInfo(_message.Message):
+    __slots__ = ("name", "display_name", "description", "type", "domain_discrete", "domain_interval", "differs")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_DISCRETE_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    DIFFERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    display_name: str
+    description: str
+    type: int
+    domain_discrete: _struct_pb2.ListValue
+    domain_interval: Interval
+    differs: bool
+    def __init__(self, name: _Optional[str] = ..., display_name: _Optional[str] = ..., description: _Optional[str] = ..., type: _Optional[int] = ..., domain_discrete: _Optional[_Union[_struct_pb2.ListValue, _Mapping]] = ..., domain_interval: _Optional[_Union[Interval, _Mapping]] = ..., differs: bool = ...) -> None: ...
+
+class Interval(_message.Message):
+    __slots__ = ("min_value", "max_value")
+    MIN_VALUE_FIELD_NUMBER: _ClassVar[int]
+    MAX_VALUE_FIELD_NUMBER: _ClassVar[int]
+    min_value: float
+    max_value: float
+    def __init__(self, min_value: _Optional[float] = ..., max_value: _Optional[float] = ...) -> None: ...
+
+class MetricName(_message.Message):
+    __slots__ = ("group", "tag")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    tag: str
+    def __init__(self, group: _Optional[str] = ..., tag: _Optional[str] = ...) -> None: ...
+
+class MetricInfo(_message.Message):
+    __slots__ = ("name", "display_name", "description", "dataset_type")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    DATASET_TYPE_FIELD_NUMBER: _ClassVar[int]
+    name: MetricName
+    display_name: str
+    description: str
+    dataset_type: int
+    def __init__(self, name: _Optional[_Union[MetricName, _Mapping]] = ..., display_name: _Optional[str] = ..., description: _Optional[str] = ..., dataset_type: _Optional[int] = ...) -> None: ...
