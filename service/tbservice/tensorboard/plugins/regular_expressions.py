@@ -1,15 +1,10 @@
-"""Stock handlers that match a user's regular expression, changed to use RE2.
-
-With Python's `re`, a pattern can be made that runs for hours; RE2 matches in linear time. It has no
-look-around and no back-references: a pattern with these is invalid.
-"""
+"""Stock handlers that match a user's regular expression, changed to use RE2 (`patterns`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
-import re2
 from tensorboard.context import RequestContext
 from tensorboard.data import provider
 from tensorboard.plugins.custom_scalar.custom_scalars_plugin import CustomScalarsPlugin
@@ -17,27 +12,10 @@ from tensorboard.plugins.hparams import error as hparams_error
 from tensorboard.plugins.hparams import list_session_groups
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 
-PATTERN_CHARS_MAX: Final = 10_000
-"""Characters of a pattern: as many as a tag may have, because a pattern may be an escaped tag."""
-
-_PROGRAM_BYTES_MAX: Final = 1024 * 1024
-"""Bytes that RE2 may use for a compiled pattern; the module `re2` caches up to 128 of them."""
+from tbservice.patterns import compile_pattern
 
 _SAMPLE_POINTS: Final = 1_000
 """Points per series in a chart: `_DEFAULT_DOWNSAMPLING` of `plugins/scalar/scalars_plugin.py`."""
-
-
-def compile_pattern(pattern: str) -> Any:
-    """Return the pattern compiled by RE2; raises ValueError if it is invalid or too long."""
-    if len(pattern) > PATTERN_CHARS_MAX:
-        raise ValueError(f"a regular expression may have at most {PATTERN_CHARS_MAX} characters")
-    options = re2.Options()
-    options.max_mem = _PROGRAM_BYTES_MAX
-    options.log_errors = False
-    try:
-        return re2.compile(pattern, options)
-    except re2.error as error:
-        raise ValueError(f"not a valid RE2 regular expression: {error}") from error
 
 
 class SafeCustomScalarsPlugin(CustomScalarsPlugin):  # type: ignore[misc] # tensorboard has no annotations

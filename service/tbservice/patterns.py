@@ -1,0 +1,30 @@
+"""Users' regular expressions, matched by RE2.
+
+With Python's `re`, a pattern can be made that runs for hours; RE2 matches in linear time. It has no
+look-around and no back-references: a pattern with these is invalid.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import re2
+
+PATTERN_CHARS_MAX: Final = 10_000
+"""Characters of a pattern: as many as a tag may have, because a pattern may be an escaped tag."""
+
+_PROGRAM_BYTES_MAX: Final = 1024 * 1024
+"""Bytes that RE2 may use for a compiled pattern; the module `re2` caches up to 128 of them."""
+
+
+def compile_pattern(pattern: str) -> Any:
+    """Return the pattern compiled by RE2; raises ValueError if it is invalid or too long."""
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise ValueError(f"a regular expression may have at most {PATTERN_CHARS_MAX} characters")
+    options = re2.Options()
+    options.max_mem = _PROGRAM_BYTES_MAX
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        raise ValueError(f"not a valid RE2 regular expression: {error}") from error
