@@ -332,3 +332,30 @@ COMPACTION_STOP_SECONDS_MAX: Final = 3.0
 
 COMPACTION_SEARCH_SECONDS: Final = 7 * 24 * 3600
 """Seconds since the last write within which experiments are searched for pending compactions."""
+
+HPARAMS_COLUMN_ITEMS_MAX: Final = 10_000
+"""Columns (items of `col_params`) in one request for session groups."""
+
+HPARAMS_CELL_ITEMS_MAX: Final = 50_000_000
+"""Values (cells) compared for one request: sessions, times columns to filter and to sort by."""
+
+HPARAMS_CONTENT_BYTES_MAX: Final = 128 * MIB
+"""Bytes of the hparams plugin's content in one experiment: summaries, starts and ends."""
+
+HPARAMS_VALUE_ITEMS_MAX: Final = 4_000_000
+"""Values of hyperparameters of all sessions of one experiment: 2,000 sessions of 2,000, say."""
+
+HPARAMS_RESPONSE_ITEMS_MAX: Final = 1_000_000
+"""Values in one response of session groups: hyperparameters, and metrics of groups and sessions."""
+
+HPARAMS_CACHE_BYTES: Final = 128 * MIB
+"""Bytes of decoded hparams records that one worker keeps, as estimated."""
+
+HPARAMS_LEVEL_ITEMS_MAX: Final = 100
+"""Levels of directories between a run and the session that it belongs to."""
+
+HPARAMS_RUNNING_SECONDS_MAX: Final = 900.0
+"""Seconds since the newest data of a session without an end for which it counts as running."""
+
+HPARAMS_EVALS_POINTS: Final = 1_000
+"""Points of a metric in one response: as many as the stock page shows of a series."""

@@ -1,5 +1,5 @@
-"""Imports go one way: api, pages, tensorboard -> ingest, reading -> scalars, auth -> store (see
-docs/architecture.md).
+"""Imports go one way: api, pages, tensorboard -> hparams -> ingest, reading -> scalars, auth -> store
+(see docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ PLAIN = {
     "tbservice.errors",
     "tbservice.limits",
     "tbservice.pagination",
+    "tbservice.patterns",
     "tbservice.sample_order",
     "tbwire",
 }
@@ -26,7 +27,13 @@ else of the store.
 
 METRICS = {"tbservice.metrics"}
 STORE = {"tbservice.store"}
-USE_CASES = {"tbservice.ingest", "tbservice.reading", "tbservice.experiments", "tbservice.auth"}
+USE_CASES = {
+    "tbservice.ingest",
+    "tbservice.reading",
+    "tbservice.hparams",
+    "tbservice.experiments",
+    "tbservice.auth",
+}
 HTTP = {"tbservice.api.http", "tbservice.api.formats"}
 
 MAY_IMPORT = {
@@ -38,6 +45,7 @@ MAY_IMPORT = {
     "tbservice.reading": PLAIN
     | STORE
     | {"tbservice.scalars", "tbservice.experiments", "tbservice.auth"},
+    "tbservice.hparams": PLAIN | STORE | {"tbservice.reading"},
     "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
     "tbservice.handlers": PLAIN | {"tbservice.admission", "tbservice.launch"},
     "tbservice.api.http": PLAIN
@@ -63,6 +71,7 @@ MAY_IMPORT = {
         "tbservice.admission",
         "tbservice.auth",
         "tbservice.reading",
+        "tbservice.hparams",
     },
     "tbservice.tensorboard": PLAIN
     | SESSIONS
@@ -72,6 +81,7 @@ MAY_IMPORT = {
         "tbservice.handlers",
         "tbservice.experiments",
         "tbservice.reading",
+        "tbservice.hparams",
         "tbservice.pages",
     }
     | {"tbservice.api.v1.blobs"},
@@ -109,7 +119,12 @@ ONLY_IN = {
         "tbservice.tensorboard",
         "tbservice.server.app",
     },
-    "tensorboard": {"tbservice.tensorboard", "tbservice.api.v0_classic", "tbservice.local.demo"},
+    "tensorboard": {
+        "tbservice.tensorboard",
+        "tbservice.api.v0_classic",
+        "tbservice.local.demo",
+        "tbservice.hparams.requests",
+    },
     "boto3": {"tbservice.store", "tbservice.local.embedded"},
     "botocore": {"tbservice.store", "tbservice.local.embedded"},
     "psycopg": {"tbservice.store", "tbservice.local.embedded"},

@@ -118,11 +118,7 @@ def test_parser_summary_keeps_every_field():
             DeclaredHparam("bare"),
             DeclaredHparam("kind", domain=discrete),
         ),
-        (
-            DeclaredMetric(
-                "eval", "loss", "L", "lower is better", DatasetType.DATASET_VALIDATION
-            ),
-        ),
+        (DeclaredMetric("eval", "loss", "L", "lower is better", DatasetType.DATASET_VALIDATION),),
     )
 
 

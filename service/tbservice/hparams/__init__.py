@@ -1,0 +1,1 @@
+"""HParams: sessions, their groups and columns, by the rules of TensorBoard's api.proto."""

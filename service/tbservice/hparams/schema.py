@@ -1,0 +1,140 @@
+"""The columns of an experiment: what experiment summaries declare, and what sessions have.
+
+TensorBoard takes the first summary as it is, or computes the columns if there is none. Here both
+are united, so that what is logged later appears.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tbservice.hparams.requests import MetricId
+from tbservice.hparams.values import ValueKey, common_type, to_text, value_key
+from tbwire.hparams import (
+    DeclaredHparam,
+    DeclaredMetric,
+    Domain,
+    ExperimentSummary,
+    HparamType,
+    HparamValue,
+    Interval,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An experiment: what it is called, its hyperparameters and its metrics."""
+
+    name: str
+    description: str
+    user: str
+    time_created: float
+    hparams: Sequence[DeclaredHparam]
+    metrics: Sequence[DeclaredMetric]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedSummary:
+    """An experiment summary with its wall time in seconds and the run that it was logged in."""
+
+    wall_time: float
+    run: str
+    summary: ExperimentSummary
+
+
+def merge_summaries(logged: Iterable[LoggedSummary]) -> ExperimentSummary:
+    """Return one summary of all.
+
+    What several describe, a column or a metric, is as in the newest of them; with equal wall times,
+    in the last by name of the run. Its place is that in the oldest. Of the description, the user,
+    the name and the time, the newest that is not empty remains.
+    """
+    merged = ExperimentSummary()
+    hparams: dict[str, DeclaredHparam] = {}
+    metrics: dict[tuple[str, str], DeclaredMetric] = {}
+    for item in sorted(logged, key=lambda item: (item.wall_time, item.run)):
+        summary = item.summary
+        merged = ExperimentSummary(
+            summary.name or merged.name,
+            summary.description or merged.description,
+            summary.user or merged.user,
+            summary.time_created or merged.time_created,
+        )
+        hparams |= {column.name: column for column in summary.hparams}
+        metrics |= {(metric.group, metric.tag): metric for metric in summary.metrics}
+    return replace(merged, hparams=tuple(hparams.values()), metrics=tuple(metrics.values()))
+
+
+def list_metrics(declared: ExperimentSummary, seen: Iterable[MetricId]) -> list[DeclaredMetric]:
+    """Return the declared metrics in their order, then the others by tag and group."""
+    known = {(metric.group, metric.tag) for metric in declared.metrics}
+    others = sorted({(metric.tag, metric.group) for metric in seen if metric not in known})
+    return [*declared.metrics, *(DeclaredMetric(group, tag) for tag, group in others)]
+
+
+def list_hparams(
+    declared: ExperimentSummary, seen: Mapping[str, Collection[HparamValue]]
+) -> list[DeclaredHparam]:
+    """Return all columns: those that differ first, then by name, as TensorBoard orders them.
+
+    Args:
+        declared: The summary.
+        seen: The values of each hyperparameter that sessions have, equal ones once or more often.
+    """
+    columns = {column.name: column for column in declared.hparams}
+    completed = [
+        complete(columns.get(name) or DeclaredHparam(name), seen.get(name, ()))
+        for name in {**columns, **seen}
+    ]
+    return sorted(completed, key=lambda column: (not column.differs, column.name))
+
+
+def complete(column: DeclaredHparam, seen: Iterable[HparamValue]) -> DeclaredHparam:
+    """Return a column with type and domain: declared ones are kept, others computed.
+
+    A column without both a type and values is a string: the page cannot filter by one without.
+    """
+    distinct = list({value_key(value): value for value in seen}.values())
+    type_ = column.type or common_type(distinct) or HparamType.DATA_TYPE_STRING
+    domain = column.domain if column.domain is not None else compute_domain(type_, distinct)
+    return replace(column, type=type_, domain=domain, differs=column.differs or len(distinct) > 1)
+
+
+def compute_domain(type_: HparamType, values: Iterable[HparamValue]) -> Domain:
+    """Return the domain of these values in a column of a type; None if it would be empty.
+
+    Of numbers, the interval of the finite ones. Of booleans, those that occur. Of strings, the
+    texts of all values: a column with values of several types is one of strings.
+    """
+    if type_ is HparamType.DATA_TYPE_FLOAT64:
+        numbers = [value for value in values if type(value) is float and math.isfinite(value)]
+        return Interval(min(numbers), max(numbers)) if numbers else None
+    if type_ is HparamType.DATA_TYPE_BOOL:
+        return tuple(sorted({value for value in values if isinstance(value, bool)})) or None
+    return tuple(sorted({to_text(value) for value in values})) or None
+
+
+class SeenValues:
+    """Collects the distinct values of each hyperparameter."""
+
+    def __init__(self) -> None:
+        self._by_name: defaultdict[str, dict[ValueKey, HparamValue]] = defaultdict(dict)
+
+    def add(self, name: str, values: Iterable[HparamValue]) -> None:
+        """Add values of one hyperparameter."""
+        seen = self._by_name[name]
+        for value in _distinct(values):
+            seen.setdefault(value_key(value), value)
+
+    def by_name(self) -> dict[str, list[HparamValue]]:
+        """Return the distinct values by name."""
+        return {name: list(values.values()) for name, values in self._by_name.items()}
+
+
+def _distinct(values: Iterable[HparamValue]) -> Iterable[HparamValue]:
+    """Return the values with most repetitions removed, in C: there may be 100,000 equal ones."""
+    listed = list(values)
+    return set(listed) if len(set(map(type, listed))) == 1 else listed

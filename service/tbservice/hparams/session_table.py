@@ -1,0 +1,172 @@
+"""Sessions in columns: with 100,000 of them, an object for each would cost half of the time."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from tbservice import limits
+from tbservice.types import Int64s
+from tbwire.hparams import HparamValue, SessionEnd, Status
+
+NO_POSITION: Final = -1
+
+
+class HparamNames:
+    """The names of a session's hyperparameters, shared by all sessions with the same ones."""
+
+    __slots__ = ("names", "positions")
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.positions = {name: position for position, name in enumerate(names)}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStart:
+    """A `SessionStart` in little memory: names and values apart."""
+
+    names: HparamNames
+    values: tuple[HparamValue, ...]
+    group_name: str = ""
+    model_uri: str = ""
+    monitor_url: str = ""
+    start_time: float = 0.0
+
+    @property
+    def hparams(self) -> dict[str, HparamValue]:
+        """The hyperparameters by name."""
+        return dict(zip(self.names.names, self.values, strict=True))
+
+
+NO_START: Final = StoredStart(HparamNames(()), ())
+"""The start of a session that logged none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTable:
+    """Sessions by name; each list has an element per session.
+
+    `ends` has None for a session that has not ended. `newest` has the greatest wall time of the
+    data of each session without an end for which it was read, in seconds, by session.
+    """
+
+    names: Sequence[str]
+    starts: Sequence[StoredStart]
+    ends: Sequence[SessionEnd | None]
+    newest: Mapping[int, float] = field(default_factory=dict)
+    now: float = field(default_factory=time.time)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def status(self, session: int) -> Status:
+        """Return the status of a session: that of its end, or by the age of its newest data.
+
+        A session without an end is running while its data are younger than
+        `HPARAMS_RUNNING_SECONDS_MAX`; after that, or without data, its status is unknown.
+        """
+        end = self.ends[session]
+        if end is not None:
+            return end.status
+        age = self.now - self.newest.get(session, -np.inf)
+        is_running = age < limits.HPARAMS_RUNNING_SECONDS_MAX
+        return Status.STATUS_RUNNING if is_running else Status.STATUS_UNKNOWN
+
+    def list_unfinished(self) -> list[int]:
+        """Return the sessions without an end."""
+        return [session for session, end in enumerate(self.ends) if end is None]
+
+    def list_allowed(self, statuses: Collection[Status]) -> list[int]:
+        """Return the sessions with one of these statuses."""
+        if len(statuses) == len(Status):
+            return list(range(len(self)))
+        return [session for session in range(len(self)) if self.status(session) in statuses]
+
+
+def depends_on_age(statuses: Collection[Status]) -> bool:
+    """Return whether the age of data decides which sessions have one of these statuses."""
+    return (Status.STATUS_RUNNING in statuses) != (Status.STATUS_UNKNOWN in statuses)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionGroups:
+    """Groups of sessions: `members` by group, each ascending, and `group_of` by session.
+
+    Sessions that are in no group, as their status is not allowed, have the group -1.
+    """
+
+    names: list[str]
+    members: list[list[int]]
+    group_of: Int64s
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def group_sessions(table: SessionTable, sessions: Sequence[int]) -> SessionGroups:
+    """Return these sessions by the group that they name; one that names none is a group alone."""
+    by_name: defaultdict[str, list[int]] = defaultdict(list)
+    for session in sessions:
+        by_name[table.starts[session].group_name or table.names[session]].append(session)
+
+    names = sorted(by_name)
+    members = [by_name[name] for name in names]
+    group_of = np.full(len(table), NO_POSITION, np.int64)
+    sizes = [len(group) for group in members]
+    group_of[[session for group in members for session in group]] = np.repeat(
+        np.arange(len(members)), sizes
+    )
+    return SessionGroups(names, members, group_of)
+
+
+def session_values(table: SessionTable, name: str) -> list[HparamValue | None]:
+    """Return each session's value of a hyperparameter; None for one that has none."""
+    values: list[HparamValue | None] = []
+    names, position = None, None
+    for start in table.starts:
+        if start.names is not names:
+            names, position = start.names, start.names.positions.get(name)
+        values.append(None if position is None else start.values[position])
+    return values
+
+
+def group_values(
+    groups: SessionGroups, values: Sequence[HparamValue | None]
+) -> list[HparamValue | None]:
+    """Return each group's value of a hyperparameter, of its sessions' `values`."""
+    return [
+        values[members[0]] if len(members) == 1 else agreed([values[each] for each in members])
+        for members in groups.members
+    ]
+
+
+def agreed(values: Sequence[HparamValue | None]) -> HparamValue | None:
+    """Return the value that all sessions of a group have that have any; None if they disagree."""
+    present = [value for value in values if value is not None]
+    if not present:
+        return None
+    first = present[0]
+    return first if all(_is_same(value, first) for value in present) else None
+
+
+def agreed_hparams(starts: Sequence[StoredStart]) -> dict[str, HparamValue]:
+    """Return the hyperparameters of a group, without those on which its sessions disagree."""
+    if len(starts) == 1:
+        return starts[0].hparams
+    by_name: defaultdict[str, list[HparamValue]] = defaultdict(list)
+    for start in starts:
+        for name, value in zip(start.names.names, start.values, strict=True):
+            by_name[name].append(value)
+    values = {name: agreed(listed) for name, listed in by_name.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _is_same(value: HparamValue, other: HparamValue) -> bool:
+    is_nan = value != value and other != other  # noqa: PLR0124 - only NaN differs from itself
+    return type(value) is type(other) and (value == other or is_nan)

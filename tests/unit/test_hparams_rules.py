@@ -1,0 +1,426 @@
+"""Rules of HParams on plain values: owners of runs, columns, statuses, groups, their metrics."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbservice import limits
+from tbservice.hparams.decoded_records import DecodedRecords, RecordDecoder
+from tbservice.hparams.metric_rows import MetricRows, aggregate, choose_representatives
+from tbservice.hparams.owners import find_owner, find_root, metric_group, metric_run
+from tbservice.hparams.requests import AggregationType, MetricId
+from tbservice.hparams.schema import (
+    LoggedSummary,
+    SeenValues,
+    complete,
+    list_hparams,
+    list_metrics,
+    merge_summaries,
+)
+from tbservice.hparams.session_table import (
+    HparamNames,
+    SessionTable,
+    StoredStart,
+    agreed,
+    agreed_hparams,
+    depends_on_age,
+    group_sessions,
+)
+from tbservice.hparams.values import common_type, to_json, to_text, value_key
+from tbwire import hparams_pb2
+from tbwire.hparams import (
+    DeclaredHparam,
+    DeclaredMetric,
+    ExperimentSummary,
+    HparamType,
+    Interval,
+    SessionEnd,
+    Status,
+)
+from tbwire.tensorboard_pb2 import SummaryMetadata
+
+STRING, BOOL, FLOAT64 = (
+    HparamType.DATA_TYPE_STRING,
+    HparamType.DATA_TYPE_BOOL,
+    HparamType.DATA_TYPE_FLOAT64,
+)
+NAN = math.nan
+
+
+def start(group="", **hparams):
+    return StoredStart(HparamNames(tuple(hparams)), tuple(hparams.values()), group)
+
+
+# ---- owners of runs
+
+
+@pytest.mark.parametrize(
+    ("run", "owner", "group"),
+    [
+        ("a", "a", ""),
+        ("a/eval", "a", "eval"),
+        ("a/b/eval", "a/b", "eval"),
+        ("a/c/eval", "a", "c/eval"),
+        ("ab", ".", "ab"),
+        (".", ".", ""),
+        ("other/run", ".", "other/run"),
+    ],
+)
+def test_owner_is_nearest_session_above(run, owner, group):
+    sessions = {".", "a", "a/b"}
+    assert find_owner(run, sessions, find_root(sessions)) == owner
+    assert metric_group(run, owner) == group
+    assert metric_run(owner, group) == run
+
+
+def test_owner_is_none_outside_all_sessions():
+    assert find_owner("b/a", {"a"}, find_root({"a"})) is None
+    assert find_owner("ab/eval", {"a"}, None) is None
+
+
+def test_owner_root_may_be_named_empty():
+    assert find_root({"", "a"}) == ""
+    assert find_owner("b/eval", {""}, "") == ""
+    assert metric_group("b/eval", "") == "b/eval"
+
+
+def test_owner_search_stops_at_limit_of_levels():
+    deep = "a" + "/x" * limits.HPARAMS_LEVEL_ITEMS_MAX
+    assert find_owner(deep, {"a"}, None) is None
+    assert find_owner(deep[:-2], {"a"}, None) == "a"
+
+
+# ---- values
+
+
+def test_values_of_several_types_have_one_order():
+    values = ["b", NAN, 2.0, True, "a", -math.inf, False, 1.0, math.inf]
+    ordered = sorted(values, key=value_key)
+    assert repr(ordered) == repr([False, True, -math.inf, 1.0, 2.0, math.inf, NAN, "a", "b"])
+
+
+def test_values_of_different_types_differ():
+    assert len({value_key(value) for value in (1.0, True, "1.0", NAN, float("nan"))}) == 4
+
+
+def test_values_as_text_are_proto3_json():
+    values = [1.0, 1e-05, True, "x", NAN, math.inf, -math.inf]
+    assert [to_text(value) for value in values] == [
+        "1.0",
+        "1e-05",
+        "true",
+        "x",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+    ]
+    assert [to_json(value) for value in values] == [
+        1.0,
+        1e-05,
+        True,
+        "x",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+    ]
+
+
+def test_type_of_several_types_is_string():
+    assert common_type([1.0, NAN]) is FLOAT64
+    assert common_type([True]) is BOOL
+    assert common_type([1.0, True]) is STRING
+    assert common_type([]) is HparamType.DATA_TYPE_UNSET
+
+
+# ---- columns
+
+
+def test_column_computed_interval_has_finite_numbers():
+    column = complete(DeclaredHparam("x"), [3.0, NAN, 1.0, math.inf])
+    assert (column.type, column.domain, column.differs) == (FLOAT64, Interval(1.0, 3.0), True)
+    assert complete(DeclaredHparam("x"), [NAN]).domain is None
+
+
+def test_column_computed_set_has_what_occurs():
+    assert complete(DeclaredHparam("x"), ["b", "a", "b"]).domain == ("a", "b")
+    assert complete(DeclaredHparam("x"), [True]).domain == (True,)
+    assert complete(DeclaredHparam("x"), [1.0, "a", True]).domain == ("1.0", "a", "true")
+
+
+def test_column_declared_domain_is_kept():
+    declared = DeclaredHparam("x", type=FLOAT64, domain=Interval(0.0, 9.0))
+    assert complete(declared, [100.0]).domain == Interval(0.0, 9.0)
+    declared = DeclaredHparam("x", type=STRING, domain=("p", "q"))
+    assert complete(declared, ["r"]).domain == ("p", "q")
+
+
+def test_column_missing_domain_is_completed():
+    assert complete(DeclaredHparam("x", type=FLOAT64), [2.0, "a"]).domain == Interval(2.0, 2.0)
+    assert complete(DeclaredHparam("x", type=BOOL), [False, True]).domain == (False, True)
+    assert complete(DeclaredHparam("x", type=FLOAT64), []).domain is None
+
+
+def test_column_without_type_and_values_is_string():
+    column = complete(DeclaredHparam("x"), [])
+    assert (column.type, column.domain, column.differs) == (STRING, None, False)
+
+
+def test_column_differs_with_two_values():
+    assert not complete(DeclaredHparam("x"), [1.0, 1.0]).differs
+    assert not complete(DeclaredHparam("x"), [NAN, float("nan")]).differs
+    assert complete(DeclaredHparam("x"), [1.0, True]).differs
+    assert complete(DeclaredHparam("x", differs=True), []).differs
+
+
+def test_columns_are_declared_and_seen_differing_first():
+    declared = ExperimentSummary(hparams=(DeclaredHparam("z", "Z"), DeclaredHparam("b")))
+    columns = list_hparams(declared, {"a": [1.0], "c": [1.0, 2.0], "z": ["x"]})
+    assert [column.name for column in columns] == ["c", "a", "b", "z"]
+    assert columns[3].display_name == "Z"
+
+
+def test_metrics_are_declared_then_seen_by_tag():
+    declared = ExperimentSummary(metrics=(DeclaredMetric("", "z", "Z"),))
+    seen = [MetricId("val", "a"), MetricId("", "z"), MetricId("", "b"), MetricId("", "a")]
+    listed = [(metric.group, metric.tag) for metric in list_metrics(declared, seen)]
+    assert listed == [("", "z"), ("", "a"), ("val", "a"), ("", "b")]
+
+
+def test_summaries_newest_description_of_column_wins():
+    old = ExperimentSummary(
+        "n",
+        "old",
+        "me",
+        1.0,
+        (DeclaredHparam("x", "old x", domain=Interval(0, 1)), DeclaredHparam("y")),
+        (DeclaredMetric("", "m", "old m"),),
+    )
+    new = ExperimentSummary(
+        "", "new", "", 2.0, (DeclaredHparam("x", "new x"),), (DeclaredMetric("", "k"),)
+    )
+    merged = merge_summaries([LoggedSummary(2.0, "a", new), LoggedSummary(1.0, "b", old)])
+    assert (merged.name, merged.description, merged.user, merged.time_created) == (
+        "n",
+        "new",
+        "me",
+        2.0,
+    )
+    assert merged.hparams == (DeclaredHparam("x", "new x"), DeclaredHparam("y"))
+    assert [metric.tag for metric in merged.metrics] == ["m", "k"]
+
+
+def test_summaries_of_one_time_are_ordered_by_run():
+    first, last = (ExperimentSummary(description=text) for text in ("first", "last"))
+    logged = [LoggedSummary(1.0, "b", last), LoggedSummary(1.0, "a", first)]
+    assert merge_summaries(logged).description == "last"
+    assert merge_summaries([]) == ExperimentSummary()
+
+
+def test_seen_values_are_distinct_by_type():
+    seen = SeenValues()
+    seen.add("x", [1.0, True, 1.0, "1.0"])
+    seen.add("x", [True, NAN])
+    seen.add("x", [NAN])
+    assert len(seen.by_name()["x"]) == 4
+
+
+# ---- statuses
+
+
+def table(*ends, newest=(), starts=None):
+    names = [f"s{index}" for index in range(len(ends))]
+    starts = starts or [start() for _ in ends]
+    return SessionTable(names, starts, list(ends), dict(newest), now=10_000.0)
+
+
+def test_status_is_that_of_end():
+    for status in Status:
+        assert table(SessionEnd(status), newest={0: 9_999.0}.items()).status(0) is status
+
+
+def test_status_without_end_is_by_age_of_data():
+    limit = limits.HPARAMS_RUNNING_SECONDS_MAX
+    ages = {0: 10_000.0 - limit + 1, 1: 10_000.0 - limit, 2: 20_000.0}
+    sessions = table(None, None, None, None, newest=ages.items())
+    assert [sessions.status(index).name for index in range(4)] == [
+        "STATUS_RUNNING",
+        "STATUS_UNKNOWN",
+        "STATUS_RUNNING",
+        "STATUS_UNKNOWN",
+    ]
+
+
+def test_statuses_allowed_select_sessions():
+    success, failure = SessionEnd(Status.STATUS_SUCCESS), SessionEnd(Status.STATUS_FAILURE)
+    sessions = table(success, failure, None)
+    assert sessions.list_allowed(frozenset()) == []
+    assert sessions.list_allowed({Status.STATUS_FAILURE, Status.STATUS_UNKNOWN}) == [1, 2]
+    assert sessions.list_allowed(frozenset(Status)) == [0, 1, 2]
+
+
+def test_statuses_depend_on_age_if_one_of_two_is_allowed():
+    running, unknown = Status.STATUS_RUNNING, Status.STATUS_UNKNOWN
+    assert depends_on_age({running})
+    assert depends_on_age({unknown, Status.STATUS_SUCCESS})
+    assert not depends_on_age({running, unknown})
+    assert not depends_on_age({Status.STATUS_SUCCESS})
+
+
+# ---- groups
+
+
+def test_groups_are_by_name_or_session():
+    starts = [start("g"), start(), start("g"), start("a")]
+    sessions = table(None, None, None, None, starts=starts)
+    groups = group_sessions(sessions, [0, 1, 2, 3])
+    assert groups.names == ["a", "g", "s1"]
+    assert groups.members == [[3], [0, 2], [1]]
+    assert groups.group_of.tolist() == [1, 2, 1, 0]
+    assert group_sessions(sessions, [2]).group_of.tolist() == [-1, -1, 0, -1]
+    assert len(group_sessions(sessions, [])) == 0
+
+
+def test_group_shows_only_what_sessions_agree_on():
+    starts = [start(a=1.0, b="x", c=NAN), start(a=1.0, b="y", c=NAN, d=True)]
+    shown = agreed_hparams(starts)
+    assert list(shown) == ["a", "c", "d"]
+    assert shown["d"] is True
+
+
+def test_group_value_one_and_true_disagree():
+    assert agreed([1.0, True]) is None
+    assert agreed([None, 1.0, 1.0]) == 1.0
+    assert agreed([None]) is None
+
+
+# ---- metrics of groups
+
+
+def rows(*points):
+    """Points (session, value, step, wall time) of metric 0."""
+    sessions, values, steps, wall_times = zip(*points, strict=True)
+    return MetricRows(
+        np.array(sessions, np.int64),
+        np.zeros(len(points), np.int64),
+        np.array(values, np.float64),
+        np.array(steps, np.int64),
+        np.array(wall_times, np.float64),
+    )
+
+
+def one_group(size):
+    return group_sessions(table(*[None] * size, starts=[start("g")] * size), list(range(size)))
+
+
+MEDIAN, MIN, MAX, AVG = (
+    AggregationType.AGGREGATION_MEDIAN,
+    AggregationType.AGGREGATION_MIN,
+    AggregationType.AGGREGATION_MAX,
+    AggregationType.AGGREGATION_AVG,
+)
+
+
+def test_aggregation_mean_floors_steps():
+    mean = aggregate(rows((0, 1.0, 1, 10.0), (1, 2.0, 4, 20.0)), one_group(2), AVG, None)
+    assert (mean.values.tolist(), mean.steps.tolist(), mean.wall_times.tolist()) == (
+        [1.5],
+        [2],
+        [15.0],
+    )
+    negative = aggregate(rows((0, 1.0, -1, 0.0), (1, 1.0, -2, 0.0)), one_group(2), AVG, None)
+    assert negative.steps.tolist() == [-2]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=9))
+def test_aggregation_mean_of_any_steps_is_exact(steps):
+    points = [(session, 0.0, step, 0.0) for session, step in enumerate(steps)]
+    mean = aggregate(rows(*points), one_group(len(steps)), AVG, None)
+    assert mean.steps.tolist() == [sum(steps) // len(steps)]
+
+
+def test_aggregation_mean_does_not_overflow():
+    huge = aggregate(rows((0, 1.6e308, 0, 0.0), (1, 1.6e308, 0, 0.0)), one_group(2), AVG, None)
+    assert huge.values.tolist() == [1.6e308]
+    opposite = aggregate(
+        rows((0, math.inf, 0, 0.0), (1, -math.inf, 0, 0.0)), one_group(2), AVG, None
+    )
+    assert math.isnan(opposite.values[0])
+
+
+def test_aggregation_mean_is_of_sessions_with_metric():
+    mean = aggregate(rows((1, 4.0, 2, 0.0)), one_group(3), AVG, None)
+    assert (mean.values.tolist(), mean.steps.tolist()) == ([4.0], [2])
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "values", "chosen"),
+    [
+        (MIN, [3.0, 1.0, 2.0], 1),
+        (MAX, [3.0, 1.0, 2.0], 0),
+        (MEDIAN, [3.0, 1.0, 2.0], 2),
+        (MEDIAN, [4.0, 1.0, 2.0, 3.0], 2),
+        (MIN, [1.0, 1.0], 0),
+        (MAX, [1.0, 1.0], 0),
+        (MIN, [NAN, 5.0], 1),
+        (MAX, [NAN, 5.0], 1),
+        (MEDIAN, [NAN, 5.0, 6.0], 1),
+        (MIN, [NAN, NAN], 0),
+    ],
+)
+def test_aggregation_representative_is_chosen_by_value(aggregation, values, chosen):
+    measured = rows(*[(session, value, 0, 0.0) for session, value in enumerate(values)])
+    groups = one_group(len(values))
+    assert choose_representatives(groups, measured, aggregation).tolist() == [chosen]
+
+
+def test_aggregation_representative_without_metric_is_first():
+    measured = rows((2, 5.0, 0, 0.0)).select(np.zeros(1, bool))
+    assert choose_representatives(one_group(3), measured, MEDIAN).tolist() == [0]
+
+
+def test_aggregation_group_has_rows_of_representative():
+    points = rows((0, 1.0, 7, 1.0), (1, 2.0, 8, 2.0))
+    chosen = aggregate(points, one_group(2), MAX, np.array([1]))
+    assert (chosen.owners.tolist(), chosen.values.tolist(), chosen.steps.tolist()) == (
+        [0],
+        [2.0],
+        [8],
+    )
+
+
+# ---- decoded records
+
+
+def start_metadata(**numbers):
+    info = hparams_pb2.SessionStartInfo()
+    for name, number in numbers.items():
+        info.hparams.add(key=name).value.number_value = number
+    content = hparams_pb2.HParamsPluginData(session_start_info=info).SerializeToString()
+    return SummaryMetadata(
+        plugin_data=SummaryMetadata.PluginData(plugin_name="hparams", content=content)
+    ).SerializeToString()
+
+
+def test_decoder_shares_names_and_keeps_sign_of_zero():
+    decoder = RecordDecoder()
+    first, _ = decoder.decode(start_metadata(x=0.0, y=0.1))
+    second, _ = decoder.decode(start_metadata(x=-0.0, y=0.1))
+    assert first.names is second.names
+    assert first.values[1] is second.values[1]
+    assert math.copysign(1, second.values[0]) == -1
+    assert decoder.decode(b"\xff")[0] is None
+
+
+def test_cache_of_records_drops_oldest_over_its_bytes():
+    cache = DecodedRecords(100)
+    for digest in (b"a", b"b", b"c"):
+        cache.add(digest, SessionEnd(), 40)
+    cache.add(b"d", SessionEnd(), 101)
+    assert list(cache.find([b"a", b"b", b"c", b"d"])) == [b"b", b"c"]
+    cache.add(b"b", None, 40)
+    assert cache.find([b"b"]) == {b"b": SessionEnd()}
