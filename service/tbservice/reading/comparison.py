@@ -58,7 +58,7 @@ class ComparisonReader:
     def list_runs(self) -> list[Run]:
         """Return all runs: by experiment, then in order of creation."""
         return [
-            replace(run, name=_comparison_run(name, run.name))
+            replace(run, name=name_in_comparison(name, run.name))
             for name, reader in self.readers.items()
             for run in reader.list_runs()
         ]
@@ -66,7 +66,7 @@ class ComparisonReader:
     def list_series(self, selection: Selection) -> list[Series]:
         """Return the selected series; HParams session groups are prefixed like runs."""
         return [
-            namespace_group(replace(series, run=_comparison_run(name, series.run)), name)
+            namespace_group(replace(series, run=name_in_comparison(name, series.run)), name)
             for name, reader, reader_selection in self._select(selection)
             for series in reader.list_series(reader_selection)
         ]
@@ -74,7 +74,7 @@ class ComparisonReader:
     def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
         """Return the tag groups of these kinds of series, in the order of the runs."""
         return [
-            replace(group, run=_comparison_run(name, group.run))
+            replace(group, run=name_in_comparison(name, group.run))
             for name, reader in self.readers.items()
             for group in reader.list_tag_groups(kinds)
         ]
@@ -157,12 +157,13 @@ class ComparisonReader:
         merged: ByRunAndTag[_T] = {}
         for name, reader, reader_selection in self._select(selection):
             by_run = read(reader, reader_selection)
-            merged |= {_comparison_run(name, run): tags for run, tags in by_run.items()}
+            merged |= {name_in_comparison(name, run): tags for run, tags in by_run.items()}
             check(merged)
         return merged
 
 
-def _comparison_run(name: str, run: str) -> str:
+def name_in_comparison(name: str, run: str) -> str:
+    """Return what a run of the experiment `name` is called in a comparison."""
     return name if run == _ROOT_RUN else f"{name}/{run}"
 
 

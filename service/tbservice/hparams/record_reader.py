@@ -1,0 +1,140 @@
+"""Reads the hparams records of one experiment: which runs are sessions, and which runs they own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.errors import TooLarge
+from tbservice.hparams.decoded_records import DECODED, RecordDecoder, StoredRecord, list_missing
+from tbservice.hparams.schema import LoggedSummary
+from tbservice.hparams.session_table import NO_START, StoredStart
+from tbservice.store import hparams_rows
+from tbservice.store.hparams_rows import HparamsListing, RecordColumns
+from tbservice.types import ReadGrant
+from tbwire import hparams
+from tbwire.hparams import ExperimentSummary, SessionEnd
+
+_Record = TypeVar("_Record", StoredStart, SessionEnd, ExperimentSummary)
+_ByRun = dict[int, tuple[_Record, float]]
+
+
+@dataclass(slots=True)
+class ExperimentRecords:
+    """The records of an experiment.
+
+    `starts` and `ends` are by run id; a run with an element in `starts` is a session. `malformed`
+    counts the records that were left out.
+    """
+
+    run_names: dict[int, str]
+    starts: dict[int, StoredStart] = field(default_factory=dict)
+    ends: dict[int, SessionEnd] = field(default_factory=dict)
+    summaries: list[LoggedSummary] = field(default_factory=list)
+    malformed: int = 0
+
+
+def read_records(db: Connection, grant: ReadGrant) -> ExperimentRecords:
+    """Read the records of an experiment, in a snapshot.
+
+    Without a session, but with a summary that declares metrics, each run with scalars is a session
+    without hyperparameters.
+
+    Raises TooLarge over `HPARAMS_CONTENT_BYTES_MAX` bytes of records or `HPARAMS_VALUE_ITEMS_MAX`
+    values of hyperparameters.
+    """
+    listing = hparams_rows.list_records(db, grant.experiment_id)
+    _check_size(int(listing.records.sizes.sum()))
+    decoded = _decode(db, grant, listing.records)
+    run_names = dict(zip(listing.run_ids.tolist(), listing.run_names, strict=True))
+
+    records = _sort_by_kind(listing, run_names, decoded)
+    _check_values(sum(len(start.values) for start in records.starts.values()))
+    if not records.starts and any(logged.summary.metrics for logged in records.summaries):
+        run_ids, _ = hparams_rows.list_scalar_names(db, grant.experiment_id)
+        records.starts = dict.fromkeys(np.unique(run_ids).tolist(), NO_START)
+    return records
+
+
+def _decode(db: Connection, grant: ReadGrant, columns: RecordColumns) -> list[StoredRecord]:
+    """Return the record of each series; reads only those that are not cached."""
+    known = DECODED.find(columns.digests)
+    missing = list_missing(columns.digests, known)
+    if missing:
+        decoder = RecordDecoder()
+        decoder.share_names(known.values())
+        by_series = {int(columns.series_ids[index]): columns.digests[index] for index in missing}
+        for chunk in _chunks(missing, columns):
+            for series_id, metadata in hparams_rows.read_metadata(db, grant.experiment_id, chunk):
+                record, size = decoder.decode(metadata)
+                known[by_series[series_id]] = record
+                DECODED.add(by_series[series_id], record, size)
+    return [known[digest] for digest in columns.digests]
+
+
+def _chunks(missing: Sequence[int], columns: RecordColumns) -> Iterator[list[int]]:
+    """Yield the series ids of the missing records, about `SCAN_CHUNK_BYTES` at a time."""
+    chunk: list[int] = []
+    size = 0
+    for index in missing:
+        chunk.append(int(columns.series_ids[index]))
+        size += int(columns.sizes[index])
+        if size >= limits.SCAN_CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _sort_by_kind(
+    listing: HparamsListing, run_names: dict[int, str], decoded: Sequence[StoredRecord]
+) -> ExperimentRecords:
+    """Return the records by kind; one whose content is not what its tag says is malformed.
+
+    An end that is older than the start of its run is an earlier attempt's, and does not count.
+    """
+    records = ExperimentRecords(run_names)
+    starts: _ByRun[StoredStart] = {}
+    ends: _ByRun[SessionEnd] = {}
+    columns = zip(
+        decoded,
+        listing.records.run_ids.tolist(),
+        listing.records.tag_ids.tolist(),
+        listing.records.wall_times.tolist(),
+        strict=True,
+    )
+    for record, run_id, tag_id, wall_time in columns:
+        tag = listing.tag_names[tag_id]
+        if isinstance(record, StoredStart) and tag == hparams.SESSION_START_TAG:
+            starts[run_id] = record, wall_time
+        elif isinstance(record, SessionEnd) and tag == hparams.SESSION_END_TAG:
+            ends[run_id] = record, wall_time
+        elif isinstance(record, ExperimentSummary) and tag == hparams.EXPERIMENT_TAG:
+            records.summaries.append(LoggedSummary(wall_time, run_names[run_id], record))
+        else:
+            records.malformed += 1
+
+    records.starts = {run_id: start for run_id, (start, _) in starts.items()}
+    records.ends = {
+        run_id: end
+        for run_id, (end, wall_time) in ends.items()
+        if run_id in starts and wall_time >= starts[run_id][1]
+    }
+    return records
+
+
+def _check_size(size: int) -> None:
+    if size > limits.HPARAMS_CONTENT_BYTES_MAX:
+        limit = f"the limit of {limits.HPARAMS_CONTENT_BYTES_MAX} (hparams_content_bytes_max)"
+        raise TooLarge(f"the experiment's hparams records have {size} bytes, over {limit}")
+
+
+def _check_values(count: int) -> None:
+    if count > limits.HPARAMS_VALUE_ITEMS_MAX:
+        limit = f"the limit of {limits.HPARAMS_VALUE_ITEMS_MAX} (hparams_value_items_max)"
+        raise TooLarge(f"the experiment's sessions have {count} hyperparameters, over {limit}")

@@ -1,0 +1,282 @@
+"""Reads the sessions of a source, one experiment or a comparison, and their metrics on demand.
+
+Each method reads all it needs with the same few statements, however many sessions there are. Each
+reads in a snapshot of its own: what is deleted in between is missing in the later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from sqlalchemy import Connection
+
+from tbservice.hparams.metric_rows import MetricRows
+from tbservice.hparams.owners import find_owner, find_root, metric_group
+from tbservice.hparams.record_reader import ExperimentRecords, read_records
+from tbservice.hparams.requests import MetricId
+from tbservice.hparams.schema import LoggedSummary, merge_summaries
+from tbservice.hparams.session_table import NO_POSITION, SessionTable, StoredStart
+from tbservice.reading.comparison import ComparisonReader, name_in_comparison
+from tbservice.reading.source import ExperimentReader, Source
+from tbservice.store import hparams_rows
+from tbservice.store.hparams_rows import LastPoints
+from tbservice.types import Float64s, Int64s, ReadGrant
+from tbwire.hparams import ExperimentSummary, SessionEnd
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnedRuns:
+    """The runs of an experiment that belong to a session.
+
+    `run_ids` ascend. `sessions` has the session of each run, `groups` the index of the group of its
+    metrics in the list of all groups.
+    """
+
+    reader: ExperimentReader
+    run_ids: Int64s
+    sessions: Int64s
+    groups: Int64s
+
+    def runs_of(self, sessions: Collection[int]) -> Int64s:
+        """Return the ids of the runs of these sessions."""
+        wanted = np.fromiter(sessions, np.int64, len(sessions))
+        return self.run_ids[np.isin(self.sessions, wanted)]
+
+    def find(self, run_ids: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the positions of those of `run_ids` that are here, and their indices there."""
+        if not len(self.run_ids):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        positions = np.searchsorted(self.run_ids, run_ids)
+        positions[positions == len(self.run_ids)] = 0
+        rows = np.flatnonzero(self.run_ids[positions] == run_ids)
+        return positions[rows], rows
+
+
+@dataclass(slots=True)
+class SessionReader:
+    """The sessions of a source, and the experiment summary that unites all of its experiments.
+
+    `malformed` counts the records that were left out, because they cannot be decoded.
+    """
+
+    table: SessionTable
+    declared: ExperimentSummary
+    malformed: int
+    _owned: Sequence[_OwnedRuns] = ()
+    _groups: list[str] = field(default_factory=list)
+
+    def read_metrics(self, metrics: Collection[MetricId]) -> tuple[MetricRows, list[MetricId]]:
+        """Return the last points of these metrics of all sessions.
+
+        The rows' metrics are indices into the list that is returned, which may have others too.
+        """
+        tags = {metric.tag for metric in metrics}
+        return self._read_points(
+            (owned, *owned.reader.read(_read_tags, tags)) for owned in self._owned
+        )
+
+    def read_all_metrics(self, sessions: Collection[int]) -> tuple[MetricRows, list[MetricId]]:
+        """Return the last points of all metrics of some sessions, as `read_metrics` does."""
+        return self._read_points(
+            (owned, *owned.reader.read(_read_runs, run_ids))
+            for owned in self._owned
+            if len(run_ids := owned.runs_of(sessions))
+        )
+
+    def list_metrics(self) -> set[MetricId]:
+        """Return the metrics that any session has."""
+        found: set[MetricId] = set()
+        for owned in self._owned:
+            run_ids, tag_ids = owned.reader.read(_read_names)
+            positions, rows = owned.find(run_ids)
+            pairs = np.unique(
+                np.stack([owned.groups[positions], tag_ids[rows]], axis=1), axis=0
+            ).tolist()
+            names = owned.reader.read(_read_tag_names, sorted({tag for _, tag in pairs}))
+            found |= {
+                MetricId(self._groups[group], names[tag]) for group, tag in pairs if tag in names
+            }
+        return found
+
+    def read_newest(self, sessions: Collection[int]) -> dict[int, float]:
+        """Return the greatest wall time of all data of each of these sessions, in seconds."""
+        newest: dict[int, float] = {}
+        for owned in self._owned:
+            run_ids = owned.runs_of(sessions)
+            if not len(run_ids):
+                continue
+            ids, wall_times = owned.reader.read(_read_wall_times, run_ids)
+            positions, rows = owned.find(ids)
+            by_session = np.full(len(self.table), -np.inf)
+            np.maximum.at(by_session, owned.sessions[positions], wall_times[rows])
+            found = np.flatnonzero(np.isfinite(by_session))
+            newest |= dict(zip(found.tolist(), by_session[found].tolist(), strict=True))
+        return newest
+
+    def _read_points(
+        self, reads: Iterable[tuple[_OwnedRuns, LastPoints, dict[int, str]]]
+    ) -> tuple[MetricRows, list[MetricId]]:
+        codes: dict[MetricId, int] = {}
+        parts = [
+            self._to_rows(owned, points, tag_names, codes) for owned, points, tag_names in reads
+        ]
+        columns = [
+            np.concatenate([np.empty(0, dtype), *(part[index] for part in parts)])
+            for index, dtype in enumerate((np.int64, np.int64, np.float64, np.int64, np.float64))
+        ]
+        return MetricRows(*columns), list(codes)
+
+    def _to_rows(
+        self,
+        owned: _OwnedRuns,
+        points: LastPoints,
+        tag_names: dict[int, str],
+        codes: dict[MetricId, int],
+    ) -> tuple[np.ndarray[tuple[int], np.dtype[np.generic]], ...]:
+        """Return the columns of `MetricRows`; adds new metrics to `codes`."""
+        positions, rows = owned.find(points.run_ids)
+        groups, tag_ids = owned.groups[positions], points.tag_ids[rows]
+        pairs, inverse = np.unique(groups * _TAG_ID_MAX + tag_ids, return_inverse=True)
+        code_of = np.empty(len(pairs), np.int64)
+        for index, pair in enumerate(pairs.tolist()):
+            group, tag_id = divmod(pair, _TAG_ID_MAX)
+            metric = MetricId(self._groups[group], tag_names.get(tag_id, ""))
+            code_of[index] = codes.setdefault(metric, len(codes))
+        return (
+            owned.sessions[positions],
+            code_of[inverse],
+            points.values[rows],
+            points.steps[rows],
+            points.wall_times[rows],
+        )
+
+
+_TAG_ID_MAX = 2**40
+"""Ids of tags are below: they come from a sequence."""
+
+
+def open_sessions(source: Source) -> SessionReader:
+    """Read the records of a source.
+
+    Runs, sessions and the groups that sessions name have their experiment's name as a prefix in a
+    comparison, as everywhere. Raises as `read_records`.
+    """
+    builder = _TableBuilder()
+    malformed = 0
+    summaries: list[LoggedSummary] = []
+    for name, reader in _list_readers(source):
+        records = reader.read(read_records)
+        builder.add(name, reader, records)
+        malformed += records.malformed
+        summaries += records.summaries
+    table, owned, groups = builder.build()
+    return SessionReader(table, merge_summaries(summaries), malformed, owned, groups)
+
+
+def _list_readers(source: Source) -> list[tuple[str | None, ExperimentReader]]:
+    """Return the experiments of a source with their names in a comparison, None outside one."""
+    if isinstance(source, ComparisonReader):
+        return list(source.readers.items())
+    assert isinstance(source, ExperimentReader)  # noqa: S101 - there are no other sources
+    return [(None, source)]
+
+
+class _TableBuilder:
+    """Puts the sessions of several experiments into one table, by name."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._starts: list[StoredStart] = []
+        self._ends: list[SessionEnd | None] = []
+        self._groups: dict[str, int] = {"": 0}
+        self._owned: list[_OwnedRuns] = []
+
+    def add(self, name: str | None, reader: ExperimentReader, records: ExperimentRecords) -> None:
+        """Add an experiment; `name` is its name in a comparison."""
+        first = len(self._names)
+        run_names = records.run_names
+        session_of = {run_names[run_id]: first + i for i, run_id in enumerate(records.starts)}
+        for run_id, start in records.starts.items():
+            run = run_names[run_id]
+            self._names.append(run if name is None else name_in_comparison(name, run))
+            self._starts.append(start if name is None else _prefix_group(start, name))
+            self._ends.append(records.ends.get(run_id))
+        self._owned.append(self._own_runs(reader, run_names, session_of))
+
+    def _own_runs(
+        self, reader: ExperimentReader, run_names: dict[int, str], session_of: dict[str, int]
+    ) -> _OwnedRuns:
+        root = find_root(session_of)
+        rows: list[tuple[int, int, int]] = []
+        for run_id, run in run_names.items():
+            own = session_of.get(run)
+            if own is not None:
+                rows.append((run_id, own, 0))
+                continue
+            owner = find_owner(run, session_of, root)
+            if owner is not None:
+                group = self._groups.setdefault(metric_group(run, owner), len(self._groups))
+                rows.append((run_id, session_of[owner], group))
+        rows.sort()
+        columns = np.array(rows, np.int64).reshape(-1, 3)
+        return _OwnedRuns(reader, columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy())
+
+    def build(self) -> tuple[SessionTable, list[_OwnedRuns], list[str]]:
+        """Return the table, by name of the sessions, the runs that they own, and all groups."""
+        order = sorted(range(len(self._names)), key=self._names.__getitem__)
+        table = SessionTable(
+            [self._names[session] for session in order],
+            [self._starts[session] for session in order],
+            [self._ends[session] for session in order],
+        )
+        position_of = np.empty(len(order) + 1, np.int64)
+        position_of[NO_POSITION] = NO_POSITION
+        position_of[order] = np.arange(len(order))
+        owned = [
+            _OwnedRuns(each.reader, each.run_ids, position_of[each.sessions], each.groups)
+            for each in self._owned
+        ]
+        return table, owned, list(self._groups)
+
+
+def _prefix_group(start: StoredStart, name: str) -> StoredStart:
+    """Return the start with its session group, if any, prefixed by the experiment's name.
+
+    Groups of equal names in two experiments stay apart.
+    """
+    if not start.group_name:
+        return start
+    return StoredStart(
+        start.names,
+        start.values,
+        f"{name}/{start.group_name}",
+        start.model_uri,
+        start.monitor_url,
+        start.start_time,
+    )
+
+
+def _read_tags(
+    db: Connection, grant: ReadGrant, tags: Collection[str]
+) -> tuple[LastPoints, dict[int, str]]:
+    return hparams_rows.list_last_points_of_tags(db, grant.experiment_id, tags)
+
+
+def _read_runs(
+    db: Connection, grant: ReadGrant, run_ids: Int64s
+) -> tuple[LastPoints, dict[int, str]]:
+    return hparams_rows.list_last_points_of_runs(db, grant.experiment_id, run_ids)
+
+
+def _read_names(db: Connection, grant: ReadGrant) -> tuple[Int64s, Int64s]:
+    return hparams_rows.list_scalar_names(db, grant.experiment_id)
+
+
+def _read_tag_names(db: Connection, grant: ReadGrant, tag_ids: Sequence[int]) -> dict[int, str]:
+    return hparams_rows.list_tag_names(db, grant.experiment_id, tag_ids)
+
+
+def _read_wall_times(db: Connection, grant: ReadGrant, run_ids: Int64s) -> tuple[Int64s, Float64s]:
+    return hparams_rows.list_newest_wall_times(db, grant.experiment_id, run_ids)
