@@ -16,7 +16,7 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from support.event_files import WALL_TIME
-from support.hparams import START, values_of
+from support.hparams_records import START, values_of
 from support.uploading import wait_until
 from tbupload import Experiment
 from tbupload.cli import main

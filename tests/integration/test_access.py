@@ -77,6 +77,14 @@ TABLE = [
         )  # a tail would never end
         for method, option in (("GET", "params"), ("POST", "json"))
     ],
+    *[
+        ("POST", f"/experiments/{{experiment_id}}/hparams/{path}", "read", status, {"json": body})
+        for path, status, body in (
+            ("experiment", 422, {}),
+            ("session_groups", 200, {}),
+            ("metric_evals", 200, {"sessionName": "train", "metricName": {"tag": "loss"}}),
+        )
+    ],
     ("GET", "/blobs/{blob_key}", "read", 200, {}),
 ]
 CLASSIC = [

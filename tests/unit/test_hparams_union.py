@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from support.batches import metadata
-from support.hparams import content_of, hparams_of, record, start_of, wrap
+from support.hparams_records import content_of, hparams_of, record, start_of, wrap
 from tbwire import hparams_union
 from tbwire.hparams_union import MetadataUnion, UnionOverLimit
 from tbwire.hparams_union_pb2 import PluginData

@@ -33,7 +33,7 @@ from support.event_files import (
     text_event,
     version_event,
 )
-from support.hparams import content_of, hparams_of, record
+from support.hparams_records import content_of, hparams_of, record
 from support.read_events import LIMITS, join, read_all
 from tbupload.events import framing, skip_reasons
 from tbupload.events.decode import legacy

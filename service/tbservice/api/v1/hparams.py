@@ -1,0 +1,79 @@
+"""Routes of the HParams API: columns, session groups and metrics, as proto3 JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from tbservice import limits
+from tbservice.api.http.body import read_body
+from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
+from tbservice.api.v1 import hparams_openapi
+from tbservice.hparams import encoding, requests, use_cases
+from tbservice.reading.source import ExperimentReader
+
+router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/hparams", tags=["hparams"])
+
+_JSON: Final = "application/json"
+
+
+async def _read_body(_grant: MayRead, request: Request) -> bytes:
+    return await read_body(request, limits.JSON_BODY_BYTES_MAX, limits.REQUEST_BODY_SECONDS_MAX)
+
+
+_Body = Annotated[bytes, Depends(_read_body)]
+
+
+async def _open_source(
+    grant: MayRead, database: UsesDatabase, objects: UsesObjects
+) -> ExperimentReader:
+    return ExperimentReader(grant, database, objects)
+
+
+_Source = Annotated[ExperimentReader, Depends(_open_source)]
+
+
+def _describe(request: str, response: dict[str, Any]) -> dict[str, Any]:
+    """Return what OpenAPI says of a route: its bodies are parsed and written past pydantic."""
+    return {
+        "response_class": Response,
+        "responses": {200: {"content": {_JSON: {"schema": response}}}},
+        "openapi_extra": {
+            "requestBody": {
+                "required": True,
+                "content": {_JSON: {"schema": hparams_openapi.REQUESTS[request]}},
+            }
+        },
+    }
+
+
+@router.post("/experiment", **_describe("GetExperimentRequest", hparams_openapi.EXPERIMENT))
+def get_experiment(source: _Source, body: _Body) -> Response:
+    """Return the columns of the experiment: its hyperparameters and metrics, declared or seen.
+
+    Hyperparameters that differ between sessions are first, then by name. `docs/hparams.md` has the
+    rules.
+    """
+    schema = use_cases.get_experiment(source, requests.parse_experiment_request(body))
+    return Response(encoding.encode_schema(schema), media_type=_JSON)
+
+
+@router.post(
+    "/session_groups",
+    **_describe("ListSessionGroupsRequest", hparams_openapi.SESSION_GROUPS),
+)
+def list_session_groups(source: _Source, body: _Body) -> Response:
+    """List session groups with their sessions, filtered, sorted, and a slice at a time.
+
+    `allowed_statuses` and `slice_size` are empty and 0 by default: then there are no groups.
+    """
+    page = use_cases.list_session_groups(source, requests.parse_session_groups_request(body))
+    return Response(encoding.encode_session_groups(page.groups, page.total_size), media_type=_JSON)
+
+
+@router.post("/metric_evals", **_describe("ListMetricEvalsRequest", hparams_openapi.METRIC_EVALS))
+def list_metric_evals(source: _Source, body: _Body) -> Response:
+    """List points of a session's metric, at most 1,000: `[[wall_time, step, value], …]`."""
+    points = use_cases.list_metric_evals(source, requests.parse_metric_evals_request(body))
+    return Response(encoding.encode_metric_evals(points), media_type=_JSON)
