@@ -30,6 +30,7 @@ BENCHMARKS = (
     "sample",
     "data_api",
     "page",
+    "hparams",
     "export",
     "attacks",
     "fairness",

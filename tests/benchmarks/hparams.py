@@ -1,0 +1,156 @@
+"""HParams: a page of groups of 10,000 and 100,000 sessions, also while sessions are written; beside
+the stock handlers, and TensorBoard on the same files.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from bench import Bench, say
+from hparams_sessions import HPARAMS, METRICS, REQUEST, segments, write_event_files
+from local_tensorboard import Site, local_tensorboard
+from machine import peak_memory, report, resident_memory
+from page_crowd import site_of
+from service import Service
+
+SESSIONS = 10_000
+MANY_SESSIONS = 100_000
+WRITTEN_MEANWHILE = 1_000
+ROUNDS = 11
+_STOCK_GROUPS = "data/plugin/hparams/session_groups"
+
+
+def measure(bench: Bench) -> None:
+    """`--only` takes page, stock, local, live or many."""
+    with bench.new_service() as service:
+        count = int(SESSIONS * bench.scale)
+        experiment_id = _write(service, count)
+        if bench.is_chosen("page"):
+            _measure(service, experiment_id, f"{count:,}", "at most 100 ms")
+        if bench.is_chosen("live"):
+            _measure_live(service, experiment_id, count)
+        if bench.is_chosen("stock"):
+            _measure_stock(service, experiment_id)
+        if bench.is_chosen("local"):
+            _measure_local(bench, count)
+        _report_memory(service, f"after {count:,} sessions")
+        if bench.is_chosen("many"):
+            many = int(MANY_SESSIONS * bench.scale)
+            _measure(service, _write(service, many), f"{many:,}", "at most 1 s")
+            _report_memory(service, f"after {many:,} sessions")
+
+
+def _write(service: Service, count: int) -> str:
+    say(f"writing {count:,} sessions of {HPARAMS} hyperparameters and {METRICS} metrics")
+    experiment_id: str = service.api.new_experiment()
+    for batch in segments(0, count):
+        service.api.write(experiment_id, *batch)
+    service.query("ANALYZE")
+    return experiment_id
+
+
+def _measure(service: Service, experiment_id: str, sessions: str, target: str) -> None:
+    ask = _request(service, experiment_id, "session_groups", REQUEST)
+    columns = _request(service, experiment_id, "experiment", {"experimentName": experiment_id})
+    report(f"first request of {sessions} sessions, decoding all", _told(_seconds(ask, 1)))
+    report("  100 groups, sorted and filtered by two columns", _told(_seconds(ask)), target)
+    report("  the columns", _told(_seconds(columns)))
+
+
+def _request(
+    service: Service, experiment_id: str, path: str, body: dict[str, object]
+) -> Callable[[], object]:
+    http = service.reader.http
+    url = f"/api/v1/experiments/{experiment_id}/hparams/{path}"
+
+    def ask() -> object:
+        answer = http.post(url, json=body)
+        answer.raise_for_status()
+        return answer
+
+    return ask
+
+
+def _measure_live(service: Service, experiment_id: str, first: int) -> None:
+    """Other runs of the same experiment are written, as fast as one uploader can."""
+    ask = _request(service, experiment_id, "session_groups", REQUEST)
+    with _writing(service, experiment_id, first) as is_writing:
+        seconds = []
+        while is_writing():
+            seconds.append(_seconds(ask, 1)[0])
+    report(
+        f"  while {WRITTEN_MEANWHILE:,} sessions are written, {len(seconds)} requests",
+        _told(seconds),
+        "at most 100 ms",
+    )
+
+
+@contextmanager
+def _writing(service: Service, experiment_id: str, first: int) -> Iterator[Callable[[], bool]]:
+    """Writes sessions in a thread, ten at a time; yields whether it still does."""
+
+    def write() -> None:
+        for batch in segments(first, WRITTEN_MEANWHILE, per_batch=10):
+            service.api.write(experiment_id, *batch)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield thread.is_alive
+    finally:
+        thread.join()
+
+
+def _measure_stock(service: Service, experiment_id: str) -> None:
+    """The same request to TensorBoard's handlers over the same provider: those of the page."""
+    site = site_of(service, experiment_id)
+    _report_stock("the page's handlers, over the same provider", site)
+
+
+def _measure_local(bench: Bench, count: int) -> None:
+    logdir = bench.directory / "hparams"
+    say(f"writing {count:,} sessions as event files for a local TensorBoard")
+    write_event_files(logdir, count)
+    with local_tensorboard(logdir, bench.directory / "local.log") as site:
+        say("waiting until TensorBoard has loaded them")
+        while _count_groups(site) < count:
+            time.sleep(5)
+        _report_stock("a local TensorBoard", site)
+
+
+def _count_groups(site: Site) -> int:
+    request = {"allowedStatuses": REQUEST["allowedStatuses"], "sliceSize": 0}
+    try:
+        return json.loads(site.post(_STOCK_GROUPS, request))["totalSize"]
+    except (AssertionError, ValueError):  # it has not read any yet
+        return 0
+
+
+def _report_stock(name: str, site: Site) -> None:
+    seconds = _seconds(lambda: site.post(_STOCK_GROUPS, REQUEST), 3)
+    report(f"  {name}", _told(seconds), "ours : theirs at most 1 : 50")
+
+
+def _seconds(ask: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
+    spent = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        ask()
+        spent.append(time.perf_counter() - began)
+    return spent
+
+
+def _told(seconds: list[float]) -> str:
+    median = f"{statistics.median(seconds) * 1000:.0f} ms"
+    return median if len(seconds) == 1 else f"{median} (at most {max(seconds) * 1000:.0f})"
+
+
+def _report_memory(service: Service, when: str) -> None:
+    worker = service.live.process.pid
+    now, most = resident_memory(worker) / 2**20, peak_memory(worker) / 2**20
+    report(f"memory of the worker {when}: now, and at most", f"{now:.0f} MiB, {most:.0f} MiB")
