@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbservice import limits
-from tbservice.hparams.decoded_records import DecodedRecords, RecordDecoder
+from tbservice.hparams.decoded_records import NOT_CACHED, DecodedRecords, RecordDecoder
 from tbservice.hparams.metric_rows import MetricRows, aggregate, choose_representatives
 from tbservice.hparams.owners import find_owner, find_root, metric_group, metric_run
 from tbservice.hparams.requests import AggregationType, MetricId
@@ -279,7 +279,7 @@ def test_groups_are_by_name_or_session():
     sessions = table(None, None, None, None, starts=starts)
     groups = group_sessions(sessions, [0, 1, 2, 3])
     assert groups.names == ["a", "g", "s1"]
-    assert groups.members == [[3], [0, 2], [1]]
+    assert [groups.members(group) for group in range(3)] == [[3], [0, 2], [1]]
     assert groups.group_of.tolist() == [1, 2, 1, 0]
     assert group_sessions(sessions, [2]).group_of.tolist() == [-1, -1, 0, -1]
     assert len(group_sessions(sessions, [])) == 0
@@ -421,6 +421,7 @@ def test_cache_of_records_drops_oldest_over_its_bytes():
     for digest in (b"a", b"b", b"c"):
         cache.add(digest, SessionEnd(), 40)
     cache.add(b"d", SessionEnd(), 101)
-    assert list(cache.find([b"a", b"b", b"c", b"d"])) == [b"b", b"c"]
+    kept = [SessionEnd(), SessionEnd()]
+    assert cache.find([b"a", b"b", b"c", b"d"]) == [NOT_CACHED, *kept, NOT_CACHED]
     cache.add(b"b", None, 40)
-    assert cache.find([b"b"]) == {b"b": SessionEnd()}
+    assert cache.find([b"b"]) == [SessionEnd()]

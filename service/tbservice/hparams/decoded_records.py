@@ -7,9 +7,10 @@ record has another one, and nothing has to be invalidated.
 
 from __future__ import annotations
 
+import enum
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Final
 
 from tbservice import limits
@@ -26,6 +27,16 @@ from tbwire.hparams import (
 StoredRecord = StoredStart | SessionEnd | ExperimentSummary | None
 """A decoded record; None for a malformed one."""
 
+
+class NotCached(enum.Enum):
+    """The type of NOT_CACHED."""
+
+    NOT_CACHED = enum.auto()
+
+
+NOT_CACHED: Final = NotCached.NOT_CACHED
+"""Stands for a record that has to be decoded, as None stands for a malformed one."""
+
 _RECORD_BYTES: Final = 400
 """Bytes of a record without its values, and of its entry in the cache; estimated."""
 
@@ -36,37 +47,32 @@ _NAME_BYTES: Final = 150
 """Bytes of a name in a tuple and a dictionary."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    record: StoredRecord
-    size: int
-
-
 class DecodedRecords:
     """A cache of records by digest; the oldest are dropped beyond a number of bytes."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._entries: dict[bytes, _Entry] = {}
+        self._records: dict[bytes, StoredRecord | NotCached] = {}
+        self._sizes: dict[bytes, int] = {}
         self._size = 0
 
-    def find(self, digests: Iterable[bytes]) -> dict[bytes, StoredRecord]:
-        """Return the cached records of these."""
-        entries = self._entries
-        found = ((digest, entries.get(digest)) for digest in digests)
-        return {digest: entry.record for digest, entry in found if entry is not None}
+    def find(self, digests: Iterable[bytes]) -> list[StoredRecord | NotCached]:
+        """Return the record of each of these, or NOT_CACHED."""
+        return list(map(self._records.get, digests, repeat(NOT_CACHED)))
 
     def add(self, digest: bytes, record: StoredRecord, size: int) -> None:
         """Add a record of an estimated size in bytes."""
         with self._lock:
-            if digest in self._entries or size > self._bytes_max:
+            if digest in self._records or size > self._bytes_max:
                 return
-            self._entries[digest] = _Entry(record, size)
+            self._records[digest] = record
+            self._sizes[digest] = size
             self._size += size
             while self._size > self._bytes_max:
-                oldest = next(iter(self._entries))
-                self._size -= self._entries.pop(oldest).size
+                oldest = next(iter(self._records))
+                del self._records[oldest]
+                self._size -= self._sizes.pop(oldest)
 
 
 class RecordDecoder:
@@ -77,7 +83,7 @@ class RecordDecoder:
         self._strings: dict[str, str] = {}
         self._numbers: dict[float, float] = {}
 
-    def share_names(self, records: Iterable[StoredRecord]) -> None:
+    def share_names(self, records: Iterable[StoredRecord | NotCached]) -> None:
         """Let later records share the names of these."""
         for record in records:
             if isinstance(record, StoredStart):
@@ -120,12 +126,3 @@ class RecordDecoder:
 
 DECODED: Final = DecodedRecords(limits.HPARAMS_CACHE_BYTES)
 """The cache of this worker."""
-
-
-def list_missing(digests: Sequence[bytes], found: dict[bytes, StoredRecord]) -> list[int]:
-    """Return the index of one record for each digest that was not found."""
-    missing: dict[bytes, int] = {}
-    for index, digest in enumerate(digests):
-        if digest not in found:
-            missing.setdefault(digest, index)
-    return list(missing.values())

@@ -121,7 +121,7 @@ def choose_representatives(
         measured: The last values of the aggregation metric, at most one per session.
         aggregation: AGGREGATION_MIN, AGGREGATION_MAX or AGGREGATION_MEDIAN.
     """
-    chosen = np.array([members[0] for members in groups.members], np.int64)
+    chosen = groups.first_members.copy()
     group_of = groups.group_of[measured.owners]
     usable = (group_of >= 0) & ~np.isnan(measured.values)
     group_of, rows = group_of[usable], measured.select(usable)

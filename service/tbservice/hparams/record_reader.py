@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -11,7 +12,13 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import TooLarge
-from tbservice.hparams.decoded_records import DECODED, RecordDecoder, StoredRecord, list_missing
+from tbservice.hparams.decoded_records import (
+    DECODED,
+    NOT_CACHED,
+    NotCached,
+    RecordDecoder,
+    StoredRecord,
+)
 from tbservice.hparams.schema import LoggedSummary
 from tbservice.hparams.session_table import NO_START, StoredStart
 from tbservice.store import hparams_rows
@@ -21,7 +28,6 @@ from tbwire import hparams
 from tbwire.hparams import ExperimentSummary, SessionEnd
 
 _Record = TypeVar("_Record", StoredStart, SessionEnd, ExperimentSummary)
-_ByRun = dict[int, tuple[_Record, float]]
 
 
 @dataclass(slots=True)
@@ -63,18 +69,22 @@ def read_records(db: Connection, grant: ReadGrant) -> ExperimentRecords:
 
 def _decode(db: Connection, grant: ReadGrant, columns: RecordColumns) -> list[StoredRecord]:
     """Return the record of each series; reads only those that are not cached."""
-    known = DECODED.find(columns.digests)
-    missing = list_missing(columns.digests, known)
+    cached = DECODED.find(columns.digests)
+    missing = [index for index, record in enumerate(cached) if record is NOT_CACHED]
+    decoder = RecordDecoder()
     if missing:
-        decoder = RecordDecoder()
-        decoder.share_names(known.values())
-        by_series = {int(columns.series_ids[index]): columns.digests[index] for index in missing}
-        for chunk in _chunks(missing, columns):
-            for series_id, metadata in hparams_rows.read_metadata(db, grant.experiment_id, chunk):
-                record, size = decoder.decode(metadata)
-                known[by_series[series_id]] = record
-                DECODED.add(by_series[series_id], record, size)
-    return [known[digest] for digest in columns.digests]
+        decoder.share_names(cached)
+    digests = {int(columns.series_ids[index]): columns.digests[index] for index in missing}
+    decoded: dict[bytes, StoredRecord] = {}
+    for chunk in _chunks(missing, columns):
+        for series_id, metadata in hparams_rows.read_metadata(db, grant.experiment_id, chunk):
+            record, size = decoder.decode(metadata)
+            decoded[digests[series_id]] = record
+            DECODED.add(digests[series_id], record, size)
+    return [
+        decoded[digest] if isinstance(record, NotCached) else record
+        for digest, record in zip(columns.digests, cached, strict=True)
+    ]
 
 
 def _chunks(missing: Sequence[int], columns: RecordColumns) -> Iterator[list[int]]:
@@ -98,34 +108,43 @@ def _sort_by_kind(
 
     An end that is older than the start of its run is an earlier attempt's, and does not count.
     """
-    records = ExperimentRecords(run_names)
-    starts: _ByRun[StoredStart] = {}
-    ends: _ByRun[SessionEnd] = {}
+    starts = _select(listing, decoded, hparams.SESSION_START_TAG, StoredStart)
+    ends = _select(listing, decoded, hparams.SESSION_END_TAG, SessionEnd)
+    summaries = _select(listing, decoded, hparams.EXPERIMENT_TAG, ExperimentSummary)
+    started = {run_id: wall_time for run_id, _, wall_time in starts}
+    return ExperimentRecords(
+        run_names,
+        {run_id: start for run_id, start, _ in starts},
+        {
+            run_id: end
+            for run_id, end, wall_time in ends
+            if wall_time >= started.get(run_id, math.inf)
+        },
+        [
+            LoggedSummary(wall_time, run_names[run_id], each)
+            for run_id, each, wall_time in summaries
+        ],
+        len(decoded) - len(starts) - len(ends) - len(summaries),
+    )
+
+
+def _select(
+    listing: HparamsListing, decoded: Sequence[StoredRecord], tag: str, kind: type[_Record]
+) -> list[tuple[int, _Record, float]]:
+    """Return run id, record and wall time of the records with this tag and kind."""
+    tag_ids = [tag_id for tag_id, name in listing.tag_names.items() if name == tag]
+    rows = np.flatnonzero(np.isin(listing.records.tag_ids, tag_ids))
     columns = zip(
-        decoded,
-        listing.records.run_ids.tolist(),
-        listing.records.tag_ids.tolist(),
-        listing.records.wall_times.tolist(),
+        listing.records.run_ids[rows].tolist(),
+        [decoded[row] for row in rows.tolist()],
+        listing.records.wall_times[rows].tolist(),
         strict=True,
     )
-    for record, run_id, tag_id, wall_time in columns:
-        tag = listing.tag_names[tag_id]
-        if isinstance(record, StoredStart) and tag == hparams.SESSION_START_TAG:
-            starts[run_id] = record, wall_time
-        elif isinstance(record, SessionEnd) and tag == hparams.SESSION_END_TAG:
-            ends[run_id] = record, wall_time
-        elif isinstance(record, ExperimentSummary) and tag == hparams.EXPERIMENT_TAG:
-            records.summaries.append(LoggedSummary(wall_time, run_names[run_id], record))
-        else:
-            records.malformed += 1
-
-    records.starts = {run_id: start for run_id, (start, _) in starts.items()}
-    records.ends = {
-        run_id: end
-        for run_id, (end, wall_time) in ends.items()
-        if run_id in starts and wall_time >= starts[run_id][1]
-    }
-    return records
+    return [
+        (run_id, record, wall_time)
+        for run_id, record, wall_time in columns
+        if isinstance(record, kind)
+    ]
 
 
 def _check_size(size: int) -> None:

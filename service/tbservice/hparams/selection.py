@@ -74,7 +74,7 @@ def _pass_filter(params: ColumnParams, column: Column, groups: Int64s) -> Boolea
         predicate = _make_predicate(params, column.type)
         values = [column.values[group] for group in groups.tolist()]
         has_value = np.array([value is not None for value in values], bool)
-        passes = np.array(_map_distinct(predicate, values), bool)
+        passes = np.array([value is not None and predicate(value) for value in values], bool)
     return passes if params.excludes_missing else passes | ~has_value
 
 
@@ -96,23 +96,6 @@ def _numbers_pass(filter_: Filter, values: Float64s) -> Booleans:
     return np.ones(len(values), bool)
 
 
-def _map_distinct(
-    predicate: Callable[[HparamValue], bool], values: Sequence[HparamValue | None]
-) -> list[bool]:
-    """Apply a predicate once to each distinct value; None fails."""
-    results: dict[tuple[type, HparamValue], bool] = {}
-    passes = []
-    for value in values:
-        if value is None:
-            passes.append(False)
-            continue
-        key = (type(value), value)
-        if key not in results:
-            results[key] = predicate(value)
-        passes.append(results[key])
-    return passes
-
-
 def _make_predicate(params: ColumnParams, type_: HparamType) -> Callable[[HparamValue], bool]:
     filter_ = params.filter
     if filter_ is None:
@@ -121,12 +104,24 @@ def _make_predicate(params: ColumnParams, type_: HparamType) -> Callable[[Hparam
         return _in_set(filter_, type_)
     if isinstance(filter_, RegexpFilter):
         _check_type(f"{params.path}.filter_regexp", type_, HparamType.DATA_TYPE_STRING)
-        search = filter_.pattern.search
-        return lambda value: search(to_text(value)) is not None
+        return _matches(filter_)
 
     _check_type(f"{params.path}.filter_interval", type_, HparamType.DATA_TYPE_FLOAT64)
     first, last = filter_.min_value, filter_.max_value
     return lambda value: type(value) is float and first <= value <= last
+
+
+def _matches(filter_: RegexpFilter) -> Callable[[HparamValue], bool]:
+    """Return whether a value's text has a match; each text is searched once."""
+    results: dict[str, bool] = {}
+
+    def is_match(value: HparamValue) -> bool:
+        text = to_text(value)
+        if text not in results:
+            results[text] = filter_.pattern.search(text) is not None
+        return results[text]
+
+    return is_match
 
 
 def _in_set(filter_: DiscreteFilter, type_: HparamType) -> Callable[[HparamValue], bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 from sqlalchemy import Connection
@@ -195,33 +196,39 @@ class _TableBuilder:
 
     def add(self, name: str | None, reader: ExperimentReader, records: ExperimentRecords) -> None:
         """Add an experiment; `name` is its name in a comparison."""
-        first = len(self._names)
-        run_names = records.run_names
-        session_of = {run_names[run_id]: first + i for i, run_id in enumerate(records.starts)}
-        for run_id, start in records.starts.items():
-            run = run_names[run_id]
-            self._names.append(run if name is None else name_in_comparison(name, run))
-            self._starts.append(start if name is None else _prefix_group(start, name))
-            self._ends.append(records.ends.get(run_id))
+        run_names, starts = records.run_names, records.starts
+        runs = [run_names[run_id] for run_id in starts]
+        session_of = dict(
+            zip(runs, range(len(self._names), len(self._names) + len(runs)), strict=True)
+        )
+        self._ends += map(records.ends.get, starts)
+        if name is None:
+            self._names += runs
+            self._starts += starts.values()
+        else:
+            self._names += [name_in_comparison(name, run) for run in runs]
+            self._starts += [_prefix_group(start, name) for start in starts.values()]
         self._owned.append(self._own_runs(reader, run_names, session_of))
 
     def _own_runs(
         self, reader: ExperimentReader, run_names: dict[int, str], session_of: dict[str, int]
     ) -> _OwnedRuns:
+        """Return the runs with a session; most are a session themselves."""
         root = find_root(session_of)
-        rows: list[tuple[int, int, int]] = []
-        for run_id, run in run_names.items():
-            own = session_of.get(run)
-            if own is not None:
-                rows.append((run_id, own, 0))
-                continue
-            owner = find_owner(run, session_of, root)
+        run_ids = np.fromiter(run_names, np.int64, len(run_names))
+        own = map(session_of.get, run_names.values(), repeat(NO_POSITION))
+        sessions = np.fromiter(own, np.int64, len(run_names))
+        groups = np.zeros(len(run_names), np.int64)
+        names = list(run_names.values())
+        for row in np.flatnonzero(sessions == NO_POSITION).tolist():
+            owner = find_owner(names[row], session_of, root)
             if owner is not None:
-                group = self._groups.setdefault(metric_group(run, owner), len(self._groups))
-                rows.append((run_id, session_of[owner], group))
-        rows.sort()
-        columns = np.array(rows, np.int64).reshape(-1, 3)
-        return _OwnedRuns(reader, columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy())
+                sessions[row] = session_of[owner]
+                group = metric_group(names[row], owner)
+                groups[row] = self._groups.setdefault(group, len(self._groups))
+        order = np.argsort(run_ids)
+        order = order[sessions[order] != NO_POSITION]
+        return _OwnedRuns(reader, run_ids[order], sessions[order], groups[order])
 
     def build(self) -> tuple[SessionTable, list[_OwnedRuns], list[str]]:
         """Return the table, by name of the sessions, the runs that they own, and all groups."""

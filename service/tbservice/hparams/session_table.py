@@ -96,33 +96,42 @@ def depends_on_age(statuses: Collection[Status]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SessionGroups:
-    """Groups of sessions: `members` by group, each ascending, and `group_of` by session.
+    """Groups of sessions, by name; `group_of` has the group of each session.
 
-    Sessions that are in no group, as their status is not allowed, have the group -1.
+    Sessions that are in no group, as their status is not allowed, have the group -1. The sessions
+    of group i are `sessions[offsets[i]:offsets[i + 1]]`, ascending, which is their order by name.
     """
 
     names: list[str]
-    members: list[list[int]]
     group_of: Int64s
+    sessions: Int64s
+    offsets: Int64s
 
     def __len__(self) -> int:
         return len(self.names)
 
+    def members(self, group: int) -> list[int]:
+        """Return the sessions of a group, at least one, by name."""
+        return self.sessions[self.offsets[group] : self.offsets[group + 1]].tolist()
+
+    @property
+    def first_members(self) -> Int64s:
+        """The first session by name of each group."""
+        return self.sessions[self.offsets[:-1]]
+
 
 def group_sessions(table: SessionTable, sessions: Sequence[int]) -> SessionGroups:
     """Return these sessions by the group that they name; one that names none is a group alone."""
-    by_name: defaultdict[str, list[int]] = defaultdict(list)
-    for session in sessions:
-        by_name[table.starts[session].group_name or table.names[session]].append(session)
-
-    names = sorted(by_name)
-    members = [by_name[name] for name in names]
+    keys = [table.starts[session].group_name or table.names[session] for session in sessions]
+    names = sorted(set(keys))
+    index_of = {name: index for index, name in enumerate(names)}
+    groups = np.array([index_of[key] for key in keys], np.int64)
+    ids = np.array(sessions, np.int64)
     group_of = np.full(len(table), NO_POSITION, np.int64)
-    sizes = [len(group) for group in members]
-    group_of[[session for group in members for session in group]] = np.repeat(
-        np.arange(len(members)), sizes
-    )
-    return SessionGroups(names, members, group_of)
+    group_of[ids] = groups
+    order = np.argsort(groups, kind="stable")
+    offsets = np.searchsorted(groups[order], np.arange(len(names) + 1))
+    return SessionGroups(names, group_of, ids[order], offsets)
 
 
 def session_values(table: SessionTable, name: str) -> list[HparamValue | None]:
@@ -140,10 +149,10 @@ def group_values(
     groups: SessionGroups, values: Sequence[HparamValue | None]
 ) -> list[HparamValue | None]:
     """Return each group's value of a hyperparameter, of its sessions' `values`."""
-    return [
-        values[members[0]] if len(members) == 1 else agreed([values[each] for each in members])
-        for members in groups.members
-    ]
+    of_groups = [values[session] for session in groups.first_members.tolist()]
+    for group in np.flatnonzero(np.diff(groups.offsets) > 1).tolist():
+        of_groups[group] = agreed([values[session] for session in groups.members(group)])
+    return of_groups
 
 
 def agreed(values: Sequence[HparamValue | None]) -> HparamValue | None:

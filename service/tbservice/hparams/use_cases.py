@@ -118,7 +118,7 @@ def list_session_groups(source: Source, request: SessionGroupsRequest) -> Sessio
     grouping = _Grouping(sessions, groups, request)
     chosen = grouping.choose()
     page = chosen[request.start_index :][: request.slice_size].tolist()
-    members = [session for group in page for session in groups.members[group]]
+    members = [session for group in page for session in groups.members(group)]
     if not sessions.table.newest:
         _add_newest(sessions, [each for each in members if sessions.table.ends[each] is None])
     return SessionGroupPage(grouping.render(page, members), len(chosen))
@@ -220,7 +220,7 @@ class _Grouping:
                 self._groups.names[group],
                 hparams[group],
                 of_groups.get(group, ()),
-                [self._session(each, of_sessions) for each in self._groups.members[group]],
+                [self._session(each, of_sessions) for each in self._groups.members(group)],
                 self._monitor_url(group),
             )
             for group in page
@@ -228,12 +228,12 @@ class _Grouping:
 
     def _monitor_url(self, group: int) -> str:
         starts = self._sessions.table.starts
-        urls = (starts[each].monitor_url for each in self._groups.members[group])
+        urls = (starts[each].monitor_url for each in self._groups.members(group))
         return next(filter(None, urls), "")
 
     def _hparams(self, group: int) -> dict[str, HparamValue]:
         table, included = self._sessions.table, self._request.hparams
-        hparams = agreed_hparams([table.starts[each] for each in self._groups.members[group]])
+        hparams = agreed_hparams([table.starts[each] for each in self._groups.members(group)])
         if included is None:
             return hparams
         return {name: value for name, value in hparams.items() if name in included}
