@@ -235,7 +235,8 @@ def test_seen_values_are_distinct_by_type():
 def table(*ends, newest=(), starts=None):
     names = [f"s{index}" for index in range(len(ends))]
     starts = starts or [start() for _ in ends]
-    return SessionTable(names, starts, list(ends), dict(newest), now=10_000.0)
+    known = {index: end for index, end in enumerate(ends) if end is not None}
+    return SessionTable(names, starts, np.zeros(len(ends)), known, dict(newest), now=10_000.0)
 
 
 def test_status_is_that_of_end():

@@ -24,7 +24,7 @@ from tbwire.hparams import (
     parse_metadata,
 )
 
-StoredRecord = StoredStart | SessionEnd | ExperimentSummary | None
+StoredRecord = StoredStart | ExperimentSummary | SessionEnd | None
 """A decoded record; None for a malformed one."""
 
 

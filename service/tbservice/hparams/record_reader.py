@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -23,24 +22,24 @@ from tbservice.hparams.schema import LoggedSummary
 from tbservice.hparams.session_table import NO_START, StoredStart
 from tbservice.store import hparams_rows
 from tbservice.store.hparams_rows import HparamsListing, RecordColumns
-from tbservice.types import ReadGrant
+from tbservice.types import Int64s, ReadGrant
 from tbwire import hparams
 from tbwire.hparams import ExperimentSummary, SessionEnd
 
-_Record = TypeVar("_Record", StoredStart, SessionEnd, ExperimentSummary)
+_Record = TypeVar("_Record", StoredStart, ExperimentSummary)
 
 
 @dataclass(slots=True)
 class ExperimentRecords:
     """The records of an experiment.
 
-    `starts` and `ends` are by run id; a run with an element in `starts` is a session. `malformed`
-    counts the records that were left out.
+    `starts` are by run id; a run with one is a session. `wall_times` are those of the starts, in
+    seconds. `malformed` counts the records that were left out.
     """
 
     run_names: dict[int, str]
     starts: dict[int, StoredStart] = field(default_factory=dict)
-    ends: dict[int, SessionEnd] = field(default_factory=dict)
+    wall_times: dict[int, float] = field(default_factory=dict)
     summaries: list[LoggedSummary] = field(default_factory=list)
     malformed: int = 0
 
@@ -64,7 +63,26 @@ def read_records(db: Connection, grant: ReadGrant) -> ExperimentRecords:
     if not records.starts and any(logged.summary.metrics for logged in records.summaries):
         run_ids, _ = hparams_rows.list_scalar_names(db, grant.experiment_id)
         records.starts = dict.fromkeys(np.unique(run_ids).tolist(), NO_START)
+        records.wall_times = dict.fromkeys(records.starts, -np.inf)
     return records
+
+
+def read_ends(
+    db: Connection, grant: ReadGrant, run_ids: Int64s | None
+) -> list[tuple[int, SessionEnd, float]]:
+    """Return run id, end and wall time in seconds of these runs' ends, None for those of all runs.
+
+    Malformed ones are left out.
+    """
+    ends = []
+    for run_id, wall_time, metadata in hparams_rows.read_ends(db, grant.experiment_id, run_ids):
+        try:
+            end = hparams.parse_metadata(metadata)
+        except hparams.MalformedHparams:
+            continue
+        if isinstance(end, SessionEnd):
+            ends.append((run_id, end, wall_time))
+    return ends
 
 
 def _decode(db: Connection, grant: ReadGrant, columns: RecordColumns) -> list[StoredRecord]:
@@ -104,27 +122,18 @@ def _chunks(missing: Sequence[int], columns: RecordColumns) -> Iterator[list[int
 def _sort_by_kind(
     listing: HparamsListing, run_names: dict[int, str], decoded: Sequence[StoredRecord]
 ) -> ExperimentRecords:
-    """Return the records by kind; one whose content is not what its tag says is malformed.
-
-    An end that is older than the start of its run is an earlier attempt's, and does not count.
-    """
+    """Return the records by kind; one whose content is not what its tag says is malformed."""
     starts = _select(listing, decoded, hparams.SESSION_START_TAG, StoredStart)
-    ends = _select(listing, decoded, hparams.SESSION_END_TAG, SessionEnd)
     summaries = _select(listing, decoded, hparams.EXPERIMENT_TAG, ExperimentSummary)
-    started = {run_id: wall_time for run_id, _, wall_time in starts}
     return ExperimentRecords(
         run_names,
         {run_id: start for run_id, start, _ in starts},
-        {
-            run_id: end
-            for run_id, end, wall_time in ends
-            if wall_time >= started.get(run_id, math.inf)
-        },
+        {run_id: wall_time for run_id, _, wall_time in starts},
         [
             LoggedSummary(wall_time, run_names[run_id], each)
             for run_id, each, wall_time in summaries
         ],
-        len(decoded) - len(starts) - len(ends) - len(summaries),
+        len(decoded) - len(starts) - len(summaries),
     )
 
 

@@ -7,7 +7,7 @@ reads in a snapshot of its own: what is deleted in between is missing in the lat
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 
 import numpy as np
@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from tbservice.hparams.metric_rows import MetricRows
 from tbservice.hparams.owners import find_owner, find_root, metric_group
-from tbservice.hparams.record_reader import ExperimentRecords, read_records
+from tbservice.hparams.record_reader import ExperimentRecords, read_ends, read_records
 from tbservice.hparams.requests import MetricId
 from tbservice.hparams.schema import LoggedSummary, merge_summaries
 from tbservice.hparams.session_table import NO_POSITION, SessionTable, StoredStart
@@ -25,6 +25,9 @@ from tbservice.store import hparams_rows
 from tbservice.store.hparams_rows import LastPoints
 from tbservice.types import Float64s, Int64s, ReadGrant
 from tbwire.hparams import ExperimentSummary, SessionEnd
+
+_OWN_GROUP = 0
+"""The index of the group of the metrics in a session's own run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,14 @@ class _OwnedRuns:
         """Return the ids of the runs of these sessions."""
         wanted = np.fromiter(sessions, np.int64, len(sessions))
         return self.run_ids[np.isin(self.sessions, wanted)]
+
+    def own_sessions(self, run_ids: Sequence[int]) -> list[int]:
+        """Return the session that each run itself is, -1 for none."""
+        sessions = np.full(len(run_ids), NO_POSITION)
+        positions, rows = self.find(np.array(run_ids, np.int64))
+        is_own = self.groups[positions] == _OWN_GROUP
+        sessions[rows[is_own]] = self.sessions[positions[is_own]]
+        return sessions.tolist()
 
     def find(self, run_ids: Int64s) -> tuple[Int64s, Int64s]:
         """Return the positions of those of `run_ids` that are here, and their indices there."""
@@ -101,7 +112,26 @@ class SessionReader:
             }
         return found
 
-    def read_newest(self, sessions: Collection[int]) -> dict[int, float]:
+    def read_statuses(self, sessions: Sequence[int], *, with_age: bool = True) -> None:
+        """Add to the table what the statuses of these sessions follow from.
+
+        An end that is older than the start of its run is an earlier attempt's, and does not count.
+        `with_age` is whether to tell running sessions from those without recent data.
+        """
+        ends: dict[int, SessionEnd] = {}
+        for owned in self._owned:
+            is_all = len(sessions) == len(self.table)
+            run_ids = None if is_all else owned.runs_of(sessions)
+            found = owned.reader.read(read_ends, run_ids)
+            session_of = owned.own_sessions([run_id for run_id, _, _ in found])
+            for session, (_, end, wall_time) in zip(session_of, found, strict=True):
+                if session != NO_POSITION and wall_time >= self.table.start_wall_times[session]:
+                    ends[session] = end
+        unfinished = [session for session in sessions if session not in ends]
+        newest = self._read_newest(unfinished) if with_age and unfinished else {}
+        self.table = replace(self.table, ends=ends, newest=newest)
+
+    def _read_newest(self, sessions: Collection[int]) -> dict[int, float]:
         """Return the greatest wall time of all data of each of these sessions, in seconds."""
         newest: dict[int, float] = {}
         for owned in self._owned:
@@ -190,8 +220,8 @@ class _TableBuilder:
     def __init__(self) -> None:
         self._names: list[str] = []
         self._starts: list[StoredStart] = []
-        self._ends: list[SessionEnd | None] = []
-        self._groups: dict[str, int] = {"": 0}
+        self._wall_times: list[float] = []
+        self._groups: dict[str, int] = {"": _OWN_GROUP}
         self._owned: list[_OwnedRuns] = []
 
     def add(self, name: str | None, reader: ExperimentReader, records: ExperimentRecords) -> None:
@@ -201,7 +231,7 @@ class _TableBuilder:
         session_of = dict(
             zip(runs, range(len(self._names), len(self._names) + len(runs)), strict=True)
         )
-        self._ends += map(records.ends.get, starts)
+        self._wall_times += [records.wall_times[run_id] for run_id in starts]
         if name is None:
             self._names += runs
             self._starts += starts.values()
@@ -236,7 +266,7 @@ class _TableBuilder:
         table = SessionTable(
             [self._names[session] for session in order],
             [self._starts[session] for session in order],
-            [self._ends[session] for session in order],
+            np.array(self._wall_times, np.float64)[order],
         )
         position_of = np.empty(len(order) + 1, np.int64)
         position_of[NO_POSITION] = NO_POSITION

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from tbservice import limits
-from tbservice.types import Int64s
+from tbservice.types import Float64s, Int64s
 from tbwire.hparams import HparamValue, SessionEnd, Status
 
 NO_POSITION: Final = -1
@@ -50,15 +50,16 @@ NO_START: Final = StoredStart(HparamNames(()), ())
 
 @dataclass(frozen=True, slots=True)
 class SessionTable:
-    """Sessions by name; each list has an element per session.
+    """Sessions by name; each sequence has an element per session.
 
-    `ends` has None for a session that has not ended. `newest` has the greatest wall time of the
-    data of each session without an end for which it was read, in seconds, by session.
+    `start_wall_times` are those of the records, in seconds. Of sessions whose status is needed,
+    `ends` has the end, if there is one, and `newest` the greatest wall time of all data otherwise.
     """
 
     names: Sequence[str]
     starts: Sequence[StoredStart]
-    ends: Sequence[SessionEnd | None]
+    start_wall_times: Float64s
+    ends: Mapping[int, SessionEnd] = field(default_factory=dict)
     newest: Mapping[int, float] = field(default_factory=dict)
     now: float = field(default_factory=time.time)
 
@@ -71,22 +72,23 @@ class SessionTable:
         A session without an end is running while its data are younger than
         `HPARAMS_RUNNING_SECONDS_MAX`; after that, or without data, its status is unknown.
         """
-        end = self.ends[session]
+        end = self.ends.get(session)
         if end is not None:
             return end.status
         age = self.now - self.newest.get(session, -np.inf)
         is_running = age < limits.HPARAMS_RUNNING_SECONDS_MAX
         return Status.STATUS_RUNNING if is_running else Status.STATUS_UNKNOWN
 
-    def list_unfinished(self) -> list[int]:
-        """Return the sessions without an end."""
-        return [session for session, end in enumerate(self.ends) if end is None]
-
     def list_allowed(self, statuses: Collection[Status]) -> list[int]:
         """Return the sessions with one of these statuses."""
-        if len(statuses) == len(Status):
+        if allows_all(statuses):
             return list(range(len(self)))
         return [session for session in range(len(self)) if self.status(session) in statuses]
+
+
+def allows_all(statuses: Collection[Status]) -> bool:
+    """Return whether every session has one of these statuses, whatever it is."""
+    return len(statuses) == len(Status)
 
 
 def depends_on_age(statuses: Collection[Status]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from tbservice.hparams.session_table import (
     SessionGroups,
     SessionTable,
     agreed_hparams,
+    allows_all,
     depends_on_age,
     group_sessions,
     group_values,
@@ -111,22 +112,18 @@ def list_session_groups(source: Source, request: SessionGroupsRequest) -> Sessio
     """
     check_experiment_name(source, request.experiment_name)
     sessions = open_sessions(source)
-    if depends_on_age(request.allowed_statuses):
-        _add_newest(sessions, sessions.table.list_unfinished())
+    if not allows_all(request.allowed_statuses):
+        with_age = depends_on_age(request.allowed_statuses)
+        sessions.read_statuses(range(len(sessions.table)), with_age=with_age)
     groups = group_sessions(sessions.table, sessions.table.list_allowed(request.allowed_statuses))
 
     grouping = _Grouping(sessions, groups, request)
     chosen = grouping.choose()
     page = chosen[request.start_index :][: request.slice_size].tolist()
     members = [session for group in page for session in groups.members(group)]
-    if not sessions.table.newest:
-        _add_newest(sessions, [each for each in members if sessions.table.ends[each] is None])
+    if members:
+        sessions.read_statuses(members)
     return SessionGroupPage(grouping.render(page, members), len(chosen))
-
-
-def _add_newest(sessions: SessionReader, unfinished: Sequence[int]) -> None:
-    if unfinished:
-        sessions.table = replace(sessions.table, newest=sessions.read_newest(unfinished))
 
 
 class _Grouping:
@@ -246,7 +243,7 @@ class _Grouping:
 
     def _session(self, session: int, metric_values: _MetricValues) -> SessionRow:
         table = self._sessions.table
-        start, end = table.starts[session], table.ends[session]
+        start, end = table.starts[session], table.ends.get(session)
         return SessionRow(
             table.names[session],
             start.start_time,

@@ -21,11 +21,7 @@ from tbservice.types import DataClass, ExperimentId, Float64s, Int64s
 from tbwire import hparams
 
 DIGEST_BYTES: Final = 32
-_RECORD_TAGS: Final = (
-    hparams.EXPERIMENT_TAG,
-    hparams.SESSION_START_TAG,
-    hparams.SESSION_END_TAG,
-)
+_RECORD_TAGS: Final = (hparams.EXPERIMENT_TAG, hparams.SESSION_START_TAG)
 
 _RECORDS: Final = """
     SELECT string_agg(int8send(series_id), ''::bytea), string_agg(int8send(run_id), ''::bytea),
@@ -62,7 +58,7 @@ _IS_SCALAR: Final = f"plugin = 'scalars' AND data_class = {int(DataClass.SCALAR)
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """The hparams series of an experiment: ids, wall time in seconds, size and SHA-256.
+    """The summaries and starts of an experiment: ids, wall time in seconds, size and SHA-256.
 
     Sizes are in bytes, of the summary metadata.
     """
@@ -77,7 +73,7 @@ class RecordColumns:
 
 @dataclass(frozen=True, slots=True)
 class HparamsListing:
-    """Runs and hparams series of an experiment; `tag_names` has the tags of these series."""
+    """Runs, summaries and starts of an experiment; `tag_names` has the tags of these series."""
 
     run_ids: Int64s
     run_names: list[str]
@@ -97,7 +93,7 @@ class LastPoints:
 
 
 def list_records(db: Connection, experiment_id: ExperimentId) -> HparamsListing:
-    """Return all runs and the hparams series, in one round trip; both in no order."""
+    """Return all runs, summaries and starts of sessions, in one round trip, in no order."""
     parameters = {"experiment_id": experiment_id, "digests": _encode_digests(_RECORD_TAGS)}
     with pipeline(db):
         runs = execute_binary(db, _RUNS, {"experiment_id": experiment_id})
@@ -134,6 +130,32 @@ def read_metadata(
         {"experiment_id": experiment_id, "series_ids": encode_array("bigint", series_ids)},
     )
     return ((series_id, bytes(metadata)) for series_id, metadata in rows)
+
+
+def read_ends(
+    db: Connection, experiment_id: ExperimentId, run_ids: Int64s | None
+) -> Iterator[tuple[int, float, bytes]]:
+    """Return run id, wall time in seconds and summary metadata of these runs' ends of sessions.
+
+    None returns those of all runs.
+    """
+    condition = "" if run_ids is None else "AND run_id = ANY (%(run_ids)s)"
+    rows = fetch_binary(
+        db,
+        f"""
+            SELECT run_id, metadata_wall_time, summary_metadata FROM time_series
+            WHERE experiment_id = %(experiment_id)s AND plugin = 'hparams' {condition}
+                AND tag_id = ANY (ARRAY(
+                    SELECT tag_id FROM tags
+                    WHERE experiment_id = %(experiment_id)s AND name_digest = ANY (%(digests)s)))
+        """,  # noqa: S608 - one of two constants
+        {
+            "experiment_id": experiment_id,
+            "digests": _encode_digests([hparams.SESSION_END_TAG]),
+            **({} if run_ids is None else {"run_ids": encode_array("bigint", run_ids)}),
+        },
+    )
+    return ((run_id, wall_time, bytes(metadata)) for run_id, wall_time, metadata in rows)
 
 
 def list_last_points_of_tags(

@@ -1,0 +1,111 @@
+"""HParams of files by real writers: our API beside TensorBoard's own handlers on the same files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+from tensorboard import context
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams import (
+    api_pb2,
+    backend_context,
+    get_experiment,
+    list_session_groups,
+)
+
+from support.batches import ApiClient
+from support.hparams import STATUSES, HparamsClient
+from support.uploading import Reader, Uploader
+
+FILES = Path(__file__).parent.parent / "data"
+WRITERS = ("tensorboard_plugins", "pytorch", "tensorboardx")
+AGGREGATIONS = ("AVG", "MIN", "MAX", "MEDIAN")
+
+
+class StockHandlers:
+    """TensorBoard's handlers over its own reader of a log directory."""
+
+    def __init__(self, logdir: Path) -> None:
+        multiplexer = EventMultiplexer()
+        multiplexer.AddRunsFromDirectory(str(logdir))
+        multiplexer.Reload()
+        provider = MultiplexerDataProvider(multiplexer, str(logdir))
+        self._context = backend_context.Context(TBContext(data_provider=provider))
+
+    def experiment(self, **fields):
+        request = json_format.ParseDict(fields, api_pb2.GetExperimentRequest())
+        return self._run(get_experiment.Handler, request)
+
+    def session_groups(self, **fields):
+        request = json_format.ParseDict(fields, api_pb2.ListSessionGroupsRequest())
+        return self._run(list_session_groups.Handler, request)
+
+    def _run(self, handler, request):
+        answer = handler(context.RequestContext(), self._context, "", request).run()
+        return json_format.MessageToDict(answer, always_print_fields_with_no_presence=True)
+
+
+@pytest.fixture(scope="module", params=WRITERS)
+def both(request, live_service, tmp_path_factory):
+    """Our client of the uploaded files, and TensorBoard's handlers on them."""
+    logdir = FILES / request.param / "hparams"
+    token = live_service.new_owner()
+    uploader = Uploader(live_service.url, token, tmp_path_factory.mktemp("uploader"))
+    uploaded = uploader.run("--logdir", logdir, "--one-shot")
+    assert uploaded.code == 0, uploaded.err
+    reader = Reader(live_service.url, token)
+    yield (
+        HparamsClient(ApiClient(reader.http, token), uploaded.experiment_id),
+        StockHandlers(logdir),
+    )
+    reader.http.close()
+
+
+def without_computed(info):
+    """A column without what TensorBoard leaves out of a declared one, or orders by chance."""
+    discrete = sorted(map(str, info.get("domainDiscrete", ())))
+    return {**info, "domainDiscrete": discrete, "differs": None}
+
+
+def test_columns_of_real_files_are_those_of_tensorboard(both):
+    ours, stock = both
+    mine = ours.experiment()
+    theirs = stock.experiment()
+    assert set(mine) == set(theirs)
+    declared = {info["name"]: without_computed(info) for info in theirs["hparamInfos"]}
+    shown = {info["name"]: without_computed(info) for info in mine["hparamInfos"]}
+    for name, info in declared.items():
+        completed = {key: value for key, value in shown[name].items() if key in info}
+        if info["domainDiscrete"] == [] and "domainInterval" not in info:
+            completed |= {"domainDiscrete": [], "type": info["type"]}  # completed by us alone
+        assert completed == info
+    assert {str(info) for info in theirs["metricInfos"]} <= {str(i) for i in mine["metricInfos"]}
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_groups_of_real_files_are_those_of_tensorboard(both, aggregation):
+    ours, stock = both
+    metric = ours.experiment()["metricInfos"][0]["name"]
+    request = {
+        "allowedStatuses": STATUSES,
+        "sliceSize": 10,
+        "aggregationType": f"AGGREGATION_{aggregation}",
+        "aggregationMetric": metric,
+        "colParams": [{"metric": metric, "order": "ORDER_DESC"}],
+    }
+    theirs = stock.session_groups(**request)
+    assert theirs["totalSize"] > 0
+    assert comparable(ours.ask("session_groups", **request)) == comparable(theirs)
+
+
+def comparable(answer):
+    """The answer with metrics by name: TensorBoard leaves out those that are not declared."""
+    for group in answer["sessionGroups"]:
+        for owner in (group, *group["sessions"]):
+            named = {(m["name"]["group"], m["name"]["tag"]): m for m in owner["metricValues"]}
+            owner["metricValues"] = dict(sorted(named.items()))
+    return answer

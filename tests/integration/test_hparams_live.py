@@ -1,0 +1,492 @@
+"""HParams while they are being logged, and where TensorBoard answers wrongly or not at all.
+
+Scenarios are those of Guild's notes on TensorBoard; H1 to H11 number the defects of TensorBoard
+2.21.0 that were found there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import pytest
+
+from support.batches import ApiClient, scalars
+from support.hparams import (
+    END,
+    EXPERIMENT,
+    START,
+    WALL_TIME,
+    HparamsClient,
+    column,
+    content_series,
+    end,
+    last,
+    metric,
+    start,
+    summary,
+    values,
+)
+from support.postgres_faults import postgres_faults
+from support.servers import new_owner
+from tbservice import limits
+from tbservice.auth import grants
+from tbservice.hparams import record_reader, requests, use_cases
+from tbservice.hparams.decoded_records import DecodedRecords
+from tbservice.reading.comparison import ComparisonReader
+from tbservice.reading.source import ExperimentReader
+from tbservice.store.pg.database import Database
+from tbwire.hparams import Status
+
+LOSS = {"tag": "loss"}
+INT32_MAX = 2**31 - 1
+
+
+@pytest.fixture(scope="module")
+def owner(shared_settings):
+    return new_owner(shared_settings.database_url.get_secret_value())
+
+
+@pytest.fixture
+def api(shared_application, owner):
+    return ApiClient(shared_application, owner)
+
+
+@pytest.fixture
+def client(api):
+    """An experiment of this test's own."""
+    return HparamsClient(api)
+
+
+# ---- Guild: no-session, change-status-*, check-status
+
+
+def test_guild_no_session_shows_rows_of_scalars(client):
+    """An experiment summary and scalars, but no session: each run with scalars is a row."""
+    client.write("schema", summary([column("lr", type=3)], [metric("loss")]))
+    assert client.columns()["lr"]["type"] == "DATA_TYPE_FLOAT64"
+    assert client.names() == []
+    client.write("run", last("loss", 0.5))
+    assert client.names() == ["run"]
+    assert values(client.groups()["run"]) == {("", "loss"): 0.5}
+    assert client.groups()["run"]["hparams"] == {}
+
+
+def test_guild_scalars_without_summary_are_no_sessions(client):
+    client.write("run", last("loss", 0.5))
+    assert client.experiment()["metricInfos"] == []
+    assert client.list() == {"sessionGroups": [], "totalSize": 0}
+
+
+@pytest.mark.parametrize("status", ["SUCCESS", "FAILURE", "UNKNOWN", "RUNNING"])
+def test_guild_check_status_is_that_of_end(client, status):
+    client.write("run", start({"x": 1}), end(f"STATUS_{status}"))
+    assert client.statuses() == {"run": status.lower()}
+
+
+def test_guild_change_status_newest_end_wins(client):
+    client.write("run", start({"x": 1}))
+    assert client.statuses() == {"run": "unknown"}
+    for second, status in enumerate(("RUNNING", "FAILURE", "SUCCESS"), 1):
+        client.write("run", end(f"STATUS_{status}", wall_time=WALL_TIME + second))
+        assert client.statuses() == {"run": status.lower()}
+    client.write("run", end("STATUS_FAILURE", wall_time=WALL_TIME + 1))
+    assert client.statuses() == {"run": "success"}
+
+
+def test_status_of_restarted_run_is_not_its_earlier_end(client):
+    now = time.time()
+    client.write("run", start({"x": 1}, wall_time=now - 100), end(wall_time=now - 50))
+    assert client.statuses() == {"run": "success"}
+    client.write("run", start({"x": 2}, wall_time=now - 10))
+    session = client.sessions()["run"]
+    assert (session["status"], session["endTimeSecs"]) == ("STATUS_RUNNING", 0.0)
+    client.write("run", end("STATUS_FAILURE", wall_time=now))
+    assert client.statuses() == {"run": "failure"}
+
+
+def test_status_running_is_by_newest_data_of_all_runs(client):
+    """Also by a point that is not the last by step, and by the runs below the session."""
+    now, old = time.time(), time.time() - limits.HPARAMS_RUNNING_SECONDS_MAX - 60
+    for run in ("idle", "restarted", "evaluated", "starting"):
+        client.write(run, start({"x": 1}, wall_time=now if run == "starting" else old))
+    client.write("idle", last("loss", 1.0, 5, old))
+    client.write("restarted", scalars("loss", [5, 1], [1.0, 2.0], [old, now]))
+    client.write("evaluated/eval", last("loss", 1.0, 5, now))
+    expected = {
+        "idle": "unknown",
+        **dict.fromkeys(("restarted", "evaluated", "starting"), "running"),
+    }
+    assert client.statuses() == expected
+    running = client.names(allowedStatuses=["STATUS_RUNNING", "STATUS_SUCCESS"])
+    assert running == ["evaluated", "restarted", "starting"]
+    assert client.names(allowedStatuses=["STATUS_UNKNOWN"]) == ["idle"]
+
+
+def test_columns_grow_as_they_are_logged(client):
+    """Guild's latent metrics: what is logged late appears."""
+    client.write("a", start({"x": 1}), last("loss", 1.0))
+    assert (set(client.columns()), client.metrics()) == ({"x"}, [("", "loss")])
+    client.write("a", last("late", 2.0))
+    client.write("b", start({"y": "new"}))
+    assert set(client.columns()) == {"x", "y"}
+    assert client.metrics() == [("", "late"), ("", "loss")]
+    assert values(client.groups()["a"]) == {("", "late"): 2.0, ("", "loss"): 1.0}
+
+
+def test_only_hparams_are_rows_without_metrics(client):
+    client.write("a", start({"x": 1}))
+    assert client.groups()["a"]["metricValues"] == []
+    assert client.experiment()["metricInfos"] == []
+
+
+# ---- H1 to H11
+
+
+def test_h1_undeclared_columns_appear_beside_declared(client):
+    client.write("schema", summary([column("lr")], [metric("declared")]))
+    client.write("s", start({"lr": 0.1, "late": "x"}), last("latent", 1.0))
+    assert set(client.columns()) == {"lr", "late"}
+    assert client.metrics() == [("", "declared"), ("", "latent")]
+    assert values(client.groups()["s"]) == {("", "latent"): 1.0}
+
+
+def test_h2_summary_logged_again_replaces_first(client):
+    client.write("schema", summary([column("lr", (0, 1), display_name="old")]))
+    client.write(
+        "schema", summary([column("lr", (0, 2), display_name="new")], wall_time=WALL_TIME + 1)
+    )
+    info = client.columns()["lr"]
+    assert (info["displayName"], info["domainInterval"]["maxValue"]) == ("new", 2.0)
+
+
+def test_h2_summaries_of_two_runs_are_united(client):
+    first = summary([column("a", display_name="A1"), column("b")], [metric("m")], WALL_TIME + 5)
+    second = summary([column("a", display_name="A2"), column("c")], [metric("n")], WALL_TIME)
+    client.write("one", first)
+    client.write("two", second)
+    assert set(client.columns()) == {"a", "b", "c"}
+    assert client.columns()["a"]["displayName"] == "A1"
+    assert client.metrics() == [("", "n"), ("", "m")]
+
+
+def test_h4_empty_summary_hides_nothing(client):
+    client.write("schema", summary())
+    client.write("s", start({"x": 1}), last("loss", 1.0))
+    assert (set(client.columns()), client.metrics()) == ({"x"}, [("", "loss")])
+
+
+def test_h5_declared_domain_is_kept_and_missing_completed(client):
+    declared = [column("lr", (0.0, 1.0), type=3), column("bare"), column("n", type=3)]
+    client.write("schema", summary(declared))
+    client.write("s", start({"lr": 5.0, "bare": "b", "n": 7}))
+    columns = client.columns()
+    assert columns["lr"]["domainInterval"] == {"minValue": 0.0, "maxValue": 1.0}
+    assert columns["n"]["domainInterval"] == {"minValue": 7.0, "maxValue": 7.0}
+    bare = columns["bare"]
+    assert (bare["type"], bare["domainDiscrete"]) == ("DATA_TYPE_STRING", ["b"])
+
+
+def test_h5_declared_column_without_type_and_values_can_be_filtered(client):
+    client.write("schema", summary([column("bare")], [metric("loss")]))
+    client.write("s", last("loss", 1.0))
+    assert client.columns()["bare"]["type"] == "DATA_TYPE_STRING"
+    by_bare = {"hparam": "bare", "order": "ORDER_ASC", "filterRegexp": "x"}
+    assert client.names(by_bare) == ["s"]
+
+
+def test_h6_metric_sort_and_statuses_hold(client):
+    for run, loss in (("a", 2.0), ("b", 1.0), ("c", 3.0)):
+        client.write(run, start({"x": 1}, start_time_secs=5.0), end(), last("loss", loss))
+    assert client.names({"metric": LOSS, "order": "ORDER_DESC"}) == ["c", "a", "b"]
+    assert {session["startTimeSecs"] for session in client.sessions().values()} == {5.0}
+
+
+def test_h7_invalid_pattern_is_refused_with_its_path(client):
+    client.write("s", start({"x": "a"}))
+    columns = [{"hparam": "x"}, {"hparam": "x", "filterRegexp": "(a"}]
+    status, detail = client.refusal("session_groups", colParams=columns)
+    assert status == 422
+    assert detail.startswith("col_params[1].filter_regexp: ")
+
+
+def test_h8_hparams_that_are_not_finite_travel_as_strings(client):
+    numbers = {"nan": math.nan, "inf": math.inf, "ninf": -math.inf}
+    client.write("s", start(numbers))
+    client.write("t", start({"nan": 1.0, "inf": 2.0, "ninf": 3.0}))
+    assert client.groups()["s"]["hparams"] == {"nan": "NaN", "inf": "Infinity", "ninf": "-Infinity"}
+    for name in numbers:
+        info = client.columns()[name]
+        assert info["type"] == "DATA_TYPE_FLOAT64"
+        interval = info["domainInterval"]
+        assert interval["minValue"] == interval["maxValue"] in {1.0, 2.0, 3.0}
+    assert client.names({"hparam": "nan", "order": "ORDER_ASC"}) == ["t", "s"]
+    assert client.names({"hparam": "inf", "filterDiscrete": ["Infinity"]}) == ["s"]
+    to_infinity = {"hparam": "inf", "filterInterval": {"minValue": 5, "maxValue": "Infinity"}}
+    assert client.names(to_infinity) == ["s"]
+
+
+def test_h8_steps_beyond_int32_travel_as_its_ends(client):
+    huge, tiny = 2**63 - 1, -(2**63)
+    client.write("s", start({"x": 1}), last("up", 1.0, huge), last("down", 2.0, tiny))
+    steps = [value["trainingStep"] for value in client.groups()["s"]["metricValues"]]
+    assert steps == [-(2**31), INT32_MAX]
+    evals = client.ask("metric_evals", sessionName="s", metricName={"tag": "up"})
+    assert evals == [[WALL_TIME, huge, 1.0]]
+
+
+def test_h8_column_of_several_types_is_sorted_and_filtered(client):
+    for run, value in (("a", "x"), ("b", 2.0), ("c", True), ("d", 1.0), ("e", None)):
+        client.write(run, start({"v": value, "other": 1}))
+    info = client.columns()["v"]
+    assert (info["type"], info["domainDiscrete"]) == (
+        "DATA_TYPE_STRING",
+        ["1.0", "2.0", "true", "x"],
+    )
+    assert client.names({"hparam": "v", "order": "ORDER_ASC"}) == ["c", "d", "b", "a", "e"]
+    assert client.names({"hparam": "v", "filterDiscrete": ["2.0", "x"]}) == ["a", "b", "e"]
+    assert client.names({"hparam": "v", "filterRegexp": "^[12]"}) == ["b", "d", "e"]
+
+
+@pytest.mark.parametrize("aggregation", ["MIN", "MAX", "MEDIAN"])
+def test_h8_group_without_measurement_keeps_its_place(client, aggregation):
+    client.write("s", start({"x": 1}), last("loss", 1.0))
+    client.write("t", start({"x": 1}), last("other", 2.0))
+    fields = {"aggregationType": f"AGGREGATION_{aggregation}", "aggregationMetric": LOSS}
+    groups = client.groups({"metric": LOSS, "order": "ORDER_DESC"}, **fields)
+    assert list(groups) == ["s", "t"]
+    assert values(groups["t"]) == {("", "other"): 2.0}
+
+
+def test_h8_metric_values_that_are_not_finite_travel_as_strings(client):
+    points = scalars("loss", [1, 2], [math.inf, math.nan])
+    client.write("s", start({"x": 1}), points)
+    assert client.groups()["s"]["metricValues"][0]["value"] == "NaN"
+    evals = client.ask("metric_evals", sessionName="s", metricName=LOSS)
+    assert [value for _, _, value in evals] == ["Infinity", "NaN"]
+
+
+def test_h9_session_in_root_run_owns_runs_below(client):
+    client.write(".", start({"x": 1}), last("loss", 1.0))
+    client.write("eval", last("loss", 2.0))
+    client.write("s", start({"x": 2}), last("loss", 3.0))
+    client.write("s/eval", last("loss", 4.0))
+    sessions = client.sessions()
+    assert values(sessions["."]) == {("", "loss"): 1.0, ("eval", "loss"): 2.0}
+    assert values(sessions["s"]) == {("", "loss"): 3.0, ("eval", "loss"): 4.0}
+    for session, group, value in ((".", "", 1.0), (".", "eval", 2.0), ("s", "eval", 4.0)):
+        name = {"group": group, "tag": "loss"}
+        evals = client.ask("metric_evals", sessionName=session, metricName=name)
+        assert [point[2] for point in evals] == [value]
+
+
+def test_h10_disagreeing_hparam_of_group_is_missing(client):
+    client.write("a", start({"lr": 1, "same": "x", "only": 1}, group_name="g"))
+    client.write("b", start({"lr": 2, "same": "x"}, group_name="g"))
+    assert client.groups()["g"]["hparams"] == {"same": "x", "only": 1.0}
+    assert client.names({"hparam": "lr", "excludeMissingValues": True}) == []
+    assert client.columns()["lr"]["differs"] is True
+
+
+@pytest.fixture
+def reader(shared_settings, client):
+    """The client's experiment as a source; `reader.statements` counts what a call sends."""
+    with postgres_faults(shared_settings.database_url.get_secret_value()) as proxy:
+        database = Database(proxy.url, 1)
+        yield CountingReader(database, proxy, client)
+        database.close()
+
+
+class CountingReader:
+    """Reads through a proxy that counts statements."""
+
+    def __init__(self, database, proxy, client) -> None:
+        secret = client.api.headers["Authorization"].removeprefix("Bearer ")
+        self._proxy = proxy
+        with database.without_transaction() as db:
+            grant = grants.grant_read(db, client.experiment_id, secret)
+        self.source = ExperimentReader(grant, database, None)
+
+    def statements(self, read) -> int:
+        """The statements of a read, those of transactions among them."""
+        self._proxy.disarm()
+        read(self.source)
+        return len(self._proxy.statements)
+
+
+def test_h11_statements_do_not_grow_with_sessions(client, reader):
+    request = {
+        "allowedStatuses": [0, 1, 2, 3],
+        "sliceSize": 100,
+        "colParams": [{"metric": LOSS, "order": 1}, {"hparam": "x", "filterInterval": {}}],
+    }
+    groups = requests.parse_session_groups_request(json.dumps(request).encode())
+    reads = (
+        lambda source: use_cases.list_session_groups(source, groups),
+        lambda source: use_cases.get_experiment(source, requests.ExperimentRequest("")),
+    )
+    counts = []
+    for first, number in ((0, 2), (2, 20)):
+        for session in range(first, first + number):
+            series = (start({"x": 0.0, "y": session}), last("loss", 1.0), last(f"m{session}", 2.0))
+            client.write(f"s{session}", *series)
+        counts.append([min(reader.statements(read) for _ in range(3)) for read in reads])
+    assert counts[0] == counts[1]
+    assert max(counts[0]) <= 20
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        content_series(START, b"\xff"),
+        content_series(END, b"\xff\xff"),
+        content_series(EXPERIMENT, b"\x12\x02\x0a\x09"),
+        content_series(START, b""),
+        content_series(START, b"\x22\x02\x08\x01"),
+    ],
+    ids=["start", "end", "summary", "empty", "end under the tag of a start"],
+)
+def test_malformed_record_is_left_out(client, broken):
+    client.write("broken", broken, last("loss", 1.0))
+    client.write("good", start({"x": 1}), end(), last("loss", 2.0))
+    assert client.names() == ["good"]
+    assert (set(client.columns()), client.metrics()) == ({"x"}, [("", "loss")])
+
+
+@pytest.mark.parametrize("name", ["", " ", 'a"b', "a.b[0]", "\x00", "\n", "ü\u2028", "x" * 9_000])
+def test_column_of_any_name_is_shown_filtered_and_sorted(client, name):
+    for run, value in (("a", 2.0), ("b", 1.0), ("c", None)):
+        client.write(run, start({name: value, "other": 1}))
+    assert client.groups()["a"]["hparams"] == {name: 2.0, "other": 1.0}
+    assert client.columns()[name]["domainInterval"] == {"minValue": 1.0, "maxValue": 2.0}
+    by_name = {"hparam": name, "order": "ORDER_ASC", "excludeMissingValues": True}
+    assert client.names(by_name) == ["b", "a"]
+
+
+def test_two_thousand_columns_are_shown_and_filtered(client):
+    numbers = {f"h{index}": float(index) for index in range(2_000)}
+    client.write("a", start(numbers))
+    client.write("b", start(numbers | {"h7": 8.0}))
+    assert len(client.columns()) == 2_000
+    assert next(iter(client.columns())) == "h7"
+    columns = [{"hparam": name, "filterInterval": {"maxValue": 1999}} for name in numbers]
+    assert client.names(*columns) == ["a", "b"]
+    assert len(client.groups()["a"]["hparams"]) == 2_000
+    columns[7] = {"hparam": "h7", "filterDiscrete": [8]}
+    assert client.names(*columns) == ["b"]
+
+
+def test_hostile_pattern_takes_no_time(client):
+    client.write("s", start({"x": "a" * 9_000 + "!"}))
+    began = time.perf_counter()
+    assert client.names({"hparam": "x", "filterRegexp": "^(a+)+$"}) == []
+    status, _ = client.refusal(
+        "session_groups", colParams=[{"hparam": "x", "filterRegexp": "((a{99}){99}){99}"}]
+    )
+    assert status == 422
+    assert time.perf_counter() - began < 5
+
+
+@pytest.mark.parametrize("path", ["experiment", "session_groups", "metric_evals"])
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"x": 1}', b"\xff", b"[" * 100_000])
+def test_body_that_is_no_message_is_malformed(client, path, body):
+    answer = client.post(path, body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
+
+
+def test_body_over_limit_is_refused(client):
+    body = b'{"experimentName": "' + b"x" * limits.JSON_BODY_BYTES_MAX + b'"}'
+    assert client.post("experiment", body).status_code == 413
+
+
+def test_deleted_run_is_no_session(client):
+    for run in ("a", "b"):
+        client.write(run, start({run: 1}), last(run, 1.0))
+    path = f"/experiments/{client.experiment_id}/runs"
+    client.api.request("DELETE", path, params={"run": "a"}).raise_for_status()
+    assert client.names() == ["b"]
+    assert (set(client.columns()), client.metrics()) == ({"b"}, [("", "b")])
+    evals = {"sessionName": "a", "metricName": {"tag": "a"}}
+    assert client.refusal("metric_evals", **evals)[0] == 404
+
+
+def test_experiment_name_of_another_tenant_is_no_experiment(client, shared_settings):
+    other_owner = new_owner(shared_settings.database_url.get_secret_value())
+    stranger = HparamsClient(ApiClient(client.api.client, other_owner))
+    for fields in ({}, {"sessionName": "s", "metricName": LOSS}):
+        path = "metric_evals" if fields else "session_groups"
+        answers = [
+            client.refusal(path, experimentName=name, **fields)
+            for name in (stranger.experiment_id, "nothing", "0" * 22)
+        ]
+        assert answers == [(404, "there is no such experiment, or it is not yours")] * 3
+    own_path = HparamsClient(client.api, stranger.experiment_id)
+    assert own_path.refusal("session_groups")[0] == 404
+
+
+def test_answers_over_limits_say_so(client, monkeypatch):
+    for run in ("a", "b"):
+        client.write(run, start({"x": 1, "y": 2}), last("loss", 1.0))
+    sorted_by_x = [{"hparam": "x", "order": 1}]
+    request = {"allowedStatuses": [0, 3], "sliceSize": 9, "colParams": sorted_by_x}
+    for limit, number in (
+        ("HPARAMS_CELL_ITEMS_MAX", 1),
+        ("HPARAMS_RESPONSE_ITEMS_MAX", 7),
+        ("HPARAMS_VALUE_ITEMS_MAX", 3),
+        ("HPARAMS_CONTENT_BYTES_MAX", 10),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, limit, number)
+            status, detail = client.refusal("session_groups", **request)
+        assert status == 413
+        assert limit.lower() in detail
+    assert client.ask("session_groups", **request)["totalSize"] == 2
+
+
+def test_records_in_several_reads_are_the_same(client, monkeypatch):
+    expected = {f"s{number}": {"x": float(number)} for number in range(5)}
+    for run, hparams in expected.items():
+        client.write(run, start(hparams))
+    monkeypatch.setattr(record_reader, "DECODED", DecodedRecords(0))
+    monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", 1)
+    shown = {name: group["hparams"] for name, group in client.groups().items()}
+    assert shown == expected
+
+
+# ---- comparisons
+
+
+def test_comparison_unites_columns_and_keeps_groups_apart(client, reader):
+    other = HparamsClient(client.api)
+    client.write(".", start({"x": 1}, group_name="g"), last("loss", 1.0))
+    client.write("eval", last("loss", 2.0))
+    client.write("schema", summary([column("x", display_name="X")], wall_time=WALL_TIME + 1))
+    other.write("s", start({"y": "a"}, group_name="g"), last("loss", 3.0))
+    other.write("schema", summary([column("x", display_name="older")]))
+    database = reader.source.database
+    second = CountingReader(database, reader._proxy, other).source
+    source = ComparisonReader("compared", {"a": reader.source, "b": second})
+
+    schema = use_cases.get_experiment(source, requests.ExperimentRequest("compared"))
+    assert {info.name: info.display_name for info in schema.hparams} == {"x": "X", "y": ""}
+    assert [(info.group, info.tag) for info in schema.metrics] == [("", "loss"), ("eval", "loss")]
+    request = requests.SessionGroupsRequest(frozenset(Status), slice_size=9)
+    page = use_cases.list_session_groups(source, request)
+    shown = {
+        group.name: (
+            group.hparams,
+            [session.name for session in group.sessions],
+            [(point.metric.group, point.value) for point in group.metric_values],
+        )
+        for group in page.groups
+    }
+    assert shown == {
+        "a/g": ({"x": 1.0}, ["a"], [("", 1.0), ("eval", 2.0)]),
+        "b/g": ({"y": "a"}, ["b/s"], [("", 3.0)]),
+    }
+    evals = requests.MetricEvalsRequest("a", requests.MetricId("eval", "loss"))
+    assert use_cases.list_metric_evals(source, evals) == [(WALL_TIME, 1, 2.0)]
