@@ -349,7 +349,7 @@ HPARAMS_RESPONSE_ITEMS_MAX: Final = 1_000_000
 """Values in one response of session groups: hyperparameters, and metrics of groups and sessions."""
 
 HPARAMS_CACHE_BYTES: Final = 128 * MIB
-"""Bytes of decoded hparams records that one worker keeps, as estimated."""
+"""Bytes of decoded hparams records that one worker caches, as estimated."""
 
 HPARAMS_LEVEL_ITEMS_MAX: Final = 100
 """Levels of directories between a run and the session that it belongs to."""

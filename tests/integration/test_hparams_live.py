@@ -33,7 +33,7 @@ from support.servers import new_owner
 from tbservice import limits
 from tbservice.auth import grants
 from tbservice.hparams import record_reader, requests, use_cases
-from tbservice.hparams.decoded_records import DecodedRecords
+from tbservice.hparams.record_cache import RecordCache
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader
 from tbservice.store.pg.database import Database
@@ -188,7 +188,7 @@ def test_h5_declared_domain_is_kept_and_missing_completed(client):
     assert (bare["type"], bare["domainDiscrete"]) == ("DATA_TYPE_STRING", ["b"])
 
 
-def test_h5_declared_column_without_type_and_values_can_be_filtered(client):
+def test_h5_declared_column_without_type_is_filtered(client):
     client.write("schema", summary([column("bare")], [metric("loss")]))
     client.write("s", last("loss", 1.0))
     assert client.columns()["bare"]["type"] == "DATA_TYPE_STRING"
@@ -406,12 +406,22 @@ def test_body_over_limit_is_refused(client):
 def test_deleted_run_is_no_session(client):
     for run in ("a", "b"):
         client.write(run, start({run: 1}), last(run, 1.0))
+    assert client.names() == ["a", "b"]
     path = f"/experiments/{client.experiment_id}/runs"
     client.api.request("DELETE", path, params={"run": "a"}).raise_for_status()
     assert client.names() == ["b"]
     assert (set(client.columns()), client.metrics()) == ({"b"}, [("", "b")])
     evals = {"sessionName": "a", "metricName": {"tag": "a"}}
     assert client.refusal("metric_evals", **evals)[0] == 404
+
+
+def test_deleted_start_ends_session(client):
+    for run in ("a", "b"):
+        client.write(run, start({run: 1}))
+    assert client.names() == ["a", "b"]
+    path = f"/experiments/{client.experiment_id}/series"
+    client.api.request("DELETE", path, params={"run": "a", "tag": START}).raise_for_status()
+    assert client.names() == ["b"]
 
 
 def test_experiment_name_of_another_tenant_is_no_experiment(client, shared_settings):
@@ -441,6 +451,7 @@ def test_answers_over_limits_say_so(client, monkeypatch):
     ):
         with monkeypatch.context() as patch:
             patch.setattr(limits, limit, number)
+            patch.setattr(record_reader, "RECORDS", RecordCache(0))
             status, detail = client.refusal("session_groups", **request)
         assert status == 413
         assert limit.lower() in detail
@@ -451,7 +462,7 @@ def test_records_in_several_reads_are_the_same(client, monkeypatch):
     expected = {f"s{number}": {"x": float(number)} for number in range(5)}
     for run, hparams in expected.items():
         client.write(run, start(hparams))
-    monkeypatch.setattr(record_reader, "DECODED", DecodedRecords(0))
+    monkeypatch.setattr(record_reader, "RECORDS", RecordCache(0))
     monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", 1)
     shown = {name: group["hparams"] for name, group in client.groups().items()}
     assert shown == expected

@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "tbservice.reading": PLAIN
     | STORE
     | {"tbservice.scalars", "tbservice.experiments", "tbservice.auth"},
-    "tbservice.hparams": PLAIN | STORE | {"tbservice.reading"},
+    "tbservice.hparams": PLAIN | STORE | {"tbservice.reading", "tbservice.experiments"},
     "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
     "tbservice.handlers": PLAIN | {"tbservice.admission", "tbservice.launch"},
     "tbservice.api.http": PLAIN

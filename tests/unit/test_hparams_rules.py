@@ -10,9 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbservice import limits
-from tbservice.hparams.decoded_records import NOT_CACHED, DecodedRecords, RecordDecoder
 from tbservice.hparams.metric_rows import MetricRows, aggregate, choose_representatives
 from tbservice.hparams.owners import find_owner, find_root, metric_group, metric_run
+from tbservice.hparams.record_cache import (
+    CachedRecords,
+    ExperimentRecords,
+    RecordCache,
+    RecordDecoder,
+)
 from tbservice.hparams.requests import AggregationType, MetricId
 from tbservice.hparams.schema import (
     LoggedSummary,
@@ -417,12 +422,26 @@ def test_decoder_shares_names_and_keeps_sign_of_zero():
     assert decoder.decode(b"\xff")[0] is None
 
 
-def test_cache_of_records_drops_oldest_over_its_bytes():
-    cache = DecodedRecords(100)
-    for digest in (b"a", b"b", b"c"):
-        cache.add(digest, SessionEnd(), 40)
-    cache.add(b"d", SessionEnd(), 101)
-    kept = [SessionEnd(), SessionEnd()]
-    assert cache.find([b"a", b"b", b"c", b"d"]) == [NOT_CACHED, *kept, NOT_CACHED]
-    cache.add(b"b", None, 40)
-    assert cache.find([b"b"]) == [SessionEnd()]
+def cached(version="1", size=40):
+    return CachedRecords(version, ExperimentRecords({}), {b"": (None, size)})
+
+
+def test_cache_drops_experiment_read_longest_ago():
+    cache = RecordCache(100)
+    first, second = cached(), cached()
+    cache.put("a", first)
+    cache.put("b", second)
+    assert cache.find("a") is first
+    cache.put("c", cached())
+    assert [cache.find(name) is None for name in "abc"] == [False, True, False]
+
+
+def test_cache_keeps_newest_version_of_experiment():
+    cache = RecordCache(100)
+    for version in "123":
+        cache.put("a", cached(version, 60))
+    cache.put("b", cached())
+    assert cache.find("a").version == "3"
+    cache.put("a", cached("4", 101))
+    assert cache.find("a") is None
+    assert cache.find("b") is not None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -11,11 +11,13 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import TooLarge
-from tbservice.hparams.decoded_records import (
-    DECODED,
-    NOT_CACHED,
-    NotCached,
+from tbservice.experiments.lifecycle import get_version_tag
+from tbservice.hparams.record_cache import (
+    RECORDS,
+    CachedRecords,
+    ExperimentRecords,
     RecordDecoder,
+    SizedRecord,
     StoredRecord,
 )
 from tbservice.hparams.schema import LoggedSummary
@@ -29,23 +31,8 @@ from tbwire.hparams import ExperimentSummary, SessionEnd
 _Record = TypeVar("_Record", StoredStart, ExperimentSummary)
 
 
-@dataclass(slots=True)
-class ExperimentRecords:
-    """The records of an experiment.
-
-    `starts` are by run id; a run with one is a session. `wall_times` are those of the starts, in
-    seconds. `malformed` counts the records that were left out.
-    """
-
-    run_names: dict[int, str]
-    starts: dict[int, StoredStart] = field(default_factory=dict)
-    wall_times: dict[int, float] = field(default_factory=dict)
-    summaries: list[LoggedSummary] = field(default_factory=list)
-    malformed: int = 0
-
-
 def read_records(db: Connection, grant: ReadGrant) -> ExperimentRecords:
-    """Read the records of an experiment, in a snapshot.
+    """Read the records of an experiment, in a snapshot, or return the cached ones.
 
     Without a session, but with a summary that declares metrics, each run with scalars is a session
     without hyperparameters.
@@ -53,17 +40,21 @@ def read_records(db: Connection, grant: ReadGrant) -> ExperimentRecords:
     Raises TooLarge over `HPARAMS_CONTENT_BYTES_MAX` bytes of records or `HPARAMS_VALUE_ITEMS_MAX`
     values of hyperparameters.
     """
+    version = get_version_tag(db, grant)
+    cached = RECORDS.find(grant.experiment_id)
+    if cached is not None and cached.version == version:
+        return cached.records
+
     listing = hparams_rows.list_records(db, grant.experiment_id)
     _check_size(int(listing.records.sizes.sum()))
-    decoded = _decode(db, grant, listing.records)
-    run_names = dict(zip(listing.run_ids.tolist(), listing.run_names, strict=True))
-
-    records = _sort_by_kind(listing, run_names, decoded)
+    by_digest = _decode(db, grant, listing.records, cached.by_digest if cached else {})
+    records = _sort_by_kind(listing, [by_digest[digest][0] for digest in listing.records.digests])
     _check_values(sum(len(start.values) for start in records.starts.values()))
     if not records.starts and any(logged.summary.metrics for logged in records.summaries):
         run_ids, _ = hparams_rows.list_scalar_names(db, grant.experiment_id)
-        records.starts = dict.fromkeys(np.unique(run_ids).tolist(), NO_START)
-        records.wall_times = dict.fromkeys(records.starts, -np.inf)
+        starts = dict.fromkeys(np.unique(run_ids).tolist(), NO_START)
+        records = replace(records, starts=starts, wall_times=dict.fromkeys(starts, -np.inf))
+    RECORDS.put(grant.experiment_id, CachedRecords(version, records, by_digest))
     return records
 
 
@@ -85,24 +76,24 @@ def read_ends(
     return ends
 
 
-def _decode(db: Connection, grant: ReadGrant, columns: RecordColumns) -> list[StoredRecord]:
-    """Return the record of each series; reads only those that are not cached."""
-    cached = DECODED.find(columns.digests)
-    missing = [index for index, record in enumerate(cached) if record is NOT_CACHED]
+def _decode(
+    db: Connection,
+    grant: ReadGrant,
+    columns: RecordColumns,
+    known: Mapping[bytes, SizedRecord],
+) -> dict[bytes, SizedRecord]:
+    """Return the records by digest; reads only those that are not known."""
+    digests = columns.digests
+    records = {digest: known[digest] for digest in digests if digest in known}
+    missing = [index for index, digest in enumerate(digests) if digest not in records]
     decoder = RecordDecoder()
     if missing:
-        decoder.share_names(cached)
-    digests = {int(columns.series_ids[index]): columns.digests[index] for index in missing}
-    decoded: dict[bytes, StoredRecord] = {}
+        decoder.share_names(record for record, _ in records.values())
+    digest_of = {int(columns.series_ids[index]): digests[index] for index in missing}
     for chunk in _chunks(missing, columns):
         for series_id, metadata in hparams_rows.read_metadata(db, grant.experiment_id, chunk):
-            record, size = decoder.decode(metadata)
-            decoded[digests[series_id]] = record
-            DECODED.add(digests[series_id], record, size)
-    return [
-        decoded[digest] if isinstance(record, NotCached) else record
-        for digest, record in zip(columns.digests, cached, strict=True)
-    ]
+            records[digest_of[series_id]] = decoder.decode(metadata)
+    return records
 
 
 def _chunks(missing: Sequence[int], columns: RecordColumns) -> Iterator[list[int]]:
@@ -119,20 +110,19 @@ def _chunks(missing: Sequence[int], columns: RecordColumns) -> Iterator[list[int
         yield chunk
 
 
-def _sort_by_kind(
-    listing: HparamsListing, run_names: dict[int, str], decoded: Sequence[StoredRecord]
-) -> ExperimentRecords:
+def _sort_by_kind(listing: HparamsListing, decoded: Sequence[StoredRecord]) -> ExperimentRecords:
     """Return the records by kind; one whose content is not what its tag says is malformed."""
+    run_names = dict(zip(listing.run_ids.tolist(), listing.run_names, strict=True))
     starts = _select(listing, decoded, hparams.SESSION_START_TAG, StoredStart)
     summaries = _select(listing, decoded, hparams.EXPERIMENT_TAG, ExperimentSummary)
     return ExperimentRecords(
         run_names,
         {run_id: start for run_id, start, _ in starts},
         {run_id: wall_time for run_id, _, wall_time in starts},
-        [
+        tuple(
             LoggedSummary(wall_time, run_names[run_id], each)
             for run_id, each, wall_time in summaries
-        ],
+        ),
         len(decoded) - len(starts) - len(summaries),
     )
 

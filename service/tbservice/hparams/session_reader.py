@@ -6,7 +6,7 @@ reads in a snapshot of its own: what is deleted in between is missing in the lat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 
@@ -15,7 +15,8 @@ from sqlalchemy import Connection
 
 from tbservice.hparams.metric_rows import MetricRows
 from tbservice.hparams.owners import find_owner, find_root, metric_group
-from tbservice.hparams.record_reader import ExperimentRecords, read_ends, read_records
+from tbservice.hparams.record_cache import ExperimentRecords
+from tbservice.hparams.record_reader import read_ends, read_records
 from tbservice.hparams.requests import MetricId
 from tbservice.hparams.schema import LoggedSummary, merge_summaries
 from tbservice.hparams.session_table import NO_POSITION, SessionTable, StoredStart
@@ -241,7 +242,7 @@ class _TableBuilder:
         self._owned.append(self._own_runs(reader, run_names, session_of))
 
     def _own_runs(
-        self, reader: ExperimentReader, run_names: dict[int, str], session_of: dict[str, int]
+        self, reader: ExperimentReader, run_names: Mapping[int, str], session_of: dict[str, int]
     ) -> _OwnedRuns:
         """Return the runs with a session; most are a session themselves."""
         root = find_root(session_of)
