@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
 
-from tbwire import hparams
+from tbwire import hparams, hparams_pb2
 from tbwire.hparams import (
     DatasetType,
     DeclaredHparam,
@@ -66,6 +66,18 @@ def test_parser_values_without_type_are_missing():
     parsed = hparams.parse_content(start_info(hparams={"a": None, "b": [1, 2], "c": math.nan}))
     assert list(parsed.hparams) == ["c"]
     assert math.isnan(parsed.hparams["c"])
+
+
+def test_parser_last_entry_of_key_is_its_value():
+    info = hparams_pb2.SessionStartInfo()
+    for key, value in (("a", 1.0), ("b", 1.0), ("b", 2.0), ("a", None)):
+        entry = info.hparams.add(key=key).value
+        if value is None:
+            entry.null_value = 0
+        else:
+            entry.number_value = value
+    data = hparams_pb2.HParamsPluginData(session_start_info=info)
+    assert hparams.parse_content(data.SerializeToString()).hparams == {"b": 2.0}
 
 
 def test_parser_session_end_keeps_status_and_time():

@@ -35,6 +35,8 @@ from tbservice.hparams.session_table import (
     agreed_hparams,
     depends_on_age,
     group_sessions,
+    group_values,
+    session_values,
 )
 from tbservice.hparams.values import common_type, to_json, to_text, value_key
 from tbwire import hparams_pb2
@@ -289,6 +291,14 @@ def test_groups_are_by_name_or_session():
     assert groups.group_of.tolist() == [1, 2, 1, 0]
     assert group_sessions(sessions, [2]).group_of.tolist() == [-1, -1, 0, -1]
     assert len(group_sessions(sessions, [])) == 0
+
+
+def test_session_values_are_of_each_sessions_own_names():
+    starts = [start(a=1.0, b=2.0), start(b=3.0, a=4.0), start(b=5.0), start(a=6.0)]
+    sessions = table(None, None, None, None, starts=starts)
+    assert session_values(sessions, "a") == [1.0, 4.0, None, 6.0]
+    groups = group_sessions(sessions, [1, 2, 3])
+    assert group_values(groups, session_values(sessions, "a")) == [4.0, None, 6.0]
 
 
 def test_group_shows_only_what_sessions_agree_on():
