@@ -150,7 +150,7 @@ def test_request_that_is_no_message_is_malformed(body, said):
     ],
 )
 def test_request_invalid_field_is_named_by_path(fields, path):
-    with pytest.raises(Invalid, match=".") as refused:
+    with pytest.raises(Invalid) as refused:
         groups(**fields)
     assert refused.value.detail.startswith(f"{path}: ")
 

@@ -1,8 +1,9 @@
 """The parser of the hparams plugin's content: experiment summaries, starts and ends of sessions.
 
 The plugin logs no data: everything is in the content of a series' summary metadata
-(`hparams.proto`). Values that are null, lists or structs have no type in TensorBoard (`_protobuf_value_type` of
-`tensorboard/plugins/hparams/backend_context.py`): they are left out, as if never logged.
+(`hparams.proto`). Values that are null, lists or structs have no type in TensorBoard
+(`_protobuf_value_type` of `tensorboard/plugins/hparams/backend_context.py`): they are left out, as
+if never logged.
 """
 
 from __future__ import annotations
