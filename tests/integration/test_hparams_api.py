@@ -730,16 +730,16 @@ def test_filter_interval_is_for_numbers(sweep):
 
 
 @pytest.mark.parametrize(
-    ("name", "chosen", "names"),
+    ("name", "values", "names"),
     [
         ("lr", [0.1, 0.5], ["g", "s1"]),
         ("optimizer", ["sgd", "rmsprop"], ["s2", "s4"]),
         ("norm", [True], ["g", "s1", "s3", "s4"]),
     ],
 )
-def test_filter_discrete_is_for_all_types(sweep, name, chosen, names):
+def test_filter_discrete_is_for_all_types(sweep, name, values, names):
     """ "Valid for all data types. The subset is defined explicitly." """
-    assert sweep.names({"hparam": name, "filterDiscrete": chosen}) == names
+    assert sweep.names({"hparam": name, "filterDiscrete": values}) == names
 
 
 def test_filter_excludes_missing_values(sweep):

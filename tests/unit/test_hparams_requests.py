@@ -25,12 +25,14 @@ def groups(**fields):
 
 
 def test_request_names_are_camel_or_snake_case():
-    one = groups(startIndex=1, sliceSize=2, colParams=[{"hparam": "x", "missingValuesFirst": True}])
-    other = groups(
+    camel = groups(
+        startIndex=1, sliceSize=2, colParams=[{"hparam": "x", "missingValuesFirst": True}]
+    )
+    snake = groups(
         start_index=1, slice_size=2, col_params=[{"hparam": "x", "missing_values_first": True}]
     )
-    assert one == other
-    assert (one.start_index, one.slice_size, one.columns[0].is_missing_first) == (1, 2, True)
+    assert camel == snake
+    assert (camel.start_index, camel.slice_size, camel.columns[0].is_missing_first) == (1, 2, True)
 
 
 def test_request_enums_are_names_or_numbers():

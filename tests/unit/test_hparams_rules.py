@@ -374,7 +374,7 @@ def test_aggregation_mean_is_of_sessions_with_metric():
 
 
 @pytest.mark.parametrize(
-    ("aggregation", "values", "chosen"),
+    ("aggregation", "values", "expected"),
     [
         (MIN, [3.0, 1.0, 2.0], 1),
         (MAX, [3.0, 1.0, 2.0], 0),
@@ -388,10 +388,10 @@ def test_aggregation_mean_is_of_sessions_with_metric():
         (MIN, [NAN, NAN], 0),
     ],
 )
-def test_aggregation_representative_is_chosen_by_value(aggregation, values, chosen):
+def test_aggregation_representative_is_chosen_by_value(aggregation, values, expected):
     measured = rows(*[(session, value, 0, 0.0) for session, value in enumerate(values)])
     groups = one_group(len(values))
-    assert choose_representatives(groups, measured, aggregation).tolist() == [chosen]
+    assert choose_representatives(groups, measured, aggregation).tolist() == [expected]
 
 
 def test_aggregation_representative_without_metric_is_first():
@@ -401,8 +401,12 @@ def test_aggregation_representative_without_metric_is_first():
 
 def test_aggregation_group_has_rows_of_representative():
     points = rows((0, 1.0, 7, 1.0), (1, 2.0, 8, 2.0))
-    chosen = aggregate(points, one_group(2), MAX, np.array([1]))
-    assert (chosen.owners.tolist(), chosen.values.tolist(), chosen.steps.tolist()) == (
+    points_of_group = aggregate(points, one_group(2), MAX, np.array([1]))
+    assert (
+        points_of_group.owners.tolist(),
+        points_of_group.values.tolist(),
+        points_of_group.steps.tolist(),
+    ) == (
         [0],
         [2.0],
         [8],

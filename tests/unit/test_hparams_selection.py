@@ -141,8 +141,8 @@ def test_sort_missing_is_first_or_last(order):
 
 
 def test_sort_first_key_is_primary_and_name_last():
-    one, two = [1.0, 2.0, 1.0, 2.0], ["b", "b", "a", "b"]
-    assert ordered((one, DESC, False), (two, ASC, False), count=4) == [1, 3, 2, 0]
+    first, second = [1.0, 2.0, 1.0, 2.0], ["b", "b", "a", "b"]
+    assert ordered((first, DESC, False), (second, ASC, False), count=4) == [1, 3, 2, 0]
 
 
 def test_sort_metric_has_nan_greatest():

@@ -1,7 +1,7 @@
 """Requests of the HParams API as plain values, parsed from proto3 JSON and checked.
 
 TensorBoard's own messages say which fields, enums and defaults there are, and `json_format` which
-JSON stands for them: names in camelCase or snake_case, enums by name or number, unknown fields
+JSON encodes them: names in camelCase or snake_case, enums by name or number, unknown fields
 refused (https://protobuf.dev/programming-guides/json).
 """
 

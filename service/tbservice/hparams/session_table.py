@@ -114,7 +114,8 @@ class SessionGroups:
 
     def members(self, group: int) -> list[int]:
         """Return the sessions of a group, at least one, by name."""
-        return self.sessions[self.offsets[group] : self.offsets[group + 1]].tolist()
+        members: list[int] = self.sessions[self.offsets[group] : self.offsets[group + 1]].tolist()
+        return members
 
     @property
     def first_members(self) -> Int64s:

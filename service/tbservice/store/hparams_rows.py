@@ -17,8 +17,9 @@ from sqlalchemy import Connection
 from tbservice.store.pg.arrays import encode_array
 from tbservice.store.pg.pipeline import PendingResult, execute_binary, fetch_binary, pipeline
 from tbservice.store.runs_tags import hash_name
-from tbservice.types import DataClass, ExperimentId, Float64s, Int64s
+from tbservice.types import ExperimentId, Float64s, Int64s
 from tbwire import hparams
+from tbwire.points import DataClass
 
 DIGEST_BYTES: Final = 32
 _RECORD_TAGS: Final = (hparams.EXPERIMENT_TAG, hparams.SESSION_START_TAG)
