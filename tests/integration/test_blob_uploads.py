@@ -17,6 +17,7 @@ from support.servers import new_owner, new_workspace, s3_client
 from tbservice import limits
 from tbservice.errors import Unavailable
 from tbservice.ingest import blob_uploads
+from tbservice.store import blob_uploads as store_uploads
 from tbservice.metrics import REGISTRY
 from tbservice.store.objects import ObjectStore
 from tbwire import wire_pb2
@@ -275,6 +276,21 @@ def parts_put():
         )
         or 0
     )
+
+
+def test_blob_completed_by_another_client_is_found(putting, monkeypatch, bucket):
+    putting.put(0)
+    putting.put(PIECE)
+    touch = store_uploads.touch
+
+    def overtaken(*arguments):
+        monkeypatch.setattr(store_uploads, "touch", touch)
+        assert putting.put(2 * PIECE) == (True, len(CONTENT))
+        return touch(*arguments)
+
+    monkeypatch.setattr(store_uploads, "touch", overtaken)
+    assert putting.put(2 * PIECE) == (True, len(CONTENT))
+    assert (len(bucket.objects()), bucket.uploads()) == (1, [])
 
 
 def test_blob_last_part_race_reports_stored_blob(putting, monkeypatch, bucket):

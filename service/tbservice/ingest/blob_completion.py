@@ -40,6 +40,9 @@ def find_blob_or_upload(
     with database.transaction(grant.workspace_id) as db:
         blob = None if is_repair else blobs.find_usable(db, grant, [sha256]).get(sha256)
         upload = None if blob else blob_uploads.touch(db, grant, sha256, size)
+        if blob is None and upload is None and not is_repair:
+            # Between the two statements, another client's request may have completed the upload.
+            blob = blobs.find_usable(db, grant, [sha256]).get(sha256)
     if blob is None:
         return False, upload
     if objects.find_size(blob.object_key) == blob.size:
