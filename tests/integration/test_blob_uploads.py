@@ -17,8 +17,8 @@ from support.servers import new_owner, new_workspace, s3_client
 from tbservice import limits
 from tbservice.errors import Unavailable
 from tbservice.ingest import blob_uploads
-from tbservice.store import blob_uploads as store_uploads
 from tbservice.metrics import REGISTRY
+from tbservice.store import blob_uploads as store_uploads
 from tbservice.store.objects import ObjectStore
 from tbwire import wire_pb2
 
