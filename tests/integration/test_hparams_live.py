@@ -17,6 +17,7 @@ from support.hparams import (
     END,
     EXPERIMENT,
     START,
+    STATUSES,
     WALL_TIME,
     HparamsClient,
     column,
@@ -287,6 +288,29 @@ def test_h10_disagreeing_hparam_of_group_is_missing(client):
     assert client.groups()["g"]["hparams"] == {"same": "x", "only": 1.0}
     assert client.names({"hparam": "lr", "excludeMissingValues": True}) == []
     assert client.columns()["lr"]["differs"] is True
+
+
+def test_per_session_is_group_of_one_and_slice_of_sessions(client):
+    client.write("a", start({"lr": 1}, group_name="z"), last("loss", 1.0))
+    client.write("b", start({"lr": 2}), last("loss", 2.0))
+    client.write("c", start({"lr": 3}, group_name="z"), last("loss", 3.0), end("STATUS_FAILURE"))
+
+    def ask(**fields):
+        request = {"allowedStatuses": STATUSES, "sliceSize": 10} | fields
+        answer = client.ask("session_groups?per_session=true", **request)
+        rows = [
+            (group["name"], *(each["name"] for each in group["sessions"]), group["hparams"]["lr"])
+            for group in answer["sessionGroups"]
+        ]
+        return answer["totalSize"], rows
+
+    assert ask() == (3, [("z", "a", 1.0), ("b", "b", 2.0), ("z", "c", 3.0)])
+    assert ask(startIndex=1, sliceSize=1) == (3, [("b", "b", 2.0)])
+    assert ask(allowedStatuses=["STATUS_FAILURE"]) == (1, [("z", "c", 3.0)])
+    by_loss = {"metric": LOSS, "order": "ORDER_DESC", "filterInterval": {"minValue": 2}}
+    by_loss["filterInterval"]["maxValue"] = 9
+    assert ask(colParams=[by_loss]) == (2, [("z", "c", 3.0), ("b", "b", 2.0)])
+    assert client.refusal("session_groups?per_session=perhaps")[0] == 422
 
 
 @pytest.fixture

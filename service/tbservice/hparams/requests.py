@@ -106,7 +106,8 @@ class ExperimentRequest:
 class SessionGroupsRequest:
     """A request for session groups; `experiment_name` is "" if it names none.
 
-    `hparams` are the hyperparameters to return, None for all.
+    `hparams` are the hyperparameters to return, None for all. With `is_per_session` each session is
+    a group of its own.
     """
 
     allowed_statuses: frozenset[Status]
@@ -118,6 +119,7 @@ class SessionGroupsRequest:
     includes_metrics: bool = True
     hparams: frozenset[str] | None = None
     experiment_name: str = ""
+    is_per_session: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class SessionGroups:
 
 def group_sessions(table: SessionTable, sessions: Sequence[int]) -> SessionGroups:
     """Return these sessions by the group that they name; one that names none is a group alone."""
-    keys = [table.starts[session].group_name or table.names[session] for session in sessions]
+    keys = _group_keys(table, sessions)
     names = sorted(set(keys))
     index_of = {name: index for index, name in enumerate(names)}
     groups = np.array([index_of[key] for key in keys], np.int64)
@@ -135,6 +135,21 @@ def group_sessions(table: SessionTable, sessions: Sequence[int]) -> SessionGroup
     order = np.argsort(groups, kind="stable")
     offsets = np.searchsorted(groups[order], np.arange(len(names) + 1))
     return SessionGroups(names, group_of, ids[order], offsets)
+
+
+def separate_sessions(table: SessionTable, sessions: Sequence[int]) -> SessionGroups:
+    """Return each of these sessions as a group alone, in their order.
+
+    A group still has the name of the group that its session names, so that names may be equal.
+    """
+    ids = np.array(sessions, np.int64)
+    group_of = np.full(len(table), NO_POSITION, np.int64)
+    group_of[ids] = np.arange(len(ids))
+    return SessionGroups(_group_keys(table, sessions), group_of, ids, np.arange(len(ids) + 1))
+
+
+def _group_keys(table: SessionTable, sessions: Sequence[int]) -> list[str]:
+    return [table.starts[session].group_name or table.names[session] for session in sessions]
 
 
 def session_values(table: SessionTable, name: str) -> list[HparamValue | None]:

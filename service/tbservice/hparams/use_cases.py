@@ -44,6 +44,7 @@ from tbservice.hparams.session_table import (
     depends_on_age,
     group_sessions,
     group_values,
+    separate_sessions,
     session_values,
 )
 from tbservice.reading.source import Source
@@ -115,7 +116,9 @@ def list_session_groups(source: Source, request: SessionGroupsRequest) -> Sessio
     if not allows_all(request.allowed_statuses):
         with_age = depends_on_age(request.allowed_statuses)
         sessions.read_statuses(range(len(sessions.table)), with_age=with_age)
-    groups = group_sessions(sessions.table, sessions.table.list_allowed(request.allowed_statuses))
+    allowed = sessions.table.list_allowed(request.allowed_statuses)
+    group = separate_sessions if request.is_per_session else group_sessions
+    groups = group(sessions.table, allowed)
 
     grouping = _Grouping(sessions, groups, request)
     chosen = grouping.choose()

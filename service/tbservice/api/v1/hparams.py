@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from tbservice import limits
 from tbservice.api.http.body import read_body
@@ -32,6 +33,7 @@ async def _open_source(
 
 
 _Source = Annotated[ExperimentReader, Depends(_open_source)]
+_PerSession = Annotated[bool, Query(description="Return each session as a group alone")]
 
 
 def _describe(request: str, response: dict[str, Any]) -> dict[str, Any]:
@@ -63,12 +65,15 @@ def get_experiment(source: _Source, body: _Body) -> Response:
     "/session_groups",
     **_describe("ListSessionGroupsRequest", hparams_openapi.SESSION_GROUPS),
 )
-def list_session_groups(source: _Source, body: _Body) -> Response:
+def list_session_groups(source: _Source, body: _Body, per_session: _PerSession = False) -> Response:
     """List session groups with their sessions, filtered, sorted, and a slice at a time.
 
-    `allowed_statuses` and `slice_size` are empty and 0 by default: then there are no groups.
+    `allowed_statuses` and `slice_size` are empty and 0 by default: then there are no groups. With
+    `per_session`, each session is a group alone, with the name of its group: so it shows its own
+    hyperparameters, and a slice is one of sessions, by name.
     """
-    page = use_cases.list_session_groups(source, requests.parse_session_groups_request(body))
+    request = requests.parse_session_groups_request(body)
+    page = use_cases.list_session_groups(source, replace(request, is_per_session=per_session))
     return Response(encoding.encode_session_groups(page.groups, page.total_size), media_type=_JSON)
 
 
