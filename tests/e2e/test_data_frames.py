@@ -167,9 +167,8 @@ def test_hparams_are_one_row_per_session_with_last_metrics(api, experiment_id, l
     api.write(experiment_id, segment(stream("a/validation"), 0, 9, scalars("loss", [3], [0.25])))
     other = plugin_data_pb2.SessionStartInfo()
     other.hparams["lr"].number_value = 0.125
-    api.write(
-        experiment_id, segment(stream("c"), 0, 9, hparams_series("start", session_start_info=other))
-    )
+    series = [hparams_series("_hparams_/session_start_info", session_start_info=other)]
+    api.write(experiment_id, segment(stream("c"), 0, 9, *series))
     frame = Experiment(experiment_id, library=library).hparams()
     row = {name: frame[name].to_list()[0] for name in frame.columns}
     assert row == {
@@ -178,6 +177,8 @@ def test_hparams_are_one_row_per_session_with_last_metrics(api, experiment_id, l
         "status": "success",
         "start_time": 5.0,
         "end_time": 9.0,
+        "model_uri": None,
+        "monitor_url": None,
         "hparams.lr": 0.5,
         "hparams.optimizer": "adam",
         "metrics.loss": 4.0,

@@ -17,7 +17,6 @@ import numpy as np
 from support.faulty_server import EXPERIMENT, FaultyServer, Reply, Request, refusal, running
 from tbwire import frames, read_pb2, wire_pb2
 from tbwire import tensorboard_pb2 as pb
-from tbwire.hparams_pb2 import HParamsPluginData, SessionStartInfo
 
 LIMITS = {
     "batch_bytes_max": 16 << 20,
@@ -47,9 +46,12 @@ TOKEN = {
 DIGEST = {"run": ".", "tag": "loss", "plugin": "scalars", "data_class": "scalar", "count": 1}
 DIGEST |= {"sha256": "00" * 32, "metadata_sha256": "00" * 32}
 RECORDS = {"records": base64.b64encode(bytes(24)).decode(), "next": None}
-SESSION = HParamsPluginData(session_start_info=SessionStartInfo(group_name="g")).SerializeToString()
 SERIES = {"plugin": "scalars", "count": 1, "last_value": 0.5}
-SERIES |= {"summary_metadata": {"content": base64.b64encode(SESSION).decode()}}
+COLUMNS = {"hparamInfos": [{"name": "lr", "type": "DATA_TYPE_FLOAT64"}]}
+METRIC = {"name": {"group": "eval", "tag": "loss"}, "value": "NaN", "trainingStep": 1}
+SESSION = {"name": "a", "startTimeSecs": 5.0, "endTimeSecs": 0.0, "status": "STATUS_RUNNING"}
+SESSION |= {"modelUri": "", "monitorUrl": "", "metricValues": [METRIC]}
+GROUP = {"name": "g", "hparams": {"lr": 0.5}, "sessions": [SESSION]}
 NEW = {"plugin": "scalars", "steps": [1], "wall_times": [1.5], "values": [0.5]}
 PORTION = {"cursor": "c", "more": False, "removed": [], "points": {"a": {"loss": NEW}}}
 BLOB = bytes(range(64))
@@ -144,6 +146,8 @@ ROUTES = [
     ),
     ("PUT", r"blobs/\w+", lambda _: Reply(204, b"")),
     ("GET", r"runs", _fixed({"runs": [{"run": "a", "start_time": 1.5}]})),
+    ("POST", r"hparams/experiment", _fixed(COLUMNS)),
+    ("POST", r"hparams/session_groups", _fixed({"sessionGroups": [GROUP], "totalSize": 1})),
     ("GET", r"names", _fixed({"a": ["loss"]})),
     ("POST", r"digests", _fixed({"limits": LIMITS, "series": [DIGEST], "next": None})),
     ("POST", r"digests/records", _fixed(RECORDS)),

@@ -19,8 +19,20 @@ from tbupload.limits import (
     RETRY_AFTER_SECONDS_MAX,
 )
 
+OVERSIZE: Final = "response_over_limit"
+"""Code of a Refused for a response that is over the limit of what is read."""
+
 READ_BYTES: Final = 1 << 20
 """Largest chunk of a body that is read as it arrives."""
+
+
+def close(response: urllib3.BaseHTTPResponse) -> None:
+    """Close a response that is not read to its end, and give its place in the pool back.
+
+    Without the latter, the pool waits forever for a connection after a few such responses.
+    """
+    response.close()
+    response.release_conn()
 
 
 def iter_body(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
@@ -33,7 +45,7 @@ def iter_body(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
     """
     encoding = response.headers.get("Content-Encoding", "identity")
     if encoding.strip().lower() not in {"", "identity"}:
-        response.close()
+        close(response)
         raise Refused(
             f"the server, or a proxy before it, compresses its answers ({encoding[:100]}), "
             "which was not requested",
@@ -54,10 +66,12 @@ def read_body(response: urllib3.BaseHTTPResponse, bytes_max: int) -> bytes:
         chunks.append(chunk)
         size += len(chunk)
         if size > bytes_max or time.monotonic() > deadline:
-            response.close()
+            close(response)
             limit = f"{bytes_max:,} bytes" if size > bytes_max else f"{RESPONSE_SECONDS_MAX:,.0f} s"
             raise Refused(
-                f"the server's answer is over the limit of {limit}", status=response.status
+                f"the server's answer is over the limit of {limit}",
+                status=response.status,
+                code=OVERSIZE,
             )
     return b"".join(chunks)
 
@@ -67,7 +81,7 @@ def parse_error_body(response: urllib3.BaseHTTPResponse) -> dict[str, Any]:
     try:
         content = json.loads(read_body(response, ERROR_BYTES_MAX))
     except (ValueError, RecursionError, Refused, urllib3.exceptions.HTTPError):
-        response.close()
+        close(response)
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -67,6 +67,12 @@ def anything(_value: Any) -> None:
     """Accept any value."""
 
 
+def check_that(condition: object, why_not: str) -> None:
+    """For schemas of other modules: accept a value if the condition is true."""
+    if not condition:
+        raise _Mismatch(why_not)
+
+
 def string(value: Any) -> None:
     """Accept valid Unicode: JSON's escapes may be lone surrogates (RFC 8259, section 8.2)."""
     if not isinstance(value, str):

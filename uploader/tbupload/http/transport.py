@@ -17,6 +17,7 @@ from tbupload.http.connection_pool import CONNECTIONS, TIMEOUT, make_pool
 from tbupload.http.http_errors import certificate_error, connection_error_text, refused_error
 from tbupload.http.request_slots import RequestSlots
 from tbupload.http.response_body import (
+    close,
     iter_body,
     parse_error_body,
     read_body,
@@ -158,8 +159,7 @@ class Transport:
         try:
             yield self._iter_body(response)
         finally:
-            response.close()
-            response.release_conn()
+            close(response)
 
     def check_not_cancelled(self) -> None:
         """Raise Unreachable if the upload was cancelled: between requests that belong together."""

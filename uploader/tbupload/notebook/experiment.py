@@ -11,28 +11,26 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from tbupload.config import check_token, find_access
 from tbupload.console.terminal import write_line
 from tbupload.errors import Refused, UsageError
 from tbupload.export.points import read_points
 from tbupload.export.remote_series import SeriesPart
+from tbupload.export.session_table import SessionColumns, iter_columns
+from tbupload.export.sessions import read_sessions
 from tbupload.http.api_schemas import RUNS
-from tbupload.http.pagination import read_pages
-from tbupload.http.response_schema import Schema, array, mapping, record, string, unreadable_answer
+from tbupload.http.response_schema import Schema, array, mapping, string
 from tbupload.http.retry import RetryPolicy
-from tbupload.http.transport import Response, Transport
+from tbupload.http.transport import Transport
 from tbupload.limits import WIRE_LIMIT_MAX
-from tbupload.notebook import data_frames, hyperparameters
+from tbupload.notebook import data_frames
 from tbupload.notebook.data_frames import Library
 from tbupload.notebook.point_columns import point_columns, take_rows, to_array
 from tbwire.points import BlobSequencePoints, DataClassName, ScalarPoints, TensorPoints
 
 RETRY_TIMEOUT_SECONDS: Final = 60.0
 """How long a request is retried while the server does not respond."""
-
-_SERIES_PER_PAGE: Final = 5_000
 
 Names = str | Sequence[str] | None
 
@@ -221,41 +219,26 @@ class Experiment:
         return b"".join(chunks)
 
     def hparams(self, *, library: Library | None = None) -> Any:
-        """Return the sessions (runs with hyperparameters) as a DataFrame with one row per session.
+        """Return the sessions (runs with hyperparameters) as a DataFrame, a row each, by name.
 
-        Columns: run, group, status ("success", "failure", "running"), start_time and end_time
-        (seconds since the epoch); `hparams.NAME` for each hyperparameter; `metrics.TAG` for the
-        last value of each of the session's scalars. Scalars of a run below the session's, for
-        example "validation", are named `metrics.validation/TAG`. Missing values are null.
+        Columns: run, group ("" if the session names none), status ("success", "failure", "running",
+        or null), start_time and end_time (seconds since the epoch), model_uri and monitor_url;
+        `hparams.NAME` for each hyperparameter; `metrics.TAG` for the last value of each of the
+        session's scalars. Scalars of a run below the session's, for example "validation", are named
+        `metrics.validation/TAG`. Missing values are null. A hyperparameter with values of several
+        types is a column of strings, with other values as in JSON (1.0, true).
+
+        Raises Refused also if the server's version is too old to have an HParams API.
         """
         name, _ = data_frames.load(library or self._library)
-        try:
-            sessions = hyperparameters.read_sessions(
-                self._list("tensors", hyperparameters.SESSIONS, plugin="hparams")
-            )
-            scalars = self._list("scalars", hyperparameters.SCALARS) if sessions else {}
-            metrics = hyperparameters.metrics_by_session(sessions, scalars)
-        except (ValueError, DecodeError) as error:
-            raise unreadable_answer(f"hparams: {error}") from error
-        return data_frames.make(hyperparameters.as_columns(sessions, metrics), name)
+        columns = SessionColumns()
+        pages = read_sessions(self._transport, self.experiment_id)
+        rows = [columns.add(session) for page in pages for session in page.sessions]
+        values = iter_columns(columns, rows)
+        return data_frames.make(dict(zip(columns.names, values, strict=True)), name)
 
     def _get(self, path: str, schema: Schema) -> dict[str, Any]:
         return self._transport.request("GET", self._path + path).json(schema)
-
-    def _list(self, kind: DataClassName, schema: Schema, **query: Any) -> dict[str, dict[str, Any]]:
-        """Return all series of one data class as {run: {tag: series}}."""
-
-        def read(after: str | None) -> Response:
-            fields = {**query, "limit": _SERIES_PER_PAGE, "after": after or ""}
-            return self._transport.request(
-                "GET", f"{self._path}/{kind}?{urllib.parse.urlencode(fields)}"
-            )
-
-        listed: dict[str, dict[str, Any]] = {}
-        for page in read_pages(read, record({"series": schema})):
-            for run, tags in page["series"].items():
-                listed.setdefault(run, {}).update(tags)
-        return listed
 
     def _read(
         self, kind: DataClassName, run: Names, tag: Names, query: dict[str, Any]
