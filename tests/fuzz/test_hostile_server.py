@@ -55,6 +55,16 @@ COMMANDS = {
         "OUTPUT",
         *SHORT,
     ),
+    "export hparams": ("export", "--experiment", "abc", "--hparams", "TABLE", *SHORT),
+    "export hparams json": (
+        "export",
+        "--experiment",
+        "abc",
+        "--hparams",
+        "TABLE",
+        "--json",
+        *SHORT,
+    ),
     "export all": ("export", "--all", "--output", "OUTPUT", *SHORT),
     "upload": ("--logdir", "LOGDIR", "--one-shot", "--new", *SHORT),
     "resume": ("--logdir", "LOGDIR", "--one-shot", "--experiment", "abc", *SHORT),
@@ -134,7 +144,8 @@ def test_hostile_answers_end_command_with_one_line(
 
     def run():
         monkeypatch.setattr("sys.stdin", io.StringIO("tbh_secret\n"))
-        places = {"LOGDIR": str(logdir), "OUTPUT": str(tmp_path / f"output-{next(numbers)}")}
+        output = str(tmp_path / f"output-{next(numbers)}")
+        places = {"LOGDIR": str(logdir), "OUTPUT": output, "TABLE": f"{output}.csv"}
         code = main([places.get(word, word) for word in COMMANDS[name]])
         return code, *capsys.readouterr()
 

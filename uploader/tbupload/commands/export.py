@@ -14,6 +14,8 @@ from tbupload.commands.connect import (
     series_filter_from_options,
 )
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_TEMPORARY_FAILURE
+from tbupload.commands.export_hparams import check_options, export_hparams
+from tbupload.commands.options.export import DEFAULT_FORMAT
 from tbupload.console.output import print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import PROBLEMS_SHOWN, size_text
@@ -31,12 +33,19 @@ from tbupload.http.transport import Transport
 def export(options: argparse.Namespace) -> int:
     """Run `tbupload export`: write experiments into a directory, or resume an earlier export.
 
-    With `--all`, an experiment that cannot be read does not stop the export of the others.
+    With `--all`, an experiment that cannot be read does not stop the export of the others. With
+    `--hparams`, write only the table of sessions.
     """
     progress = progress_from_options(options)
+    if options.hparams is not None:
+        check_options(options)
     access = access_from_options(options, progress)
     retry_policy = RetryPolicy(options.retry_timeout)
     transport = Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
+    if options.hparams is not None:
+        return export_hparams(transport, progress, options)
+
+    options.format = options.format or DEFAULT_FORMAT
     code = 0
     for export_options in _export_options(transport, options):
         try:

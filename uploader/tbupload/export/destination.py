@@ -119,12 +119,13 @@ def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+def atomic_file(path: Path, temporary: Path | None = None) -> Iterator[IO[bytes]]:
     """Write a file atomically: it gets its name, after fsync, when the block ends without an error.
 
+    Until then it is `temporary`, by default a name that the next export to `path` uses again.
     Missing directories are created. Raise OutputError if the file cannot be written.
     """
-    temporary = temporary_path(path)
+    temporary = temporary or temporary_path(path)
     with as_output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

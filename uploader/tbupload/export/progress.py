@@ -16,11 +16,15 @@ REDRAW_SECONDS: Final = 0.2
 
 
 class ExportProgress:
-    """Counts points and bytes of completed jobs and of the current one, and shows them."""
+    """Counts points and bytes of completed jobs and of the current one, and shows them.
 
-    def __init__(self, progress: ConsoleProgress, title: str) -> None:
+    `unit` says what is counted instead of points.
+    """
+
+    def __init__(self, progress: ConsoleProgress, title: str, unit: str = "points") -> None:
         self._progress = progress
         self._title = title
+        self._unit = unit
         self._total = self._done = self._in_progress = self._bytes = 0
         self._began = self._shown_at = time.monotonic()
         self._bar: tqdm[NoReturn] | None = None
@@ -73,9 +77,9 @@ class ExportProgress:
 
         self._shown_at = now
         points = self._done + self._in_progress
-        texts = [f"{self._title}: {points:,} of {self._total:,} points"]
+        texts = [f"{self._title}: {points:,} of {self._total:,} {self._unit}"]
         texts += [size_text(self._bytes)] if self._bytes else []
-        texts.append(f"{points / max(now - self._began, 1e-9):,.0f} points/s")
+        texts.append(f"{points / max(now - self._began, 1e-9):,.0f} {self._unit}/s")
         if self._bar is None:
             self._progress.info(", ".join(texts))
             return

@@ -12,12 +12,15 @@ from tbupload.commands.options.shared import (
     add_series_filter,
 )
 
+DEFAULT_FORMAT: Final = "parquet"
+
 EPILOG: Final = """\
 examples:
   tbupload export --experiment ID --output DIR                  Parquet, a directory per data class
   tbupload export --experiment ID --format csv --output DIR     the same as CSV
   tbupload export --experiment ID --format events --output DIR  event files, to open in TensorBoard
   tbupload export --all --format events --output DIR            every experiment, each in DIR/ID
+  tbupload export --experiment ID --hparams FILE.csv            hyperparameters and last metrics
 
 Exports every point. Run the same command again to resume an interrupted export; a complete one is
 not repeated. DIR must be new, empty, or contain this same export. The list of series is read once,
@@ -28,6 +31,13 @@ again creates the same series. A run with a name that is not a valid path (for e
 a directory named %DIGEST, and control characters are percent-encoded (%1B); the manifest lists the
 original names. Parquet and CSV have one row per point; for blobs they contain keys, to be fetched
 from /api/v1/blobs/KEY. Points whose bytes the server has lost are left out and listed.
+
+--hparams exports only the table of sessions (runs with hyperparameters), instead of --output: a row
+per session, with run, group, status, start_time, end_time, model_uri, monitor_url, hparams.NAME and
+metrics.GROUP/TAG (last values). It needs --experiment, and takes neither --format nor filters. FILE
+must not exist; it appears when it is complete, and an interrupted export begins again. Parquet
+needs pyarrow. A column with values of several types is text in CSV and Parquet; in JSON each value
+keeps its type, and a missing one is left out.
 
 exit codes: 0 complete; 1 failed, or points are missing; 2 wrong usage; 75 server unavailable: run
 the same command again.
@@ -44,11 +54,15 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--format",
         choices=("parquet", "csv", "events"),
-        default="parquet",
-        help="the format of the files (default: %(default)s)",
+        help=f"the format of the files (default: {DEFAULT_FORMAT})",
     )
-    command.add_argument(
-        "--output", metavar="DIR", type=Path, required=True, help="the directory to write to"
+    outputs = command.add_mutually_exclusive_group(required=True)
+    outputs.add_argument("--output", metavar="DIR", type=Path, help="the directory to write to")
+    outputs.add_argument(
+        "--hparams",
+        metavar="FILE",
+        type=Path,
+        help="write only the table of sessions, to FILE.csv, FILE.parquet or FILE.json",
     )
     add_series_filter(command, "to export")
     add_retry_timeout(command, READ_RETRY_TIMEOUT_SECONDS, "%(default)s")
