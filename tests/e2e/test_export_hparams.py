@@ -262,12 +262,12 @@ def test_sessions_written_meanwhile_repeat_none(client, monkeypatch):
     for name in ("b", "d", "f", "h"):
         client.write(name, start({"x": 1}))
     pages = paging(client, monkeypatch)
-    found = next(pages)
+    listed = next(pages)
     for name in ("a", "c", "z"):
         client.write(name, start({"x": 1}))
     for page in pages:
-        found += page
-    assert found == ["b", "d", "f", "h", "z"]
+        listed += page
+    assert listed == ["b", "d", "f", "h", "z"]
 
 
 def test_sessions_deleted_meanwhile_lose_no_others(client, monkeypatch):
@@ -275,13 +275,13 @@ def test_sessions_deleted_meanwhile_lose_no_others(client, monkeypatch):
     for name in names:
         client.write(name, start({"x": 1}))
     pages = paging(client, monkeypatch)
-    found = next(pages) + next(pages)
-    for name in found:
+    listed = next(pages) + next(pages)
+    for name in listed:
         path = f"/experiments/{client.experiment_id}/runs?run={name}"
         assert client.api.request("DELETE", path).status_code == 204
     for page in pages:
-        found += page
-    assert found == names
+        listed += page
+    assert listed == names
 
 
 def test_pages_over_limit_are_halved(client, monkeypatch):
@@ -297,21 +297,21 @@ def test_pages_over_limit_are_halved(client, monkeypatch):
 
 def test_export_hparams_wrong_usage_reads_nothing(uploader, client, tmp_path):
     (tmp_path / "old.csv").write_text("x")
-    one = ("--experiment", client.experiment_id)
+    target = ("--experiment", client.experiment_id)
     for words, options in {
         "--hparams needs --experiment": ("--all", "--hparams", tmp_path / "t.csv"),
-        "exists: use another name": (*one, "--hparams", tmp_path / "old.csv"),
-        "must end with .csv, .parquet, .json": (*one, "--hparams", tmp_path / "t.txt"),
-        "the file's suffix says it": (*one, "--hparams", tmp_path / "t.csv", "--format", "csv"),
+        "exists: use another name": (*target, "--hparams", tmp_path / "old.csv"),
+        "must end with .csv, .parquet, .json": (*target, "--hparams", tmp_path / "t.txt"),
+        "the file's suffix says it": (*target, "--hparams", tmp_path / "t.csv", "--format", "csv"),
         "cannot be used with filters": (
-            *one,
+            *target,
             "--hparams",
             tmp_path / "t.csv",
             "--include-runs",
             "x",
         ),
-        "not allowed with": (*one, "--hparams", tmp_path / "t.csv", "--output", tmp_path / "out"),
-        "one of the arguments --output --hparams is required": one,
+        "not allowed with": (*target, "--hparams", tmp_path / "t.csv", "--output", tmp_path / "out"),
+        "one of the arguments --output --hparams is required": target,
     }.items():
         ended = uploader.run("export", *options)
         assert (ended.code, words in ended.err) == (2, True), ended.err
@@ -342,10 +342,10 @@ def test_export_hparams_failure_leaves_no_file(uploader, client, tmp_path):
     assert (ended.code, ended.done["event"]) == (1, "failed")
     assert "there is no such experiment" in ended.err
     short = ("--retry-timeout", "0.1", "--server", "http://127.0.0.1:9")
-    one = ("--experiment", client.experiment_id)
-    assert uploader.run("export", *one, "--hparams", path, *short).code == 75
+    target = ("--experiment", client.experiment_id)
+    assert uploader.run("export", *target, "--hparams", path, *short).code == 75
     (tmp_path / "file").write_text("x")
-    ended = uploader.run("export", *one, "--hparams", tmp_path / "file" / "t.csv")
+    ended = uploader.run("export", *target, "--hparams", tmp_path / "file" / "t.csv")
     assert (ended.code, "File exists" in ended.err) == (1, True)
     assert list(tmp_path.glob("**/*t.csv*")) == list(tmp_path.glob("**/.tbhub-export*")) == []
 

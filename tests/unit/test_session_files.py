@@ -43,14 +43,14 @@ def write(rows, path, size=2):
 @given(ROWS)
 @example([({}, {("a", "b/c"): 1.0, ("a/b", "c"): 2.0, ("", "a/b/c"): 3.0})])
 def test_files_of_any_values_read_back_same(tmp_path, rows):
-    found = [session(f"{index}", *row) for index, row in enumerate(rows)]
+    sessions = [session(f"{index}", *row) for index, row in enumerate(rows)]
     columns = SessionColumns()
-    cells = list(iter_columns(columns, [columns.add(each) for each in found]))
+    cells = list(iter_columns(columns, [columns.add(each) for each in sessions]))
     assert len(set(columns.names)) == len(columns.names)
     expected = [list(map(shown, column)) for column in cells]
 
     for suffix in (".csv", ".parquet", ".json"):
-        summary = write(found, tmp_path / f"t{suffix}")
+        summary = write(sessions, tmp_path / f"t{suffix}")
         assert (summary.sessions, summary.columns) == (len(rows), len(columns.names))
         assert summary.bytes == (tmp_path / f"t{suffix}").stat().st_size
 
