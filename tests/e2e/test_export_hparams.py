@@ -310,7 +310,13 @@ def test_export_hparams_wrong_usage_reads_nothing(uploader, client, tmp_path):
             "--include-runs",
             "x",
         ),
-        "not allowed with": (*target, "--hparams", tmp_path / "t.csv", "--output", tmp_path / "out"),
+        "not allowed with": (
+            *target,
+            "--hparams",
+            tmp_path / "t.csv",
+            "--output",
+            tmp_path / "out",
+        ),
         "one of the arguments --output --hparams is required": target,
     }.items():
         ended = uploader.run("export", *options)
