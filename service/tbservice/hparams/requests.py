@@ -131,13 +131,13 @@ class MetricEvalsRequest:
     experiment_name: str = ""
 
 
-def parse_experiment_request(body: bytes) -> ExperimentRequest:
+def parse_experiment_request(body: bytes, *, is_name_required: bool = True) -> ExperimentRequest:
     """Parse a GetExperimentRequest.
 
     Raises MalformedRequest if the body is none, Invalid for a field that is out of range.
     """
     message = _parse(body, api_pb2.GetExperimentRequest())
-    if not message.experiment_name:
+    if is_name_required and not message.experiment_name:
         raise Invalid("experiment_name: is required")
     if message.hparams_limit < 0:
         raise Invalid("hparams_limit: must not be negative")

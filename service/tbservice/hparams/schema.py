@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tbservice.hparams.requests import MetricId
@@ -34,6 +34,10 @@ class Schema:
     time_created: float
     hparams: Sequence[DeclaredHparam]
     metrics: Sequence[DeclaredMetric]
+
+
+Completion = Callable[[DeclaredHparam, Collection[HparamValue]], DeclaredHparam]
+"""A rule for the type and the domain of a column, by what is declared and the values seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +80,20 @@ def list_metrics(declared: ExperimentSummary, seen: Iterable[MetricId]) -> list[
 
 
 def list_hparams(
-    declared: ExperimentSummary, seen: Mapping[str, Collection[HparamValue]]
+    declared: ExperimentSummary,
+    seen: Mapping[str, Collection[HparamValue]],
+    completion: Completion | None = None,
 ) -> list[DeclaredHparam]:
     """Return all columns: those that differ first, then by name, as TensorBoard orders them.
 
     Args:
         declared: The summary.
         seen: The values of each hyperparameter that sessions have, equal ones once or more often.
+        completion: The rule for types and domains, `complete` if it is None.
     """
     columns = {column.name: column for column in declared.hparams}
     completed = [
-        complete(columns.get(name) or DeclaredHparam(name), seen.get(name, ()))
+        (completion or complete)(columns.get(name) or DeclaredHparam(name), seen.get(name, ()))
         for name in {**columns, **seen}
     ]
     return sorted(completed, key=lambda column: (not column.differs, column.name))

@@ -27,7 +27,14 @@ from tbservice.hparams.requests import (
     SessionGroupsRequest,
     SortOrder,
 )
-from tbservice.hparams.schema import Schema, SeenValues, complete, list_hparams, list_metrics
+from tbservice.hparams.schema import (
+    Completion,
+    Schema,
+    SeenValues,
+    complete,
+    list_hparams,
+    list_metrics,
+)
 from tbservice.hparams.selection import (
     Column,
     HparamColumn,
@@ -61,8 +68,12 @@ def check_experiment_name(source: Source, name: str) -> None:
         raise NotFound("there is no such experiment, or it is not yours")
 
 
-def get_experiment(source: Source, request: ExperimentRequest) -> Schema:
+def get_experiment(
+    source: Source, request: ExperimentRequest, completion: Completion | None = None
+) -> Schema:
     """Return the experiment's columns: declared and seen hyperparameters and metrics.
+
+    `completion` is the rule for types and domains of hyperparameters, None for that of the API.
 
     Raises NotFound for the name of another experiment, TooLarge as `open_sessions`.
     """
@@ -70,7 +81,7 @@ def get_experiment(source: Source, request: ExperimentRequest) -> Schema:
     sessions = open_sessions(source)
     declared = sessions.declared
     metrics = list_metrics(declared, sessions.list_metrics()) if request.includes_metrics else []
-    hparams = list_hparams(declared, _collect_values(sessions.table))
+    hparams = list_hparams(declared, _collect_values(sessions.table), completion)
     return Schema(
         source.experiment_id,
         declared.description,
