@@ -1,4 +1,6 @@
-"""HParams of files by real writers: our API beside TensorBoard's own handlers on the same files."""
+"""HParams of files by real writers: our API and our page beside TensorBoard's own handlers on the
+same files.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tensorboard.plugins.hparams import (
 )
 
 from support.batches import ApiClient
-from support.hparams import STATUSES, HparamsClient
+from support.hparams import STATUSES, HparamsClient, HparamsPage
 from support.uploading import Reader, Uploader
 
 FILES = Path(__file__).parent.parent / "data"
@@ -50,19 +52,23 @@ class StockHandlers:
 
 
 @pytest.fixture(scope="module", params=WRITERS)
-def both(request, live_service, tmp_path_factory):
-    """Our client of the uploaded files, and TensorBoard's handlers on them."""
+def uploaded(request, live_service, tmp_path_factory):
+    """A client of the uploaded files, their id, and TensorBoard's handlers on them."""
     logdir = FILES / request.param / "hparams"
     token = live_service.new_owner()
     uploader = Uploader(live_service.url, token, tmp_path_factory.mktemp("uploader"))
     uploaded = uploader.run("--logdir", logdir, "--one-shot")
     assert uploaded.code == 0, uploaded.err
     reader = Reader(live_service.url, token)
-    yield (
-        HparamsClient(ApiClient(reader.http, token), uploaded.experiment_id),
-        StockHandlers(logdir),
-    )
+    yield ApiClient(reader.http, token), uploaded.experiment_id, StockHandlers(logdir)
     reader.http.close()
+
+
+@pytest.fixture(params=[HparamsClient, HparamsPage])
+def both(request, uploaded):
+    """The API or the page's routes, and TensorBoard's handlers."""
+    api, experiment_id, stock = uploaded
+    return request.param(api, experiment_id), stock
 
 
 def without_computed(info):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import math
@@ -13,9 +12,7 @@ from pathlib import Path
 import httpx2
 import numpy as np
 import pytest
-from tensorboard.backend import application
 from tensorboard.plugins.hparams import summary_v2
-from tensorboard.plugins.hparams.hparams_plugin import HParamsPlugin
 from werkzeug.test import EnvironBuilder
 
 from support import without_tensorflow
@@ -23,18 +20,16 @@ from support.batches import ApiClient, images, metadata, scalars, segment, strea
 from support.event_files import PNG
 from support.postgres_faults import postgres_faults
 from support.servers import live_service as start_service
+from support.stock_page import ask_stock
 from support.uploading import Uploader
 from tbservice.auth import grants
-from tbservice.errors import ServiceError
 from tbservice.local.demo.logdir import write_demo_logdir
 from tbservice.local.embedded.ports import choose_ports
 from tbservice.reading.source import ExperimentReader
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
-from tbservice.tensorboard import stock_application, wsgi_bridge
+from tbservice.tensorboard import stock_application
 from tbservice.tensorboard.native import number_columns, routes
-from tbservice.tensorboard.plugins.hparams import LeanHParamsPlugin
-from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
 from tbwire import wire_pb2
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
@@ -70,20 +65,6 @@ ALL_SESSIONS = json.dumps(
 )
 
 
-@functools.cache
-def unmodified():
-    """Return TensorBoard's application with all of its own plugins, over our data provider."""
-    stock_application.get_stock_application()  # what it prepares once for the process
-    plugins = [
-        HParamsPlugin if plugin is LeanHParamsPlugin else plugin
-        for plugin in stock_application._PLUGINS
-    ]
-    auth = {READER_KEY: ReaderAuth()}
-    return application.TensorBoardWSGIApp(
-        stock_application._FLAGS, plugins, data_provider=StoreProvider(), auth_providers=auth
-    )
-
-
 @dataclass
 class Both:
     """One experiment, read through our service and through TensorBoard's application in this
@@ -109,18 +90,8 @@ class Both:
         return answer.status_code, answer.content
 
     def stock(self, builder):
-        """Return status and body of the stock handler's answer."""
-        environ = builder.get_environ()
-        environ["wsgi.input_terminated"] = True
-        environ["SCRIPT_NAME"] = f"/experiment/{self.reader.experiment_id}"
-        stock_application.bind_source(environ, self.reader)
-        try:
-            answer = wsgi_bridge.call_wsgi(unmodified(), environ)
-        except ServiceError as error:
-            return error.status, b""
-        except UnicodeEncodeError:
-            return 422, b""
-        return answer.status_code, answer.body
+        """The same of the stock handler's."""
+        return ask_stock(self.reader, builder)
 
     def check(self, path, method="GET", **options):
         """Ask both and compare; return the decoded answer, or None if both refused with the same
@@ -324,30 +295,44 @@ def test_scalars_dashboard_gets_stock_points(both):
             assert len(both.check("/data/plugin/scalars/scalars", query_string=query)) >= len(STEPS)
 
 
-def test_hparams_are_stock_ones(both):
-    experiment = both.check("/data/plugin/hparams/experiment", "POST", data="{}")
-    assert {info["name"]["tag"] for info in experiment["metricInfos"]}
-    assert (
-        both.check("/data/plugin/hparams/experiment", "POST", data='{"includeMetrics": false}')[
-            "metricInfos"
-        ]
-        == []
-    )
-    groups = both.check("/data/plugin/hparams/session_groups", "POST", data=ALL_SESSIONS)
-    sessions = [session for group in groups["sessionGroups"] for session in group["sessions"]]
-    assert len(sessions) > 4
-    assert sum(len(session["metricValues"]) for session in sessions) > 10
-    assert (
-        both.check("/data/plugin/hparams/session_groups", query_string={"request": ALL_SESSIONS})
-        == groups
-    )
-    session = next(session for session in sessions if session["metricValues"])
-    asked = json.dumps(
-        {"sessionName": session["name"], "metricName": session["metricValues"][0]["name"]}
-    )
-    assert both.check("/data/plugin/hparams/metric_evals", "POST", data=asked)
-    for body in ("", "{", '{"sliceSize": "x"}', '{"colParams": [{}], "sliceSize": 9}'):
-        assert both.check("/data/plugin/hparams/session_groups", "POST", data=body) is None, body
+def test_hparams_route_speaks_http_as_stock_one(both):
+    """Its content: test_hparams_page.py."""
+    groups = "/data/plugin/hparams/session_groups"
+    by_method = [
+        both.ours(EnvironBuilder(groups, method="POST", data=ALL_SESSIONS)),
+        both.ours(EnvironBuilder(groups, query_string={"request": ALL_SESSIONS})),
+    ]
+    assert by_method[0] == by_method[1]
+    groups_shown = json.loads(by_method[0][1])["sessionGroups"]
+    theirs = both.stock(EnvironBuilder(groups, method="POST", data=ALL_SESSIONS))
+    expected = json.loads(theirs[1])["sessionGroups"]
+    assert [(group["name"], group["hparams"]) for group in groups_shown] == [
+        (group["name"], group["hparams"]) for group in expected
+    ]
+    assert len(groups_shown) > 4
+    session = next(session for group in groups_shown for session in group["sessions"] if session["name"])
+    metric = session["metricValues"][0]["name"]
+    asked = json.dumps({"sessionName": session["name"], "metricName": metric})
+    evals = "/data/plugin/hparams/metric_evals"
+    assert both.check(evals, "POST", data=asked)
+    for missing in ({"tag": "none"}, {"group": "none", "tag": metric["tag"]}):
+        asked = json.dumps({"sessionName": session["name"], "metricName": missing})
+        assert both.check(evals, "POST", data=asked) is None
+    refused = ("", "{", '{"no": 1}', '{"sliceSize": "x"}', '{"colParams": [{}], "sliceSize": 9}')
+    for body, path in itertools.product(
+        refused, (groups, "/data/plugin/hparams/experiment", evals)
+    ):
+        assert both.check(path, "POST", data=body) is None, (path, body)
+    download = "/data/plugin/hparams/download_data"
+    good = {"format": "csv", "columnsVisibility": "[]", "request": ALL_SESSIONS}
+    assert both.check(download, query_string=good)
+    for bad in (
+        {"format": "x"},
+        {"columnsVisibility": "x"},
+        {"columnsVisibility": "7"},
+        {"request": "x"},
+    ):
+        assert both.check(download, query_string=good | bad) is None, bad
 
 
 def test_native_route_refuses_as_stock_handlers_do(both):

@@ -169,6 +169,21 @@ class HparamsClient:
         }
 
 
+class HparamsPage(HparamsClient):
+    """The same through the routes of the experiment's page."""
+
+    def post(self, path: str, fields: Mapping[str, object] | bytes):
+        url = f"/experiment/{self.experiment_id}/data/plugin/hparams/{path}"
+        body = {"content": fields} if isinstance(fields, bytes) else {"json": fields}
+        return self.api.client.post(url, headers=self.api.headers, **body)
+
+    def refusal(self, path: str, **fields) -> tuple[int, str]:
+        """The status and the text of an answer that must be plain."""
+        answer = self.post(path, fields)
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        return answer.status_code, answer.text
+
+
 def values(owner: Mapping) -> dict[tuple[str, str], float]:
     """The metric values of a session or a group by (group, tag)."""
     return {

@@ -38,7 +38,7 @@ DEPENDS_ON = {
         f"{WEB_FILES}/index.js": "the Content-Security-Policy allows what it does and no more"
     },
     "service/tbservice/pages/page_script.js": {
-        f"{WEB_FILES}/index.js": "changes `reload` of <tf-hparams-query-pane>"
+        f"{WEB_FILES}/index.js": "changes `reload` and requests of <tf-hparams-query-pane>"
     },
     f"{PAGE}/mount.py": {
         f"{WEB_FILES}/index.js": "asks below the page's address, for /experiment/defaultExperimentId/ at times",
@@ -52,6 +52,16 @@ DEPENDS_ON = {
     },
     f"{PAGE}/native/json_answers.py": {
         "backend/http_util.py": "answers are written as its `Respond` writes them"
+    },
+    f"{PAGE}/native/hparams.py": {
+        "plugins/hparams/hparams_plugin.py": "answers all of its routes in its place",
+        f"{WEB_FILES}/index.js": "sends what both front ends can read: the run table hides other values",
+    },
+    f"{PAGE}/native/hparams_columns.py": {
+        f"{WEB_FILES}/index.js": "the run table hides values outside of domains; nine are check boxes",
+    },
+    f"{PAGE}/native/hparams_download.py": {
+        "plugins/hparams/download_data.py": "writes tables as it does",
     },
     f"{PAGE}/native/plugins_listing.py": {
         "backend/application.py": "`plugins_listing` is answered in its place"
@@ -79,10 +89,6 @@ DEPENDS_ON = {
         "default.py": "the list of plugins is this one, less those that read files",
         "plugins/core/core_plugin.py": "`_FLAGS` has the flags that are read of those it defines",
         "compat/__init__.py": "`tensorboard.compat.notf` keeps TensorFlow from being imported",
-    },
-    f"{PAGE}/compare/hparams.py": {
-        "plugins/hparams/backend_context.py": "columns are found as this does for one logdir with both experiments",
-        "plugins/hparams/list_session_groups.py": "sessions are grouped by the names that are given here",
     },
     "service/tbservice/api/v0_classic/histograms.py": {
         "plugins/distribution/compressor.py": "compresses at the same points"
@@ -120,25 +126,23 @@ NAMES_USED = {
         f"{WEB_FILES}/index.js": (
             *(
                 "tf-hparams-query-pane",
-                "_computeExperimentAndRelatedProps",
                 "_maxNumHparamsToLoad",
                 "getExperiment",
+                "experimentName",
+                "_experiment",
             ),
-            *("hparamInfos", "metricInfos", "experimentName", "_experiment"),
+            *("_computeHParams", "_computeMetrics", "_computeDataFound", "_queryServer"),
+            *("_sendListSessionGroupsRequest", "_resolveGetExperiment", "_sortByIndex"),
+            *("domainDiscrete", "_hparams", "_metrics"),
         )
     },
     f"{PAGE}/plugins/regular_expressions.py": {
-        "plugins/hparams/list_session_groups.py": ("def _create_regexp_filter",),
         "plugins/custom_scalar/custom_scalars_plugin.py": ("def scalars_impl",),
     },
     f"{PAGE}/stock_application.py": {
         "compat/__init__.py": ('import_module("tensorboard.compat.notf")',)
     },
     f"{PAGE}/native/plugins_listing.py": {"backend/application.py": ("self._plugins",)},
-    f"{PAGE}/plugins/hparams.py": {
-        "plugins/hparams/backend_context.py": ("def scalars_metadata", "def read_last_scalars"),
-        "plugins/hparams/hparams_plugin.py": ("self._context",),
-    },
 }
 """Names of TensorBoard's that are not public, and that our files are lost without."""
 

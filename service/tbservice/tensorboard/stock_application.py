@@ -24,12 +24,9 @@ from tensorboard.plugins.scalar.scalars_plugin import ScalarsPlugin
 from tensorboard.plugins.text.text_plugin import TextPlugin
 
 from tbservice.reading.source import Source
-from tbservice.tensorboard.plugins.hparams import LeanHParamsPlugin
+from tbservice.tensorboard.plugins.hparams_dashboard import HParamsDashboard
 from tbservice.tensorboard.plugins.projector_dashboard import ProjectorPlugin
-from tbservice.tensorboard.plugins.regular_expressions import (
-    SafeCustomScalarsPlugin,
-    install_in_hparams,
-)
+from tbservice.tensorboard.plugins.regular_expressions import SafeCustomScalarsPlugin
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
 
 # In the order of the tabs, as in `tensorboard/default.py`. Left out: the stock back end of the
@@ -47,7 +44,7 @@ _PLUGINS: Final = (
     HistogramsPlugin,
     TextPlugin,
     PrCurvesPlugin,
-    LeanHParamsPlugin,
+    HParamsDashboard,
     MeshPlugin,
     ProjectorPlugin,
 )
@@ -65,7 +62,6 @@ def get_stock_application() -> WSGIApplication:
     It is built on the first call. Each request's environment must be bound with `bind_source`.
     """
     _never_import_tensorflow()
-    install_in_hparams()
     app: WSGIApplication = application.TensorBoardWSGIApp(
         _FLAGS,
         list(_PLUGINS),

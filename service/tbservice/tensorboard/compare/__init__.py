@@ -1,1 +1,1 @@
-"""Comparisons: the page over several experiments, and their merged HParams schemas."""
+"""Comparisons: the page over several experiments."""

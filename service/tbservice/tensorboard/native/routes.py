@@ -11,12 +11,16 @@ from werkzeug.wrappers import Request
 
 from tbservice.reading.source import Source
 from tbservice.tensorboard import stock_application, wsgi_bridge
-from tbservice.tensorboard.native import plugins_listing, scalars, tags, time_series
+from tbservice.tensorboard.native import hparams, plugins_listing, scalars, tags, time_series
 from tbservice.tensorboard.native.confinement import IS_PROCESS_KEY
 from tbservice.tensorboard.provider import READER_KEY
 
 HANDLERS: Final[dict[str, Callable[[Source, Request], Response]]] = {
     "/data/plugins_listing": plugins_listing.list_plugins,
+    "/data/plugin/hparams/download_data": hparams.download,
+    "/data/plugin/hparams/experiment": hparams.get_experiment,
+    "/data/plugin/hparams/metric_evals": hparams.list_metric_evals,
+    "/data/plugin/hparams/session_groups": hparams.list_session_groups,
     "/data/plugin/scalars/scalars": scalars.read_run,
     "/data/plugin/scalars/scalars_multirun": scalars.read_runs,
     "/data/plugin/scalars/tags": tags.list_scalars,

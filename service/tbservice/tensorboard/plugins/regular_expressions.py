@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from tensorboard.context import RequestContext
 from tensorboard.data import provider
 from tensorboard.plugins.custom_scalar.custom_scalars_plugin import CustomScalarsPlugin
-from tensorboard.plugins.hparams import error as hparams_error
-from tensorboard.plugins.hparams import list_session_groups
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 
 from tbservice.patterns import compile_pattern
@@ -61,28 +58,3 @@ def _find_pattern(text: str | None) -> Any | None:
         return compile_pattern(text) if text else None
     except ValueError:
         return None
-
-
-def install_in_hparams() -> None:
-    """Make the HParams plugin use RE2 for `filterRegexp`, in this process.
-
-    A comment in `tensorboard/plugins/hparams/list_session_groups.py` asks for it on multi-tenant
-    servers.
-    """
-    list_session_groups._create_regexp_filter = _hparams_filter  # noqa: SLF001 - it has no public hook
-
-
-def _hparams_filter(pattern: str) -> Callable[[object], bool]:
-    try:
-        compiled = compile_pattern(pattern)
-    except ValueError as error:
-        raise hparams_error.HParamsError(str(error)) from error
-
-    def is_match(value: object) -> bool:
-        if not isinstance(value, str):
-            raise hparams_error.HParamsError(
-                f"a regular expression can only filter strings, not {value!r}"
-            )
-        return compiled.search(value) is not None
-
-    return is_match

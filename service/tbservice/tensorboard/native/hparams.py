@@ -1,0 +1,143 @@
+"""Native HParams routes, over the package that answers the HParams API.
+
+Both front ends use them: the HParams dashboard, and the run table of the Time Series dashboard. The
+stock handlers are in `tensorboard/plugins/hparams/hparams_plugin.py`. What is answered otherwise,
+because they are wrong, is in `docs/hparams.md`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import orjson
+from starlette.responses import Response
+from werkzeug.wrappers import Request
+
+from tbservice.errors import Invalid, MalformedRequest, NotFound, ServiceError, TooLarge
+from tbservice.hparams import encoding, requests, use_cases
+from tbservice.hparams.encoding import SessionGroupRow
+from tbservice.hparams.requests import ExperimentRequest, SessionGroupsRequest
+from tbservice.reading.source import Source
+from tbservice.tensorboard.native import hparams_download, json_answers
+from tbservice.tensorboard.native.hparams_columns import cover
+
+_Handler = Callable[[Source, Request], Response]
+_PLAIN: Final = "text/plain; charset=utf-8"
+
+
+def _with_plain_errors(handler: _Handler) -> _Handler:
+    """Answer errors of a request in plain text, with the stock status 400, or 404.
+
+    The page shows the text. The run table never asks again after any other status than 400, also
+    not 413.
+    """
+
+    @functools.wraps(handler)
+    def handle(source: Source, request: Request) -> Response:
+        try:
+            return handler(source, request)
+        except (MalformedRequest, Invalid, TooLarge, NotFound) as error:
+            return _error_response(error)
+
+    return handle
+
+
+def _error_response(error: ServiceError) -> Response:
+    status = error.status if isinstance(error, NotFound) else MalformedRequest.status
+    return Response(f"{error.detail}\n", status, media_type=_PLAIN)
+
+
+@_with_plain_errors
+def get_experiment(source: Source, request: Request) -> Response:
+    """Answer `experiment` with the columns."""
+    wanted = requests.parse_experiment_request(_read_message(request), is_name_required=False)
+    schema = use_cases.get_experiment(source, _without_name(wanted), cover)
+    return json_answers.gzip_response(request, [encoding.encode_schema(schema)])
+
+
+@_with_plain_errors
+def list_session_groups(source: Source, request: Request) -> Response:
+    """Answer `session_groups` with a slice of the groups."""
+    wanted = _session_groups_request(request)
+    page = use_cases.list_session_groups(source, wanted)
+    groups = _without_infinite(page.groups)
+    return json_answers.gzip_response(
+        request, [encoding.encode_session_groups(groups, page.total_size)]
+    )
+
+
+@_with_plain_errors
+def list_metric_evals(source: Source, request: Request) -> Response:
+    """Answer `metric_evals` with the points of a session's metric."""
+    wanted = requests.parse_metric_evals_request(_read_message(request))
+    points = use_cases.list_metric_evals(source, replace(wanted, experiment_name=""))
+    return json_answers.gzip_response(request, [encoding.encode_metric_evals(points)])
+
+
+@_with_plain_errors
+def download(source: Source, request: Request) -> Response:
+    """Answer `download_data` with the groups as the page shows them: CSV, LaTeX or JSON."""
+    layout = request.args.get("format", "")
+    if layout not in hparams_download.MEDIA_TYPES:
+        known = ", ".join(hparams_download.MEDIA_TYPES)
+        raise MalformedRequest(f"format: must be one of {known}")
+    visibility = _parse_visibility(request.args.get("columnsVisibility", ""))
+    wanted = _session_groups_request(request)
+    groups = use_cases.list_session_groups(source, wanted).groups
+    schema = use_cases.get_experiment(source, ExperimentRequest("", wanted.includes_metrics))
+    columns = hparams_download.list_columns(wanted.columns, schema, visibility)
+    content = hparams_download.render(layout, columns, _without_infinite(groups))
+    return json_answers.gzip_response(request, [content], hparams_download.MEDIA_TYPES[layout])
+
+
+def _read_message(request: Request) -> bytes:
+    """Return the message: the body of a POST, else the parameter `request`."""
+    if request.method == "POST":
+        return request.get_data()
+    return request.args.get("request", "").encode()
+
+
+def _session_groups_request(request: Request) -> SessionGroupsRequest:
+    return replace(
+        requests.parse_session_groups_request(_read_message(request)), experiment_name=""
+    )
+
+
+def _without_name(wanted: ExperimentRequest) -> ExperimentRequest:
+    """Return the request without the experiment's name: the page has a made-up one for all."""
+    return replace(wanted, experiment_name="")
+
+
+def _without_infinite(groups: Sequence[SessionGroupRow]) -> list[SessionGroupRow]:
+    """Return the groups without hyperparameters that are NaN or infinite.
+
+    In JSON they are strings, for which the front ends have no place on a numeric axis, and which
+    the run table takes for values outside of the domain. The stock handlers leave them out, too.
+    """
+    return [
+        group
+        if all(type(value) is not float or math.isfinite(value) for value in group.hparams.values())
+        else replace(
+            group,
+            hparams={
+                name: value
+                for name, value in group.hparams.items()
+                if type(value) is not float or math.isfinite(value)
+            },
+        )
+        for group in groups
+    ]
+
+
+def _parse_visibility(text: str) -> list[bool]:
+    try:
+        flags = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise MalformedRequest("columnsVisibility: must be a JSON list") from error
+    if not isinstance(flags, list):
+        raise MalformedRequest("columnsVisibility: must be a JSON list")
+    return [bool(flag) for flag in flags]
