@@ -6,24 +6,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from google.protobuf.message import DecodeError
-
 from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.reading import blobs, catalog
 from tbservice.reading.catalog import ByRunAndTag
-from tbservice.reading.source import ExperimentReader, PointTuple
+from tbservice.reading.source import ExperimentReader
 from tbservice.reading.tag_groups import TagGroup
 from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
 from tbservice.store.objects import ObjectStore
 from tbservice.types import Blob, Experiment, Run, Selection, Series
-from tbwire.hparams_pb2 import HParamsPluginData
 from tbwire.points import DataClass
-from tbwire.tensorboard_pb2 import SummaryMetadata
-
-_SESSION_START: Final = ("hparams", "_hparams_/session_start_info")
-"""Plugin and tag of the series with a session's hyperparameters: PLUGIN_NAME and
-SESSION_START_INFO_TAG of tensorboard/plugins/hparams/metadata.py (TensorBoard 2.21.0)."""
 
 _ROOT_RUN: Final = "."
 """The run of files directly in the logdir; in a comparison, its name is the experiment's alone."""
@@ -64,9 +56,9 @@ class ComparisonReader:
         ]
 
     def list_series(self, selection: Selection) -> list[Series]:
-        """Return the selected series; HParams session groups are prefixed like runs."""
+        """Return the selected series."""
         return [
-            namespace_group(replace(series, run=name_in_comparison(name, series.run)), name)
+            replace(series, run=name_in_comparison(name, series.run))
             for name, reader, reader_selection in self._select(selection)
             for series in reader.list_series(reader_selection)
         ]
@@ -78,10 +70,6 @@ class ComparisonReader:
             for name, reader in self.readers.items()
             for group in reader.list_tag_groups(kinds)
         ]
-
-    def list_last_points(self, selection: Selection) -> ByRunAndTag[PointTuple]:
-        """Return the last point of each selected scalar series."""
-        return self._read_merged(selection, ExperimentReader.list_last_points, lambda _points: None)
 
     def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
         """Return a sample of every selected scalar series; limits apply to the total."""
@@ -104,13 +92,6 @@ class ComparisonReader:
             lambda reader, own: reader.read_blob_sequences(own, downsample),
             _check_points,
         )
-
-    def experiment_name_of(self, run: str) -> str:
-        """Return the name of the run's experiment.
-
-        Names contain no slash, as they are within one path segment of a URL.
-        """
-        return run.partition("/")[0]
 
     def find_blob(self, key: str) -> Blob:
         """Return the blob with this key, by the grant on the experiment that the key names.
@@ -193,27 +174,3 @@ def _check_tensors(samples: ByRunAndTag[TensorSample]) -> None:
             for value in sample.tensors
         )
     )
-
-
-def namespace_group(series: Series, name: str) -> Series:
-    """Return the series with its HParams session group, if any, prefixed by `name`.
-
-    TensorBoard merges groups of equal names (`_add_session` of
-    tensorboard/plugins/hparams/list_session_groups.py). A session without a group forms a group
-    named like its run, which has the prefix already.
-    """
-    if (series.plugin, series.tag) != _SESSION_START:
-        return series
-
-    summary = SummaryMetadata.FromString(series.summary_metadata)
-    content = HParamsPluginData()
-    try:
-        content.ParseFromString(summary.plugin_data.content)
-    except DecodeError:  # clients may send any bytes; the HParams dashboard reports the error
-        return series
-    if not content.session_start_info.group_name:
-        return series
-
-    content.session_start_info.group_name = f"{name}/{content.session_start_info.group_name}"
-    summary.plugin_data.content = content.SerializeToString()
-    return replace(series, summary_metadata=summary.SerializeToString())

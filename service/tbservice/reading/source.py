@@ -22,9 +22,6 @@ from tbservice.store.pg.database import Database
 from tbservice.types import Blob, Experiment, ReadGrant, Run, Sampling, Selection, Series
 from tbwire.points import DataClass
 
-PointTuple = tuple[int, float, float]
-"""Step, wall time and value."""
-
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
@@ -57,9 +54,6 @@ class Source(Protocol):
 
     def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
         """Return the tag groups of these kinds of series."""
-
-    def list_last_points(self, selection: Selection) -> ByRunAndTag[PointTuple]:
-        """Return the last point of each selected scalar series."""
 
     def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
         """Return a sample of every selected scalar series."""
@@ -115,13 +109,6 @@ class ExperimentReader:
     def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
         """Return the tag groups of these kinds of series, in the order of the runs."""
         return tag_groups.group_tags(self.read(tag_groups.read_tag_group_rows, kinds))
-
-    def list_last_points(self, selection: Selection) -> ByRunAndTag[PointTuple]:
-        """Return the point with the greatest step of each selected scalar series."""
-        points: ByRunAndTag[PointTuple] = {}
-        for last in self.read(tag_groups.list_last_points, selection):
-            points.setdefault(last.run, {})[last.tag] = (last.step, last.wall_time, last.value)
-        return points
 
     def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
         """Return at most `downsample` points of each series, in step order."""

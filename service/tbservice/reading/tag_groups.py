@@ -9,8 +9,8 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice.store import runs_tags, time_series
-from tbservice.store.time_series import LastPoint, TagGroupRow
-from tbservice.types import ReadGrant, Selection
+from tbservice.store.time_series import TagGroupRow
+from tbservice.types import ReadGrant
 from tbwire.points import DataClass
 
 
@@ -78,14 +78,6 @@ def group_tags(group_rows: TagGroupRows) -> list[TagGroup]:
             TagGroup(run, row.plugin, row.data_class, row.summary_metadata, tuples[key], lengths)
         )
     return groups
-
-
-def list_last_points(db: Connection, grant: ReadGrant, selection: Selection) -> list[LastPoint]:
-    """Return the point with the greatest step of each selected scalar series.
-
-    Reads the rows of the series only, not their points.
-    """
-    return time_series.list_last_points(db, grant.experiment_id, selection)
 
 
 def list_tags_by_run(db: Connection, grant: ReadGrant) -> dict[str, list[str]]:

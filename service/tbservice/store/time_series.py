@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
@@ -93,37 +93,6 @@ def _resolve_selection(
     runs = runs_tags.list_run_names(db, experiment_id, selection.runs)
     tags = runs_tags.list_tag_names(db, experiment_id, selection.tags)
     return _ResolvedSelection(*build_conditions(selection, runs, tags), runs, tags)
-
-
-class LastPoint(NamedTuple):
-    """The point with the greatest step of a scalar series."""
-
-    run: str
-    tag: str
-    step: int
-    wall_time: float
-    value: float
-
-
-def list_last_points(
-    db: Connection, experiment_id: ExperimentId, selection: Selection
-) -> list[LastPoint]:
-    """Return the last point of each selected scalar series that has points, by run, then tag."""
-    resolved = _resolve_selection(db, experiment_id, selection)
-    rows = fetch_binary(
-        db,
-        f"""
-            SELECT run_id, tag_id, last_step, last_wall_time, last_value FROM time_series
-            WHERE experiment_id = %(experiment_id)s AND last_value IS NOT NULL {resolved.conditions}
-            ORDER BY run_id, tag_id
-        """,  # noqa: S608 - the conditions are constants that depend on the selection
-        {"experiment_id": experiment_id, **resolved.parameters},
-    )
-    return [
-        LastPoint(resolved.runs[run_id], resolved.tags[tag_id], *point)
-        for run_id, tag_id, *point in rows
-        if run_id in resolved.runs and tag_id in resolved.tags
-    ]
 
 
 @dataclass(frozen=True, slots=True)

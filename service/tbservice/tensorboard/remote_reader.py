@@ -25,7 +25,6 @@ _ALLOWED_READS: Final[dict[str, Callable[..., Any]]] = {
     for function in (
         blobs.find_blob,
         lifecycle.get_experiment,
-        tag_groups.list_last_points,
         tag_groups.read_tag_group_rows,
         catalog.list_kinds,
         catalog.list_runs,
