@@ -1,7 +1,8 @@
 """What we add to TensorBoard's page: a bar with the experiment's name and downloads, and a script.
 
 TensorBoard's page does not show name, description or visibility. The bar works without the script,
-which closes the bar's menus and updates the columns of HParams. All text from tenants is escaped.
+which closes the menus, updates the columns of HParams and shows its errors. Text from tenants is
+escaped.
 """
 
 from __future__ import annotations
