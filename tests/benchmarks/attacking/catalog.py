@@ -22,7 +22,8 @@ ABORT_SECONDS_MAX = 180.0
 _PROTOBUF = "application/x-protobuf"
 _HYPERPARAMETERS = "data/plugin/hparams/session_groups"
 _ALL_SESSIONS = (
-    b'{"allowedStatuses": [4], "colParams": [], "sliceSize": 1000000, "includeMetrics": false}'
+    b'{"allowedStatuses": [0, 1, 2, 3], "colParams": [], "sliceSize": 1000000,'
+    b' "includeMetrics": false}'
 )
 _EXTREMES = "scalars/data?sampling=extremes&downsample=100"
 _COMPARED = 10
