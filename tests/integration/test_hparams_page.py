@@ -373,9 +373,11 @@ def test_download_has_shown_columns_in_order(table):
 
 def test_download_keeps_columns_when_others_appear(table):
     """In TensorBoard the flags of the page are then those of other columns."""
-    table.write("c", start({"aaa": 1.0}))
+    for number, run in enumerate("cd"):
+        table.write(run, start({"aaa": number}))
+    assert next(iter(table.columns())) == "aaa"
     text = table.download("csv", [True], LR).text
-    assert text.splitlines() == ["Rate", "0.0001", "2.0", '""']
+    assert text.splitlines() == ["Rate", "0.0001", "2.0", '""', '""']
 
 
 def test_download_filters_sorts_and_slices(table):
