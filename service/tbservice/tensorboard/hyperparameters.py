@@ -55,7 +55,7 @@ def read_hyperparameters(
 ) -> list[provider.HyperparameterSessionGroup]:
     """Return the session groups that pass the filters, in order, with their hyperparameters.
 
-    A sort without a name is ignored: TensorBoard sends that for a metric.
+    TensorBoard sends a sort by "" for a metric: no group has that, and the order stays.
     """
     columns = [
         ColumnParams(f"filters[{index}]", wanted.hyperparameter_name, filter=_filter(wanted))
@@ -64,7 +64,6 @@ def read_hyperparameters(
     columns += [
         ColumnParams(f"sort[{index}]", wanted.hyperparameter_name, _order(wanted))
         for index, wanted in enumerate(sort)
-        if wanted.hyperparameter_name
     ]
     included = None
     if hparams_to_include is not None:
