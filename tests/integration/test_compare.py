@@ -437,15 +437,15 @@ def test_comparison_of_shared_schema_equals_one_logdir(client, api, pair):
                 write_session(
                     api, target, f"{below}{kind}", number, f"group {name}{number}", **session
                 )
-    one, ours = f"/experiment/{together}/", compared(*pair)
+    single, ours = f"/experiment/{together}/", compared(*pair)
     for request in ({}, {"includeMetrics": False}, {"hparamsLimit": 1}):
-        expected = ask_hparams(client, api, one, "experiment", **request)
+        expected = ask_hparams(client, api, single, "experiment", **request)
         shown = ask_hparams(client, api, ours, "experiment", **request)
         assert shown == {**expected, "name": ours.split("/")[2]}
     assert {info["displayName"] for info in expected["hparamInfos"]} == {"Optimizer"}
     wanted = {"allowedStatuses": ["STATUS_UNKNOWN"], "sliceSize": 9}
     expected, shown = (
-        ask_hparams(client, api, address, "session_groups", **wanted) for address in (stock, ours)
+        ask_hparams(client, api, address, "session_groups", **wanted) for address in (single, ours)
     )
     assert expected["totalSize"] == 4
     for group in expected["sessionGroups"]:

@@ -123,7 +123,9 @@ def _passes(info, value):
         bounds = {name: float(bound) for name, bound in info["domainInterval"].items()}
         is_number = isinstance(value, float)
         return is_number and bounds["minValue"] <= value <= bounds["maxValue"]
-    return (type(value), value) in [(type(one), one) for one in info.get("domainDiscrete", ())]
+    return (type(value), value) in [
+        (type(entry), entry) for entry in info.get("domainDiscrete", ())
+    ]
 
 
 @pytest.fixture
@@ -449,8 +451,8 @@ def provided(page):
 
 def test_data_provider_lists_columns_and_groups(provided):
     listed = provided.list()
-    columns = {one.hyperparameter_name: one for one in listed.hyperparameters}
-    shown = {name: (one.domain_type.name, one.domain) for name, one in columns.items()}
+    columns = {column.hyperparameter_name: column for column in listed.hyperparameters}
+    shown = {name: (column.domain_type.name, column.domain) for name, column in columns.items()}
     assert shown == {
         "lr": ("INTERVAL", (0.0, 1.0)),
         "kind": ("DISCRETE_STRING", ("x", "y")),
@@ -458,14 +460,18 @@ def test_data_provider_lists_columns_and_groups(provided):
         "width": ("DISCRETE_FLOAT", (8.0,)),
     }
     assert (columns["lr"].hyperparameter_display_name, columns["lr"].differs) == ("Rate", True)
-    groups = {one.root.run: [run.run for run in one.sessions] for one in listed.session_groups}
+    groups = {
+        group.root.run: [run.run for run in group.sessions] for group in listed.session_groups
+    }
     assert groups == {"c": ["c"], "g": ["a", "b"]}
-    assert [one.hyperparameter_name for one in provided.list(limit=1).hyperparameters] == ["kind"]
+    assert [column.hyperparameter_name for column in provided.list(limit=1).hyperparameters] == [
+        "kind"
+    ]
 
 
 def test_data_provider_filters_sorts_and_selects(provided):
     def names(*filters, sort=()):
-        return [one.root.run for one in provided.read(filters=filters, sort=sort)]
+        return [group.root.run for group in provided.read(filters=filters, sort=sort)]
 
     types, directions = (
         data_provider.HyperparameterFilterType,
@@ -484,7 +490,7 @@ def test_data_provider_filters_sorts_and_selects(provided):
     assert names(sort=[falling]) == ["c", "g"]
     few = provided.read(hparams_to_include=["lr"], sort=[falling])
     values = [
-        [(one.hyperparameter_name, one.value) for one in group.hyperparameter_values]
+        [(entry.hyperparameter_name, entry.value) for entry in group.hyperparameter_values]
         for group in few
     ]
     assert [sorted(each) for each in values] == [

@@ -310,7 +310,9 @@ def test_hparams_route_speaks_http_as_stock_one(both):
         (group["name"], group["hparams"]) for group in expected
     ]
     assert len(groups_shown) > 4
-    session = next(session for group in groups_shown for session in group["sessions"] if session["name"])
+    session = next(
+        session for group in groups_shown for session in group["sessions"] if session["name"]
+    )
     metric = session["metricValues"][0]["name"]
     asked = json.dumps({"sessionName": session["name"], "metricName": metric})
     evals = "/data/plugin/hparams/metric_evals"

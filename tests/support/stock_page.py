@@ -22,7 +22,8 @@ def unmodified():
     """The application, made once for the process."""
     stock_application.get_stock_application()  # what it prepares once for the process
     plugins = [
-        HParamsPlugin if one is HParamsDashboard else one for one in stock_application._PLUGINS
+        HParamsPlugin if plugin is HParamsDashboard else plugin
+        for plugin in stock_application._PLUGINS
     ]
     auth = {READER_KEY: ReaderAuth()}
     return application.TensorBoardWSGIApp(
