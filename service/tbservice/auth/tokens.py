@@ -44,8 +44,8 @@ def create_token(
 def create_session_token(db: Connection, grant: ReadGrant) -> str:
     """Return the secret of a new token that may read for `SESSION_LIFETIME`.
 
-    A browser stores it instead of one with more scopes. Deletes a few expired sessions of the
-    workspace: more than are created, so that they do not accumulate.
+    A browser stores it instead of one with more scopes. Deletes a few expired browser
+    sessions of the workspace: more than are created, so that they do not accumulate.
     """
     tokens.delete_ended_sessions(db, grant.workspace_id, limits.TOKEN_SWEEP_ITEMS_MAX)
     expires_at = datetime.now(UTC) + SESSION_LIFETIME
