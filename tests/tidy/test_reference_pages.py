@@ -16,6 +16,8 @@ COLUMN = re.compile(r"^    ([a-z_0-9]+) [a-z]", re.MULTILINE)
 RECIPES = ("CONTRIBUTING.md", "docs/architecture.md", "docs/compatibility.md")
 SOURCES = ("service", "uploader", "tests", "migrations")
 NAME = re.compile(r"[a-zA-Z]_[a-zA-Z]|[a-z][A-Z]|^_")
+PLACED = re.compile(r"`([\w./]+\.py)`(?: \(|: )((?:`\w+`(?:, | and | → )?)+)")
+"""A file and names in it: `file.py` (`name`, `name`) or `file.py`: `name` and `name`."""
 EXAMPLES = {"NNNN_name", "test_ingest_repeated_segment_is_noop"}
 SHARED = {"experiment_id", "workspace_id", "series_id", "slot"}
 """Keys that the text above the tables explains once."""
@@ -92,6 +94,23 @@ def test_recipes_name_what_exists(name):
     named = {word for span in spans for word in re.findall(r"\w+", span) if NAME.search(word)}
     assert len(named) > 20
     assert not named - known - EXAMPLES
+
+
+@pytest.mark.parametrize("name", RECIPES[:2])
+def test_recipes_name_files_with_what_is_in_them(name):
+    files = [path for top in SOURCES for path in (ROOT / top).rglob("*.py")]
+    placed = PLACED.findall(re.sub(r"\s+", " ", (ROOT / name).read_text()))
+    assert len(placed) > 5
+    assert not {
+        (file, word)
+        for file, spans in placed
+        for word in names(spans)
+        if not any(
+            re.search(rf"\b{word}\b", path.read_text())
+            for path in files
+            if path.as_posix().endswith(f"/{file}")
+        )
+    }
 
 
 def test_architecture_page_has_every_package():
