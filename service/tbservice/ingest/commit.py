@@ -65,16 +65,9 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
     _set_start_times(db, grant, new, run_ids)
     incoming = group_by_series(new, run_ids)
     updates = series_writer.lock_or_create(db, grant, incoming)
-    series_writer.insert_tensors_and_blobs(db, grant, updates)
-
     moves = _plan_cursor_moves(new, cursors, run_ids, updates)
-    with pipeline(db):
-        series_writer.insert_scalars(db, grant, updates)
-        moved = upload_streams.move_cursors(db, grant, moves)
-        version = experiments.bump_version(db, grant.experiment_id)
-    _check_all_moved(db, grant, {digest for (digest,) in moved.rows()}, new)
-    if not version.rows():
-        raise NotFound("the experiment has been deleted")
+    moved = _insert(db, grant, updates, moves)
+    _check_all_moved(db, grant, moved, new)
 
     cursors |= {move.stream_digest: move.cursor for move in moves}
     states = [update.state for update in updates if update.accepted]
@@ -84,6 +77,34 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
         len(new),
         group_pending_runs(states),
     )
+
+
+def write_updates(db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]) -> None:
+    """Commit points that came in no segment, in the caller's transaction; move no upload cursor.
+
+    Raises NotFound if the experiment was deleted.
+    """
+    _insert(db, grant, updates, [])
+
+
+def _insert(
+    db: Connection,
+    grant: AppendGrant,
+    updates: Sequence[SeriesUpdate],
+    moves: Sequence[CursorMove],
+) -> set[bytes]:
+    """Insert points, move cursors, and increment the version; return the digests of moved streams.
+
+    Raises NotFound if the experiment was deleted.
+    """
+    series_writer.insert_tensors_and_blobs(db, grant, updates)
+    with pipeline(db):
+        series_writer.insert_scalars(db, grant, updates)
+        moved = upload_streams.move_cursors(db, grant, moves) if moves else None
+        version = experiments.bump_version(db, grant.experiment_id)
+    if not version.rows():
+        raise NotFound("the experiment has been deleted")
+    return {digest for (digest,) in moved.rows()} if moved is not None else set()
 
 
 def _lock_streams(

@@ -32,10 +32,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class IncomingPoints:
-    """The points of a series in one segment."""
+    """Points of a series, and the segment that they came in: its index in the batch, its start.
 
-    segment: Segment
+    Points that came in no segment have 0 for both.
+    """
+
     series: SentSeries
+    segment_index: int = 0
+    segment_start: int = 0
 
 
 IncomingBySeries = Mapping[SeriesKey, Sequence[IncomingPoints]]
@@ -78,7 +82,9 @@ def group_by_series(segments: Iterable[Segment], run_ids: dict[str, int]) -> Inc
             tag_digest = tag_digests.get(series.tag) or tag_digests.setdefault(
                 series.tag, runs_tags.hash_name(series.tag)
             )
-            incoming[run_id, tag_digest].append(IncomingPoints(segment, series))
+            incoming[run_id, tag_digest].append(
+                IncomingPoints(series, segment.index, segment.start)
+            )
     return incoming
 
 
@@ -143,7 +149,7 @@ def plan_update(
         plugin = None if series.metadata is None else series.metadata.plugin
         if not belongs_to_owner((plugin, series.data_class), (state.plugin, state.data_class)):
             reason = misfit_reason(series.tag, state.plugin)
-            update.skipped.append((item.segment.index, reason, len(points.steps)))
+            update.skipped.append((item.segment_index, reason, len(points.steps)))
             continue
         if plugin == HPARAMS and series.metadata is not None:
             wall_time = float(points.wall_times.max())
@@ -151,7 +157,7 @@ def plan_update(
             try:
                 union.add(series.metadata.serialized, wall_time, limits.METADATA_BYTES_MAX)
             except UnionOverLimit as error:
-                update.skipped.append((item.segment.index, str(error), len(points.steps)))
+                update.skipped.append((item.segment_index, str(error), len(points.steps)))
                 continue
         update.accepted.append(points)
     if update.accepted:

@@ -142,7 +142,7 @@ def _check_all_exist(
                 f"tag {first.series.tag[:100]!r} is new in this experiment: "
                 "send the segment again with its summary metadata"
             )
-            raise _MetadataMissing(detail, segment=first.segment.index, offset=first.segment.start)
+            raise _MetadataMissing(detail, segment=first.segment_index, offset=first.segment_start)
 
 
 class _MetadataMissing(CursorConflict):
