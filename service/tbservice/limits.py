@@ -67,7 +67,13 @@ BATCH_STORED_METADATA_BYTES_MAX: Final = 16 * MIB
 """Bytes of stored metadata of plugin `hparams` read for one WriteBatch, to be united with it."""
 
 NAME_CHARS_MAX: Final = 10_000
-"""Characters of a run's or a tag's name."""
+"""Characters of a run's, a tag's or a hyperparameter's name."""
+
+SESSION_HPARAMS_ITEMS_MAX: Final = 10_000
+"""Hyperparameters (items) of one session that are set with a request."""
+
+SESSION_TIME_SECONDS_MAX: Final = 253_402_300_799
+"""Seconds since the epoch of a session's start or end: the end of the year 9999."""
 
 LOGGED_CONTENT_TYPE_CHARS_MAX: Final = 255
 """Characters of a content type logged with audio.

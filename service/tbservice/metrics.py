@@ -176,6 +176,11 @@ def observe_batch(segments: int, new_segments: int, scalars: int, tensors: int, 
     _batches.labels("committed" if new_segments else "repeated").inc()
     _segments.labels("committed").inc(new_segments)
     _segments.labels("repeated").inc(segments - new_segments)
+    observe_points(scalars, tensors, blobs)
+
+
+def observe_points(scalars: int, tensors: int, blobs: int) -> None:
+    """Record committed points, and the blobs of those that are blob sequences."""
     _points.labels("scalar").inc(scalars)
     _points.labels("tensor").inc(tensors)
     _blobs.inc(blobs)

@@ -46,6 +46,22 @@ class Scope(enum.StrEnum):
     ADMIN = "admin"
 
 
+HparamValue = bool | float | str | None
+"""The value of a hyperparameter; None for one that has no value."""
+
+
+class SessionStatus(enum.IntEnum):
+    """The status of a session; the numbers are those of TensorBoard's `Status`.
+
+    Source: `tensorboard/plugins/hparams/api.proto`.
+    """
+
+    UNKNOWN = 0
+    SUCCESS = 1
+    FAILURE = 2
+    RUNNING = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Proof of an authorization check by `auth/grants.py`. Compaction makes its own."""

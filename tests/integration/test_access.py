@@ -47,6 +47,14 @@ TABLE = [
     ("PUT", "/experiments/{experiment_id}/blobs/{sha256}", "append", 422, {"content": b"x"}),
     ("GET", "/experiments/{experiment_id}/blobs/{sha256}", "append", 200, {"params": {"size": 1}}),
     ("GET", "/experiments/{experiment_id}/streams", "append", 200, {}),
+    ("PUT", "/experiments/{experiment_id}/runs/{run}/hparams", "append", 200, JSON),
+    (
+        "PUT",
+        "/experiments/{experiment_id}/runs/hparams",
+        "append",
+        200,
+        {"params": {"run": "."}, **JSON},
+    ),
     ("GET", "/experiments/{experiment_id}/runs", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/names", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/plugins", "read", 200, {}),
@@ -161,7 +169,12 @@ def test_every_route_takes_its_grant_and_no_other(
     client, api, experiment, tokens, blob_key, method, path, need, status, options
 ):
     path = path.format(
-        experiment_id=experiment, token_id="none", sha256=SHA256, blob_key=blob_key, kind="scalars"
+        experiment_id=experiment,
+        token_id="none",
+        sha256=SHA256,
+        blob_key=blob_key,
+        kind="scalars",
+        run="train",
     )
     check_grants(client, api, tokens, method, f"/api/v1{path}", need, status, options)
 

@@ -1,8 +1,9 @@
-"""Accept uploaded batches, and list how far uploads came; transports only adapt it."""
+"""Accept batches and sessions, and list how far uploads came; transports only adapt it."""
 
 from __future__ import annotations
 
 import binascii
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from sqlalchemy import Connection
 
 from tbservice import limits, metrics
 from tbservice.errors import MalformedRequest
-from tbservice.ingest import blobs, commit, decode, string_lengths
+from tbservice.ingest import blobs, commit, decode, series_writer, sessions, string_lengths
 from tbservice.ingest.batch import Segment
 from tbservice.ingest.commit import CommitResult
+from tbservice.ingest.sessions import SessionFields
 from tbservice.scalars.compactor import Compactor
 from tbservice.store import upload_streams
 from tbservice.store.objects import ObjectStore
@@ -66,6 +68,27 @@ class Ingest:
         )
         self.compactor.enqueue(grant, result.pending)
         return result
+
+    def set_session(
+        self,
+        grant: AppendGrant,
+        run: str,
+        fields: SessionFields,
+        *,
+        only_if_absent: bool = False,
+    ) -> bool:
+        """Set hyperparameters and status of a run's session; return whether that changed anything.
+
+        Arguments and errors are those of `sessions.write_session`, and Unavailable.
+        """
+        with self.database.transaction(grant.workspace_id) as db:
+            updates = sessions.write_session(
+                db, grant, run, fields, time.time(), only_if_absent=only_if_absent
+            )
+        # The series have no scalars: there is nothing to compact.
+        counts = series_writer.count_points(updates)
+        metrics.observe_points(counts.scalars, counts.tensors, counts.blobs)
+        return bool(updates)
 
 
 def _decode(content: bytes, hold_decoding: HoldDecoding) -> list[Segment]:

@@ -39,6 +39,7 @@ from tbservice.api.v1 import (
     metrics,
     object_checks,
     points,
+    run_hparams,
     tail,
     tokens,
 )
@@ -84,6 +85,7 @@ _ROUTER_MODULES = (
     tokens,
     batches,
     blob_uploads,
+    run_hparams,
     catalog,
     points,
     hparams,

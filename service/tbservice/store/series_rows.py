@@ -127,17 +127,18 @@ _TAG_ID_QUERY: Final = """
 
 def find(
     db: Connection, experiment_id: ExperimentId, keys: Collection[SeriesKey]
-) -> set[SeriesKey]:
-    """Return the keys of the series that exist, without locking them."""
+) -> dict[SeriesKey, float]:
+    """Return the wall time of the metadata of each series that exists, without locking them."""
     statement = f"""
-        SELECT w.run_id, w.tag_digest FROM {unnest_rows(_KEY_COLUMNS)} AS w
+        SELECT w.run_id, w.tag_digest, s.metadata_wall_time FROM {unnest_rows(_KEY_COLUMNS)} AS w
         CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
         CROSS JOIN LATERAL (
-            SELECT FROM time_series AS s
+            SELECT s.metadata_wall_time FROM time_series AS s
             WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id
                 AND s.tag_id = t.tag_id LIMIT 1) AS s
     """  # noqa: S608 - the constants above
-    return set(fetch_binary(db, statement, {"experiment_id": experiment_id, **_encode_keys(keys)}))
+    rows = fetch_binary(db, statement, {"experiment_id": experiment_id, **_encode_keys(keys)})
+    return {(run_id, tag_digest): wall_time for run_id, tag_digest, wall_time in rows}
 
 
 def lock(

@@ -1,0 +1,365 @@
+"""`PUT …/runs/{run}/hparams`: what every reader sees of it, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import threading
+import time
+
+import pytest
+from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+
+from support.batches import ApiClient, scalars, segment, stream, texts
+from support.batches import metadata as summary_metadata
+from support.servers import new_owner
+from tbservice import limits
+from tbwire import wire_pb2
+
+START, END = metadata.SESSION_START_INFO_TAG, metadata.SESSION_END_INFO_TAG
+NULL_TENSOR = wire_pb2.Tensor(dtype=1, shape=[0])
+
+
+@pytest.fixture
+def put(api, experiment):
+    """Sets hyperparameters of a run, named in the query; answers the response."""
+
+    def put(fields, run="train", **query):
+        path = f"/experiments/{experiment}/runs/hparams"
+        return api.request("PUT", path, params={"run": run, **query}, json=fields)
+
+    return put
+
+
+def changed(answer):
+    assert answer.status_code == 200, answer.text
+    return answer.json()["changed"]
+
+
+def contents(api, experiment, run="train"):
+    """The content of each series of the plugin, by tag, as the data API has it."""
+    series = api.get(experiment, "tensors", plugin="hparams").get(run, {})
+    return {
+        tag: base64.b64decode(listed["summary_metadata"]["content"])
+        for tag, listed in series.items()
+    }
+
+
+def start_info(api, experiment, run="train"):
+    content = contents(api, experiment, run)[START]
+    return metadata.parse_session_start_info_plugin_data(content)
+
+
+def end_info(api, experiment, run="train"):
+    content = contents(api, experiment, run)[END]
+    return metadata.parse_session_end_info_plugin_data(content)
+
+
+def hparams(api, experiment, run="train"):
+    """{name: value}, None for null."""
+    values = start_info(api, experiment, run).hparams
+    return {
+        name: None if value.HasField("null_value") else getattr(value, value.WhichOneof("kind"))
+        for name, value in values.items()
+    }
+
+
+def logged(values, wall_time=1.7e9, **fields):
+    """The series that a training script's session start becomes."""
+    info = plugin_data_pb2.SessionStartInfo(**fields)
+    for name, value in values.items():
+        info.hparams[name].number_value = value
+    content = plugin_data_pb2.HParamsPluginData(session_start_info=info).SerializeToString()
+    series = texts(START, [0], [b""], [wall_time])
+    series.summary_metadata = summary_metadata("hparams", 2, content=content)
+    series.tensors.tensors[0].CopyFrom(NULL_TENSOR)
+    return series
+
+
+def version(api, experiment):
+    return api.request("GET", f"/experiments/{experiment}").headers["ETag"]
+
+
+def test_hparams_are_stored_as_tensorboard_logs_them(api, experiment, put):
+    values = {"lr": 0.5, "layers": 3, "optimizer": "adam", "amp": True, "ü/ \0": "x"}
+    assert changed(put({"hparams": values, "group_name": "g", "start_time_secs": 7.5}))
+    expected = hparams_pb(values, trial_id="g", start_time_secs=7.5).value[0]
+    series = api.get(experiment, "tensors")["train"][START]
+    content = expected.metadata.plugin_data.content
+    assert series["plugin"] == "hparams"
+    assert start_info(api, experiment) == (metadata.parse_session_start_info_plugin_data(content))
+    points = api.get(experiment, "tensors/data")["train"][START]
+    assert points["steps"] == [0]
+    assert points["values"] == [{"dtype": "float32", "shape": [0], "data": []}]
+    assert time.time() - 60 < points["wall_times"][0] <= time.time()
+    assert api.get(experiment, "runs")["runs"] == [
+        {"run": "train", "start_time": points["wall_times"][0]}
+    ]
+
+
+def test_hparams_null_nan_and_infinities(api, experiment, put):
+    values = {"none": None, "nan": "NaN", "more": "Infinity", "less": "-Infinity", "text": "nan"}
+    assert changed(put({"hparams": values}))
+    stored = hparams(api, experiment)
+    assert math.isnan(stored.pop("nan"))
+    assert stored == {"none": None, "more": math.inf, "less": -math.inf, "text": "nan"}
+    assert not changed(put({"hparams": values}))
+
+
+def test_hparams_put_again_changes_nothing(api, experiment, put):
+    fields = {"hparams": {"lr": 1, "b": "x"}, "status": "success", "end_time_secs": 9}
+    assert changed(put(fields))
+    before = version(api, experiment), api.get(experiment, "tensors/data")
+    cursor = api.get(experiment, "tensors/new")["cursor"]
+    assert not changed(put(fields))
+    assert not changed(put({"hparams": {"lr": 1.0}}))
+    assert not changed(put({}))
+    assert (version(api, experiment), api.get(experiment, "tensors/data")) == before
+    assert api.get(experiment, "tensors/new", since=cursor)["points"] == {}
+
+
+def test_hparams_change_reaches_change_feed(api, experiment, put):
+    put({"hparams": {"lr": 1}})
+    before = version(api, experiment)
+    cursor = api.get(experiment, "tensors/new")["cursor"]
+    assert changed(put({"hparams": {"lr": 2}}))
+    assert version(api, experiment) != before
+    assert START in api.get(experiment, "tensors/new", since=cursor)["points"]["train"]
+
+
+def test_hparams_of_several_requests_are_united(api, experiment, put):
+    put({"hparams": {"lr": 1, "a": 1}, "group_name": "g", "model_uri": "m"})
+    assert changed(put({"hparams": {"lr": 2, "b": True}, "monitor_url": "u"}))
+    assert changed(put({"hparams": {"a": None}, "start_time_secs": 3, "group_name": None}))
+    assert hparams(api, experiment) == {"lr": 2, "a": None, "b": True}
+    info = start_info(api, experiment)
+    assert (info.group_name, info.model_uri, info.monitor_url) == ("g", "m", "u")
+    assert info.start_time_secs == 3
+    assert not changed(put({"group_name": "", "start_time_secs": 0, "model_uri": "m"}))
+
+
+@pytest.mark.parametrize("wall_time", [1.0, 9e9], ids=["past", "future"])
+def test_hparams_replace_logged_ones_of_any_time(api, experiment, put, wall_time):
+    sent = logged({"lr": 1, "only logged": 2}, wall_time, group_name="logged")
+    api.write(experiment, segment(stream(), 0, 9, sent, scalars("loss", [1])))
+    assert changed(put({"hparams": {"lr": 3}}))
+    assert hparams(api, experiment) == {"lr": 3, "only logged": 2}
+    assert start_info(api, experiment).group_name == "logged"
+    assert not changed(put({"hparams": {"lr": 3}}))
+
+
+def test_hparams_have_time_of_request(api, experiment, put):
+    """What a script logged before and sends late does not replace them; what it logs later does."""
+    assert changed(put({"hparams": {"lr": 3}}))
+    assert changed(put({"hparams": {"b": 3}}))
+    for number, (wall_time, expected) in enumerate(((1.0, 3), (time.time() + 60, 9))):
+        sent = logged({"lr": 9, f"only {number}": 1}, wall_time)
+        api.write(experiment, segment(stream(file_name=str(number)), 0, 9, sent))
+        assert hparams(api, experiment)["lr"] == expected
+    assert hparams(api, experiment) == {"lr": 9, "b": 3, "only 0": 1, "only 1": 1}
+
+
+def test_hparams_rubbish_of_plugin_is_replaced(api, experiment, put):
+    series = logged({})
+    series.summary_metadata = summary_metadata("hparams", 2, content=b"\xff", description="d")
+    api.write(experiment, segment(stream(), 0, 9, series))
+    assert changed(put({"hparams": {"lr": 3}}))
+    assert hparams(api, experiment) == {"lr": 3}
+
+
+def test_hparams_status_and_end(api, experiment, put):
+    put({"status": "running"})
+    assert contents(api, experiment).keys() == {START, END}
+    assert end_info(api, experiment).status == api_pb2.STATUS_RUNNING
+    put({"status": "failure", "end_time_secs": 5.5})
+    put({"hparams": {"lr": 1}})
+    info = end_info(api, experiment)
+    assert (info.status, info.end_time_secs) == (api_pb2.STATUS_FAILURE, 5.5)
+    put({"status": "success"})
+    info = end_info(api, experiment)
+    assert (info.status, info.end_time_secs) == (api_pb2.STATUS_SUCCESS, 5.5)
+    put({"status": "running"})
+    info = end_info(api, experiment)
+    assert (info.status, info.end_time_secs) == (api_pb2.STATUS_RUNNING, 0)
+    put({"end_time_secs": 7})
+    put({"status": "unknown"})
+    info = end_info(api, experiment)
+    assert (info.status, info.end_time_secs) == (api_pb2.STATUS_UNKNOWN, 7)
+    assert hparams(api, experiment) == {"lr": 1}
+
+
+def test_hparams_if_absent_keeps_what_there_is(api, experiment, put):
+    api.write(experiment, segment(stream(), 0, 9, logged({"lr": 1})))
+    before = version(api, experiment)
+    assert not changed(put({"hparams": {"a": 1}, "status": "success"}, if_absent=True))
+    assert version(api, experiment) == before
+    assert contents(api, experiment).keys() == {START}
+    assert hparams(api, experiment) == {"lr": 1}
+    assert changed(put({"hparams": {"a": 1}, "status": "success"}, "new", if_absent=True))
+    assert not changed(put({"hparams": {"a": 2}}, "new", if_absent=True))
+    assert hparams(api, experiment, "new") == {"a": 1}
+
+
+RUNS = (".", "", "a/b", "a/../b", "../..", "hparams", "a b/ü?#%&=+", "\x01\n\x7f", "x" * 10_000)
+
+
+def test_hparams_of_any_name_of_run(api, experiment, put):
+    for run in RUNS:
+        answer = put({"hparams": {"lr": 1}}, run)
+        assert answer.json() == {"run": run, "changed": True}
+    assert {run["run"] for run in api.get(experiment, "runs")["runs"]} == set(RUNS)
+
+
+@pytest.mark.parametrize("run", ["train", "a/b/c", "hparams", "a%2Fb", "%C3%BC%20", "%3F%23"])
+def test_hparams_of_run_in_path(api, experiment, run):
+    path = f"/experiments/{experiment}/runs/{run}/hparams"
+    assert changed(api.request("PUT", path, json={"hparams": {"lr": 1}}))
+    names = {"a%2Fb": "a/b", "%C3%BC%20": "ü ", "%3F%23": "?#"}
+    assert hparams(api, experiment, names.get(run, run)) == {"lr": 1}
+
+
+@pytest.mark.parametrize("run", ["x" * 10_001, "a\0b", None])
+def test_hparams_of_impossible_name_of_run(api, experiment, run):
+    path, query = f"/experiments/{experiment}/runs/hparams", {} if run is None else {"run": run}
+    answer = api.request("PUT", path, params=query, json={"hparams": {"lr": 1}})
+    assert answer.status_code == (413 if run and len(run) > 10_000 else 422)
+    assert ("run" in answer.json()["detail"], api.get(experiment, "runs")["runs"]) == (True, [])
+
+
+BAD = [
+    ('{"hparams": {"lr": [1]}}', 422, "body.hparams.lr: "),
+    ('{"hparams": {"lr": {"a": 1}}}', 422, "body.hparams.lr: "),
+    ('{"hparams": {"lr": NaN}}', 422, "body.hparams.lr: "),
+    ('{"hparams": {"lr": 1e999}}', 422, '"Infinity"'),
+    ('{"hparams": {"lr": 1%s}}' % ("0" * 400), 422, "body.hparams.lr: "),
+    ('{"hparams": {"lr": 1%s}}' % ("0" * 9_000), 400, ""),
+    ('{"hparams": {"\\ud800": 1}}', 422, ""),
+    ('{"hparams": {"a": "\\udfff"}}', 422, ""),
+    ('{"hparams": [1]}', 422, "body.hparams"),
+    ('{"hparams": {"%s": 1}}' % ("x" * 10_001), 413, "name_chars_max"),
+    (json.dumps({"hparams": dict.fromkeys(map(str, range(10_001)), 1)}), 413, "10001"),
+    (json.dumps({"hparams": {"a": "x" * (1 << 20)}}), 413, "json_body_bytes_max"),
+    ('{"group_name": 1}', 422, "body.group_name"),
+    (json.dumps({"model_uri": "x" * 10_001}), 422, "body.model_uri"),
+    ('{"start_time_secs": "7"}', 422, "body.start_time_secs"),
+    ('{"start_time_secs": NaN}', 422, "body.start_time_secs"),
+    ('{"end_time_secs": -1}', 422, "body.end_time_secs"),
+    ('{"end_time_secs": 1700000000000}', 422, "body.end_time_secs"),
+    ('{"status": "done"}', 422, "body.status"),
+    ('{"lr": 1}', 422, "body.lr"),
+    ("[]", 422, "body"),
+    ("{", 400, "not JSON"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "detail"), BAD, ids=lambda value: str(value)[:30])
+def test_hparams_bad_body_is_refused(api, experiment, body, status, detail):
+    path = f"/experiments/{experiment}/runs/hparams?run=train"
+    headers = {"Content-Type": "application/json"}
+    answer = api.request("PUT", path, content=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert detail in answer.json()["detail"]
+    assert len(answer.text) < 2_000
+    assert api.get(experiment, "runs")["runs"] == []
+
+
+def test_hparams_of_session_have_limit_in_number(api, experiment, put):
+    count = limits.SESSION_HPARAMS_ITEMS_MAX
+    assert changed(put({"hparams": {str(index): index for index in range(count)}}))
+    answer = put({"hparams": {"one more": 1}})
+    assert answer.status_code == 413
+    assert "session_hparams_items_max" in answer.json()["detail"]
+    assert changed(put({"hparams": {"7": 8}, "status": "success"}))
+    assert len(hparams(api, experiment)) == count
+
+
+def test_hparams_of_session_have_limit_in_bytes(put):
+    answers = [put({"hparams": {f"{number}": "x" * 1_000_000}}) for number in range(6)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 413, 413]
+    assert "metadata_bytes_max" in answers[-1].json()["detail"]
+
+
+@pytest.mark.parametrize("tag", [START, END])
+def test_hparams_tag_of_other_plugin_is_conflict(api, experiment, put, tag):
+    api.write(experiment, segment(stream(), 0, 9, scalars(tag, [1])))
+    answer = put({"hparams": {"lr": 1}, "status": "success"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert tag in answer.json()["detail"]
+    assert api.get(experiment, "names") == {"train": [tag]}
+
+
+def test_hparams_of_absent_experiment_look_like_another_tenants(client, api, experiment, settings):
+    stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
+    answers = [
+        who.request("PUT", f"/experiments/{id_}/runs/train/hparams", json={"hparams": {"lr": 1}})
+        for who, id_ in ((stranger, experiment), (stranger, "A" * 22), (api, "A" * 22))
+    ]
+    assert [answer.status_code for answer in answers] == [404, 404, 404]
+    assert len({answer.text for answer in answers}) == 1
+    assert api.get(experiment, "runs")["runs"] == []
+
+
+def test_hparams_are_on_stock_page(client, api, experiment, put):
+    api.write(experiment, segment(stream("a"), 0, 9, scalars("loss", [1, 2])))
+    put({"hparams": {"lr": 0.5}, "status": "failure", "end_time_secs": 9}, "a")
+    put({"hparams": {"lr": 0.25, "opt": "adam"}}, "b/c")
+    url = f"/experiment/{experiment}/data/plugin/hparams"
+    page = client.post(f"{url}/experiment", headers=api.headers, content="{}").json()
+    assert {info["name"] for info in page["hparamInfos"]} == {"lr", "opt"}
+    request = {"colParams": [{"hparam": "lr"}], "allowedStatuses": ["STATUS_FAILURE"]}
+    request |= {"startIndex": 0, "sliceSize": 10}
+    answer = client.post(f"{url}/session_groups", headers=api.headers, content=json.dumps(request))
+    (group,) = answer.json()["sessionGroups"]
+    assert (group["hparams"], group["sessions"][0]["endTimeSecs"]) == ({"lr": 0.5}, 9)
+
+
+def test_hparams_of_concurrent_requests_and_batches(api, experiment, put):
+    """Every request's own hyperparameter is kept, and every point."""
+    threads_count, rounds = 4, 10
+    failures = []
+
+    def set_some(thread):
+        for number in range(rounds):
+            answer = put({"hparams": {f"{thread}.{number}": number, "last": thread}})
+            failures.extend([] if answer.status_code == 200 else [answer.text])
+
+    def upload():
+        for number in range(rounds):
+            series = [scalars("loss", range(10 * number, 10 * number + 10))]
+            answer = api.send(experiment, segment(stream(), number, number + 1, *series))
+            failures.extend([] if answer.status_code == 200 else [answer.text])
+
+    threads = [threading.Thread(target=set_some, args=[each]) for each in range(threads_count)]
+    threads.append(threading.Thread(target=upload))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+    names = {f"{thread}.{number}" for thread in range(threads_count) for number in range(rounds)}
+    assert hparams(api, experiment).keys() == names | {"last"}
+    assert api.get(experiment, "scalars")["train"]["loss"]["count"] == 10 * rounds
+
+
+def test_hparams_meet_batch_that_logs_the_same_run(api, experiment, put):
+    """Whichever comes first, both are stored, and nothing hangs."""
+    for number in range(10):
+        run = f"run{number}"
+        series = [logged({"logged": 1}, 1.0), scalars("loss", [1])]
+        sent = threading.Thread(
+            target=api.write, args=(experiment, segment(stream(run), 0, 9, *series))
+        )
+        sent.start()
+        assert changed(put({"hparams": {"set": 1}}, run))
+        sent.join(20)
+        assert "set" in hparams(api, experiment, run)
+        assert api.get(experiment, "scalars", run=run)[run]["loss"]["count"] == 1
+
+
+def test_hparams_of_deleted_run_can_be_set_again(api, experiment, put):
+    put({"hparams": {"lr": 1, "a": 1}})
+    api.request("DELETE", f"/experiments/{experiment}/runs?run=train").raise_for_status()
+    assert changed(put({"hparams": {"lr": 1}}))
+    assert hparams(api, experiment) == {"lr": 1}
