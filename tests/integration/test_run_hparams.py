@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 import threading
@@ -90,6 +91,9 @@ def test_hparams_are_stored_as_tensorboard_logs_them(api, experiment, put):
     content = expected.metadata.plugin_data.content
     assert series["plugin"] == "hparams"
     assert start_info(api, experiment) == (metadata.parse_session_start_info_plugin_data(content))
+    sent = summary_metadata("hparams", 2, content=contents(api, experiment)[START])
+    (digest,) = api.get(experiment, "digests")["series"]
+    assert digest["metadata_sha256"] == hashlib.sha256(sent).hexdigest()
     points = api.get(experiment, "tensors/data")["train"][START]
     assert points["steps"] == [0]
     assert points["values"] == [{"dtype": "float32", "shape": [0], "data": []}]
@@ -240,6 +244,7 @@ BAD = [
     ('{"hparams": [1]}', 422, "body.hparams"),
     ('{"hparams": {"%s": 1}}' % ("x" * 10_001), 413, "name_chars_max"),
     (json.dumps({"hparams": dict.fromkeys(map(str, range(10_001)), 1)}), 413, "10001"),
+    (json.dumps({"hparams": {str(key): [] for key in range(10_001)}}), 413, "10001"),
     (json.dumps({"hparams": {"a": "x" * (1 << 20)}}), 413, "json_body_bytes_max"),
     ('{"group_name": 1}', 422, "body.group_name"),
     (json.dumps({"model_uri": "x" * 10_001}), 422, "body.model_uri"),
