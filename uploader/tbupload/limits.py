@@ -81,6 +81,10 @@ WIRE_LIMIT_MAX: Final = 1 << 30
 """Upper bound (bytes, chars, points) of each limit that a server announces: it bounds memory."""
 
 
+HPARAMS_FILE_BYTES_MAX: Final = 64 << 20
+"""Bytes of a file of hyperparameters (`--hparams`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
     """Limits of the server (`Limits` of the wire protocol) and of the reader itself."""

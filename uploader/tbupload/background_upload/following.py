@@ -33,6 +33,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     exclude_runs: str | None = None,
     include_tags: str | None = None,
     exclude_tags: str | None = None,
+    hparams: str | os.PathLike[str] | None = None,
     server: str | None = None,
     token: str | None = None,
     cacert: str | os.PathLike[str] | None = None,
@@ -66,6 +67,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         exclude_runs: do not upload runs that match.
         include_tags: upload only tags that match completely.
         exclude_tags: do not upload tags that match.
+        hparams: a JSON or YAML file with hyperparameters to set, as for `tbupload --hparams`.
         server: the server's address; by default TBHUB_SERVER, or that of the config file.
         token: the token; by default TBHUB_TOKEN, or that of the config file.
         cacert: a PEM file of certificate authorities to trust.
@@ -212,6 +214,7 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     texts = {
         "logdir": os.fsdecode(arguments["logdir"]),
         "cacert": None if arguments["cacert"] is None else os.fsdecode(arguments["cacert"]),
+        "hparams": None if arguments["hparams"] is None else os.fsdecode(arguments["hparams"]),
         "plugins": _join_names(arguments["plugins"]),
         "poll-seconds": None
         if arguments["poll_seconds"] is None

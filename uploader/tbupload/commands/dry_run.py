@@ -14,6 +14,8 @@ from tbupload.events.filters import SeriesFilter
 from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.scan import LogdirScan, no_files_text, scan_logdir
 from tbupload.upload.file_upload import FileUpload, read_together
+from tbupload.upload.hparams_file import HparamsFile
+from tbupload.upload.hparams_upload import START_TAG
 from tbupload.upload.projector_stream import ProjectorStream
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.round_robin import round_robin
@@ -43,11 +45,17 @@ class DryRun:
     """
 
     def __init__(
-        self, logdir: Path, series_filter: SeriesFilter, progress: ConsoleProgress
+        self,
+        logdir: Path,
+        series_filter: SeriesFilter,
+        hparams: HparamsFile,
+        progress: ConsoleProgress,
     ) -> None:
         self.wire_bytes = 0
         self._progress = progress
         self._series_filter = series_filter
+        self._hparams = hparams
+        self._hparams_runs = 0
         self._logdir = logdir
         self._scan = LogdirScan()
         self._counts: Counter[str] = Counter()
@@ -56,6 +64,7 @@ class DryRun:
         self._notes: list[str] = []
         self._owners = TagOwners()
         self._runs: set[str] = set()
+        self._runs_with_hparams: set[str] = set()
         self._blobs: set[bytes] = set()
 
     def run(self) -> None:
@@ -83,6 +92,7 @@ class DryRun:
             self._read_projector(
                 ProjectorStream(folder, self._logdir, self._series_filter, DEFAULT_LIMITS)
             )
+        self._count_hparams({file.run for file in self._scan.files})
 
     def summary(self) -> Summary:
         """Return what would be sent, and what would be skipped."""
@@ -95,6 +105,7 @@ class DryRun:
             series=len(self._owners),
             empty_values=self._counts["empty_values"],
             repeated=repeated_counts(self._counts),
+            hparams_runs=self._hparams_runs,
             skipped=self._skipped,
             problems=self._problems,
             notes=self._notes,
@@ -133,6 +144,8 @@ class DryRun:
         self._skipped.update(segment.skipped + misfits)
         if segment.metadata:
             self._runs.add(run)
+        if START_TAG in segment.metadata:
+            self._runs_with_hparams.add(run)
         self.wire_bytes += len(segment.body)
         self.wire_bytes += sum(
             len(content) for digest, content in segment.blobs.items() if digest not in self._blobs
@@ -140,6 +153,15 @@ class DryRun:
         self._blobs.update(segment.blobs)
         if self._progress.is_due():
             self._progress.show(self._state())
+
+    def _count_hparams(self, runs: set[str]) -> None:
+        """Count the runs whose hyperparameters would be set; report those that do not exist."""
+        if self._hparams.for_all is not None:
+            self._hparams_runs = len(runs - self._runs_with_hparams)
+            return
+        self._hparams_runs = len(runs & self._hparams.by_run.keys())
+        for problem in self._hparams.missing_runs(runs, self._series_filter):
+            self._report_problem(problem)
 
     def _count_problem(self, kind: str, sentence: str) -> None:
         self._skipped[kind] += 1

@@ -30,6 +30,7 @@ from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.http.cancellation import STOP_GRACE_SECONDS, StopToken
 from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir, has_uploadable_files, no_files_text
+from tbupload.upload.hparams_file import NO_HPARAMS, read_hparams_file
 from tbupload.upload.session import Upload, UploadOptions
 from tbupload.upload.summary import Summary
 
@@ -44,6 +45,10 @@ def upload(options: argparse.Namespace) -> int:
     """Run `tbupload upload`: send a log directory to a new or an existing experiment."""
     _check_options(options)
 
+    hparams = NO_HPARAMS
+    if options.hparams is not None:
+        hparams = read_hparams_file(options.hparams.expanduser())
+
     retain_freed_memory()
     logdir: Path = options.logdir.expanduser()
     if logdir.exists() or not options.wait_for_logdir:
@@ -52,11 +57,13 @@ def upload(options: argparse.Namespace) -> int:
     progress = progress_from_options(options)
     series_filter = series_filter_from_options(options)
     if options.dry_run:
-        return _dry_run(DryRun(logdir, series_filter, progress), progress, options)
+        return _dry_run(DryRun(logdir, series_filter, hparams, progress), progress, options)
     if options.one_shot and not has_uploadable_files(logdir, series_filter):
         raise LogdirError(no_files_text(logdir))
 
-    upload_options = UploadOptions(logdir, series_filter, options.one_shot, options.poll_seconds)
+    upload_options = UploadOptions(
+        logdir, series_filter, options.one_shot, options.poll_seconds, hparams
+    )
     return _upload(options, upload_options, progress)
 
 

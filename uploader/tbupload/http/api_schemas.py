@@ -8,6 +8,7 @@ from tbupload.http.response_schema import (
     Json,
     anything,
     array,
+    boolean,
     check,
     identifier,
     integer,
@@ -32,6 +33,7 @@ STREAMS: Final = record({"streams": array(anything)})  # `parse_cursor` checks e
 FIRST_STREAMS: Final = record(
     {"experiment_id": identifier, "url": string, "limits": mapping(plain)}
 )
+CHANGED: Final = record({"changed": boolean})
 RUNS: Final = record({"runs": array(record({"run": string, "start_time": nullable(number)}))})
 DIGESTS: Final = record(
     {

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from tbupload.events.points import Blob
 from tbupload.http.api_schemas import (
+    CHANGED,
     DIGESTS,
     EXPERIMENT,
     EXPERIMENTS,
@@ -163,6 +164,23 @@ class Client:
             return wire_pb2.WriteResult.FromString(response.body), response.was_retried
         except DecodeError as error:
             raise unreadable_answer() from error
+
+    def set_hparams(
+        self,
+        experiment_id: str,
+        run: str,
+        hparams: Mapping[str, float | str | bool | None],
+        *,
+        only_if_absent: bool,
+    ) -> bool:
+        """Set hyperparameters of a run; return whether that changed anything. Idempotent.
+
+        Others that the run has are kept. With `only_if_absent` nothing is set if it has any.
+        """
+        query = urllib.parse.urlencode({"run": run, "if_absent": str(only_if_absent).lower()})
+        path = f"{_path(experiment_id, 'runs', 'hparams')}?{query}"
+        answer = self._json("PUT", path, {"hparams": hparams}).json(CHANGED)
+        return bool(answer["changed"])
 
     def list_runs(self, experiment_id: str) -> list[str]:
         """Return the names of the experiment's runs."""

@@ -20,6 +20,8 @@ from tbupload.logdir.watcher import LogdirWatcher
 from tbupload.upload.file_cache import FileCache
 from tbupload.upload.file_errors import CONFIRM_SECONDS
 from tbupload.upload.file_upload import REREAD_SECONDS_MIN, FileUpload
+from tbupload.upload.hparams_file import NO_HPARAMS, HparamsFile
+from tbupload.upload.hparams_upload import HparamsUpload
 from tbupload.upload.projector import ProjectorUpload
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.scheduler import Scheduler
@@ -41,13 +43,14 @@ class UploadOptions:
     """What is uploaded, and whether its files are followed or read once.
 
     `poll_seconds` is the period of checking directories, and the longest one of checking files;
-    growing files are checked more often.
+    growing files are checked more often. `hparams` are set for runs as soon as they are stored.
     """
 
     logdir: Path
     series_filter: SeriesFilter
     is_one_shot: bool
     poll_seconds: float
+    hparams: HparamsFile = NO_HPARAMS
 
 
 class Upload:
@@ -90,6 +93,13 @@ class Upload:
             (options.series_filter, streams.limits, self._cursors),
             (self._scheduler.count_sent, progress.report_problem),
         )
+        self._hparams = HparamsUpload(
+            client,
+            streams.experiment_id,
+            options.hparams,
+            options.series_filter,
+            progress.report_problem,
+        )
         self._files_to_recheck: dict[FileEntry, None] = {}
         self._deleted_files: dict[str, FileEntry] = {}
 
@@ -109,8 +119,10 @@ class Upload:
                 self._report_problems()
                 self._send_pending()
                 self._projector.poll(self._tree.projector_folders)
+                self._hparams.poll()
             self._send_rest()
             self._projector.poll(self._tree.projector_folders, is_last=True)
+            self._hparams.poll(is_last=True)
             return self.summary()
         except ServerError:
             self._stop_token.cancel()
@@ -134,6 +146,7 @@ class Upload:
             series=state.series,
             empty_values=counts["empty_values"],
             repeated=repeated_counts(counts),
+            hparams_runs=self._hparams.count,
             skipped=self._skipped_counts(),
             problems=[
                 *self._tree.problems().values(),
@@ -144,6 +157,7 @@ class Upload:
                     for sentences in self._projector.problems.values()
                     for sentence in sentences
                 ),
+                *self._hparams.problems(),
             ],
             notes=[note for upload in uploads if (note := upload.incomplete_record_note())],
         )
@@ -207,6 +221,7 @@ class Upload:
                 self._progress.report_problem(upload.error.explanation)
         else:
             self._files_to_recheck.pop(entry, None)
+        self._hparams.add(entry.folder)
         self._watcher.park(entry)
 
     def _unconfirmed_files(self) -> list[FileEntry]:

@@ -24,6 +24,7 @@ class Summary:
         series: Series with data sent.
         empty_values: Values without content; nothing is lost with them.
         repeated: The counts of `repeated_steps`.
+        hparams_runs: Runs whose hyperparameters `--hparams` set.
         skipped: Points and files not sent by reason, now or in an earlier upload of these streams.
         problems: Sentences about files and directories.
         notes: Sentences worth knowing about which nothing is lost.
@@ -37,6 +38,7 @@ class Summary:
     series: int = 0
     empty_values: int = 0
     repeated: Counter[str] = field(default_factory=Counter)
+    hparams_runs: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -57,6 +59,7 @@ class Summary:
             "series": self.series,
             "empty_values": self.empty_values,
             "superseded": self.repeated[SUPERSEDED],
+            "hparams_runs": self.hparams_runs,
             "skipped": dict(sorted(self.skipped.items())),
             "problems": self.problems,
         }
@@ -75,6 +78,9 @@ class Summary:
             f"of {self.series:,} series in {self.runs:,} runs "
             f"({size_text(self.bytes)} of event files)"
         )
+        if self.hparams_runs:
+            verb_of_hparams = "set" if verb == "sent" else "would set"
+            yield f"  {verb_of_hparams} hyperparameters of {self.hparams_runs:,} runs"
         yield from self._repeated_lines()
         yield from empty_values_lines(self.empty_values)
         yield from _first(self.notes, "files like that")

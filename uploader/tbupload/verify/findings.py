@@ -112,6 +112,8 @@ class VerifyResult:
         extra_runs: runs of the experiment that are not in the log directory.
         embeddings: series of the Embedding Projector, which are compared without wall time.
         empty_values: values without content in the files, which are not stored.
+        set_sessions: series of hyperparameters that are in none of the files: `--hparams` and the
+            API set them.
         superseded: points of the files replaced by others of the same run, tag and step.
         objects: objects checked in the object store, each counted once per group of runs.
         object_bytes: total size of these objects.
@@ -131,6 +133,7 @@ class VerifyResult:
     extra_runs: list[str] = field(default_factory=list)
     embeddings: int = 0
     empty_values: int = 0
+    set_sessions: int = 0
     superseded: int = 0
     objects: int = 0
     object_bytes: int = 0
@@ -174,6 +177,7 @@ class VerifyResult:
             "extra_runs": self.extra_runs,
             "embeddings": self.embeddings,
             "empty_values": self.empty_values,
+            "set_sessions": self.set_sessions,
             "superseded": self.superseded,
             "objects": {
                 "checked": self.objects,
@@ -205,6 +209,8 @@ class VerifyResult:
 
         if self.embeddings:
             yield f"projector embeddings, compared without wall time: {self.embeddings:,}"
+        if self.set_sessions:
+            yield f"series of hyperparameters set without files: {self.set_sessions:,}"
         if self.superseded:
             yield f"  {self.superseded:,} more points are superseded: a step has one point"
         yield from empty_values_lines(self.empty_values)

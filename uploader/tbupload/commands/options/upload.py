@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Final
 
 from tbupload.commands.options.shared import (
@@ -18,6 +19,7 @@ examples:
   tbupload --logdir runs/                     upload, and follow the files until Ctrl-C
   tbupload --logdir runs/ --one-shot          upload what is there now, and exit
   tbupload --logdir runs/ --dry-run           report what would be sent, without a server
+  tbupload --logdir runs/ --hparams FILE      set hyperparameters of runs that log none
   tbupload --logdir runs/ --experiment ID     add to an existing experiment, from any machine
 
 The experiment's URL is printed at once. Run the same command again on this machine to resume an
@@ -59,8 +61,20 @@ def add_options(command: argparse.ArgumentParser) -> None:
     new_experiment.add_argument("--description", help="its description, as Markdown")
     add_visibility(new_experiment)
 
+    command.add_argument(
+        "--hparams",
+        metavar="FILE",
+        type=Path,
+        help="set hyperparameters of runs: a JSON or YAML file with {name: value}, for every run "
+        'that has none, or with {run: {name: value}}; the root run is "."',
+    )
     add_series_filter(command, "to upload")
 
+    _add_timing(command)
+    _add_subprocess(command)
+
+
+def _add_timing(command: argparse.ArgumentParser) -> None:
     timing = command.add_argument_group("timing")
     timing.add_argument(
         "--poll-seconds",
@@ -72,6 +86,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
     add_retry_timeout(timing, None, "300 with --one-shot, otherwise unlimited")
 
+
+def _add_subprocess(command: argparse.ArgumentParser) -> None:
     subprocess = command.add_argument_group("for programs that start this one")
     subprocess.add_argument(
         "--wait-for-logdir",
