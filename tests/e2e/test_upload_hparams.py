@@ -194,3 +194,22 @@ def test_verify_accepts_hparams_that_were_set(uploader, reader, logdir, file):
     assert "series of hyperparameters set without files: 2" in ended.out
     assert "more than these files" not in ended.out
     assert uploader.run(*arguments, "--json").done["set_sessions"] == 2
+
+
+def test_verify_accepts_hparams_set_beside_logged_ones(uploader, reader, logdir, file):
+    write(logdir, "a", logged(lr=7, n=1))
+    path = file({"a": {"lr": 2, "add": True}})
+    real = uploader.run("--logdir", logdir, "--hparams", path, "--one-shot")
+    assert hparams(reader, real.experiment_id) == {"a": {"lr": 2, "n": 1, "add": True}}
+    arguments = ("verify", "--logdir", logdir, "--experiment", real.experiment_id, "--strict")
+    ended = uploader.run(*arguments)
+    assert ended.code == 0, ended.out + ended.err
+    assert "DIFFERENT" not in ended.out
+
+    write(logdir, "a", logged(late=1), count=0, append=True)
+    ended = uploader.run(*arguments, "--json")
+    assert (ended.code, ended.done["series"]["different"]) == (1, 1)
+    uploader.run("--logdir", logdir, "--one-shot", "--experiment", real.experiment_id)
+    expected = {"lr": 2, "n": 1, "add": True, "late": 1}
+    assert hparams(reader, real.experiment_id) == {"a": expected}
+    assert uploader.run(*arguments).code == 0

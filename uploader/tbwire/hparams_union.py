@@ -17,6 +17,7 @@ which records are refused when not all fit the limits.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -102,6 +103,20 @@ class MetadataUnion:
             assert self._session is not None, "only sessions are united"  # noqa: S101 - for the type checker
             self._serialized = self._session.serialize()
         return self._serialized
+
+    def is_part_of(self, content: bytes) -> bool:
+        """Return whether a union with that content has more: adding this would not change it.
+
+        Then it has each key and field of this, or a value of it with a greater wall time.
+        """
+        stored = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(content=content))
+        union = MetadataUnion(stored.SerializeToString(), -math.inf)
+        try:
+            union.add(self.serialize(), self._wall_time, sys.maxsize)
+        except UnionOverLimit:
+            return False
+        contents = [SummaryMetadata.FromString(each.serialize()) for each in (self, union)]
+        return [each.plugin_data.content == content for each in contents] == [False, True]
 
     def _replace(self, metadata: bytes, wall_time: float) -> None:
         self._serialized = metadata

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any, Final
 
 from tbupload.http.response_schema import (
@@ -49,6 +50,9 @@ DIGESTS: Final = record(
         )
     }
 )
+TENSOR_SERIES: Final = mapping(
+    mapping(record({"summary_metadata": record({"content": string})}))
+)  # by run and tag
 RECORDS: Final = record({"records": string})
 NEW_TOKEN: Final = record({"token": string}, rest=plain)
 TOKEN: Final = record(
@@ -95,6 +99,20 @@ def parse_limits(fields: Json) -> WireLimits:
     if missing:
         raise unreadable_answer(f"limits: {min(missing)!r} is missing")
     return WireLimits(**{name: min(limit, WIRE_LIMIT_MAX) for name, limit in known.items()})
+
+
+def parse_content(fields: Json, run: str, tag: str) -> bytes:
+    """Return the content in a series' metadata in a listing, empty if the listing has no such one.
+
+    Raises Refused if it is not in base64.
+    """
+    series = fields.get(run, {}).get(tag)
+    if series is None:
+        return b""
+    try:
+        return base64.b64decode(series["summary_metadata"]["content"])
+    except ValueError:
+        raise unreadable_answer("content: no base64 where some should be") from None
 
 
 def parse_cursor(fields: Any) -> wire_pb2.Cursor:

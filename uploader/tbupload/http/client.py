@@ -28,7 +28,9 @@ from tbupload.http.api_schemas import (
     RECORDS,
     RUNS,
     STREAMS,
+    TENSOR_SERIES,
     TOKENS,
+    parse_content,
     parse_cursor,
     parse_limits,
 )
@@ -227,6 +229,12 @@ class Client:
                 yield base64.b64decode(page["records"])
             except ValueError:
                 raise unreadable_answer("records: no base64 where some should be") from None
+
+    def read_metadata_content(self, experiment_id: str, run: str, tag: str) -> bytes:
+        """Return the plugin's content in a tensor series' metadata; empty without such a series."""
+        fields = {"run": [run], "tag": [tag]}
+        listing = self._json("POST", _path(experiment_id, "tensors"), fields).json(TENSOR_SERIES)
+        return parse_content(listing, run, tag)
 
     def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
         """Create a token for one experiment from {scopes, label?, expires_at?}.

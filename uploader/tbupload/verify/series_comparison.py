@@ -9,11 +9,13 @@ import numpy as np
 
 from tbupload.errors import Refused
 from tbupload.http.client import Client
+from tbupload.upload.hparams_upload import START_TAG
 from tbupload.upload.projector_stream import PLUGIN as PROJECTOR
 from tbupload.verify.findings import Finding, Status
 from tbupload.verify.local_series import LocalRuns, LocalSeries
 from tbupload.verify.step_order import Differences, compare
 from tbwire.digests import Records, SeriesDigest, deduplicate_steps, record_dtype
+from tbwire.hparams_union import MetadataUnion
 
 _NOT_FOUND: Final = 404
 
@@ -54,8 +56,22 @@ class SeriesComparison:
         elif (stored["count"], stored["sha256"]) != (digest.count, digest.hexdigest()):
             differences = compare(runs.records(series), self._stored_records(series))
 
+        if (reasons or differences is not None) and self._has_all_hparams(series, stored):
+            # The point that setting hyperparameters writes is a placeholder.
+            reasons = ()
+            differences = Differences() if differences is None else Differences(differences.missing)
+
         status = _status(differences, reasons)
         return _make_finding(series, digest, status, stored["count"], differences, reasons)
+
+    def _has_all_hparams(self, series: LocalSeries, stored: StoredDigest) -> bool:
+        """Return whether it is a session start of which the experiment has all, or what was set."""
+        if (series.tag, stored["plugin"]) != (START_TAG, series.plugin) or not isinstance(
+            series.metadata, MetadataUnion
+        ):
+            return False
+        content = self._client.read_metadata_content(self._experiment_id, series.run, series.tag)
+        return series.metadata.is_part_of(content)
 
     def _stored_records(self, series: LocalSeries) -> Iterator[Records]:
         """Yield the stored records of a series in step order; none if it was deleted meanwhile."""
