@@ -41,6 +41,8 @@ WRITERS = (  # not their hparams: a schema that one run declares hides the demo'
     ),
 )
 SESSIONS = ("adam-0.01-width-32", "adam-0.01-width-8", "sgd-0.02-width-32", "sgd-0.2-width-32")
+HPARAMS, METRICS = 4, 5
+"""Columns of the demo: three metrics are declared, two more are seen."""
 
 SETTLING_MS = 400
 """Most dashboards move into place; and what goes wrong later than this is found by the next test.
@@ -217,14 +219,16 @@ def test_hparams_draws_each_session_across_parallel_axes(page):
     page.locator("paper-tab", has_text=re.compile("parallel", re.IGNORECASE)).click()
     plot = page.locator("tf-hparams-parallel-coords-plot")
     expect(plot.locator("svg .foreground path")).to_have_count(len(SESSIONS))
-    expect(plot.locator("svg .axis")).to_have_count(7)
+    expect(plot.locator("svg .axis")).to_have_count(HPARAMS + METRICS)
     assert has_drawing(plot)
 
 
 def test_hparams_draws_each_session_in_matrix_of_scatter_plots(page):
     page.locator("paper-tab", has_text=re.compile("scatter", re.IGNORECASE)).click()
     plot = page.locator("tf-hparams-scatter-plot-matrix-plot")
-    expect(plot.locator("svg .data-marker")).to_have_count(7 * 3 * len(SESSIONS))
+    expect(plot.locator("svg .data-marker")).to_have_count(
+        (HPARAMS + METRICS) * METRICS * len(SESSIONS)
+    )
     assert has_drawing(plot)
 
 

@@ -8,14 +8,16 @@ from itertools import permutations
 
 from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
 
-from support import batches, hparams
+from support import batches, hparams_records
 from support.batches import scalars, segment, stream, texts
 from tbservice import limits
 
 
-def stored_hparams(api, experiment, run="train", tag=hparams.START):
+def stored_hparams(api, experiment, run="train", tag=hparams_records.START):
     content = api.get(experiment, "tensors")[run][tag]["summary_metadata"]["content"]
-    return hparams.values_of(parse_session_start_info_plugin_data(base64.b64decode(content)))
+    return hparams_records.values_of(
+        parse_session_start_info_plugin_data(base64.b64decode(content))
+    )
 
 
 def metadata_sha256(api, experiment):
@@ -33,7 +35,12 @@ def test_hparams_of_run_are_united_in_any_order(api):
     for order in permutations(LOGGED):
         experiment, together = api.new_experiment(), api.new_experiment()
         sent = [
-            segment(stream(file_name=str(at)), 0, 9, hparams.series(hparams.record(values), at))
+            segment(
+                stream(file_name=str(at)),
+                0,
+                9,
+                hparams_records.series(hparams_records.record(values), at),
+            )
             for values, at in order
         ]
         for each in sent:
@@ -46,15 +53,15 @@ def test_hparams_of_run_are_united_in_any_order(api):
 
     experiment = api.new_experiment()
     for number, (values, at) in enumerate(LOGGED):
-        sent = hparams.series(hparams.record(values), at)
+        sent = hparams_records.series(hparams_records.record(values), at)
         api.write(experiment, segment(stream(), number * 10, number * 10 + 10, sent))
     assert digests == {metadata_sha256(api, experiment)}
 
 
 def test_hparams_logged_once_are_stored_as_written(api, experiment):
-    written = hparams.record({"b": 1, "a": 2, "c": 3})
+    written = hparams_records.record({"b": 1, "a": 2, "c": 3})
     for file_name, wall_time in (("a", 1.0), ("b", 3.0), ("c", 2.0)):
-        sent = hparams.series(written, wall_time)
+        sent = hparams_records.series(written, wall_time)
         api.write(experiment, segment(stream(file_name=file_name), 0, 9, sent))
     assert metadata_sha256(api, experiment) == hashlib.sha256(written).hexdigest()
 
@@ -63,24 +70,26 @@ def test_hparams_of_runs_and_tags_are_not_mixed(api, experiment):
     for number, (values, at) in enumerate(LOGGED[:2]):
         for run in ("x", "y"):
             sent = [
-                hparams.series(hparams.record({**values, run: at}), at),
-                hparams.series(hparams.wrap(session_end_info={"status": number}), at, "end"),
+                hparams_records.series(hparams_records.record({**values, run: at}), at),
+                hparams_records.series(
+                    hparams_records.wrap(session_end_info={"status": number}), at, "end"
+                ),
                 texts("note", [number], [b"n"]),
             ]
             api.write(experiment, segment(stream(run), number * 10, number * 10 + 10, *sent))
     for run in ("x", "y"):
         assert stored_hparams(api, experiment, run) == {"a": 2, "b": 1, "c": 2, run: 2}
     listed = api.get(experiment, "tensors")["x"]["end"]["summary_metadata"]["content"]
-    assert base64.b64decode(listed) == hparams.content_of(
-        hparams.wrap(session_end_info={"status": 1})
+    assert base64.b64decode(listed) == hparams_records.content_of(
+        hparams_records.wrap(session_end_info={"status": 1})
     )
 
 
 def test_hparams_over_limit_are_skipped_with_reason(api, experiment, monkeypatch):
     monkeypatch.setattr(limits, "METADATA_BYTES_MAX", 1_000)
-    large = [hparams.record({key: "x" * 600}) for key in "ab"]
-    api.write(experiment, segment(stream(), 0, 9, hparams.series(large[0], 1.0)))
-    refused = segment(stream(), 9, 19, hparams.series(large[1], 2.0), scalars("loss", [0]))
+    large = [hparams_records.record({key: "x" * 600}) for key in "ab"]
+    api.write(experiment, segment(stream(), 0, 9, hparams_records.series(large[0], 1.0)))
+    refused = segment(stream(), 9, 19, hparams_records.series(large[1], 2.0), scalars("loss", [0]))
     result = api.write(experiment, refused)
     (skipped,) = result.cursors[0].skipped
     assert (skipped.reason, skipped.count) == (
@@ -88,10 +97,13 @@ def test_hparams_over_limit_are_skipped_with_reason(api, experiment, monkeypatch
         1,
     )
     assert (result.tensors, result.scalars) == (0, 1)
-    api.write(experiment, segment(stream(), 19, 29, hparams.series(hparams.record({"c": 1}), 3.0)))
+    api.write(
+        experiment,
+        segment(stream(), 19, 29, hparams_records.series(hparams_records.record({"c": 1}), 3.0)),
+    )
     assert set(stored_hparams(api, experiment)) == {"a", "c"}
 
-    both = [hparams.series(each, float(at)) for at, each in enumerate(large)]
+    both = [hparams_records.series(each, float(at)) for at, each in enumerate(large)]
     other = [segment(stream("new", str(at)), 0, 9, sent) for at, sent in enumerate(both)]
     result = api.write(experiment, *other)
     assert [len(cursor.skipped) for cursor in result.cursors] == [0, 1]
@@ -102,9 +114,11 @@ def test_batch_that_unites_too_much_is_too_large(api, experiment, monkeypatch):
     monkeypatch.setattr(limits, "BATCH_STORED_METADATA_BYTES_MAX", 1_000)
     runs = ("x", "y")
     for number in range(2):
-        record = hparams.record({f"key{number}": "x" * 600})
+        record = hparams_records.record({f"key{number}": "x" * 600})
         sent = [
-            segment(stream(run), number * 10, number * 10 + 10, hparams.series(record, number))
+            segment(
+                stream(run), number * 10, number * 10 + 10, hparams_records.series(record, number)
+            )
             for run in runs
         ]
         if number == 0:
@@ -118,7 +132,10 @@ def test_batch_that_unites_too_much_is_too_large(api, experiment, monkeypatch):
 
 
 def test_value_without_plugin_leaves_hparams_alone(api, experiment):
-    api.write(experiment, segment(stream(), 0, 9, hparams.series(hparams.record({"a": 1}), 1.0)))
-    nameless = hparams.series(batches.metadata("", 2), 2.0)
+    api.write(
+        experiment,
+        segment(stream(), 0, 9, hparams_records.series(hparams_records.record({"a": 1}), 1.0)),
+    )
+    nameless = hparams_records.series(batches.metadata("", 2), 2.0)
     api.write(experiment, segment(stream(file_name="b"), 0, 9, nameless))
     assert stored_hparams(api, experiment) == {"a": 1}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import batches, hparams
+from support import batches, hparams_records
 from support.faulty_server import FaultyServer, Reply, faulty_server
 from tbupload.cli import main
 from tbupload.errors import UploadError
@@ -172,18 +172,20 @@ def test_hparams_are_united_as_server_unites_them(spool):
     for order in permutations(sent):
         local = LocalRuns(spool, METADATA_BYTES_MAX)
         for values, wall_time in order:
-            add(local, hparams.series(hparams.record(values), wall_time))
+            add(local, hparams_records.series(hparams_records.record(values), wall_time))
         (series,) = local.series.values()
-        assert hparams.hparams_of(series.metadata.serialize()) == {"a": 3, "b": 1, "c": 2}
+        assert hparams_records.hparams_of(series.metadata.serialize()) == {"a": 3, "b": 1, "c": 2}
         digests.add(series.metadata_sha256)
     assert len(digests) == 1
 
 
 def test_hparams_over_limit_are_counted_as_skipped(spool):
     local = LocalRuns(spool, 600)
-    assert not add(local, hparams.series(hparams.record({"a": "x" * 300}), 1.0))
+    assert not add(local, hparams_records.series(hparams_records.record({"a": "x" * 300}), 1.0))
     reason = "hyperparameters of one run over the limit of 600 bytes"
-    assert add(local, hparams.series(hparams.record({"b": "x" * 300}), 2.0)) == {reason: 1}
+    assert add(local, hparams_records.series(hparams_records.record({"b": "x" * 300}), 2.0)) == {
+        reason: 1
+    }
     assert local.points == 1
 
 
