@@ -1,4 +1,7 @@
-"""Every limit of the server, with its unit. `WriteResult` sends clients those that concern them."""
+"""Every limit of the server, with its unit. `WriteResult` sends clients those that concern them.
+
+One long list, so that all of them are found in one place.
+"""
 
 from __future__ import annotations
 

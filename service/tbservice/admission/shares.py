@@ -14,12 +14,12 @@ from tbservice.errors import TooManyRequests
 _Key = TypeVar("_Key", bound=Hashable)
 
 _ANONYMOUS: Final = "anonymous"
-"""The group of all callers without a token."""
+"""The group of all callers of which only the address is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The user of a share: a workspace, its readers, or a client address without a valid token."""
+    """The user of a share: a workspace, its readers, or a client address."""
 
     key: str
     """The address; or the workspace, which groups its own requests and those of its readers."""
@@ -43,10 +43,10 @@ class Caller:
 class Shares:
     """The use that callers make of one bounded resource. Thread-safe.
 
-    A workspace may use `caller_max`, its readers at most half of that. All callers without a token
-    together may use a quarter of the total, and each of them half of that: an attacker has many
-    addresses and may have a token too, and others need a remainder. A single use may exceed its
-    share while nothing else is in use, because it could never start otherwise.
+    A workspace may use `caller_max`, its readers at most half of that. All callers of which only
+    the address is known may use a quarter of the total together, and each of them half of that: an
+    attacker has many addresses and may have a token too, and others need a remainder. A single use
+    may exceed its share while nothing else is in use, because it could never start otherwise.
     """
 
     def __init__(self, what: str, total: int, caller_max: int) -> None:

@@ -2,7 +2,7 @@
 
 Look-ups by name are LATERAL joins with LIMIT 1, which PostgreSQL cannot reorder: without statistics
 of a new experiment it would compare all its series with all names looked up
-(docs/decisions/0007).
+(docs/decisions/0007). The module is long because its statements share their lists of columns.
 """
 
 from __future__ import annotations
