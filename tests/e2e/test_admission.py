@@ -242,6 +242,11 @@ def test_answers_nobody_reads_are_refused_then_cut_off(service, api):
         assert answer.startswith(b"HTTP/1.1 200")
         refused.sendall(request)
         assert status_of(refused) == 429
+        large = f"/experiments/{experiment}/scalars/data?downsample=80000&format="
+        for format_ in ("csv", "arrow"):
+            assert api.request("GET", large + format_).status_code == 429
+        few = api.request("GET", f"/experiments/{experiment}/scalars/data?downsample=10")
+        assert few.status_code == 200
         wait_until(lambda: not is_connected(service, slow_client))
         assert api.request("GET", f"/experiments/{experiment}/scalars").status_code == 200
         assert received(slow_client) < int(

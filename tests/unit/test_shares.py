@@ -20,6 +20,7 @@ from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Caller, Shares
 from tbservice.admission.turns import Turns
 from tbservice.admission.worker_shares import WorkerShares
+from tbservice.api.http.streaming import refuse_unread
 from tbservice.errors import RequestTimeout, TooLarge, TooManyRequests
 
 JSON_PATH = "/api/v1/experiments/x/scalars/data"
@@ -440,6 +441,19 @@ def test_answer_over_unread_share_is_429_instead():
     asyncio.run(run())
     assert [message.get("status") for message in sent] == [429, None]
     assert (b"retry-after", b"2") in sent[0]["headers"]
+
+
+def test_response_that_cannot_be_sent_is_not_encoded():
+    async def run():
+        shares = WorkerShares(10)
+        admit(CALLER, shares)
+        refuse_unread(2 * limits.CALLER_UNSENT_RESPONSE_BYTES_MAX)  # nothing else is unread
+        shares.unread_bytes.acquire_unchecked(CALLER, limits.CALLER_UNSENT_RESPONSE_BYTES_MAX - 9)
+        refuse_unread(9)
+        with pytest.raises(TooManyRequests, match="bytes of unread answers"):
+            refuse_unread(10)
+
+    asyncio.run(run())
 
 
 def test_answer_that_nobody_takes_is_aborted(monkeypatch):

@@ -20,7 +20,7 @@ from tbservice.api.formats import (
 )
 from tbservice.api.formats.json_format import encode_samples
 from tbservice.api.http.openapi_errors import NOT_ACCEPTABLE, OBJECT_MISSING, Responses
-from tbservice.api.http.streaming import stream_response
+from tbservice.api.http.streaming import refuse_unread, stream_response
 from tbservice.reading.full_scan import SeriesChunk, stream_all
 from tbservice.reading.loaded_chunks import LostPoint, load_intact_chunks, load_tensors
 from tbservice.reading.sample_chunks import estimate_bytes, make_chunks, split_chunks
@@ -97,6 +97,9 @@ def make_points_response(
         grant: Experiment to read.
         points_request: Points and format.
         read: Reads the samples in a snapshot; not called for full scans.
+
+    Raises:
+        TooManyRequests: The caller does not read its responses, or has too many streams.
     """
     rule = json_encoding.sampling_name(points_request.sampling)
     media_type = MEDIA_TYPES[Format.POINTS if points_request.names_lost else points_request.format]
@@ -111,6 +114,8 @@ def make_points_response(
         samples = read(db)
         size = estimate_bytes(samples)
         must_stream = size > limits.SCAN_CHUNK_BYTES
+        if not must_stream:
+            refuse_unread(size)
         is_small_json = points_request.format is Format.JSON and not must_stream
         selection, data_class = points_request.selection, points_request.data_class
         chunks = [] if is_small_json else make_chunks(db, grant, selection, data_class, samples)

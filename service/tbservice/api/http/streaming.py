@@ -46,6 +46,21 @@ def stream_response(
     return _ReservedStream(reservation, byte_chunks, first, headers, media_type)
 
 
+def refuse_unread(size: int) -> None:
+    """Raise TooManyRequests if the caller's unread responses leave no room for one more.
+
+    Callers of this spare themselves the encoding of a response that cannot be sent anyway:
+    `admission/answers.py` checks its true size again.
+
+    Args:
+        size: What the response takes at least, in bytes.
+    """
+    current = admitted.current()
+    unread = current.shares.unread_bytes
+    if not unread.has_room(current.caller, size):
+        raise unread.over_share_error(current.caller)
+
+
 class _StreamReservation:
     """Reservation of one of the caller's streams and its memory; releases both at once."""
 
