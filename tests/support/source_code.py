@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,12 +27,17 @@ class Module:
         return ast.parse(self.text)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree: a dozen tests look at each, and walking is slow."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def imports(self) -> set[str]:
         """All imports, at any depth: "package.module", and "package.module.name" for an imported
         name.
         """
         names = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
@@ -46,6 +51,10 @@ class Module:
         return {name.partition(".")[0] for name in self.imports} - sys.stdlib_module_names
 
 
+_module = cache(Module)
+"""Parsed once per process: the trees of all modules take seconds and hundreds of MB."""
+
+
 def modules(*packages: str) -> list[Module]:
     """Return the hand-written modules of these packages ("service/tbservice", "tests/unit", ...)."""
     sources = []
@@ -54,7 +63,8 @@ def modules(*packages: str) -> list[Module]:
         for path in sorted(top.rglob("*.py")):
             if not path.name.endswith("_pb2.py"):
                 parts = path.relative_to(top.parent).with_suffix("").parts
-                sources.append(Module(".".join(part for part in parts if part != "__init__"), path))
+                name = ".".join(part for part in parts if part != "__init__")
+                sources.append(_module(name, path))
     assert sources, f"nothing in {packages}"
     return sources
 

@@ -36,14 +36,12 @@ TESTS = modules("tests")
 
 def functions(module):
     return [
-        node
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        node for node in module.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
 
 
 def attributes_of(module):
-    return [ast.unparse(node) for node in ast.walk(module.tree) if isinstance(node, ast.Attribute)]
+    return [ast.unparse(node) for node in module.nodes if isinstance(node, ast.Attribute)]
 
 
 def test_no_module_is_too_long():
@@ -109,7 +107,7 @@ def test_no_test_is_skipped_except_on_other_machines():
     conditions = [
         (module.name, ast.unparse(node.args[0]))
         for module in TESTS
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.skipif"
     ]
     assert not [use for use in conditions if not use[1].startswith(OTHER_MACHINES)]
@@ -133,7 +131,7 @@ def test_every_module_begins_with_sentence(package):
 
 def written_past_the_console(module):
     """Yield calls that print without `tbupload.console.terminal`, which escapes control characters."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)

@@ -50,7 +50,7 @@ def prose(module):
 
 def defined_names(module):
     """(line, name) of each function, class, argument and variable that a module defines."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.arg):
@@ -100,7 +100,7 @@ def test_constants_say_per():
     assert not [
         (module.name, node.id)
         for module in PRODUCT
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and PER.search(node.id)
     ]
 
@@ -119,7 +119,7 @@ def test_class_names_have_one_meaning():
     places = defaultdict(set)
     for module in PRODUCT:
         side = module.name.partition(".")[0]  # the same concept may have its class on both sides
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 places[side, node.name].add(module.name)
     assert not {name: names for name, names in places.items() if len(names) > 1}
@@ -129,7 +129,7 @@ def test_names_of_tests_are_short():
     assert not [
         (module.name, node.name)
         for module in TESTS
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.FunctionDef)
         and node.name.startswith("test_")
         and len(node.name) > TEST_NAME_CHARS_MAX
