@@ -7,6 +7,7 @@ A test that looks at more than its own workspace, or that changes what others ne
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from contextlib import contextmanager
 
@@ -18,6 +19,9 @@ from tbservice.local.embedded.ports import choose_ports
 
 QUICK = ("tidy", "unit")
 """Folders whose modules take seconds."""
+
+GC_THRESHOLDS = (5_000, 20, 100)
+"""Ten times rarer than by default: tests make many objects, and few cycles."""
 
 # A busy machine is no fault of the code: no example has a time limit.
 hypothesis.settings.register_profile("tbhub", deadline=None)
@@ -46,6 +50,14 @@ def pytest_collection_modifyitems(items):
             places[item.path] = (folder in QUICK, counts[folder], folder)
             counts[folder] += 1
     items.sort(key=lambda item: places[item.path])
+
+
+def pytest_collection_finish():
+    """Leave what collection made out of garbage collection: millions of objects that stay, in which
+    each full search for cycles would look again.
+    """
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 @pytest.fixture(scope="session")
