@@ -302,29 +302,37 @@ def dims(*sizes):
 
 
 @pytest.mark.parametrize(
-    ("event", "reason"),
+    ("make", "reason"),
     [
         (
-            large_tensor(dims(len(LARGE) // 4), tensor_content=LARGE),
+            lambda: large_tensor(dims(len(LARGE) // 4), tensor_content=LARGE),
             "tensor over the limit of 4,194,304 bytes",
         ),
-        (large_tensor(dims(3), tensor_content=LARGE), skip_reasons.TENSOR_MALFORMED),
-        (text_event("text", 1, "x" * len(LARGE)), "tensor over the limit of 4,194,304 bytes"),
+        (lambda: large_tensor(dims(3), tensor_content=LARGE), skip_reasons.TENSOR_MALFORMED),
         (
-            text_event("x" * len(LARGE), 1, "x"),
+            lambda: text_event("text", 1, "x" * len(LARGE)),
+            "tensor over the limit of 4,194,304 bytes",
+        ),
+        (
+            lambda: text_event("x" * len(LARGE), 1, "x"),
             "tag or plugin name over the limit of 10,000 characters",
         ),
         (
-            text_event("\u6f22" * (len(LARGE) // 3), 1, "x"),
+            lambda: text_event("\u6f22" * (len(LARGE) // 3), 1, "x"),
             "tag or plugin name over the limit of 10,000 characters",
         ),
-        (hparams_event("_hparams_", LARGE), "summary metadata over the limit of 4,194,304 bytes"),
         (
-            summary_event(1, 1.0, pb.Summary.Value(tag="old", obsolete_old_style_histogram=LARGE)),
+            lambda: hparams_event("_hparams_", LARGE),
+            "summary metadata over the limit of 4,194,304 bytes",
+        ),
+        (
+            lambda: summary_event(
+                1, 1.0, pb.Summary.Value(tag="old", obsolete_old_style_histogram=LARGE)
+            ),
             skip_reasons.VALUE_MISMATCH,
         ),
         (
-            summary_event(
+            lambda: summary_event(
                 1, 1.0, pb.Summary.Value(tag="h", histo={"bucket": np.zeros(len(LARGE) // 8)})
             ),
             skip_reasons.RECORD_TOO_LARGE,
@@ -332,9 +340,9 @@ def dims(*sizes):
     ],
     ids=["content", "malformed", "text", "tag", "wide tag", "metadata", "obsolete", "histogram"],
 )
-def test_long_record_skips_oversized_values_unread(tmp_path, event, reason):
+def test_long_record_skips_oversized_values_unread(tmp_path, make, reason):
     path = tmp_path / "tfevents"
-    write_records(path, [version_event(), event, scalar_event("after", 9, 1.0)])
+    write_records(path, [version_event(), make(), scalar_event("after", 9, 1.0)])
     (series, skipped), peak_bytes = traced(lambda: read_all(path))
     assert (set(series), skipped) == ({"after"}, {reason: 1})
     assert peak_bytes < 3 * len(LARGE)
