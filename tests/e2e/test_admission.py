@@ -42,7 +42,9 @@ def service(servers, tmp_path_factory):
 
 @pytest.fixture
 def http(service):
-    with httpx2.Client(base_url=service.url, trust_env=False, timeout=30) as client:
+    with httpx2.Client(
+        base_url=service.url, trust_env=False, timeout=30, verify=support.NO_TLS
+    ) as client:
         yield client
 
 

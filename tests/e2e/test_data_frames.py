@@ -26,6 +26,7 @@ from support.batches import (
     stream,
     texts,
 )
+from support.servers import NO_TLS
 from support.source_code import ROOT
 from support.uploading import SECONDS_MAX
 from tbupload import Experiment, ExperimentFromDev
@@ -42,7 +43,9 @@ def _settings(uploader, monkeypatch):
 
 @pytest.fixture
 def api(uploader):
-    with httpx2.Client(base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX) as client:
+    with httpx2.Client(
+        base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX, verify=NO_TLS
+    ) as client:
         yield ApiClient(client, uploader.token)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx2
 import numpy as np
 
+from support.servers import NO_TLS
 from tbupload.cli import main
 
 SECONDS_MAX = 60
@@ -170,7 +171,11 @@ class Reader:
     def __init__(self, server: str, token: str) -> None:
         headers = {"Authorization": f"Bearer {token}"}
         self.http = httpx2.Client(
-            base_url=server, headers=headers, trust_env=False, timeout=SECONDS_MAX
+            base_url=server,
+            headers=headers,
+            trust_env=False,
+            timeout=SECONDS_MAX,
+            verify=NO_TLS,
         )
 
     def get(self, experiment_id: str, path: str, **query):
