@@ -95,12 +95,12 @@ def test_digest_of_signalling_nan_equals_quiet_nan(api, experiment):
 def test_digest_finds_newest_of_step_with_few_points_held(
     api, experiment, writer, monkeypatch, window
 ):
-    monkeypatch.setattr(limits, "BLOCK_POINTS_MAX", 64)
+    monkeypatch.setattr(limits, "BLOCK_POINTS_MAX", 16)
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", window)
     random = np.random.default_rng(0)
     for number in range(12):
-        count = int(random.integers(1, 60))
-        steps = random.choice(np.arange(-50, 400), count, replace=False)
+        count = int(random.integers(1, 15))
+        steps = random.choice(np.arange(-12, 100), count, replace=False)
         writer.write(steps, wall_times=random.integers(0, 4, count).astype(float))
         if number in {5, 8}:
             writer.merge()
