@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,9 @@ import pytest
 
 from support import event_files
 from support.batches import ApiClient, metadata, scalars, segment, stream
-from support.uploading import SECONDS_MAX, wait_until
+from support.buckets import Bucket
+from support.servers import new_workspace, s3_client
+from support.uploading import SECONDS_MAX, Ended, Uploader, wait_until
 from tbwire import wire_pb2
 
 NAME = "events.out.tfevents.1.host"
@@ -34,6 +37,36 @@ def export(uploader, tmp_path):
         return uploader.run("export", *what, "--json", *more), directory
 
     return export
+
+
+@pytest.fixture(scope="module", autouse=True)
+def export_around_unreadable_blob(servers, live_service, tmp_path_factory):
+    """Begin to export an experiment with a blob that cannot be read; return the uploader, the
+    directory and the process.
+
+    It takes 40 s, in which the module's other tests run: the service asks SeaweedFS three times,
+    which tries for 13 s each.
+    """
+    workspace = new_workspace(live_service.database_url)
+    home = tmp_path_factory.mktemp("unreadable")
+    uploader = Uploader(live_service.url, workspace.owner_token, home)
+    images = [os.urandom(size) for size in (1_000, 2_000, 1_500_000, 3_000)]
+    events = [event_files.image_event("cat", step, [image]) for step, image in enumerate(images)]
+    event_files.write_records(home / "a" / NAME, [event_files.version_event(), *events])
+    experiment = uploader.run("--logdir", home, "--one-shot").experiment_id
+    with closing(s3_client(live_service.settings)) as plain:
+        files = servers.instance.directory.path / "objects"
+        bucket = Bucket(plain, live_service.settings.s3_bucket, workspace.workspace_id, files)
+        bucket.spoil(images[1])
+    directory = home / "exported"
+    what = ("--experiment", experiment, "--format", "events", "--output", str(directory))
+    command = [sys.executable, "-m", "tbupload", "export", *what, "--json", *SHORT]
+    environment = uploader.environment()
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        yield uploader, directory, process
+        process.kill()
 
 
 @pytest.fixture
@@ -133,18 +166,6 @@ def test_export_ends_without_tensors_that_cannot_be_read(api, export, bucket, fo
         }
 
 
-def test_export_ends_without_blobs_that_cannot_be_read(uploader, logdir, export, bucket):
-    images = [os.urandom(size) for size in (1_000, 2_000, 1_500_000, 3_000)]
-    events = [event_files.image_event("cat", step, [image]) for step, image in enumerate(images)]
-    event_files.write_records(logdir / "a" / NAME, [event_files.version_event(), *events])
-    experiment = uploader.run("--logdir", logdir, "--one-shot").experiment_id
-    bucket.spoil(images[1])
-    ended, directory = export(experiment, "events", *SHORT)
-    assert (ended.code, lost_of(ended)) == (1, [("a", "cat", 1)]), ended.err
-    again = uploader.run("--logdir", directory, "--one-shot", "--json")
-    assert (again.code, again.done["blobs"]) == (0, 3 * 3)
-
-
 @pytest.mark.parametrize("format_", ["csv", "events"])
 def test_export_waits_for_objects_that_come_back(uploader, api, tmp_path, bucket, format_):
     content = os.urandom(3_000)
@@ -171,3 +192,12 @@ def test_export_waits_for_objects_that_come_back(uploader, api, tmp_path, bucket
     heal()
     assert process.wait(SECONDS_MAX) == 0, errors.read_text()
     assert "left out" not in errors.read_text()
+
+
+def test_export_ends_without_blobs_that_cannot_be_read(export_around_unreadable_blob):
+    uploader, directory, process = export_around_unreadable_blob
+    out, err = process.communicate(timeout=SECONDS_MAX)
+    ended = Ended(process.returncode, out, err)
+    assert (ended.code, lost_of(ended)) == (1, [("a", "cat", 1)]), ended.err
+    again = uploader.run("--logdir", directory, "--one-shot", "--json")
+    assert (again.code, again.done["blobs"]) == (0, 3 * 3)
