@@ -125,6 +125,36 @@ def test_status_running_is_by_newest_data_of_all_runs(client):
     assert client.names(allowedStatuses=["STATUS_UNKNOWN"]) == ["idle"]
 
 
+def test_hparams_that_are_set_keep_status_of_session(client):
+    """A request is no start: an end that was logged before it counts, also one that is sent late."""
+    now = time.time()
+    ended = start({"x": 1}, wall_time=now - 100), end("STATUS_FAILURE", wall_time=now - 50)
+    client.write("run", *ended)
+    for hparams in ({"note": "good"}, {"x": 2}, {}):
+        client.set_session("run", hparams=hparams)
+        assert client.statuses() == {"run": "failure"}
+    client.set_session("late", hparams={"x": 2})
+    client.write("late", *ended)
+    assert client.statuses() == {"run": "failure", "late": "failure"}
+    client.write("run", start({"x": 3}, wall_time=now - 10))
+    client.set_session("late", status="success")
+    client.set_session("late", hparams={"y": 1})
+    assert client.statuses() == {"run": "running", "late": "success"}
+    assert client.groups()["late"]["hparams"] == {"x": 2.0, "y": 1.0}
+
+
+def test_hparams_that_are_set_are_no_fresh_data(client):
+    """A job that ended long ago is not running because someone describes it today."""
+    old = time.time() - limits.HPARAMS_RUNNING_SECONDS_MAX - 60
+    client.write("logged", start({"x": 1}, wall_time=old), last("loss", 1.0, wall_time=old))
+    client.write("plain", last("loss", 1.0, wall_time=old))
+    for run in ("logged", "plain", "planned"):
+        client.set_session(run, hparams={"note": "good"})
+    assert client.statuses() == dict.fromkeys(("logged", "plain", "planned"), "unknown")
+    client.write("plain", last("loss", 1.0, 2, wall_time=time.time()))
+    assert client.names(allowedStatuses=["STATUS_RUNNING"]) == ["plain"]
+
+
 def test_columns_grow_as_they_are_logged(client):
     """Guild's latent metrics: what is logged late appears."""
     client.write("a", start({"x": 1}), last("loss", 1.0))

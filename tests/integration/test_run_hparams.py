@@ -49,8 +49,11 @@ def contents(api, experiment, run="train"):
 
 
 def start_info(api, experiment, run="train"):
+    """The start as TensorBoard's message has it, which has no wall times of values."""
     content = contents(api, experiment, run)[START]
-    return metadata.parse_session_start_info_plugin_data(content)
+    info = metadata.parse_session_start_info_plugin_data(content)
+    info.DiscardUnknownFields()
+    return info
 
 
 def end_info(api, experiment, run="train"):

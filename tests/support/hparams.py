@@ -112,6 +112,11 @@ class HparamsClient:
         of = stream(run, f"events.out.tfevents.{self._files}.{digest}")
         self.api.write(self.experiment_id, segment(of, 0, 9, *series))
 
+    def set_session(self, run: str, **fields) -> None:
+        """Sets hyperparameters and other properties of a run's session."""
+        path = f"/experiments/{self.experiment_id}/runs/hparams"
+        self.api.request("PUT", path, params={"run": run}, json=fields).raise_for_status()
+
     def post(self, path: str, fields: Mapping[str, object] | bytes):
         """The response to a request, which may be any bytes."""
         path = f"/experiments/{self.experiment_id}/hparams/{path}"

@@ -132,20 +132,16 @@ class SessionReader:
         newest = self._read_newest(unfinished) if with_age and unfinished else {}
         self.table = replace(self.table, ends=ends, newest=newest)
 
-    def _read_newest(self, sessions: Collection[int]) -> dict[int, float]:
-        """Return the greatest wall time of all data of each of these sessions, in seconds."""
-        newest: dict[int, float] = {}
+    def _read_newest(self, sessions: Sequence[int]) -> dict[int, float]:
+        """Return the greatest wall time of all that each of these sessions logged, in seconds."""
+        newest = self.table.start_wall_times.copy()
         for owned in self._owned:
             run_ids = owned.runs_of(sessions)
-            if not len(run_ids):
-                continue
-            ids, wall_times = owned.reader.read(_read_wall_times, run_ids)
-            positions, rows = owned.find(ids)
-            by_session = np.full(len(self.table), -np.inf)
-            np.maximum.at(by_session, owned.sessions[positions], wall_times[rows])
-            found = np.flatnonzero(np.isfinite(by_session))
-            newest |= dict(zip(found.tolist(), by_session[found].tolist(), strict=True))
-        return newest
+            if len(run_ids):
+                ids, wall_times = owned.reader.read(_read_wall_times, run_ids)
+                positions, rows = owned.find(ids)
+                np.maximum.at(newest, owned.sessions[positions], wall_times[rows])
+        return dict(zip(sessions, newest[sessions].tolist(), strict=True))
 
     def _read_points(
         self, reads: Iterable[tuple[_OwnedRuns, LastPoints, dict[int, str]]]

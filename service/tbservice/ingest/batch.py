@@ -35,11 +35,15 @@ SentPoints = ScalarPoints | TensorPoints[TensorValue] | BlobSequencePoints[SentB
 
 @dataclass(frozen=True, slots=True)
 class SentMetadata:
-    """The summary metadata of a series: plugin, data class, and all of it serialized."""
+    """The summary metadata of a series: plugin, data class, and all of it serialized.
+
+    `is_logged` is False for hyperparameters that a request sets: nothing was logged at their time.
+    """
 
     plugin: str
     data_class: DataClass
     serialized: bytes
+    is_logged: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
 from tbservice.samples import TensorValue
 from tbservice.store import runs_tags, series_rows
 from tbservice.types import AppendGrant, HparamValue, SessionStatus
+from tbwire import hparams_union_pb2 as union_pb2
 from tbwire import tensors
 from tbwire.hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 from tbwire.points import DataClass, TensorPoints
@@ -79,7 +80,8 @@ def write_session(
     or set before; what is not set is kept. Hyperparameters are united with the stored ones by
     `tbwire.hparams_union`: those that are set have `wall_time`, or that of the newest stored record
     if that is later, as with clocks that differ. So they replace what the run has; what a script
-    logs later replaces them, and what it logged before and sends late does not.
+    logs later replaces them, and what it logged before and sends late does not. The start itself
+    keeps the time at which a script logged it: setting hyperparameters starts no session.
 
     Args:
         db: A transaction of the grant's workspace.
@@ -108,7 +110,9 @@ def write_session(
     # Before the series are locked, as by a batch: in another order the two could deadlock.
     runs_tags.set_start_times(db, grant.experiment_id, [run_id], [wall_time])
     newest = max([wall_time, *known.values()])
-    sent = [_make_series(tag, _encode(tag, HParamsPluginData(), fields), newest) for tag in tags]
+    sent = [_make_series(START_TAG, _encode_start(fields, newest), newest)]
+    if fields.has_end:
+        sent.append(_make_series(END_TAG, _encode_end(HParamsPluginData(), fields), newest))
     incoming = {keys[series.tag]: [IncomingPoints(series)] for series in sent}
     updates = series_writer.lock_or_create(db, grant, incoming)
     tag_ids = runs_tags.resolve_tags(db, grant, tags)
@@ -128,7 +132,8 @@ def _check_names(fields: SessionFields) -> None:
 def _make_series(tag: str, metadata: bytes, wall_time: float) -> SentSeries:
     """Return the series with its one point, whose value is a placeholder."""
     points = TensorPoints(np.array([_STEP]), np.array([wall_time]), [_NULL_TENSOR])
-    return SentSeries(tag, SentMetadata(HPARAMS, DataClass.TENSOR, metadata), points)
+    sent = SentMetadata(HPARAMS, DataClass.TENSOR, metadata, is_logged=tag != START_TAG)
+    return SentSeries(tag, sent, points)
 
 
 def _unite_with_stored(
@@ -157,8 +162,8 @@ def _unite_with_stored(
                     before, _parse(update.metadata)
                 )
             else:
-                update.metadata = _encode(END_TAG, before, fields)
-                is_same = update.metadata == _encode(END_TAG, before, SessionFields())
+                update.metadata = _encode_end(before, fields)
+                is_same = update.metadata == _encode_end(before, SessionFields())
             if is_same:
                 continue
         changed.append(update)
@@ -191,19 +196,38 @@ def _encode_values(info: SessionStartInfo) -> dict[str, bytes]:
     return {entry.key: entry.value.SerializeToString() for entry in info.hparams}
 
 
-def _encode(tag: str, stored: HParamsPluginData, fields: SessionFields) -> bytes:
-    """Return summary metadata: a start with the fields only, or the stored end with the fields set.
+def _encode_start(fields: SessionFields, wall_time: float) -> bytes:
+    """Return summary metadata with the fields, as a union without a logged record.
 
     Raises TooLarge.
     """
-    content = (
-        HParamsPluginData(session_start_info=_make_start(fields))
-        if tag == START_TAG
-        else HParamsPluginData(session_end_info=_set_end(stored.session_end_info, fields))
+    names = sorted(fields.hparams)
+    hparam = union_pb2.SessionStart.Hparam
+    start = union_pb2.SessionStart(
+        hparams=[
+            hparam(key=name, value=_make_value(fields.hparams[name]).SerializeToString())
+            for name in names
+        ],
+        wall_times=union_pb2.WallTimes(hparams=[wall_time] * len(names)),
     )
+    for name in _START_FIELDS:
+        if value := getattr(fields, name):
+            setattr(start, name, value)
+            setattr(start.wall_times, name, wall_time)
+    return _wrap(union_pb2.PluginData(session_start_info=start).SerializeToString())
+
+
+def _encode_end(stored: HParamsPluginData, fields: SessionFields) -> bytes:
+    """Return summary metadata with the stored end and the fields set. Raises TooLarge."""
+    end = _set_end(stored.session_end_info, fields)
+    return _wrap(HParamsPluginData(session_end_info=end).SerializeToString())
+
+
+def _wrap(content: bytes) -> bytes:
+    """Return summary metadata with the plugin's content. Raises TooLarge."""
     metadata = SummaryMetadata(data_class=DATA_CLASS_TENSOR)
     metadata.plugin_data.plugin_name = HPARAMS
-    metadata.plugin_data.content = content.SerializeToString()
+    metadata.plugin_data.content = content
     serialized = metadata.SerializeToString()
     if len(serialized) > limits.METADATA_BYTES_MAX:
         limit = f"{limits.METADATA_BYTES_MAX} bytes (metadata_bytes_max)"
@@ -220,19 +244,6 @@ def _parse(metadata: bytes) -> HParamsPluginData:
         return HParamsPluginData.FromString(content)
     except DecodeError:
         return HParamsPluginData()
-
-
-def _make_start(fields: SessionFields) -> SessionStartInfo:
-    info = SessionStartInfo(
-        hparams=[
-            SessionStartInfo.Hparam(key=name, value=_make_value(value))
-            for name, value in fields.hparams.items()
-        ]
-    )
-    for name in _START_FIELDS:
-        if value := getattr(fields, name):
-            setattr(info, name, value)
-    return info
 
 
 def _make_value(value: HparamValue) -> Value:

@@ -214,7 +214,10 @@ def list_tag_names(
 def list_newest_wall_times(
     db: Connection, experiment_id: ExperimentId, run_ids: Sequence[int] | Int64s
 ) -> tuple[Int64s, Float64s]:
-    """Return run id and wall time in seconds of each series of these runs."""
+    """Return run id and newest wall time in seconds of each series of these runs.
+
+    Without those of plugin `hparams`: a request that sets hyperparameters has a time of its own.
+    """
     ((ids, wall_times),) = fetch_binary(
         db,
         """
@@ -222,6 +225,7 @@ def list_newest_wall_times(
                 string_agg(float8send(GREATEST(max_wall_time, last_wall_time)), ''::bytea)
             FROM time_series
             WHERE experiment_id = %(experiment_id)s AND run_id = ANY (%(run_ids)s)
+                AND plugin <> 'hparams'
         """,
         {"experiment_id": experiment_id, "run_ids": encode_array("bigint", run_ids)},
     )

@@ -128,12 +128,13 @@ _TAG_ID_QUERY: Final = """
 def find(
     db: Connection, experiment_id: ExperimentId, keys: Collection[SeriesKey]
 ) -> dict[SeriesKey, float]:
-    """Return the wall time of the metadata of each series that exists, without locking them."""
+    """Return the newest wall time, also of metadata, of each series that exists; locks nothing."""
     statement = f"""
-        SELECT w.run_id, w.tag_digest, s.metadata_wall_time FROM {unnest_rows(_KEY_COLUMNS)} AS w
+        SELECT w.run_id, w.tag_digest, s.wall_time FROM {unnest_rows(_KEY_COLUMNS)} AS w
         CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
         CROSS JOIN LATERAL (
-            SELECT s.metadata_wall_time FROM time_series AS s
+            SELECT GREATEST(s.metadata_wall_time, s.max_wall_time) AS wall_time
+            FROM time_series AS s
             WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id
                 AND s.tag_id = t.tag_id LIMIT 1) AS s
     """  # noqa: S608 - the constants above
