@@ -225,6 +225,10 @@ def test_h5_declared_column_without_type_is_filtered(client):
     assert client.columns()["bare"]["type"] == "DATA_TYPE_STRING"
     by_bare = {"hparam": "bare", "order": "ORDER_ASC", "filterRegexp": "x"}
     assert client.names(by_bare) == ["s"]
+    client.write("more", summary([column("lr", (0.0, 1.0))]))
+    assert client.columns()["lr"]["type"] == "DATA_TYPE_FLOAT64"
+    interval = {"filterInterval": {"minValue": 0.0, "maxValue": 1.0}}
+    assert client.names({"hparam": "lr", **interval}) == ["s"]
 
 
 def test_h6_metric_sort_and_statuses_hold(client):

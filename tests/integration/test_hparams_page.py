@@ -338,6 +338,18 @@ def test_columns_of_many_numbers_have_interval(page):
     assert "domainDiscrete" not in columns["many"]
 
 
+def test_page_filters_columns_as_it_describes_them(page):
+    """The dashboard asks for an expression if a column has more than nine values of strings."""
+    page.write("schema", summary([column("rate", type=3), column("flag", type=2)]))
+    for number in range(10):
+        rate = float(number) if number else "auto"
+        page.write(f"run {number}", start({"rate": rate, "flag": number}))
+    for name, pattern, run in (("rate", "auto", "run 0"), ("flag", "^7", "run 7")):
+        assert page.columns()[name]["type"] == "DATA_TYPE_STRING"
+        assert len(page.columns()[name]["domainDiscrete"]) == 10
+        assert page.names({"hparam": name, "filterRegexp": pattern}) == [run]
+
+
 # ---- downloads
 
 

@@ -36,6 +36,9 @@ NINE = tuple(map(float, range(9)))
         (TEXT, ("b", "a"), ["c", "a"], (TEXT, ("b", "a", "c"))),
         (TEXT, None, ["b", "a", "a"], (TEXT, ("a", "b"))),
         (FLAG, (True,), [False], (FLAG, (True, False))),
+        (FLAG, None, [1.0, True], (TEXT, (True, 1.0))),
+        (None, Interval(0.0, 1.0), [], (NUMBER, Interval(0.0, 1.0))),
+        (None, Interval(0.0, 1.0), ["x"], (TEXT, ("x",))),
     ],
 )
 def test_cover_includes_all_finite_values(type_, declared, seen, covered):

@@ -172,6 +172,19 @@ def test_column_missing_domain_is_completed():
     assert complete(DeclaredHparam("x", type=FLOAT64), []).domain is None
 
 
+def test_column_without_type_has_that_of_its_domain():
+    interval = DeclaredHparam("x", domain=Interval(0.0, 1.0))
+    assert [complete(interval, seen).type for seen in ([], [0.5], ["x"])] == [FLOAT64] * 3
+    for domain, seen, type_ in (
+        ((1.0, 2.0), [], FLOAT64),
+        ((True,), [False], BOOL),
+        ((1.0, 2.0), ["x"], STRING),
+        ((), [1.0], FLOAT64),
+        ((), [], STRING),
+    ):
+        assert complete(DeclaredHparam("x", domain=domain), seen).type is type_
+
+
 def test_column_without_type_and_values_is_string():
     column = complete(DeclaredHparam("x"), [])
     assert (column.type, column.domain, column.differs) == (STRING, None, False)

@@ -102,12 +102,19 @@ def list_hparams(
 def complete(column: DeclaredHparam, seen: Iterable[HparamValue]) -> DeclaredHparam:
     """Return a column with type and domain: declared ones are kept, others computed.
 
-    A column without both a type and values is a string: the page cannot filter by one without.
+    A declared domain without a type says it, too: an interval is of numbers. A column with no type,
+    domain and values is a string: the page cannot filter by one without.
     """
     distinct = list({value_key(value): value for value in seen}.values())
-    type_ = column.type or common_type(distinct) or HparamType.DATA_TYPE_STRING
+    type_ = column.type or _infer_type(column.domain, distinct)
     domain = column.domain if column.domain is not None else compute_domain(type_, distinct)
     return replace(column, type=type_, domain=domain, differs=column.differs or len(distinct) > 1)
+
+
+def _infer_type(domain: Domain, seen: Iterable[HparamValue]) -> HparamType:
+    if isinstance(domain, Interval):
+        return HparamType.DATA_TYPE_FLOAT64
+    return common_type([*(domain or ()), *seen]) or HparamType.DATA_TYPE_STRING
 
 
 def compute_domain(type_: HparamType, values: Iterable[HparamValue]) -> Domain:

@@ -113,8 +113,12 @@ class SessionGroupPage:
     total_size: int
 
 
-def list_session_groups(source: Source, request: SessionGroupsRequest) -> SessionGroupPage:
+def list_session_groups(
+    source: Source, request: SessionGroupsRequest, completion: Completion = complete
+) -> SessionGroupPage:
     """Return a page of the session groups that pass the request's filters, in its order.
+
+    `completion` is the rule for types of columns, which decide on the filters that they have.
 
     Raises:
         NotFound: The request names another experiment.
@@ -131,7 +135,7 @@ def list_session_groups(source: Source, request: SessionGroupsRequest) -> Sessio
     group = separate_sessions if request.is_per_session else group_sessions
     groups = group(sessions.table, allowed)
 
-    grouping = _Grouping(sessions, groups, request)
+    grouping = _Grouping(sessions, groups, request, completion)
     chosen = grouping.choose()
     page = chosen[request.start_index :][: request.slice_size].tolist()
     members = [session for group in page for session in groups.members(group)]
@@ -144,11 +148,16 @@ class _Grouping:
     """The groups of one request: reads what its columns and its page need."""
 
     def __init__(
-        self, sessions: SessionReader, groups: SessionGroups, request: SessionGroupsRequest
+        self,
+        sessions: SessionReader,
+        groups: SessionGroups,
+        request: SessionGroupsRequest,
+        completion: Completion,
     ) -> None:
         self._sessions = sessions
         self._groups = groups
         self._request = request
+        self._complete = completion
         self._representatives: Int64s | None = None
 
     def choose(self) -> Int64s:
@@ -205,7 +214,7 @@ class _Grouping:
         seen = _one_of_each_type(by_session)
         type_ = HparamType.DATA_TYPE_UNSET
         if name in declared or seen:
-            type_ = complete(declared.get(name) or DeclaredHparam(name), seen).type
+            type_ = self._complete(declared.get(name) or DeclaredHparam(name), seen).type
         return HparamColumn(group_values(self._groups, by_session), type_)
 
     def render(self, page: Sequence[int], members: Sequence[int]) -> list[SessionGroupRow]:

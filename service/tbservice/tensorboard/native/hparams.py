@@ -63,7 +63,7 @@ def get_experiment(source: Source, request: Request) -> Response:
 def list_session_groups(source: Source, request: Request) -> Response:
     """Answer `session_groups` with a slice of the groups."""
     wanted = _session_groups_request(request)
-    page = use_cases.list_session_groups(source, wanted)
+    page = use_cases.list_session_groups(source, wanted, cover)
     groups = _without_infinite(page.groups)
     return json_answers.gzip_response(
         request, [encoding.encode_session_groups(groups, page.total_size)]
@@ -87,7 +87,7 @@ def download(source: Source, request: Request) -> Response:
         raise MalformedRequest(f"format: must be one of {known}")
     visibility = _parse_visibility(request.args.get("columnsVisibility", ""))
     wanted = _session_groups_request(request)
-    groups = use_cases.list_session_groups(source, wanted).groups
+    groups = use_cases.list_session_groups(source, wanted, cover).groups
     schema = use_cases.get_experiment(source, ExperimentRequest("", wanted.includes_metrics))
     columns = hparams_download.list_columns(wanted.columns, schema, visibility)
     content = hparams_download.render(layout, columns, _without_infinite(groups))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from tbservice.hparams.schema import complete
-from tbservice.hparams.values import value_key
+from tbservice.hparams.values import common_type, value_key
 from tbwire.hparams import DeclaredHparam, Domain, HparamType, HparamValue, Interval
 
 _CHECK_BOX_ITEMS_MAX: Final = 9
@@ -20,9 +20,9 @@ def cover(column: DeclaredHparam, seen: Collection[HparamValue]) -> DeclaredHpar
 
     The run table hides each run that has a value outside of the domain, and a value of another type
     than the others is outside of an interval. The HParams dashboard makes no check box for values
-    outside, and a numeric axis of columns of numbers: a column with other values becomes one of
-    strings. Of more numbers than check boxes, the domain is an interval, as there is no expression
-    for numbers.
+    outside, a numeric axis of columns of numbers, and asks for an expression if there are too many
+    check boxes: a column with values of another type than its own becomes one of strings. Of more
+    numbers than check boxes, the domain is an interval, as there is no expression for numbers.
     """
     completed = complete(column, seen)
     values = sorted({value_key(value): value for value in seen if _is_finite(value)}.items())
@@ -31,8 +31,8 @@ def cover(column: DeclaredHparam, seen: Collection[HparamValue]) -> DeclaredHpar
     if completed.type is HparamType.DATA_TYPE_FLOAT64 and len(numbers) == len(finite):
         return replace(completed, domain=_cover_numbers(completed.domain, numbers))
 
-    is_number = completed.type is HparamType.DATA_TYPE_FLOAT64
-    type_ = HparamType.DATA_TYPE_STRING if is_number else completed.type
+    is_uniform = common_type(finite) in {HparamType.DATA_TYPE_UNSET, completed.type}
+    type_ = completed.type if is_uniform else HparamType.DATA_TYPE_STRING
     declared = column.domain if isinstance(column.domain, tuple) else ()
     return replace(completed, type=type_, domain=_unite(declared, finite) or None)
 
