@@ -348,6 +348,15 @@ HPARAMS_COLUMN_ITEMS_MAX: Final = 10_000
 HPARAMS_CELL_ITEMS_MAX: Final = 50_000_000
 """Values (cells) compared for one request: sessions, times columns to filter and to sort by."""
 
+HPARAMS_PATTERN_ITEMS_MAX: Final = 100
+"""Regular expressions in one request for session groups: compiled, one may have 0.5 MiB."""
+
+HPARAMS_SEARCH_STEPS_MAX: Final = 2_000_000_000
+"""Steps of RE2 for one request: instructions of a compiled expression, times characters of texts.
+
+One takes up to 8 ns, but 0.5 ns or less with all expressions that are not made to be slow.
+"""
+
 HPARAMS_CONTENT_BYTES_MAX: Final = 128 * MIB
 """Bytes of the hparams plugin's content in one experiment: summaries, starts and ends."""
 

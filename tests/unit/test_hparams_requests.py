@@ -163,6 +163,17 @@ def test_request_columns_are_limited():
         groups(colParams=columns)
 
 
+def test_request_regular_expressions_are_limited():
+    """Compiled, each may have half a MiB, and 10,000 fit into a body."""
+    expressions = [
+        {"hparam": "a", "filterRegexp": rf"\pL{{50}}{number}"}
+        for number in range(limits.HPARAMS_PATTERN_ITEMS_MAX + 1)
+    ]
+    with pytest.raises(TooLarge, match="hparams_pattern_items_max"):
+        groups(colParams=[*expressions, {"hparam": "a"}])
+    assert len(groups(colParams=expressions[:3] + [{"hparam": "a"}] * 100).columns) == 103
+
+
 def test_experiment_request_needs_name():
     with pytest.raises(Invalid, match="experiment_name: is required"):
         parse_experiment_request(b"{}")

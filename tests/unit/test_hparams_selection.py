@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbservice.errors import Invalid
+from tbservice import limits
+from tbservice.errors import Invalid, TooLarge
 from tbservice.hparams.requests import ColumnParams, DiscreteFilter, RegexpFilter, SortOrder
 from tbservice.hparams.selection import HparamColumn, MetricColumn, filter_groups, sort_groups
 from tbservice.patterns import compile_pattern
@@ -64,6 +65,21 @@ def test_filter_regexp_sees_texts_of_mixed_column():
     column = HparamColumn([1.0, "1x", True, NAN], STRING)
     assert passing(column, filter=RegexpFilter(compile_pattern("^1"))) == [0, 1]
     assert passing(column, filter=RegexpFilter(compile_pattern("true|NaN"))) == [2, 3]
+
+
+def test_filter_regexp_steps_are_limited_by_request(monkeypatch):
+    """Linear time is not enough: here RE2 takes 10 microseconds for a character."""
+    slow = RegexpFilter(compile_pattern("(?:a?){900}b"))
+    with pytest.raises(TooLarge, match="hparams_search_steps_max"):
+        passing(HparamColumn(["a" * 4_000_000], STRING), filter=slow)
+
+    steps = compile_pattern("ada").programsize * len("adam")
+    monkeypatch.setattr(limits, "HPARAMS_SEARCH_STEPS_MAX", 2 * steps)
+    each = ColumnParams("col_params[0]", "x", filter=RegexpFilter(compile_pattern("ada")))
+    column = HparamColumn(["adam"] * 9, STRING)  # equal texts are searched once
+    assert len(filter_groups([each, each], [column] * 2, 9)) == 9
+    with pytest.raises(TooLarge):
+        filter_groups([each] * 3, [column] * 3, 9)
 
 
 @pytest.mark.parametrize("type_", [FLOAT64, BOOL])

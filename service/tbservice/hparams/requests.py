@@ -155,11 +155,9 @@ def read_session_groups_request(message: Any) -> SessionGroupsRequest:
     """Check a ListSessionGroupsRequest and return it as plain values.
 
     Raises Invalid for a field that is out of range, TooLarge over `HPARAMS_COLUMN_ITEMS_MAX`
-    columns.
+    columns or `HPARAMS_PATTERN_ITEMS_MAX` regular expressions.
     """
-    if len(message.col_params) > limits.HPARAMS_COLUMN_ITEMS_MAX:
-        limit = f"the limit of {limits.HPARAMS_COLUMN_ITEMS_MAX} (hparams_column_items_max)"
-        raise TooLarge(f"col_params has {len(message.col_params)} columns, over {limit}")
+    _check_counts(message.col_params)
     for name in ("start_index", "slice_size"):
         if getattr(message, name) < 0:
             raise Invalid(f"{name}: must not be negative")
@@ -187,6 +185,16 @@ def read_session_groups_request(message: Any) -> SessionGroupsRequest:
         _included_hparams(columns),
         message.experiment_name,
     )
+
+
+def _check_counts(columns: Sequence[Any]) -> None:
+    if len(columns) > limits.HPARAMS_COLUMN_ITEMS_MAX:
+        limit = f"the limit of {limits.HPARAMS_COLUMN_ITEMS_MAX} (hparams_column_items_max)"
+        raise TooLarge(f"col_params has {len(columns)} columns, over {limit}")
+    patterns = sum(params.HasField("filter_regexp") for params in columns)
+    if patterns > limits.HPARAMS_PATTERN_ITEMS_MAX:
+        limit = f"the limit of {limits.HPARAMS_PATTERN_ITEMS_MAX} (hparams_pattern_items_max)"
+        raise TooLarge(f"col_params has {patterns} regular expressions, over {limit}")
 
 
 def parse_metric_evals_request(body: bytes) -> MetricEvalsRequest:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from tbservice.errors import Invalid
+from tbservice import limits
+from tbservice.errors import Invalid, TooLarge
 from tbservice.hparams.requests import (
     ColumnParams,
     DiscreteFilter,
@@ -52,26 +53,48 @@ Column = HparamColumn | MetricColumn
 def filter_groups(params: Sequence[ColumnParams], columns: Sequence[Column], count: int) -> Int64s:
     """Return the groups that pass the filters of all columns, ascending.
 
-    Raises Invalid for a filter that the column's type does not have, with its place in the request.
+    Raises Invalid for a filter that the column's type does not have, with its place in the request;
+    TooLarge over `HPARAMS_SEARCH_STEPS_MAX` steps of regular expressions.
 
     Args:
         params: The columns of the request with a filter.
         columns: Their values.
         count: Number of groups.
     """
-    passing = np.arange(count)
+    passing, searches = np.arange(count), _Searches()
     for each, column in zip(params, columns, strict=True):
-        passing = passing[_pass_filter(each, column, passing)]
+        passing = passing[_pass_filter(each, column, passing, searches)]
     return passing
 
 
-def _pass_filter(params: ColumnParams, column: Column, groups: Int64s) -> Booleans:
+class _Searches:
+    """Searches texts for regular expressions, up to `HPARAMS_SEARCH_STEPS_MAX` steps.
+
+    RE2 takes linear time, with up to as many steps for each character as the expression has
+    instructions: without the limit, an hour for a text of 4 MiB.
+    """
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def is_match(self, pattern: Any, text: str) -> bool:
+        """Return whether the text has a match. Raises TooLarge."""
+        self._steps += pattern.programsize * len(text)
+        if self._steps > limits.HPARAMS_SEARCH_STEPS_MAX:
+            limit = f"the limit of {limits.HPARAMS_SEARCH_STEPS_MAX} (hparams_search_steps_max)"
+            raise TooLarge(f"regular expressions would take {self._steps} steps, over {limit}")
+        return pattern.search(text) is not None
+
+
+def _pass_filter(
+    params: ColumnParams, column: Column, groups: Int64s, searches: _Searches
+) -> Booleans:
     """Return which of the groups pass; a missing value does, unless missing ones are excluded."""
     if isinstance(column, MetricColumn):
         has_value = column.has_value[groups]
         passes = has_value & _numbers_pass(params.filter, column.values[groups])
     else:
-        predicate = _make_predicate(params, column.type)
+        predicate = _make_predicate(params, column.type, searches)
         values = [column.values[group] for group in groups.tolist()]
         has_value = np.array([value is not None for value in values], bool)
         passes = np.array([value is not None and predicate(value) for value in values], bool)
@@ -96,7 +119,9 @@ def _numbers_pass(filter_: Filter, values: Float64s) -> Booleans:
     return np.ones(len(values), bool)
 
 
-def _make_predicate(params: ColumnParams, type_: HparamType) -> Callable[[HparamValue], bool]:
+def _make_predicate(
+    params: ColumnParams, type_: HparamType, searches: _Searches
+) -> Callable[[HparamValue], bool]:
     filter_ = params.filter
     if filter_ is None:
         return lambda _value: True
@@ -104,21 +129,21 @@ def _make_predicate(params: ColumnParams, type_: HparamType) -> Callable[[Hparam
         return _in_set(filter_, type_)
     if isinstance(filter_, RegexpFilter):
         _check_type(f"{params.path}.filter_regexp", type_, HparamType.DATA_TYPE_STRING)
-        return _matches(filter_)
+        return _matches(filter_, searches)
 
     _check_type(f"{params.path}.filter_interval", type_, HparamType.DATA_TYPE_FLOAT64)
     first, last = filter_.min_value, filter_.max_value
     return lambda value: type(value) is float and first <= value <= last
 
 
-def _matches(filter_: RegexpFilter) -> Callable[[HparamValue], bool]:
+def _matches(filter_: RegexpFilter, searches: _Searches) -> Callable[[HparamValue], bool]:
     """Return whether a value's text has a match; each text is searched once."""
     results: dict[str, bool] = {}
 
     def is_match(value: HparamValue) -> bool:
         text = to_text(value)
         if text not in results:
-            results[text] = filter_.pattern.search(text) is not None
+            results[text] = searches.is_match(filter_.pattern, text)
         return results[text]
 
     return is_match

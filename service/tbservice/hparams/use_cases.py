@@ -123,8 +123,8 @@ def list_session_groups(
     Raises:
         NotFound: The request names another experiment.
         Invalid: A filter does not fit the type of its column.
-        TooLarge: As `open_sessions`; or over `HPARAMS_CELL_ITEMS_MAX` values are to be compared, or
-            over `HPARAMS_RESPONSE_ITEMS_MAX` to be returned.
+        TooLarge: As `open_sessions` and `filter_groups`; or over `HPARAMS_CELL_ITEMS_MAX` values
+            are to be compared, or over `HPARAMS_RESPONSE_ITEMS_MAX` to be returned.
     """
     check_experiment_name(source, request.experiment_name)
     sessions = open_sessions(source)
