@@ -394,6 +394,25 @@ def test_h11_statements_do_not_grow_with_sessions(client, reader):
     assert max(counts[0]) <= 20
 
 
+def test_status_that_allows_session_is_shown(client, reader):
+    """Also if the session ends while its group is read."""
+    now = time.time()
+    client.write("run", start({"x": 1}, wall_time=now), last("loss", 1.0, wall_time=now))
+
+    class EndsMeanwhile(ExperimentReader):
+        def read(self, function, *arguments):
+            result = super().read(function, *arguments)
+            if function is record_reader.read_ends:
+                client.write("run", end(wall_time=now))
+            return result
+
+    source = EndsMeanwhile(reader.source.grant, reader.source.database, None)
+    for status in (Status.STATUS_RUNNING, Status.STATUS_SUCCESS):
+        request = requests.SessionGroupsRequest(frozenset({status}), slice_size=9)
+        (group,) = use_cases.list_session_groups(source, request).groups
+        assert [session.status for session in group.sessions] == [status]
+
+
 # ---- bad input
 
 

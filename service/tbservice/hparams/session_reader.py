@@ -113,11 +113,10 @@ class SessionReader:
             }
         return found
 
-    def read_statuses(self, sessions: Sequence[int], *, with_age: bool = True) -> None:
-        """Add to the table what the statuses of these sessions follow from.
+    def read_ends(self, sessions: Sequence[int]) -> None:
+        """Add the ends of these sessions to the table.
 
         An end that is older than the start of its run is an earlier attempt's, and does not count.
-        `with_age` is whether to tell running sessions from those without recent data.
         """
         ends: dict[int, SessionEnd] = {}
         for owned in self._owned:
@@ -128,9 +127,13 @@ class SessionReader:
             for session, (_, end, wall_time) in zip(session_of, found, strict=True):
                 if session != NO_POSITION and wall_time >= self.table.start_wall_times[session]:
                     ends[session] = end
-        unfinished = [session for session in sessions if session not in ends]
-        newest = self._read_newest(unfinished) if with_age and unfinished else {}
-        self.table = replace(self.table, ends=ends, newest=newest)
+        self.table = replace(self.table, ends=ends)
+
+    def read_ages(self, sessions: Sequence[int]) -> None:
+        """Add to the table what tells which of these sessions run, of those without an end."""
+        unfinished = [session for session in sessions if session not in self.table.ends]
+        if unfinished:
+            self.table = replace(self.table, newest=self._read_newest(unfinished))
 
     def _read_newest(self, sessions: Sequence[int]) -> dict[int, float]:
         """Return the greatest wall time of all that each of these sessions logged, in seconds."""

@@ -128,9 +128,9 @@ def list_session_groups(
     """
     check_experiment_name(source, request.experiment_name)
     sessions = open_sessions(source)
-    if not allows_all(request.allowed_statuses):
-        with_age = depends_on_age(request.allowed_statuses)
-        sessions.read_statuses(range(len(sessions.table)), with_age=with_age)
+    is_by_end = not allows_all(request.allowed_statuses)
+    is_by_age = is_by_end and depends_on_age(request.allowed_statuses)
+    _read_statuses(sessions, range(len(sessions.table)), with_ends=is_by_end, with_ages=is_by_age)
     allowed = sessions.table.list_allowed(request.allowed_statuses)
     group = separate_sessions if request.is_per_session else group_sessions
     groups = group(sessions.table, allowed)
@@ -139,9 +139,18 @@ def list_session_groups(
     chosen = grouping.choose()
     page = chosen[request.start_index :][: request.slice_size].tolist()
     members = [session for group in page for session in groups.members(group)]
-    if members:
-        sessions.read_statuses(members)
+    # What sessions were chosen by is not read again: it may be another by now.
+    _read_statuses(sessions, members, with_ends=not is_by_end, with_ages=not is_by_age)
     return SessionGroupPage(grouping.render(page, members), len(chosen))
+
+
+def _read_statuses(
+    sessions: SessionReader, members: Sequence[int], *, with_ends: bool, with_ages: bool
+) -> None:
+    if members and with_ends:
+        sessions.read_ends(members)
+    if members and with_ages:
+        sessions.read_ages(members)
 
 
 class _Grouping:
