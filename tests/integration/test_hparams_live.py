@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from support.batches import ApiClient, scalars
+from support.batches import ApiClient, scalars, segment, stream
 from support.hparams import (
     END,
     EXPERIMENT,
@@ -533,6 +533,21 @@ def test_answers_over_limits_say_so(client, monkeypatch):
         assert status == 413
         assert limit.lower() in detail
     assert client.ask("session_groups", **request)["totalSize"] == 2
+
+
+def test_request_takes_seconds_at_most(client):
+    """With as many columns as it may have: the worker does little else meanwhile."""
+    sessions = [
+        segment(stream(f"s{number}", f"f{number}"), 0, 9, start({"x": number}))
+        for number in range(600)
+    ]
+    client.api.write(client.experiment_id, *sessions)
+    orders = [{"hparam": "x", "order": 1}] * limits.HPARAMS_COLUMN_ITEMS_MAX
+    began = time.perf_counter()
+    status, detail = client.refusal("session_groups", allowedStatuses=[0, 3], colParams=orders)
+    assert (status, "hparams_cell_items_max" in detail) == (413, True)
+    assert time.perf_counter() - began < 5
+    assert len(client.names(*orders[:500])) == 600
 
 
 def test_records_in_several_reads_are_the_same(client, monkeypatch):
