@@ -197,6 +197,13 @@ def test_hparams_status_and_end(api, experiment, put):
     assert hparams(api, experiment) == {"lr": 1}
 
 
+def test_hparams_null_fields_keep_what_there_is(api, experiment, put):
+    fields = {"hparams": {"lr": 1}, "group_name": "g", "status": "success", "end_time_secs": 9}
+    assert changed(put(fields))
+    assert not changed(put(dict.fromkeys([*fields, "model_uri", "start_time_secs"])))
+    assert hparams(api, experiment) == {"lr": 1}
+
+
 def test_hparams_if_absent_keeps_what_there_is(api, experiment, put):
     api.write(experiment, segment(stream(), 0, 9, logged({"lr": 1})))
     before = version(api, experiment)

@@ -52,7 +52,9 @@ def _read_value(value: Any) -> HparamValue:
 
 
 def _check_count(hparams: object) -> object:
-    """Raise TooLarge for too many names: a body of 1 MiB could cause 100,000 errors."""
+    """Return none for null. Raise TooLarge for too many: 1 MiB could cause 100,000 errors."""
+    if hparams is None:
+        return {}
     if isinstance(hparams, dict) and len(hparams) > limits.SESSION_HPARAMS_ITEMS_MAX:
         limit = f"{limits.SESSION_HPARAMS_ITEMS_MAX} hyperparameters (session_hparams_items_max)"
         raise TooLarge(f"hparams: a session has at most {limit}; this has {len(hparams)}")
@@ -85,7 +87,7 @@ class SessionChange(FewFields):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    hparams: Annotated[dict[str, _Value], BeforeValidator(_check_count)] = Field(
+    hparams: Annotated[dict[str, _Value] | None, BeforeValidator(_check_count)] = Field(
         default={},
         description="Hyperparameters by name; others that the session has are kept. A number may "
         'be the string "NaN", "Infinity" or "-Infinity"; null is one without a value',
