@@ -217,6 +217,16 @@ def test_hparams_frame_has_one_type_per_column(client):
     assert frame["hparams.word"].tolist()[:2] == ["NaN", "Infinity"]
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_hparams_frame_has_type_of_column_without_values(client, library):
+    client.write("a", start({"x": 1}))
+    frame = Experiment(client.experiment_id).hparams(library=library)
+    assert str(frame["start_time"].dtype).lower() == "float64"
+    assert frame["start_time"].sum() == 0
+    if library == "polars":
+        assert [str(frame[name].dtype) for name in ("status", "model_uri")] == ["String"] * 2
+
+
 def test_metrics_of_same_name_are_columns_of_their_own(client, export):
     client.write("s", start({"x": 1}))
     client.write("s/a", last("b/c", 1.0))

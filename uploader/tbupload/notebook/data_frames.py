@@ -47,8 +47,16 @@ def load(library: Library | None = None) -> tuple[Library, Any]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class NullableColumn:
+    """Values of one type, which is float, str or bool; None for missing, which all may be."""
+
+    values: Sequence[float | str | bool | None]
+    type: type
+
+
 def make(columns: Mapping[str, Any], library: Library | None = None) -> Any:
-    """Return a DataFrame of arrays, lists, and CategoryColumns (which become categoricals)."""
+    """Return a DataFrame of arrays, lists, NullableColumns and CategoryColumns (categoricals)."""
     name, module = load(library)
     return _in_pandas(module, columns) if name == "pandas" else _in_polars(module, columns)
 
@@ -57,6 +65,8 @@ def _in_pandas(pandas: Any, columns: Mapping[str, Any]) -> Any:
     def column(content: Any) -> Any:
         if isinstance(content, CategoryColumn):
             return pandas.Categorical.from_codes(content.codes, categories=list(content.names))
+        if isinstance(content, NullableColumn):
+            return pandas.Series(content.values, dtype="float64" if content.type is float else None)
         return content
 
     return pandas.DataFrame(
@@ -65,7 +75,11 @@ def _in_pandas(pandas: Any, columns: Mapping[str, Any]) -> Any:
 
 
 def _in_polars(polars: Any, columns: Mapping[str, Any]) -> Any:
+    types = {float: polars.Float64, str: polars.String, bool: polars.Boolean}
+
     def column(name: str, content: Any) -> Any:
+        if isinstance(content, NullableColumn):
+            return polars.Series(name, content.values, dtype=types[content.type])
         if isinstance(content, CategoryColumn):
             names = polars.Series(name, list(content.names), dtype=polars.Categorical)
             return names.gather(polars.Series(content.codes, dtype=polars.UInt32))

@@ -234,7 +234,8 @@ class Experiment:
         columns = SessionColumns()
         pages = read_sessions(self._transport, self.experiment_id)
         rows = [columns.add(session) for page in pages for session in page.sessions]
-        values = iter_columns(columns, rows)
+        types = map(columns.type_of, range(len(columns.names)))
+        values = map(data_frames.NullableColumn, iter_columns(columns, rows), types)
         return data_frames.make(dict(zip(columns.names, values, strict=True)), name)
 
     def _get(self, path: str, schema: Schema) -> dict[str, Any]:
