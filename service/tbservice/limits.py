@@ -351,14 +351,14 @@ HPARAMS_CELL_ITEMS_MAX: Final = 5_000_000
 Each takes up to 2 microseconds and 12 bytes. So 100,000 sessions can have 50 such columns.
 """
 
-HPARAMS_PATTERN_ITEMS_MAX: Final = 100
-"""Regular expressions in one request for session groups: compiled, one may have 0.5 MiB."""
-
-HPARAMS_SEARCH_STEPS_MAX: Final = 2_000_000_000
+PATTERN_STEPS_MAX: Final = 2_000_000_000
 """Steps of RE2 for one request: instructions of a compiled expression, times characters of texts.
 
 One takes up to 8 ns, but 0.5 ns or less with all expressions that are not made to be slow.
 """
+
+HPARAMS_PATTERN_ITEMS_MAX: Final = 100
+"""Regular expressions in one request for session groups: compiled, one may have 0.5 MiB."""
 
 HPARAMS_CONTENT_BYTES_MAX: Final = 128 * MIB
 """Bytes of the hparams plugin's content in one experiment: summaries, starts and ends."""

@@ -453,6 +453,18 @@ def test_body_over_limit_is_refused(page):
     assert answer.status_code == 413
 
 
+def test_slow_regular_expression_over_long_tags_is_refused(api, experiment, page):
+    tags = [f"{number:03d}" + "a" * 9_997 for number in range(200)]
+    api.write(
+        experiment, segment(stream("long"), 0, 9, *(scalars(tag, [0], [7.0]) for tag in tags))
+    )
+    path = "data/plugin/custom_scalars/scalars"
+    slow = page.get(path, params={"run": "long", "tag": r"\d+(?:a?){900}b"})
+    assert (slow.status_code, "pattern_steps_max" in slow.text) == (413, True)
+    first = page.get(path, params={"run": "long", "tag": "00[01]a+$"}).json()
+    assert list(first["tag_to_events"]) == tags[:2]
+
+
 def test_no_regular_expression_keeps_server_busy(api, experiment, page):
     tag = "a" * 40 + "!"
     start_info = hparams_pb({"word": tag}).value[0].metadata.plugin_data.content

@@ -70,11 +70,11 @@ def test_filter_regexp_sees_texts_of_mixed_column():
 def test_filter_regexp_steps_are_limited_by_request(monkeypatch):
     """Linear time is not enough: here RE2 takes 10 microseconds for a character."""
     slow = RegexpFilter(compile_pattern("(?:a?){900}b"))
-    with pytest.raises(TooLarge, match="hparams_search_steps_max"):
+    with pytest.raises(TooLarge, match="pattern_steps_max"):
         passing(HparamColumn(["a" * 4_000_000], STRING), filter=slow)
 
     steps = compile_pattern("ada").programsize * len("adam")
-    monkeypatch.setattr(limits, "HPARAMS_SEARCH_STEPS_MAX", 2 * steps)
+    monkeypatch.setattr(limits, "PATTERN_STEPS_MAX", 2 * steps)
     each = ColumnParams("col_params[0]", "x", filter=RegexpFilter(compile_pattern("ada")))
     column = HparamColumn(["adam"] * 9, STRING)  # equal texts are searched once
     assert len(filter_groups([each, each], [column] * 2, 9)) == 9

@@ -18,6 +18,7 @@ from tbservice.hparams.requests import (
     SortOrder,
 )
 from tbservice.hparams.values import to_text, value_key
+from tbservice.patterns import PatternSearches
 from tbservice.types import Booleans, Float64s, Int64s
 from tbwire.hparams import HparamType, HparamValue, Interval
 
@@ -54,40 +55,21 @@ def filter_groups(params: Sequence[ColumnParams], columns: Sequence[Column], cou
     """Return the groups that pass the filters of all columns, ascending.
 
     Raises Invalid for a filter that the column's type does not have, with its place in the request;
-    TooLarge over `HPARAMS_SEARCH_STEPS_MAX` steps of regular expressions.
+    TooLarge over `PATTERN_STEPS_MAX` steps of regular expressions.
 
     Args:
         params: The columns of the request with a filter.
         columns: Their values.
         count: Number of groups.
     """
-    passing, searches = np.arange(count), _Searches()
+    passing, searches = np.arange(count), PatternSearches()
     for each, column in zip(params, columns, strict=True):
         passing = passing[_pass_filter(each, column, passing, searches)]
     return passing
 
 
-class _Searches:
-    """Searches texts for regular expressions, up to `HPARAMS_SEARCH_STEPS_MAX` steps.
-
-    RE2 takes linear time, with up to as many steps for each character as the expression has
-    instructions: without the limit, an hour for a text of 4 MiB.
-    """
-
-    def __init__(self) -> None:
-        self._steps = 0
-
-    def is_match(self, pattern: Any, text: str) -> bool:
-        """Return whether the text has a match. Raises TooLarge."""
-        self._steps += pattern.programsize * len(text)
-        if self._steps > limits.HPARAMS_SEARCH_STEPS_MAX:
-            limit = f"the limit of {limits.HPARAMS_SEARCH_STEPS_MAX} (hparams_search_steps_max)"
-            raise TooLarge(f"regular expressions would take {self._steps} steps, over {limit}")
-        return pattern.search(text) is not None
-
-
 def _pass_filter(
-    params: ColumnParams, column: Column, groups: Int64s, searches: _Searches
+    params: ColumnParams, column: Column, groups: Int64s, searches: PatternSearches
 ) -> Booleans:
     """Return which of the groups pass; a missing value does, unless missing ones are excluded."""
     if isinstance(column, MetricColumn):
@@ -120,7 +102,7 @@ def _numbers_pass(filter_: Filter, values: Float64s) -> Booleans:
 
 
 def _make_predicate(
-    params: ColumnParams, type_: HparamType, searches: _Searches
+    params: ColumnParams, type_: HparamType, searches: PatternSearches
 ) -> Callable[[HparamValue], bool]:
     filter_ = params.filter
     if filter_ is None:
@@ -136,14 +118,14 @@ def _make_predicate(
     return lambda value: type(value) is float and first <= value <= last
 
 
-def _matches(filter_: RegexpFilter, searches: _Searches) -> Callable[[HparamValue], bool]:
+def _matches(filter_: RegexpFilter, searches: PatternSearches) -> Callable[[HparamValue], bool]:
     """Return whether a value's text has a match; each text is searched once."""
     results: dict[str, bool] = {}
 
     def is_match(value: HparamValue) -> bool:
         text = to_text(value)
         if text not in results:
-            results[text] = searches.is_match(filter_.pattern, text)
+            results[text] = searches.has_match(filter_.pattern, text)
         return results[text]
 
     return is_match

@@ -9,7 +9,7 @@ from tensorboard.data import provider
 from tensorboard.plugins.custom_scalar.custom_scalars_plugin import CustomScalarsPlugin
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 
-from tbservice.patterns import compile_pattern
+from tbservice.patterns import PatternSearches, compile_pattern
 
 _SAMPLE_POINTS: Final = 1_000
 """Points per series in a chart: `_DEFAULT_DOWNSAMPLING` of `plugins/scalar/scalars_plugin.py`."""
@@ -24,6 +24,7 @@ class SafeCustomScalarsPlugin(CustomScalarsPlugin):  # type: ignore[misc] # tens
         """Return the points of the run's scalar series with a match at the start of their tags.
 
         As the stock method: {"regex_valid", "tag_to_events": {tag: [(wall time, step, value)]}}.
+        Raises TooLarge for a pattern and tags that take too many steps.
         """
         pattern = _find_pattern(tag_regex_string)
         if pattern is None:
@@ -34,7 +35,8 @@ class SafeCustomScalarsPlugin(CustomScalarsPlugin):  # type: ignore[misc] # tens
             plugin_name=scalar_metadata.PLUGIN_NAME,
             run_tag_filter=provider.RunTagFilter(runs=[run]),
         )
-        tags = [tag for tag in listed.get(run, {}) if pattern.match(tag)]
+        searches = PatternSearches()
+        tags = [tag for tag in listed.get(run, {}) if searches.has_match_at_start(pattern, tag)]
         return {"regex_valid": True, "tag_to_events": self._events(ctx, experiment, run, tags)}
 
     def _events(
