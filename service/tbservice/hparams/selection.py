@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from tbservice import limits
-from tbservice.errors import Invalid, TooLarge
+from tbservice.errors import Invalid
 from tbservice.hparams.requests import (
     ColumnParams,
     DiscreteFilter,
