@@ -21,7 +21,13 @@ from tbservice.types import ExperimentId, Float64s, Int64s
 from tbwire import hparams
 from tbwire.points import DataClass
 
-DIGEST_BYTES: Final = 32
+DIGEST_BYTES: Final = 16
+"""Bytes of a record's digest: two hashes of 64 bits, which tell whether it has changed.
+
+SHA-256 takes half of the time of listing 10,000 records. Records that were made to have equal
+hashes would be taken for each other in the experiment of whoever made them, and nowhere else.
+"""
+
 _RECORD_TAGS: Final = (hparams.EXPERIMENT_TAG, hparams.SESSION_START_TAG)
 
 _RECORDS: Final = """
@@ -29,7 +35,8 @@ _RECORDS: Final = """
         string_agg(int8send(tag_id), ''::bytea),
         string_agg(float8send(metadata_wall_time), ''::bytea),
         string_agg(int8send(octet_length(summary_metadata)), ''::bytea),
-        string_agg(sha256(summary_metadata), ''::bytea)
+        string_agg(int8send(hashbyteaextended(summary_metadata, 0))
+            || int8send(hashbyteaextended(summary_metadata, 1)), ''::bytea)
     FROM time_series
     WHERE experiment_id = %(experiment_id)s AND plugin = 'hparams' AND tag_id = ANY (ARRAY(
         SELECT tag_id FROM tags
@@ -59,7 +66,7 @@ _IS_SCALAR: Final = f"plugin = 'scalars' AND data_class = {int(DataClass.SCALAR)
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """The summaries and starts of an experiment: ids, wall time in seconds, size and SHA-256.
+    """The summaries and starts of an experiment: ids, wall time in seconds, size and digest.
 
     Sizes are in bytes, of the summary metadata.
     """
@@ -93,10 +100,21 @@ class LastPoints:
     values: Float64s
 
 
+def _use_indexes(db: Connection) -> None:
+    """Let the later queries of the transaction read series by index, as far as possible.
+
+    PostgreSQL knows neither which tags are selected nor that they are few of an experiment's. It
+    would read all series of all workspaces: with 10,000 sessions of 10 metrics, that takes twice as
+    long for the values of one metric.
+    """
+    execute_binary(db, "SET LOCAL enable_seqscan = off", {})
+
+
 def list_records(db: Connection, experiment_id: ExperimentId) -> HparamsListing:
     """Return all runs, summaries and starts of sessions, in one round trip, in no order."""
     parameters = {"experiment_id": experiment_id, "digests": _encode_digests(_RECORD_TAGS)}
     with pipeline(db):
+        _use_indexes(db)
         runs = execute_binary(db, _RUNS, {"experiment_id": experiment_id})
         tags = execute_binary(db, _TAGS, parameters)
         records = execute_binary(db, _RECORDS, parameters)
@@ -165,6 +183,7 @@ def list_last_points_of_tags(
     """Return the last points of the scalar series with these tags, and the tags' names by id."""
     parameters = {"experiment_id": experiment_id, "digests": _encode_digests(tags)}
     with pipeline(db):
+        _use_indexes(db)
         names = execute_binary(db, _TAGS, parameters)
         points = execute_binary(
             db,
