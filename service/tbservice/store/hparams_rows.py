@@ -25,7 +25,7 @@ DIGEST_BYTES: Final = 16
 """Bytes of a record's digest: two hashes of 64 bits, which tell whether it has changed.
 
 SHA-256 takes half of the time of listing 10,000 records. Records that were made to have equal
-hashes would be taken for each other in the experiment of whoever made them, and nowhere else.
+hashes would be taken for each other in their own experiment, and in no other one.
 """
 
 _RECORD_TAGS: Final = (hparams.EXPERIMENT_TAG, hparams.SESSION_START_TAG)
