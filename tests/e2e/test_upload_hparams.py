@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import signal
+import time
 
 import pytest
 
 from support import event_files
 from support.flaky_proxy import flaky_proxy
 from support.uploading import Uploader, wait_until
+from tbwire.hparams import Status
 from tbwire.hparams_pb2 import HParamsPluginData, SessionStartInfo
 
-START = "_hparams_/session_start_info"
+SUCCESS, FAILURE = Status.STATUS_SUCCESS, Status.STATUS_FAILURE
+START, END = "_hparams_/session_start_info", "_hparams_/session_end_info"
 
 
 def write(logdir, run, *events, count=3, append=False):
@@ -30,6 +33,12 @@ def logged(**values):
         info.hparams.add(key=key).value.number_value = value
     content = HParamsPluginData(session_start_info=info).SerializeToString()
     return event_files.hparams_event(START, content)
+
+
+def logged_end(status, wall_time=event_files.WALL_TIME):
+    """What a training script logs at its end."""
+    content = HParamsPluginData(session_end_info={"status": status}).SerializeToString()
+    return event_files.hparams_event(END, content, wall_time)
 
 
 def hparams(reader, experiment_id):
@@ -213,3 +222,62 @@ def test_verify_accepts_hparams_set_beside_logged_ones(uploader, reader, logdir,
     expected = {"lr": 2, "n": 1, "add": True, "late": 1}
     assert hparams(reader, real.experiment_id) == {"a": expected}
     assert uploader.run(*arguments).code == 0
+
+
+@pytest.fixture
+def set_session(reader):
+    """Sets something of the session of run `a`, which must change it."""
+
+    def set_session(experiment_id, **fields):
+        url = f"/api/v1/experiments/{experiment_id}/runs/a/hparams"
+        assert reader.http.put(url, json=fields).raise_for_status().json()["changed"]
+
+    return set_session
+
+
+@pytest.fixture
+def verify(uploader, logdir):
+    """Verifies the log directory strictly; answers what it says."""
+
+    def verify(experiment_id):
+        arguments = ("verify", "--logdir", logdir, "--experiment", experiment_id, "--strict")
+        return uploader.run(*arguments, "--json")
+
+    return verify
+
+
+@pytest.mark.parametrize("seconds", [0, 1e6], ids=["", "in_future"])
+def test_verify_accepts_end_set_over_logged_one(uploader, logdir, set_session, verify, seconds):
+    at = time.time() + seconds
+    write(logdir, "a", logged(lr=7), logged_end(SUCCESS, at))
+    experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
+    assert verify(experiment_id).done["set_sessions"] == 0
+    set_session(experiment_id, status="failure", end_time_secs=9)
+    ended = verify(experiment_id)
+    assert (ended.code, ended.done["set_sessions"]) == (0, 1), ended.out
+
+    write(logdir, "a", logged_end(FAILURE, at + 100), count=0, append=True)
+    assert verify(experiment_id).done["series"]["different"] == 1  # not uploaded yet
+
+
+def test_verify_accepts_older_record_equal_to_set_one(
+    uploader, reader, logdir, set_session, verify
+):
+    """The record of the file arrives after the one that is set, and is older."""
+    made = reader.http.post("/api/v1/experiments", json={}).json()["experiment_id"]
+    set_session(made, hparams={"lr": 7})
+    set_session(made, status="success")
+    write(logdir, "a", logged(lr=7), logged_end(SUCCESS))
+    uploaded = uploader.run("--logdir", logdir, "--one-shot", "--experiment", made)
+    assert (uploaded.code, hparams(reader, made)) == (0, {"a": {"lr": 7}})
+    ended = verify(made)
+    assert (ended.code, ended.done["set_sessions"]) == (0, 2), ended.out
+
+
+def test_verify_finds_end_that_is_not_stored(uploader, logdir, set_session, verify):
+    write(logdir, "a", logged(lr=7))
+    experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
+    write(logdir, "a", logged_end(SUCCESS), count=0, append=True)
+    assert verify(experiment_id).done["series"]["missing"] == 1
+    set_session(experiment_id, hparams={"n": 1})
+    assert verify(experiment_id).done["series"]["missing"] == 1

@@ -255,3 +255,51 @@ def test_wall_times_that_are_not_finite_are_malformed(wall_time):
     ):
         changed = change_wall_times(united, change)
         assert hparams_of(unite((changed, 5.0), (record({"c": 1}), 6.0))) == {"c": 1}
+
+
+def is_part(mine, stored):
+    """Whether an upload of the first record would change nothing of the others."""
+    united = unite(*stored)
+    wall_time = max(at for _, at in stored)
+    return MetadataUnion(*mine).is_part_of(content_of(united), wall_time)
+
+
+END, OTHER_END = (
+    wrap(session_end_info=plugin_data_pb2.SessionEndInfo(status=status)) for status in (1, 2)
+)
+
+
+@pytest.mark.parametrize(
+    ("mine", "stored", "expected"),
+    [
+        pytest.param((record({"a": 1}), 1), [(record({"a": 1}), 9)], True, id="same"),
+        pytest.param(
+            (record({"a": 1}), 1), [(record({"a": 1}), 1), (record({"b": 2}), 9)], True, id="more"
+        ),
+        pytest.param(
+            (record({"a": 1}), 1), [(record({"a": 2}), 9)], False, id="not-sent-but-other-is"
+        ),
+        pytest.param(
+            (record({"a": 1}), 1), [(record({"a": 1}), 1), (record({"a": 2}), 9)], True, id="later"
+        ),
+        pytest.param(
+            (record({"a": 3}), 10),
+            [(record({"a": 1}), 1), (record({"a": 2}), 9)],
+            False,
+            id="earlier",
+        ),
+        pytest.param(
+            (record({"a": 1, "c": 1}), 1),
+            [(record({"a": 1}), 1), (record({"a": 2}), 9)],
+            False,
+            id="key-missing",
+        ),
+        pytest.param((END, 1), [(OTHER_END, 9)], True, id="later-end"),
+        pytest.param((END, 9), [(OTHER_END, 1)], False, id="earlier-end"),
+        pytest.param((END, 1), [(OTHER_END, 1)], False, id="end-of-same-time"),
+        pytest.param((END, 9), [(END, 1)], True, id="same-end"),
+        pytest.param((wrap(), 1), [(record({"a": 1}), 9)], True, id="later-than-rubbish"),
+    ],
+)
+def test_record_is_part_of_what_it_would_not_change(mine, stored, expected):
+    assert is_part(mine, stored) is expected

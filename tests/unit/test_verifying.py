@@ -75,18 +75,24 @@ def test_chunks_overlapping_merge_newest_per_step(pieces, size):
     assert np.concatenate([records([]), *merged]).tobytes() == expected.tobytes()
 
 
-@given(POINTS, POINTS, st.integers(1, 3), st.integers(1, 3))
-def test_differences_are_counted_by_kind_and_first_are_named(ours, theirs, our_size, their_size):
+@given(POINTS, POINTS, st.integers(1, 3), st.integers(1, 3), st.booleans())
+def test_differences_are_counted_by_kind_and_first_are_named(
+    ours, theirs, our_size, their_size, accepts_later
+):
     ours, theirs = newest(ours), newest(theirs)
-    differences = compare(in_parts(records(ours), our_size), in_parts(records(theirs), their_size))
+    differences = compare(
+        in_parts(records(ours), our_size),
+        in_parts(records(theirs), their_size),
+        accepts_later=accepts_later,
+    )
     local, stored = ({step: rest for step, *rest in points} for points in (ours, theirs))
+    different = [step for step in local.keys() & stored.keys() if local[step] != stored[step]]
+    if accepts_later:
+        different = [step for step in different if stored[step][0] <= local[step][0]]
     for steps, expected in (
         (differences.missing, sorted(local.keys() - stored.keys())),
         (differences.extra, sorted(stored.keys() - local.keys())),
-        (
-            differences.different,
-            sorted(step for step in local.keys() & stored.keys() if local[step] != stored[step]),
-        ),
+        (differences.different, sorted(different)),
     ):
         assert (steps.count, steps.first) == (len(expected), expected[:5])
 

@@ -104,19 +104,25 @@ class MetadataUnion:
             self._serialized = self._session.serialize()
         return self._serialized
 
-    def is_part_of(self, content: bytes) -> bool:
-        """Return whether a union with that content has more: adding this would not change it.
+    def is_part_of(self, content: bytes, wall_time: float) -> bool:
+        """Return whether adding this to metadata with that content would not change the content.
 
-        Then it has each key and field of this, or a value of it with a greater wall time.
+        Then it has each key and field of this, or a value of it with a greater wall time; content
+        that is not united, as the end of a session, is the same or has a greater wall time.
+
+        Args:
+            content: The plugin's content.
+            wall_time: Its wall time, finite; not used if it is a union, which has its own.
         """
+        if _content(self.serialize()) == content:
+            return True
         stored = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(content=content))
-        union = MetadataUnion(stored.SerializeToString(), -math.inf)
+        union = MetadataUnion(stored.SerializeToString(), wall_time)
         try:
             union.add(self.serialize(), self._wall_time, sys.maxsize)
         except UnionOverLimit:
             return False
-        contents = [SummaryMetadata.FromString(each.serialize()) for each in (self, union)]
-        return [each.plugin_data.content == content for each in contents] == [False, True]
+        return _content(union.serialize()) == content
 
     def _replace(self, metadata: bytes, wall_time: float) -> None:
         self._serialized = metadata
@@ -289,6 +295,10 @@ def _is_united(start: SessionStart) -> bool:
         return False
     keys = (entry.key for entry in start.hparams)
     return start.HasField("wall_times") and all(a < b for a, b in pairwise(keys))
+
+
+def _content(metadata: bytes) -> bytes:
+    return SummaryMetadata.FromString(metadata).plugin_data.content
 
 
 def _encode_field(number: int, content: bytes) -> bytes:

@@ -6,7 +6,8 @@ encoding is that of `tensorboard/plugins/hparams/metadata.py` and `summary_v2.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -78,10 +79,11 @@ def write_session(
 
     Creates the run if necessary. Repeating it writes nothing. What is set replaces what was logged
     or set before; what is not set is kept. Hyperparameters are united with the stored ones by
-    `tbwire.hparams_union`: those that are set have `wall_time`, or that of the newest stored record
-    if that is later, as with clocks that differ. So they replace what the run has; what a script
-    logs later replaces them, and what it logged before and sends late does not. The start itself
-    keeps the time at which a script logged it: setting hyperparameters starts no session.
+    `tbwire.hparams_union`: those that are set have `wall_time`, or the next one after the newest
+    stored record's if that is later, as with clocks that differ. So they replace what the run has;
+    what a script logs later replaces them, and what it logged before and sends late does not. The
+    start itself keeps the time at which a script logged it: setting hyperparameters starts no
+    session.
 
     Args:
         db: A transaction of the grant's workspace.
@@ -109,10 +111,10 @@ def write_session(
 
     # Before the series are locked, as by a batch: in another order the two could deadlock.
     runs_tags.set_start_times(db, grant.experiment_id, [run_id], [wall_time])
-    newest = max([wall_time, *known.values()])
-    sent = [_make_series(START_TAG, _encode_start(fields, newest), newest)]
+    later = _later(wall_time, known.values())
+    sent = [_make_series(START_TAG, _encode_start(fields, later), later)]
     if fields.has_end:
-        sent.append(_make_series(END_TAG, _encode_end(HParamsPluginData(), fields), newest))
+        sent.append(_make_series(END_TAG, _encode_end(HParamsPluginData(), fields), later))
     incoming = {keys[series.tag]: [IncomingPoints(series)] for series in sent}
     updates = series_writer.lock_or_create(db, grant, incoming)
     tag_ids = runs_tags.resolve_tags(db, grant, tags)
@@ -120,6 +122,15 @@ def write_session(
     if changed:
         commit.write_updates(db, grant, changed)
     return changed
+
+
+def _later(wall_time: float, stored: Iterable[float]) -> float:
+    """Return the wall time, or the next one after all stored ones, if that is later.
+
+    Not an equal one: then the order of arrival would decide, and `tbupload verify` could not tell.
+    """
+    next_one = np.nextafter(max(stored, default=-np.inf), np.inf)
+    return min(max(wall_time, float(next_one)), sys.float_info.max)
 
 
 def _check_names(fields: SessionFields) -> None:

@@ -35,7 +35,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result for one series; `points` is of the files, `reasons` are differences besides points."""
+    """Result for one series; `points` is of the files, `reasons` are differences besides points.
+
+    `is_superseded`: it is the start or end of a session, and the experiment has a later one.
+    """
 
     run: str
     tag: str
@@ -47,6 +50,7 @@ class Finding:
     differences: Differences | None = None
     reasons: tuple[str, ...] = ()
     lost_objects: LostObjects | None = None
+    is_superseded: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields, with counts and first steps of the differences in points."""
@@ -112,8 +116,8 @@ class VerifyResult:
         extra_runs: runs of the experiment that are not in the log directory.
         embeddings: series of the Embedding Projector, which are compared without wall time.
         empty_values: values without content in the files, which are not stored.
-        set_sessions: series of hyperparameters that are in none of the files: `--hparams` and the
-            API set them.
+        set_sessions: starts and ends of sessions that are in none of the files, or that have what
+            none of them has: `--hparams` or the API set it, or a file that was deleted had it.
         superseded: points of the files replaced by others of the same run, tag and step.
         objects: objects checked in the object store, each counted once per group of runs.
         object_bytes: total size of these objects.

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from tbupload.errors import Refused
 from tbupload.http.client import Client
-from tbupload.upload.hparams_upload import START_TAG
 from tbupload.upload.projector_stream import PLUGIN as PROJECTOR
 from tbupload.verify.findings import Finding, Status
 from tbupload.verify.local_series import LocalRuns, LocalSeries
 from tbupload.verify.step_order import Differences, compare
 from tbwire.digests import Records, SeriesDigest, deduplicate_steps, record_dtype
 from tbwire.hparams_union import MetadataUnion
+from tbwire.tag_owners import HPARAMS
+
+SESSION_SERIES: Final = frozenset(
+    (HPARAMS, tag) for tag in ("_hparams_/session_start_info", "_hparams_/session_end_info")
+)
+"""Plugin and tag of the series that `tbupload --hparams` and the API write."""
+
+SUPERSEDED: Final = "has what was logged or set later"
 
 _NOT_FOUND: Final = 404
 
@@ -56,22 +64,43 @@ class SeriesComparison:
         elif (stored["count"], stored["sha256"]) != (digest.count, digest.hexdigest()):
             differences = compare(runs.records(series), self._stored_records(series))
 
-        if (reasons or differences is not None) and self._has_all_hparams(series, stored):
-            # The point that setting hyperparameters writes is a placeholder.
-            reasons = ()
-            differences = Differences() if differences is None else Differences(differences.missing)
+        if (reasons or differences is not None) and (series.plugin, series.tag) in SESSION_SERIES:
+            finding = self._compare_session(runs, series, stored, digest)
+            if finding is not None:
+                return finding
 
         status = _status(differences, reasons)
         return _make_finding(series, digest, status, stored["count"], differences, reasons)
 
-    def _has_all_hparams(self, series: LocalSeries, stored: StoredDigest) -> bool:
-        """Return whether it is a session start of which the experiment has all, or what was set."""
-        if (series.tag, stored["plugin"]) != (START_TAG, series.plugin) or not isinstance(
-            series.metadata, MetadataUnion
-        ):
-            return False
+    def _compare_session(
+        self, runs: LocalRuns, series: LocalSeries, stored: StoredDigest, digest: SeriesDigest
+    ) -> Finding | None:
+        """Return the finding for a session's start or end that the experiment has more of.
+
+        It matches if an upload of the files would change nothing: what was set, or logged in other
+        files, has superseded it. Then it has points of its own, which are placeholders. None if the
+        upload would change it.
+        """
+        if stored["plugin"] != series.plugin or not isinstance(series.metadata, MetadataUnion):
+            return None
+        wall_times = [
+            records["wall_time"].max() for records in self._stored_records(series) if len(records)
+        ]
+        differences = compare(
+            runs.records(series), self._stored_records(series), accepts_later=True
+        )
         content = self._client.read_metadata_content(self._experiment_id, series.run, series.tag)
-        return series.metadata.is_part_of(content)
+        if (
+            not wall_times
+            or differences.missing.count
+            or differences.different.count
+            or not series.metadata.is_part_of(content, float(max(wall_times)))
+        ):
+            return None
+        finding = _make_finding(
+            series, digest, Status.MATCHING, stored["count"], None, (SUPERSEDED,)
+        )
+        return replace(finding, is_superseded=True)
 
     def _stored_records(self, series: LocalSeries) -> Iterator[Records]:
         """Yield the stored records of a series in step order; none if it was deleted meanwhile."""

@@ -85,12 +85,18 @@ def merge_in_step_order(sources: Sequence[RecordSource]) -> Iterator[Records]:
         yield deduplicate_steps(np.concatenate([chunk for chunk in chunks if chunk is not None]))
 
 
-def compare(local: Iterable[Records], stored: Iterable[Records]) -> Differences:
-    """Return how stored records differ from local ones; both in step order, one per step."""
+def compare(
+    local: Iterable[Records], stored: Iterable[Records], *, accepts_later: bool = False
+) -> Differences:
+    """Return how stored records differ from local ones; both in step order, one per step.
+
+    With `accepts_later`, a stored record with a greater wall time than the local one of its step is
+    no difference: an upload of the local one would not replace it.
+    """
     differences = Differences()
     for local_chunk, stored_chunk in _aligned_ranges([_Reader(iter(local)), _Reader(iter(stored))]):
         if local_chunk is not None and stored_chunk is not None:
-            _compare(local_chunk, stored_chunk, differences)
+            _compare(local_chunk, stored_chunk, differences, accepts_later=accepts_later)
         elif local_chunk is not None:
             differences.missing.add(local_chunk["step"])
         elif stored_chunk is not None:
@@ -115,7 +121,9 @@ def _aligned_ranges(readers: Sequence[_Reader]) -> Iterator[list[Records | None]
         yield [reader.read_through(step) for reader in readers]
 
 
-def _compare(local_chunk: Records, stored_chunk: Records, differences: Differences) -> None:
+def _compare(
+    local_chunk: Records, stored_chunk: Records, differences: Differences, *, accepts_later: bool
+) -> None:
     """Add the differences of two chunks; values are compared as bits, so that NaN equals NaN."""
     steps, in_ours, in_theirs = np.intersect1d(
         local_chunk["step"], stored_chunk["step"], return_indices=True
@@ -126,4 +134,7 @@ def _compare(local_chunk: Records, stored_chunk: Records, differences: Differenc
         records[indices].view(np.uint8).reshape(-1, records.itemsize)
         for records, indices in ((local_chunk, in_ours), (stored_chunk, in_theirs))
     ]
-    differences.different.add(steps[(bits[0] != bits[1]).any(axis=1)])
+    is_different = (bits[0] != bits[1]).any(axis=1)
+    if accepts_later:
+        is_different &= stored_chunk["wall_time"][in_theirs] <= local_chunk["wall_time"][in_ours]
+    differences.different.add(steps[is_different])

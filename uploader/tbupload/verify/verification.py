@@ -25,9 +25,13 @@ from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.verify.findings import Finding, Status, VerifyResult
 from tbupload.verify.local_series import LocalRuns
 from tbupload.verify.lost_objects import LostObjects
-from tbupload.verify.series_comparison import SeriesComparison, StoredDigest, extra_finding
+from tbupload.verify.series_comparison import (
+    SESSION_SERIES,
+    SeriesComparison,
+    StoredDigest,
+    extra_finding,
+)
 from tbupload.verify.spool import Spool
-from tbwire.tag_owners import HPARAMS
 
 GROUP_BYTES: Final = 8 << 20
 """Runs are compared in groups of about this many bytes of points, a larger run alone."""
@@ -37,11 +41,6 @@ RUNS_PER_REQUEST_MAX: Final = 256
 
 NAME_CHARS_PER_REQUEST: Final = 50_000
 """Characters of run names in one request, approximately; the server accepts 1 MiB of JSON."""
-
-SESSION_SERIES: Final = frozenset(
-    (HPARAMS, tag) for tag in ("_hparams_/session_start_info", "_hparams_/session_end_info")
-)
-"""Plugin and tag of the series that `tbupload --hparams` and the API write, and no file has."""
 
 OBJECT_CLASSES: Final = frozenset({"tensor", "blob_sequence"})
 """Data classes with points that may refer to objects."""
@@ -204,6 +203,7 @@ class Verification:
             self.result.points += finding.points
             self.result.superseded -= finding.points
             self.result.embeddings += series.plugin == PROJECTOR
+            self.result.set_sessions += finding.is_superseded
             yield finding
 
         for extra in stored.values():
