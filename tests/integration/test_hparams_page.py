@@ -311,6 +311,27 @@ def test_run_table_keeps_every_session(page):
     assert columns["text"]["type"] == columns["odd"]["type"] == "DATA_TYPE_STRING"
 
 
+def test_run_table_has_first_columns_that_fit_limit(page, monkeypatch):
+    """It shows no hyperparameter of any run if its request is refused."""
+    for number in range(4):
+        group = "together" if number < 2 else ""
+        values = {"z": number // 2, "a": 1, "b": 2, f"late {number // 3}": True}
+        page.write(f"run{number}", start(values, group_name=group))
+    complete = page.run_table()
+    assert complete["run3"] == {"z": 1.0, "a": 1.0, "b": 2.0, "late 1": True}
+
+    for limit, shown in ((9, {"z", "a", "b"}), (8, {"z", "a"}), (6, {"z", "a"}), (5, {"z"})):
+        monkeypatch.setattr(limits, "HPARAMS_RESPONSE_ITEMS_MAX", limit)
+        assert page.run_table() == {
+            run: {name: value for name, value in row.items() if name in shown}
+            for run, row in complete.items()
+        }
+        assert list(page.columns()) == ["z", "a", "b", "late 0", "late 1"]  # of the dashboard
+    monkeypatch.undo()
+    monkeypatch.setattr(limits, "HPARAMS_COLUMN_ITEMS_MAX", 2)
+    assert page.run_table()["run3"] == {"z": 1.0, "a": 1.0}
+
+
 def test_run_table_has_hparams_of_comparison(page, shared_application, owner, database):
     other = PageClient(page.api, database, owner)
     page.write("schema", summary([column("lr", (0.0, 0.5), type=3)]))

@@ -95,11 +95,16 @@ class ColumnParams:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRequest:
-    """A request for the columns; `hparams_limit` is None for all."""
+    """A request for the columns.
+
+    Of hyperparameters, those that come first, until there are `hparams_limit` of them, or those of
+    all groups have over `values_max` values; None for all.
+    """
 
     experiment_name: str
     includes_metrics: bool = True
     hparams_limit: int | None = None
+    values_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -161,6 +161,21 @@ def session_values(table: SessionTable, name: str) -> list[HparamValue | None]:
             names, position = start.names, start.names.positions.get(name)
         values.append(None if position is None else start.values[position])
     return values
+
+
+def count_values(table: SessionTable) -> Counter[str]:
+    """Return how many groups have each hyperparameter, or a few more: an upper bound.
+
+    Sessions of a group that have other hyperparameters than the rest of it are counted for each.
+    """
+    keys_by_names: defaultdict[HparamNames, set[str]] = defaultdict(set)
+    for start, key in zip(table.starts, _group_keys(table, range(len(table))), strict=True):
+        keys_by_names[start.names].add(key)
+    counts: Counter[str] = Counter()
+    for names, keys in keys_by_names.items():
+        for name in names.names:
+            counts[name] += len(keys)
+    return counts
 
 
 def group_values(

@@ -48,6 +48,7 @@ from tbservice.hparams.session_table import (
     SessionTable,
     agreed_hparams,
     allows_all,
+    count_values,
     depends_on_age,
     group_sessions,
     group_values,
@@ -82,6 +83,8 @@ def get_experiment(
     declared = sessions.declared
     metrics = list_metrics(declared, sessions.list_metrics()) if request.includes_metrics else []
     hparams = list_hparams(declared, _collect_values(sessions.table), completion)
+    if request.values_max is not None:
+        hparams = _first_columns(hparams, count_values(sessions.table), request.values_max)
     return Schema(
         source.experiment_id,
         declared.description,
@@ -103,6 +106,14 @@ def _collect_values(table: SessionTable) -> dict[str, list[HparamValue]]:
         for name, values in zip(names[key].names, zip(*rows, strict=True), strict=True):
             seen.add(name, values)
     return seen.by_name()
+
+
+def _first_columns(
+    hparams: list[DeclaredHparam], counts: Mapping[str, int], values_max: int
+) -> list[DeclaredHparam]:
+    """Return the first columns that have at most that many values together."""
+    totals = np.cumsum([counts[column.name] for column in hparams], dtype=np.int64)
+    return hparams[: int(np.searchsorted(totals, values_max, "right"))]
 
 
 @dataclass(frozen=True, slots=True)

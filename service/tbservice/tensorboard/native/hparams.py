@@ -17,6 +17,7 @@ import orjson
 from starlette.responses import Response
 from werkzeug.wrappers import Request
 
+from tbservice import limits
 from tbservice.errors import Invalid, MalformedRequest, NotFound, ServiceError, TooLarge
 from tbservice.hparams import encoding, requests, use_cases
 from tbservice.hparams.encoding import SessionGroupRow
@@ -53,8 +54,20 @@ def _error_response(error: ServiceError) -> Response:
 
 @_with_plain_errors
 def get_experiment(source: Source, request: Request) -> Response:
-    """Answer `experiment` with the columns."""
+    """Answer `experiment` with the columns.
+
+    The run table asks for those without metrics, then for the values of all of them in one request;
+    it gets the columns that fit the limits of that request, since it shows nothing of one that is
+    refused.
+    """
     wanted = requests.parse_experiment_request(_read_message(request), is_name_required=False)
+    if not wanted.includes_metrics:
+        columns_max = limits.HPARAMS_COLUMN_ITEMS_MAX
+        wanted = replace(
+            wanted,
+            hparams_limit=min(wanted.hparams_limit or columns_max, columns_max),
+            values_max=limits.HPARAMS_RESPONSE_ITEMS_MAX,
+        )
     schema = use_cases.get_experiment(source, _without_name(wanted), cover)
     return json_answers.gzip_response(request, [encoding.encode_schema(schema)])
 
