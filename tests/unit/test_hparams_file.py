@@ -37,6 +37,15 @@ def test_hparams_file_with_objects_is_by_run(tmp_path):
     assert (file.find("a/b"), file.find("a")) == ({}, None)
 
 
+def test_hparams_file_integers_are_exact(tmp_path):
+    """The server's numbers are 64-bit floats; all that they can have are accepted."""
+    content = f'{{"a": {2**53}, "b": {2**64}, "c": -{2**60 + 2**10}, "d": 1{"0" * 22}, "e": -0}}'
+    values = {"a": 2**53, "b": 2**64, "c": -(2**60) - 2**10, "d": 10**22, "e": 0}
+    assert read(tmp_path, content).for_all == values
+    assert all(float(value) == value for value in values.values())
+    assert read(tmp_path, '{"seed": "9007199254740993"}').for_all == {"seed": "9007199254740993"}
+
+
 def test_hparams_file_numbers_beyond_json(tmp_path):
     file = read(tmp_path, '{"a": NaN, "b": Infinity, "c": -Infinity, "d": 1e999}')
     assert file.for_all == {"a": "NaN", "b": "Infinity", "c": "-Infinity", "d": "Infinity"}
@@ -53,27 +62,41 @@ def test_hparams_file_in_yaml(tmp_path):
 
 WRONG = [
     ("h.json", '{"lr": 1,\n "b": }', "line 2, column 7: "),
-    ("h.json", "", "line 1, column 1: "),
+    ("h.json", "", "is empty"),
+    ("h.json", " \n", "is empty"),
+    ("h.json", "\0", "line 1, column 1: "),
+    ("h.json", "null", "must be an object"),
+    ("h.json", '{"a": 1}{"b": 2}', "line 1, column 9: Extra data"),
     ("h.json", "[1]", "must be an object"),
     ("h.json", "{}", "must be an object"),
     ("h.json", '{"lr": [1]}', "'lr' is a list: must be a number, a string"),
-    ("h.json", '{"a": {"lr": {"x": 1}}}', "'a': 'lr' is a dict: must be a number"),
+    ("h.json", '{"a": {"lr": {"x": 1}}}', "'a': 'lr' is an object: must be a number"),
     ("h.json", '{"a": {"lr": 1}, "b": 2}', "'b' has a value, 'a' an object"),
     ("h.json", '{"lr": 1, "lr": 2}', "'lr' occurs twice"),
     ("h.json", '{"\\ud800": 1}', "the name '\\ud800' has half of a character"),
     ("h.json", '{"a": "\\ud800"}', "'a' has half of a character"),
     ("h.json", '{"a": 1%s}' % ("0" * 400), "'a' is too large"),
-    ("h.json", '{"a": 1%s}' % ("0" * 9_000), ""),
+    ("h.json", '{"a": 1%s}' % ("0" * 9_000), "'a' is too large"),
+    ("h.json", '{"a": -1%s}' % ("0" * 9_000), "'a' is too large"),
+    ("h.json", '{"a": 9007199254740993}', "'a' is an integer with more digits"),
+    ("h.json", '{"r": {"a": -18446744073709551615}}', "'r': 'a' is an integer with more digits"),
+    ("h.yaml", "a: 9007199254740993", "'a' is an integer with more digits"),
+    ("h.yaml", "b: 1\na: 1%s" % ("0" * 9_000), "line 2, column 4: Exceeds the limit"),
     ("h.json", b'{"a": "\xff"}', "byte 7 is not UTF-8"),
     ("h.json", "[" * 100_000, "lists or objects are nested too deeply"),
     ("h.yaml", "a: 1\nb: [", "line 2, column 5: "),
     ("h.yaml", "a: 1\nb: 2\na: 3", "line 3, column 1: 'a' occurs twice"),
     ("h.yaml", "a: !!python/object:os.system {}", "line 1, column 4: "),
-    ("h.yaml", "a: 2020-01-01", "'a' is a date"),
-    ("h.yaml", "a: 2020-99-99", ""),
+    ("h.yaml", "a: 2020-01-01", "'a' is a date (put it in quotes for a string): must be"),
+    ("h.yaml", "a: 2020-01-01 10:00:00", "'a' is a time (put it in quotes for a string): must be"),
+    ("h.yaml", "b: 1\na: 2020-99-99", "line 2, column 4: month must be in 1..12"),
+    ("h.yaml", "a: !!binary aGVsbG8=", "'a' is binary data"),
+    ("h.yaml", "a: &a {b: *a}", "'a': 'b' is an object"),
+    ("h.yaml", "# nothing", "must be an object"),
+    ("h.yaml", "a: 1\n---\nb: 1", "line 2, column 1: "),
     ("h.yaml", "1: a", "the name 1 is not a string: put it in quotes"),
     ("h.yaml", "{[1]: a}", ""),
-    ("h.yaml", "\x01", ""),
+    ("h.yaml", "\x01", "unacceptable character #x0001: special characters are not allowed in "),
 ]
 
 

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,18 @@ Hparams = Mapping[str, float | str | bool | None]
 """Values by name. Numbers that JSON cannot express are strings, as in the API."""
 
 YAML_SUFFIXES: Final = frozenset({".yaml", ".yml"})
+
+_INTEGER_DIGITS_MAX: Final = 400
+"""Digits of an integer that are read; no 64-bit number has as many."""
+
+_KINDS: Final = {
+    dict: "an object",
+    list: "a list",
+    bytes: "binary data",
+    date: "a date (put it in quotes for a string)",
+    datetime: "a time (put it in quotes for a string)",
+}
+"""Types of values that are refused, in words."""
 
 _EXPONENT: Final = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 """Numbers such as 1e-4, which YAML 1.2 has and PyYAML, for YAML 1.1, reads as text."""
@@ -55,6 +68,8 @@ def read_hparams_file(path: Path) -> HparamsFile:
     it is itself the hyperparameters. Raises UsageError with line or field of the first problem.
     """
     text = _read_text(path)
+    if not text.strip():
+        raise UsageError(f"{path}: is empty: must be an object with hyperparameters, or with runs")
     try:
         content = _load_yaml(path, text) if path.suffix in YAML_SUFFIXES else _load_json(path, text)
     except RecursionError as error:
@@ -99,14 +114,15 @@ def _load_json(path: Path, text: str) -> Any:
             raise UsageError(f"{path}: {twice!r} occurs twice in one object")
         return content
 
+    def make_integer(digits: str) -> int:
+        return int(digits[:_INTEGER_DIGITS_MAX])  # Python refuses longer ones without a place
+
     try:
-        return json.loads(text, object_pairs_hook=make_object)
+        return json.loads(text, object_pairs_hook=make_object, parse_int=make_integer)
     except json.JSONDecodeError as error:
         raise UsageError(
             f"{path}: line {error.lineno}, column {error.colno}: {error.msg}"
         ) from error
-    except ValueError as error:  # an integer of too many digits
-        raise UsageError(f"{path}: {error}") from error
 
 
 def _load_yaml(path: Path, text: str) -> Any:
@@ -124,8 +140,8 @@ def _load_yaml(path: Path, text: str) -> Any:
         mark = error.problem_mark
         place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
         raise UsageError(f"{path}: {place}{error.problem}") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
-        raise UsageError(f"{path}: {error}") from error
+    except yaml.YAMLError as error:  # several lines, for characters that YAML does not have
+        raise UsageError(f"{path}: {' '.join(str(error).split())}") from error
 
 
 def _make_loader(yaml: Any) -> Any:
@@ -143,6 +159,14 @@ def _make_loader(yaml: Any) -> Any:
                     names.add(key.value)
             content: dict[Hashable, Any] = super().construct_mapping(node, deep)
             return content
+
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep)
+            except ValueError as error:  # a date that does not exist, an integer too long
+                raise yaml.constructor.ConstructorError(
+                    None, None, str(error), node.start_mark
+                ) from error
 
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
     return Loader
@@ -170,8 +194,9 @@ def _check_value(path: Path, place: str, value: object) -> float | str | bool | 
         return value
     if isinstance(value, int | float):
         return _check_number(path, place, value)
-    kind = "has half of a character" if isinstance(value, str) else f"is a {type(value).__name__}"
-    raise UsageError(f"{path}: {place} {kind}: must be a number, a string, true, false or null")
+    kind = _KINDS.get(type(value), f"a {type(value).__name__}")
+    problem = "has half of a character" if isinstance(value, str) else f"is {kind}"
+    raise UsageError(f"{path}: {place} {problem}: must be a number, a string, true, false or null")
 
 
 def _check_number(path: Path, place: str, value: float) -> float | str:
@@ -181,6 +206,11 @@ def _check_number(path: Path, place: str, value: float) -> float | str:
         raise UsageError(f"{path}: {place} is too large for a 64-bit number") from error
     if math.isnan(number):
         return "NaN"
+    if isinstance(value, int) and number != value:
+        raise UsageError(
+            f"{path}: {place} is an integer with more digits than a 64-bit number keeps: "
+            "put it in quotes for a string"
+        )
     return value if math.isfinite(number) else f"{'-' if number < 0 else ''}Infinity"
 
 
