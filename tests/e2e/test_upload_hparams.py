@@ -281,3 +281,18 @@ def test_verify_finds_end_that_is_not_stored(uploader, logdir, set_session, veri
     assert verify(experiment_id).done["series"]["missing"] == 1
     set_session(experiment_id, hparams={"n": 1})
     assert verify(experiment_id).done["series"]["missing"] == 1
+
+
+def test_export_of_set_hparams_keeps_status(uploader, logdir, set_session, tmp_path):
+    """The values that are set are newer than the end, also in another experiment."""
+    write(logdir, "a", logged(lr=7), logged_end(SUCCESS))
+    experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
+    set_session(experiment_id, hparams={"n": 1})
+    exported, table = tmp_path / "exported", tmp_path / "sessions.json"
+    what = ("--experiment", experiment_id, "--format", "events", "--output", exported)
+    assert uploader.run("export", *what).code == 0
+    again = uploader.run("--logdir", exported, "--one-shot", "--new")
+    uploader.run("export", "--experiment", again.experiment_id, "--hparams", table)
+    (session,) = json.loads(table.read_bytes())
+    fields = [session[name] for name in ("status", "hparams.lr", "hparams.n")]
+    assert fields == ["success", 7.0, 1.0]

@@ -15,6 +15,7 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
 from support.batches import ApiClient, scalars, segment, stream, texts
 from support.batches import metadata as summary_metadata
+from support.hparams import WALL_TIME, HparamsClient, end, last, start
 from support.servers import new_owner
 from tbservice import limits
 from tbwire import wire_pb2
@@ -378,3 +379,50 @@ def test_hparams_of_deleted_run_can_be_set_again(api, experiment, put):
     api.request("DELETE", f"/experiments/{experiment}/runs?run=train").raise_for_status()
     assert changed(put({"hparams": {"lr": 1}}))
     assert hparams(api, experiment) == {"lr": 1}
+
+
+@pytest.mark.parametrize("is_set_first", [False, True])
+def test_hparams_that_are_set_keep_logged_status(api, is_set_first):
+    """They are newer than the end that a script logged, but no other attempt's start."""
+    client = HparamsClient(api)
+    path = f"/experiments/{client.experiment_id}/runs/train/hparams"
+    if is_set_first:
+        assert changed(api.request("PUT", path, json={"hparams": {"set": 1}}))
+    client.write("train", start({"lr": 1}), end("STATUS_SUCCESS", 9.0, WALL_TIME + 5))
+    assert changed(api.request("PUT", path, json={"hparams": {"later": 1}}))
+    assert client.statuses() == {"train": "success"}
+    assert hparams(api, client.experiment_id).keys() >= {"lr", "later"}
+
+    client.write("train", start({"lr": 2}, WALL_TIME + 50), last("loss", 1.0))
+    assert client.statuses() != {"train": "success"}  # another attempt
+
+
+def test_hparams_that_are_set_are_no_new_data(api, experiment, put):
+    """A run of which nothing was logged for long is not running."""
+    client = HparamsClient(api, experiment)
+    client.write("train", start({"lr": 1}), last("loss", 1.0))
+    put({"hparams": {"n": 1}})
+    put({"hparams": {"n": 1}}, "other")
+    assert client.statuses() == {"train": "unknown", "other": "unknown"}
+    client.write("train", last("accuracy", 1.0, wall_time=time.time()))
+    assert client.statuses() == {"train": "running", "other": "unknown"}
+
+
+def test_status_that_is_set_stays_when_hparams_are_set(api, experiment, put):
+    put({"hparams": {"lr": 1}, "status": "failure"})
+    put({"hparams": {"lr": 2}})
+    put({"hparams": {"lr": 3}})
+    assert HparamsClient(api, experiment).statuses() == {"train": "failure"}
+
+
+@pytest.mark.parametrize("is_set_first", [False, True])
+def test_hparams_that_are_set_are_no_start(api, is_set_first):
+    """Of a run that logs only its end."""
+    client = HparamsClient(api)
+    path = f"/experiments/{client.experiment_id}/runs/train/hparams"
+    for is_set in (is_set_first, not is_set_first):
+        if is_set:
+            assert changed(api.request("PUT", path, json={"hparams": {"lr": 1}}))
+        else:
+            client.write("train", end("STATUS_SUCCESS"))
+    assert client.statuses() == {"train": "success"}

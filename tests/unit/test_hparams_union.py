@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from contextlib import suppress
 from itertools import permutations
 
@@ -14,7 +15,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from support.batches import metadata
 from support.hparams_records import content_of, hparams_of, record, start_of, wrap
 from tbwire import hparams_union
-from tbwire.hparams_union import MetadataUnion, UnionOverLimit
+from tbwire.hparams_union import MetadataUnion, UnionOverLimit, as_set
 from tbwire.hparams_union_pb2 import PluginData
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
@@ -255,6 +256,23 @@ def test_wall_times_that_are_not_finite_are_malformed(wall_time):
     ):
         changed = change_wall_times(united, change)
         assert hparams_of(unite((changed, 5.0), (record({"c": 1}), 6.0))) == {"c": 1}
+
+
+def test_values_that_are_set_are_no_record():
+    """Also if they are added again, as by a retry, whatever its wall time is."""
+    union = MetadataUnion(as_set(record({"a": 1}), 9.0), 9.0)
+    union.add(union.serialize(), 10.0, BYTES_MAX)
+    assert union.wall_time == 0
+    union.add(record({"a": 2, "b": 2}), 5.0, BYTES_MAX)
+    assert (union.wall_time, hparams_of(union.serialize())) == (5.0, {"a": 1, "b": 2})
+
+
+def test_record_that_looks_like_union_has_greatest_wall_time():
+    """A number may have the bytes that precede the wall times of a union."""
+    (number,) = struct.unpack("<d", b"\x82\xe8\x07\0\0\0\0\x40")
+    union = MetadataUnion(logged := record({"a": number}), 1.0)
+    union.add(logged, 5.0, BYTES_MAX)
+    assert (union.wall_time, union.serialize()) == (5.0, logged)
 
 
 def is_part(mine, stored):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -40,12 +41,33 @@ _SESSION_START: Final = PluginData.SESSION_START_INFO_FIELD_NUMBER
 
 _WALL_TIME_BYTES: Final = 8
 
+_WALL_TIMES_KEY: Final = wire_format.encode_varint(
+    SessionStart.WALL_TIMES_FIELD_NUMBER << wire_format.WIRE_TYPE_BITS
+    | wire_format.LENGTH_DELIMITED
+)
+"""The bytes before the wall times in united content."""
+
 _FRAMING_BYTES_MAX: Final = 128
 """Tags and lengths in united metadata around keys, fields and the rest, and their wall times."""
+
+_NOT_LOGGED: Final = 0.0
+"""Wall time of the record of values that none has logged: that of no later record."""
 
 
 class UnionOverLimit(ValueError):
     """A record does not fit; the message is the reason by which its points are counted."""
+
+
+def as_set(metadata: bytes, wall_time: float) -> bytes:
+    """Return metadata of a session start as a union of values that were set, not logged.
+
+    The values have the wall time, but the session has not started then: a status that was logged
+    before is still that of the session.
+    """
+    session = _parse(metadata, wall_time)
+    assert session is not None, "a session start"  # noqa: S101 - for the type checker
+    session.wall_time = _NOT_LOGGED
+    return session.serialize()
 
 
 class MetadataUnion:
@@ -67,6 +89,9 @@ class MetadataUnion:
     @property
     def wall_time(self) -> float:
         """The greatest wall time of a record, seconds since the epoch."""
+        if self._may_be_united():
+            with suppress(UnionOverLimit):
+                self._parse_once()
         return self._wall_time
 
     def add(self, metadata: bytes, wall_time: float, bytes_max: int) -> None:
@@ -130,6 +155,10 @@ class MetadataUnion:
         self._session = None
         self._is_parsed = self._is_over_limit = False
 
+    def _may_be_united(self) -> bool:
+        """Return whether it may have wall times of its own: without parsing, which takes long."""
+        return not self._is_parsed and _WALL_TIMES_KEY in (self._serialized or b"")
+
     def _parse_once(self) -> _Session | None:
         if not self._is_parsed and self._serialized is not None:
             self._is_parsed = True
@@ -137,6 +166,8 @@ class MetadataUnion:
                 self._session = _parse(self._serialized, self._wall_time)
             except UnionOverLimit:
                 self._is_over_limit = True
+            if self._session is not None:
+                self._wall_time = self._session.wall_time
         if self._is_over_limit:
             raise UnionOverLimit(_TOO_MANY)
         return self._session

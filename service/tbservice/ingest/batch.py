@@ -35,15 +35,11 @@ SentPoints = ScalarPoints | TensorPoints[TensorValue] | BlobSequencePoints[SentB
 
 @dataclass(frozen=True, slots=True)
 class SentMetadata:
-    """The summary metadata of a series: plugin, data class, and all of it serialized.
-
-    `is_logged` is False for hyperparameters that a request sets: nothing was logged at their time.
-    """
+    """The summary metadata of a series: plugin, data class, and all of it serialized."""
 
     plugin: str
     data_class: DataClass
     serialized: bytes
-    is_logged: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,6 @@ def plan_new_series(ids: RunTagIds, incoming: Sequence[IncomingPoints]) -> Serie
 
     update = plan_update(incoming, state, metadata.serialized)
     update.is_new = True
-    if not metadata.is_logged:
-        state.metadata_wall_time = 0.0  # as in its content: no record was logged yet
     update.metadata = update.metadata or metadata.serialized
     if state.data_class != DataClass.SCALAR and update.deduplicated is not None:
         state.count = len(update.deduplicated)

@@ -25,8 +25,7 @@ from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
 from tbservice.samples import TensorValue
 from tbservice.store import runs_tags, series_rows
 from tbservice.types import AppendGrant, HparamValue, SessionStatus
-from tbwire import hparams_union_pb2 as union_pb2
-from tbwire import tensors
+from tbwire import hparams_union, tensors
 from tbwire.hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 from tbwire.points import DataClass, TensorPoints
 from tbwire.tag_owners import HPARAMS, belongs_to_owner
@@ -143,8 +142,7 @@ def _check_names(fields: SessionFields) -> None:
 def _make_series(tag: str, metadata: bytes, wall_time: float) -> SentSeries:
     """Return the series with its one point, whose value is a placeholder."""
     points = TensorPoints(np.array([_STEP]), np.array([wall_time]), [_NULL_TENSOR])
-    sent = SentMetadata(HPARAMS, DataClass.TENSOR, metadata, is_logged=tag != START_TAG)
-    return SentSeries(tag, sent, points)
+    return SentSeries(tag, SentMetadata(HPARAMS, DataClass.TENSOR, metadata), points)
 
 
 def _unite_with_stored(
@@ -208,44 +206,29 @@ def _encode_values(info: SessionStartInfo) -> dict[str, bytes]:
 
 
 def _encode_start(fields: SessionFields, wall_time: float) -> bytes:
-    """Return summary metadata with the fields, as a union without a logged record.
-
-    Raises TooLarge.
-    """
-    names = sorted(fields.hparams)
-    hparam = union_pb2.SessionStart.Hparam
-    start = union_pb2.SessionStart(
-        hparams=[
-            hparam(key=name, value=_make_value(fields.hparams[name]).SerializeToString())
-            for name in names
-        ],
-        wall_times=union_pb2.WallTimes(hparams=[wall_time] * len(names)),
-    )
-    for name in _START_FIELDS:
-        if value := getattr(fields, name):
-            setattr(start, name, value)
-            setattr(start.wall_times, name, wall_time)
-    return _wrap(union_pb2.PluginData(session_start_info=start).SerializeToString())
+    """Return summary metadata with the fields only, as set at that time. Raises TooLarge."""
+    start = HParamsPluginData(session_start_info=_make_start(fields))
+    return _check_size(hparams_union.as_set(_wrap(start), wall_time))
 
 
 def _encode_end(stored: HParamsPluginData, fields: SessionFields) -> bytes:
     """Return summary metadata with the stored end and the fields set. Raises TooLarge."""
     end = _set_end(stored.session_end_info, fields)
-    return _wrap(HParamsPluginData(session_end_info=end).SerializeToString())
+    return _check_size(_wrap(HParamsPluginData(session_end_info=end)))
 
 
-def _wrap(content: bytes) -> bytes:
-    """Return summary metadata with the plugin's content. Raises TooLarge."""
+def _wrap(content: HParamsPluginData) -> bytes:
     metadata = SummaryMetadata(data_class=DATA_CLASS_TENSOR)
     metadata.plugin_data.plugin_name = HPARAMS
-    metadata.plugin_data.content = content
-    serialized = metadata.SerializeToString()
-    if len(serialized) > limits.METADATA_BYTES_MAX:
+    metadata.plugin_data.content = content.SerializeToString()
+    return metadata.SerializeToString()
+
+
+def _check_size(metadata: bytes) -> bytes:
+    if len(metadata) > limits.METADATA_BYTES_MAX:
         limit = f"{limits.METADATA_BYTES_MAX} bytes (metadata_bytes_max)"
-        raise TooLarge(
-            f"hparams: all of a session have at most {limit}; this has {len(serialized)}"
-        )
-    return serialized
+        raise TooLarge(f"hparams: all of a session have at most {limit}; this has {len(metadata)}")
+    return metadata
 
 
 def _parse(metadata: bytes) -> HParamsPluginData:
@@ -255,6 +238,19 @@ def _parse(metadata: bytes) -> HParamsPluginData:
         return HParamsPluginData.FromString(content)
     except DecodeError:
         return HParamsPluginData()
+
+
+def _make_start(fields: SessionFields) -> SessionStartInfo:
+    info = SessionStartInfo(
+        hparams=[
+            SessionStartInfo.Hparam(key=name, value=_make_value(value))
+            for name, value in fields.hparams.items()
+        ]
+    )
+    for name in _START_FIELDS:
+        if value := getattr(fields, name):
+            setattr(info, name, value)
+    return info
 
 
 def _make_value(value: HparamValue) -> Value:
