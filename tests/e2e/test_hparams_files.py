@@ -24,7 +24,15 @@ from support.hparams import STATUSES, HparamsClient, HparamsPage
 from support.uploading import Reader, Uploader
 
 FILES = Path(__file__).parent.parent / "data"
-WRITERS = ("tensorboard_plugins", "pytorch", "tensorboardx")
+WRITERS = (
+    "tensorboard_plugins/hparams",
+    "pytorch/hparams",
+    "tensorboardx/hparams",
+    "hparams_calls/pytorch",
+    "hparams_calls/tensorboardx",
+    "keras_hparams",
+    "guild",
+)
 AGGREGATIONS = ("AVG", "MIN", "MAX", "MEDIAN")
 
 
@@ -54,7 +62,7 @@ class StockHandlers:
 @pytest.fixture(scope="module", params=WRITERS)
 def uploaded(request, live_service, tmp_path_factory):
     """A client of the uploaded files, their id, and TensorBoard's handlers on them."""
-    logdir = FILES / request.param / "hparams"
+    logdir = FILES / request.param
     token = live_service.new_owner()
     uploader = Uploader(live_service.url, token, tmp_path_factory.mktemp("uploader"))
     uploaded = uploader.run("--logdir", logdir, "--one-shot")
@@ -121,8 +129,10 @@ def has_metric(group, metric):
 
 
 def comparable(answer, declared):
-    """The answer without undeclared metrics, which TensorBoard leaves out, and their order."""
+    """The answer without undeclared metrics and NaN, which TensorBoard leaves out, and their order."""
     for group in answer["sessionGroups"]:
+        values = group["hparams"].items()
+        group["hparams"] = {name: value for name, value in values if value != "NaN"}
         for owner in (group, *group["sessions"]):
             shown = [value for value in owner["metricValues"] if value["name"] in declared]
             shown.sort(key=lambda value: (value["name"]["tag"], value["name"]["group"]))
