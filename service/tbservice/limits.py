@@ -369,7 +369,7 @@ HPARAMS_VALUE_ITEMS_MAX: Final = 4_000_000
 HPARAMS_RESPONSE_ITEMS_MAX: Final = 1_000_000
 """Values in one response of session groups: hyperparameters, and metrics of groups and sessions."""
 
-HPARAMS_CACHE_BYTES: Final = 128 * MIB
+HPARAMS_CACHE_BYTES: Final = 256 * MIB
 """Bytes of decoded hparams records that one worker caches, as estimated."""
 
 HPARAMS_LEVEL_ITEMS_MAX: Final = 100

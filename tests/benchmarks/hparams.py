@@ -29,6 +29,10 @@ from tbservice.store.pg.database import Database
 SESSIONS = 10_000
 MANY_SESSIONS = 100_000
 WRITTEN_MEANWHILE = 1_000
+SESSIONS_PER_BATCH = 10
+PACES = {"as fast as one uploader can": 0.0, "20 a second": 0.5}
+"""Seconds from one batch of sessions to the next."""
+
 ROUNDS = 11
 _STOCK_GROUPS = "data/plugin/hparams/session_groups"
 _RATIO = "ours : theirs at most 1 : 50"
@@ -43,7 +47,9 @@ def measure(bench: Bench) -> None:
             _measure(service, experiment_id, f"{count:,}", "at most 100 ms")
             _measure_page(service, experiment_id)
         if bench.is_chosen("live"):
-            _measure_live(service, experiment_id, count)
+            for number, (pace, seconds) in enumerate(PACES.items()):
+                first = count + number * WRITTEN_MEANWHILE
+                _measure_live(service, experiment_id, first, pace, seconds)
         if bench.is_chosen("stock"):
             _measure_stock(service, experiment_id)
         if bench.is_chosen("local"):
@@ -86,27 +92,33 @@ def _request(
     return ask
 
 
-def _measure_live(service: Service, experiment_id: str, first: int) -> None:
-    """Other runs of the same experiment are written, as fast as one uploader can."""
+def _measure_live(
+    service: Service, experiment_id: str, first: int, pace: str, batch_seconds: float
+) -> None:
+    """Other runs of the same experiment are written meanwhile."""
     ask = _request(service, experiment_id, "session_groups", REQUEST)
-    with _writing(service, experiment_id, first) as is_writing:
+    with _writing(service, experiment_id, first, batch_seconds) as is_writing:
         seconds = []
         while is_writing():
             seconds.append(_seconds(ask, 1)[0])
     report(
-        f"  while {WRITTEN_MEANWHILE:,} sessions are written, {len(seconds)} requests",
+        f"  while {WRITTEN_MEANWHILE:,} sessions are written, {pace}",
         _told(seconds),
         "at most 100 ms",
     )
 
 
 @contextmanager
-def _writing(service: Service, experiment_id: str, first: int) -> Iterator[Callable[[], bool]]:
-    """Writes sessions in a thread, ten at a time; yields whether it still does."""
+def _writing(
+    service: Service, experiment_id: str, first: int, batch_seconds: float
+) -> Iterator[Callable[[], bool]]:
+    """Writes sessions in a thread, a batch at a time; yields whether it still does."""
 
     def write() -> None:
-        for batch in segments(first, WRITTEN_MEANWHILE, per_batch=10):
+        for batch in segments(first, WRITTEN_MEANWHILE, per_batch=SESSIONS_PER_BATCH):
+            began = time.monotonic()
             service.api.write(experiment_id, *batch)
+            time.sleep(max(0.0, began + batch_seconds - time.monotonic()))
 
     thread = threading.Thread(target=write)
     thread.start()
