@@ -38,7 +38,7 @@ from tbservice.hparams.session_table import (
     group_values,
     session_values,
 )
-from tbservice.hparams.values import common_type, to_json, to_text, value_key
+from tbservice.hparams.values import common_type, list_distinct, to_json, to_text, value_key
 from tbwire import hparams_pb2
 from tbwire.hparams import (
     DeclaredHparam,
@@ -246,7 +246,10 @@ def test_seen_values_are_distinct_by_type():
     seen.add("x", [1.0, True, 1.0, "1.0"])
     seen.add("x", [True, NAN])
     seen.add("x", [NAN])
-    assert len(seen.by_name()["x"]) == 4
+    assert len(list_distinct(seen.by_name()["x"])) == 4
+    assert len(list_distinct([NAN, float("nan"), 1.0, float("inf"), 1.0])) == 3
+    assert sorted(list_distinct([True, False, True])) == [False, True]
+    assert list_distinct([]) == []
 
 
 # ---- statuses

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tbservice.hparams.requests import MetricId
-from tbservice.hparams.values import ValueKey, common_type, to_text, value_key
+from tbservice.hparams.values import common_type, list_distinct, to_text
 from tbwire.hparams import (
     DeclaredHparam,
     DeclaredMetric,
@@ -105,7 +105,7 @@ def complete(column: DeclaredHparam, seen: Iterable[HparamValue]) -> DeclaredHpa
     A declared domain without a type says it, too: an interval is of numbers. A column with no type,
     domain and values is a string: the page cannot filter by one without.
     """
-    distinct = list({value_key(value): value for value in seen}.values())
+    distinct = list_distinct(seen)
     type_ = column.type or _infer_type(column.domain, distinct)
     domain = column.domain if column.domain is not None else compute_domain(type_, distinct)
     return replace(column, type=type_, domain=domain, differs=column.differs or len(distinct) > 1)
@@ -132,23 +132,15 @@ def compute_domain(type_: HparamType, values: Iterable[HparamValue]) -> Domain:
 
 
 class SeenValues:
-    """Collects the distinct values of each hyperparameter."""
+    """Collects the values of each hyperparameter, with most repetitions removed."""
 
     def __init__(self) -> None:
-        self._by_name: defaultdict[str, dict[ValueKey, HparamValue]] = defaultdict(dict)
+        self._by_name: defaultdict[str, list[HparamValue]] = defaultdict(list)
 
     def add(self, name: str, values: Iterable[HparamValue]) -> None:
         """Add values of one hyperparameter."""
-        seen = self._by_name[name]
-        for value in _distinct(values):
-            seen.setdefault(value_key(value), value)
+        self._by_name[name] += list_distinct(values)
 
     def by_name(self) -> dict[str, list[HparamValue]]:
-        """Return the distinct values by name."""
-        return {name: list(values.values()) for name, values in self._by_name.items()}
-
-
-def _distinct(values: Iterable[HparamValue]) -> Iterable[HparamValue]:
-    """Return the values with most repetitions removed, in C: there may be 100,000 equal ones."""
-    listed = list(values)
-    return set(listed) if len(set(map(type, listed))) == 1 else listed
+        """Return the values by name, equal ones once or more often."""
+        return dict(self._by_name)

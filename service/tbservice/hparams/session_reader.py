@@ -104,9 +104,10 @@ class SessionReader:
         for owned in self._owned:
             run_ids, tag_ids = owned.reader.read(_read_names)
             positions, rows = owned.find(run_ids)
-            pairs = np.unique(
-                np.stack([owned.groups[positions], tag_ids[rows]], axis=1), axis=0
-            ).tolist()
+            pairs = [
+                divmod(pair, _TAG_ID_MAX)
+                for pair in np.unique(_pair(owned.groups[positions], tag_ids[rows])).tolist()
+            ]
             names = owned.reader.read(_read_tag_names, sorted({tag for _, tag in pairs}))
             found |= {
                 MetricId(self._groups[group], names[tag]) for group, tag in pairs if tag in names
@@ -169,7 +170,7 @@ class SessionReader:
         """Return the columns of `MetricRows`; adds new metrics to `codes`."""
         positions, rows = owned.find(points.run_ids)
         groups, tag_ids = owned.groups[positions], points.tag_ids[rows]
-        pairs, inverse = np.unique(groups * _TAG_ID_MAX + tag_ids, return_inverse=True)
+        pairs, inverse = np.unique(_pair(groups, tag_ids), return_inverse=True)
         code_of = np.empty(len(pairs), np.int64)
         for index, pair in enumerate(pairs.tolist()):
             group, tag_id = divmod(pair, _TAG_ID_MAX)
@@ -186,6 +187,11 @@ class SessionReader:
 
 _TAG_ID_MAX = 2**40
 """Ids of tags are below: they come from a sequence."""
+
+
+def _pair(groups: Int64s, tag_ids: Int64s) -> Int64s:
+    """Return pairs as one number each, as `divmod(pair, _TAG_ID_MAX)`: these are sorted fast."""
+    return groups * _TAG_ID_MAX + tag_ids
 
 
 def open_sessions(source: Source) -> SessionReader:

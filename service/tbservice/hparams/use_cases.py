@@ -96,7 +96,7 @@ def get_experiment(
 
 
 def _collect_values(table: SessionTable) -> dict[str, list[HparamValue]]:
-    """Return the distinct values of each hyperparameter; sessions with the same names at once."""
+    """Return the values of each hyperparameter; those of sessions with the same names at once."""
     by_names: dict[int, list[tuple[HparamValue, ...]]] = {}
     names = {id(start.names): start.names for start in table.starts}
     for start in table.starts:

@@ -34,6 +34,21 @@ def value_key(value: HparamValue) -> ValueKey:
     return (1, 1, 0.0) if math.isnan(value) else (1, 0, value)
 
 
+def list_distinct(values: Iterable[HparamValue]) -> list[HparamValue]:
+    """Return the values without repetitions, by `value_key`, in no order.
+
+    Values of one type are compared in C: there may be 100,000 of each hyperparameter.
+    """
+    listed = list(values)
+    types = set(map(type, listed))
+    if len(types) != 1:
+        return list({value_key(value): value for value in listed}.values())
+    distinct = set(listed)
+    if types == {float} and (nans := [value for value in distinct if value != value]):  # noqa: PLR0124 - of NaN
+        distinct.difference_update(nans[1:])
+    return list(distinct)
+
+
 def to_text(value: HparamValue) -> str:
     """Return a value as text: as in proto3 JSON, where NaN and infinities are strings."""
     if isinstance(value, str):
