@@ -593,3 +593,43 @@ def test_comparison_unites_columns_and_keeps_groups_apart(client, reader):
     }
     evals = requests.MetricEvalsRequest("a", requests.MetricId("eval", "loss"))
     assert use_cases.list_metric_evals(source, evals) == [(WALL_TIME, 1, 2.0)]
+
+
+class WritingReader(ExperimentReader):
+    """An experiment to which the next point is written after each read of a request."""
+
+    __slots__ = ("write",)
+
+    def read(self, function, *args, **kwargs):
+        result = ExperimentReader.read(self, function, *args, **kwargs)
+        self.write()
+        return result
+
+
+@pytest.mark.parametrize("aggregation", ["AGGREGATION_AVG", "AGGREGATION_MAX"])
+def test_metric_shown_is_that_which_group_was_chosen_by(client, reader, aggregation):
+    for name in ("s", "t"):
+        client.write(name, start({"x": 1}), last("loss", 1.0), last("other", 1.0))
+    source = WritingReader(reader.source.grant, reader.source.database, None)
+    steps = iter(range(2, 100))
+
+    def write():
+        step = next(steps)
+        client.write("t", last("loss", float(step), step), last("other", float(step), step))
+
+    object.__setattr__(source, "write", write)
+    request = {
+        "allowedStatuses": [0, 1, 2, 3],
+        "sliceSize": 9,
+        "aggregationType": aggregation,
+        "aggregationMetric": LOSS,
+        "colParams": [{"metric": LOSS, "filterInterval": {"minValue": 0, "maxValue": 2}}],
+    }
+    groups = requests.parse_session_groups_request(json.dumps(request).encode())
+    page = use_cases.list_session_groups(source, groups)
+    assert [group.name for group in page.groups] == ["s", "t"]
+    changed = page.groups[1]
+    for values_of in (changed.metric_values, changed.sessions[0].metric_values):
+        by_tag = {each.metric.tag: each.value for each in values_of}
+        assert by_tag["loss"] == 2.0  # written after the sessions were read, before their metrics
+        assert by_tag["other"] > 2.0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from tbservice.hparams.requests import AggregationType
+from tbservice.hparams.requests import AggregationType, MetricId
 from tbservice.hparams.session_table import SessionGroups
 from tbservice.types import Booleans, Float64s, Int64s
 
@@ -34,6 +35,28 @@ class MetricRows:
             self.steps[rows],
             self.wall_times[rows],
         )
+
+
+def keep_earlier(
+    rows: MetricRows,
+    metrics: Sequence[MetricId],
+    earlier: MetricRows,
+    earlier_metrics: Sequence[MetricId],
+) -> tuple[MetricRows, list[MetricId]]:
+    """Return rows and metrics with those of `earlier_metrics` as they were read before.
+
+    Points may have been written in between: a value that is shown must be the one it was chosen by.
+    """
+    code_of = {metric: code for code, metric in enumerate(metrics)}
+    codes = [code_of.setdefault(metric, len(code_of)) for metric in earlier_metrics]
+    is_new = ~np.isin(rows.metrics, codes)
+    renumbered = replace(earlier, metrics=np.array(codes, np.int64)[earlier.metrics])
+    parts = (rows.select(is_new), renumbered)
+    columns = (
+        np.concatenate([getattr(part, field.name) for part in parts])
+        for field in fields(MetricRows)
+    )
+    return MetricRows(*columns), list(code_of)
 
 
 def no_rows() -> MetricRows:

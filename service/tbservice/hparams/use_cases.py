@@ -14,6 +14,7 @@ from tbservice.hparams.metric_rows import (
     MetricRows,
     aggregate,
     choose_representatives,
+    keep_earlier,
     metric_column,
     no_rows,
 )
@@ -179,6 +180,7 @@ class _Grouping:
         self._request = request
         self._complete = completion
         self._representatives: Int64s | None = None
+        self._chosen_by: tuple[MetricRows, list[MetricId]] = no_rows(), []
 
     def choose(self) -> Int64s:
         """Return the groups that pass all filters, in order."""
@@ -217,6 +219,7 @@ class _Grouping:
         is_mean = request.aggregation is AggregationType.AGGREGATION_AVG
         wanted = {*metrics} if is_mean else {*metrics, request.aggregation_metric}
         rows, found = self._sessions.read_metrics(wanted) if wanted else (no_rows(), [])
+        self._chosen_by = rows, found
         codes = {metric: code for code, metric in enumerate(found)}
         if not is_mean:
             measured = rows.select(rows.metrics == codes.get(request.aggregation_metric, -1))
@@ -247,7 +250,9 @@ class _Grouping:
         of_sessions: _MetricValues = {}
         of_groups: _MetricValues = {}
         if self._request.includes_metrics and members:
-            rows, metrics = self._sessions.read_all_metrics(members)
+            rows, metrics = keep_earlier(
+                *self._sessions.read_all_metrics(members), *self._chosen_by
+            )
             is_member = np.zeros(len(starts), bool)
             is_member[members] = True
             rows = rows.select(is_member[rows.owners])
