@@ -368,3 +368,42 @@ HPARAMS_RUNNING_SECONDS_MAX: Final = 900.0
 
 HPARAMS_EVALS_POINTS: Final = 1_000
 """Points of a metric in one response: as many as the stock page shows of a series."""
+
+GRPC_MESSAGE_BYTES_MAX: Final = 16 * MIB
+"""Bytes of one message that a gRPC client sends: about 200,000 metric logs of Katib."""
+
+GRPC_MESSAGE_SECONDS_MAX: Final = 60.0
+"""Seconds a client may take to send the message of a gRPC call.
+
+Meanwhile the call holds `GRPC_MESSAGE_BYTES_MAX` of its caller's share of request bodies.
+"""
+
+GRPC_DETAIL_CHARS_MAX: Final = 500
+"""Characters of an error's text in a gRPC status.
+
+Clients refuse trailers over 8 KiB, and 4-byte characters take 12 bytes there.
+"""
+
+GRPC_CALLS_ITEMS_MAX: Final = 4_096
+"""Calls (items) of gRPC that one worker has open at once; further ones are refused."""
+
+GRPC_CONNECTION_CALLS_ITEMS_MAX: Final = 256
+"""Calls (items) that one gRPC connection has open at once; its client queues further ones."""
+
+GRPC_CONNECTIONS_ITEMS_MAX: Final = 1_024
+"""Connections (items) that the gRPC port of a worker accepts at once."""
+
+GRPC_IDLE_CONNECTION_SECONDS_MAX: Final = 600
+"""Seconds without a call after which a gRPC connection is closed; clients open another."""
+
+GRPC_OPEN_CALLS_ITEMS_MAX: Final = 32
+"""Calls (items) of health and reflection, which need no token, that one worker answers at once.
+
+All addresses together have a quarter of it, each of them half of that.
+"""
+
+GRPC_OPEN_CALL_SECONDS_MAX: Final = 10.0
+"""Seconds after which a call of health or reflection is ended."""
+
+KATIB_TRIALS_ITEMS_MAX: Final = 10_000
+"""Trials (items) in one request of Katib's controller, which sends all of an experiment."""

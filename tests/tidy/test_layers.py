@@ -46,6 +46,16 @@ MAY_IMPORT = {
     | STORE
     | {"tbservice.scalars", "tbservice.experiments", "tbservice.auth"},
     "tbservice.hparams": PLAIN | STORE | {"tbservice.reading", "tbservice.experiments"},
+    "tbservice.katib": PLAIN
+    | METRICS
+    | STORE
+    | {
+        "tbservice.auth",
+        "tbservice.experiments",
+        "tbservice.hparams",
+        "tbservice.ingest",
+        "tbservice.reading",
+    },
     "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
     "tbservice.handlers": PLAIN | {"tbservice.admission", "tbservice.launch"},
     "tbservice.api.http": PLAIN
@@ -64,6 +74,18 @@ MAY_IMPORT = {
     | SESSIONS
     | HTTP
     | {"tbservice.reading", "tbservice.handlers", "tbservice.api.v1.blobs"},
+    "tbservice.api.grpc": PLAIN
+    | METRICS
+    | SESSIONS
+    | {
+        "tbservice.admission",
+        "tbservice.api.v1.health",
+        "tbservice.auth",
+        "tbservice.handlers",
+        "tbservice.ingest",
+        "tbservice.katib",
+        "tbservice.settings",
+    },
     "tbservice.pages": PLAIN
     | SESSIONS
     | HTTP
@@ -99,6 +121,7 @@ MAY_IMPORT = {
     "tbupload.events": {"tbwire", "tbupload.errors", "tbupload.limits"},
     "tbupload.logdir": {"tbwire", "tbupload.errors", "tbupload.limits", "tbupload.events"},
     "tbupload.http": {"tbwire", "tbupload.errors", "tbupload.limits", "tbupload.events"},
+    "tbupload.forward": {"tbupload.errors", "tbupload.limits"},
     "tbupload.console": {"tbupload.errors", "tbupload.limits"},
     "tbupload": {"tbwire"},
     "tbwire": set(),
@@ -118,7 +141,11 @@ ONLY_IN = {
         "tbservice.pages",
         "tbservice.tensorboard",
         "tbservice.server.app",
+        "tbservice.server.grpc_service",
     },
+    "grpc": {"tbservice.api.grpc"},
+    "grpc_health": {"tbservice.api.grpc"},
+    "grpc_reflection": {"tbservice.api.grpc"},
     "tensorboard": {
         "tbservice.tensorboard",
         "tbservice.api.v0_classic",

@@ -218,7 +218,7 @@ def _result(outcome: list[Any], failure: BaseException | None) -> Any:
             raise kind(outcome[2])
     if outcome[0] == "memory":
         limit = f"{limits.HANDLER_MEMORY_BYTES_MAX} bytes (handler_memory_bytes_max)"
-        raise TooLarge(f"rendering this data takes too much memory: the limit is {limit}")
+        raise TooLarge(f"the work on this request takes too much memory: the limit is {limit}")
     raise HandlerFailed(str(outcome[1:]))
 
 
