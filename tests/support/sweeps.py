@@ -118,7 +118,7 @@ class Sweep:
 
     def run(self, suggest):
         """Runs the sweep; `suggest` takes a request and returns a reply. Returns the losses."""
-        rng = random.Random(self.seed)
+        rng = random.Random(self.seed)  # noqa: S311 - a simulation
         now = 0.0
         while True:
             running = [item for item in self.items if not item.is_done]
@@ -126,7 +126,9 @@ class Sweep:
             if wanted > 0:
                 self._ask(suggest, wanted, now, rng)
                 continue
-            ending = min((item for item in running if math.isfinite(item.end)), key=_end, default=None)
+            ending = min(
+                (item for item in running if math.isfinite(item.end)), key=_end, default=None
+            )
             if ending is None:
                 return self.losses()
             ending.is_done, now = True, ending.end
@@ -155,10 +157,15 @@ class Sweep:
     def _message(self, item):
         if not item.is_done:
             return trial(
-                item.name, item.assignments, condition=pb.TrialStatus.RUNNING, start=_text(item.start)
+                item.name,
+                item.assignments,
+                condition=pb.TrialStatus.RUNNING,
+                start=_text(item.start),
             )
         value = self.objective(item.assignments)
-        return trial(item.name, item.assignments, value, start=_text(item.start), end=_text(item.end))
+        return trial(
+            item.name, item.assignments, value, start=_text(item.start), end=_text(item.end)
+        )
 
 
 def _end(item):

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from tbservice.katib.suggestions.distinct import draw, draw_unused
-from tbservice.katib.suggestions.history import Observed, best_and_newest, standardize
+from tbservice.katib.suggestions.history import Observed, best_and_newest, squarable
 from tbservice.katib.suggestions.space import Choice, Point, Space
 from tbservice.katib.suggestions.surrogates import (
     Array,
@@ -72,7 +72,7 @@ class _Search:
         self._candidates = _candidates(task, observed)
         self._columns = encode(self._space, self._candidates)
         self._rows = encode(self._space, [item.point for item in observed])
-        losses = standardize(item.loss for item in observed)
+        losses = squarable(item.loss for item in observed)
         self._losses = standardized(np.array(losses))
         kind = task.settings.get("base_estimator", "GP")
         self._model = make_model(kind, self._rows, self._losses, task.seed_of("model"))
@@ -108,7 +108,7 @@ class _Search:
         self._losses = np.append(self._losses, surrogate(row)[0])
 
     def _predict_costs(self, observed: Sequence[Observed]) -> Array | None:
-        """Return the expected duration of each candidate, for `EIps` and `PIps`; None if unknown."""
+        """Return the expected duration of each candidate for `EIps` and `PIps`; None if unknown."""
         seconds = [item.seconds for item in observed if item.seconds]
         if not self._acquisition.endswith("ps") or len(seconds) < len(observed):
             return None

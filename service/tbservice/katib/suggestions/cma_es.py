@@ -15,7 +15,7 @@ import numpy as np
 from cmaes import CMA, SepCMA
 
 from tbservice.katib.suggestions.distinct import draw, draw_unused
-from tbservice.katib.suggestions.history import standardize
+from tbservice.katib.suggestions.history import squarable
 from tbservice.katib.suggestions.space import Number, Point
 from tbservice.katib.suggestions.specification import check_numbers
 from tbservice.katib.suggestions.task import Task
@@ -94,12 +94,10 @@ def _replay(task: Task, numeric: list[int]) -> Any:
     seed = int(task.rng.integers(2**32))
     population = 4 + int(3 * math.log(count))
     rng = task.rng_of("restarts")
-    restarts = _Restarts(
-        task.settings.get("restart_strategy", "none"), population, population, rng
-    )
+    restarts = _Restarts(task.settings.get("restart_strategy", "none"), population, population, rng)
     search = _make_search(np.full(count, 0.5), sigma, population, seed)
 
-    losses = standardize(item.loss for item in task.history.observed)
+    losses = squarable(item.loss for item in task.history.observed)
     rows = _rows(task, numeric)
     first = begin = 0
     while begin + search.population_size <= len(rows):

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from threadpoolctl import threadpool_limits
-
 from tbservice.handlers.job_loop import WorkerLink
 from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.suggestions import reply, validation
 
 
-def suggest(
-    _link: WorkerLink, request: bytes, state: bytes | None
-) -> tuple[bytes, bytes | None]:
+def suggest(_link: WorkerLink, request: bytes, state: bytes | None) -> tuple[bytes, bytes | None]:
     """Answer a GetSuggestionsRequest; returns a GetSuggestionsReply, and the state to keep."""
     message, state = reply.suggest(pb.GetSuggestionsRequest.FromString(request), state)
     return message.SerializeToString(), state
@@ -33,5 +29,3 @@ JOBS: Final[Mapping[str, Callable[..., Any]]] = {
 
 # At import, which is before the processes are forked: the libraries take seconds to load.
 reply.load_all()
-# A pool of threads for matrices would take the processor from ingest, and does not survive a fork.
-threadpool_limits(1)

@@ -22,6 +22,9 @@ _LEARNED: Final = frozenset(
 )
 _UNDER_WAY: Final = frozenset({pb.TrialStatus.CREATED, pb.TrialStatus.RUNNING})
 
+_SQUARABLE_MAX: Final = 1e100
+"""Loss up to which sums of squares of losses do not overflow."""
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -55,9 +58,7 @@ class History:
     trials_items: int
 
 
-def read_history(
-    space: Space, objective: pb.ObjectiveSpec, trials: Sequence[pb.Trial]
-) -> History:
+def read_history(space: Space, objective: pb.ObjectiveSpec, trials: Sequence[pb.Trial]) -> History:
     """Return what the trials teach about a space.
 
     Trials whose parameters are not those of the space are left out, as are finished ones whose
@@ -136,8 +137,8 @@ def best_and_newest(observed: Sequence[Observed], items_max: int) -> list[Observ
     return [observed[i] for i in sorted(kept)]
 
 
-def standardize(losses: Iterable[float]) -> list[float]:
-    """Return losses divided by the largest, so that sums of squares do not overflow."""
+def squarable(losses: Iterable[float]) -> list[float]:
+    """Return losses, divided by the largest if sums of their squares would overflow."""
     losses = list(losses)
     largest = max((abs(loss) for loss in losses), default=0.0)
-    return [loss / largest for loss in losses] if largest > 1e100 else losses
+    return [loss / largest for loss in losses] if largest > _SQUARABLE_MAX else losses

@@ -15,6 +15,8 @@ BELL_SHAPED: Final = frozenset({pb.NORMAL, pb.LOG_NORMAL})
 _NEXT_TO_ZERO: Final = 1e-10
 """What a logarithmic scale begins at when the least value is 0, as in Katib."""
 
+_SHARE_MIN: Final = 2.0**-53
+
 _RANGE_SIGMAS: Final = 6.0
 """Standard deviations between the least and the greatest value, as in Katib."""
 
@@ -44,7 +46,10 @@ class Scale:
             point = self.low * (1 - position) + self.high * position  # never overflows
         else:
             first, last = self.bell.cdf(self.low), self.bell.cdf(self.high)
-            point = self.bell.inv_cdf(first + position * (last - first))
+            share = first + position * (last - first)
+            # 0 and 1 have no inverse; steps may reach that far beyond the bounds.
+            point = self.bell.inv_cdf(min(max(share, _SHARE_MIN), 1 - _SHARE_MIN))
+            point = min(max(point, self.low), self.high)
         return math.exp(point) if self.is_log else point
 
     def position(self, value: float) -> float:

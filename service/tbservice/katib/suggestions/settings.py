@@ -15,6 +15,8 @@ from tbservice.errors import Invalid
 from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.suggestions.texts import shown
 
+Setting = pb.AlgorithmSetting | pb.EarlyStoppingSetting
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -30,7 +32,7 @@ class Rule:
     is_valid: Callable[[Any], bool]
     refusal: str
 
-    def read(self, setting: pb.AlgorithmSetting) -> Any:
+    def read(self, setting: Setting) -> Any:
         """Return the value of a setting; raises Invalid with Katib's text."""
         name, value = shown(setting.name), shown(setting.value)
         try:

@@ -1,13 +1,14 @@
 """The search space of an experiment: its parameters, and points as one value per parameter.
 
-A value is an index (of an item of a list, or of a step) or, where every number is allowed, a float.
-Points are tuples, so that they can be compared and counted. Samplers see positions in the unit cube.
+A value is an index (of an item of a list, or of a step) or a float where every number is allowed.
+Points are tuples, so that they can be compared and counted. Samplers see positions in the unit
+cube.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -185,8 +186,3 @@ class Space:
     def without(self, name: str) -> Space:
         """Return the space of the other parameters."""
         return Space(tuple(p for p in self.parameters if p.name != name))
-
-
-def unit_points(space: Space, points: Sequence[Point]) -> list[list[float]]:
-    """Return the positions of points, one row each."""
-    return [space.positions(point) for point in points]

@@ -106,12 +106,11 @@ def _read_bound(spec: pb.ParameterSpec, field: str, text: str, *, is_int: bool) 
         raise Invalid(f"{about} is not a finite number")
     if not is_int:
         return Decimal(repr(number))
-    if not number.is_integer() or abs(number) > _INT_MAX:
+    is_literal = text.lstrip("+-").isdecimal()
+    integer = int(text) if is_literal else int(number)  # a float has 53 bits only
+    if not number.is_integer() or abs(integer) > _INT_MAX:
         raise Invalid(f"{about} is not an integer of 64 bits")
-    try:
-        return Decimal(int(text))  # a float has 53 bits only
-    except ValueError:
-        return Decimal(int(number))
+    return Decimal(integer)
 
 
 def check_numbers(space: Space) -> None:

@@ -1,4 +1,4 @@
-"""Models of the objective for Bayesian optimization, by scikit-learn: mean and deviation at a point.
+"""Models of the objective for Bayesian optimization, by scikit-learn: a mean and a deviation.
 
 Losses are standardized, so that thresholds of acquisition functions have a meaning.
 """
@@ -28,6 +28,11 @@ _QUANTILES: Final = (0.16, 0.5, 0.84)
 _LENGTHS_ITEMS_MAX: Final = 20
 """Columns up to which each has its own length scale; with more, they share one."""
 
+_LENGTHS_TRIALS_MAX: Final = 100
+"""Trials, the newest ones, that length scales are searched for with: the search takes most of the
+time.
+"""
+
 _ITERATIONS_MAX: Final = 30
 """Steps of the search for length scales."""
 
@@ -42,7 +47,7 @@ def standardized(losses: Array) -> Array:
     low, high = np.quantile(losses, [0.25, 0.75])
     losses = np.minimum(losses, high + 3 * (high - low)) if high > low else losses
     deviation = losses.std()
-    centred = losses - losses.mean()
+    centred: Array = losses - losses.mean()
     return centred / deviation if deviation > 0 else centred
 
 
@@ -50,6 +55,7 @@ class GaussianProcess:
     """A Gaussian process whose length scales are searched for once, and kept for a batch."""
 
     def __init__(self, rows: Array, losses: Array) -> None:
+        rows, losses = rows[-_LENGTHS_TRIALS_MAX:], losses[-_LENGTHS_TRIALS_MAX:]
         columns = rows.shape[1]
         lengths = np.full(columns if columns <= _LENGTHS_ITEMS_MAX else 1, 0.5)
         kernel = ConstantKernel(1.0, (1e-2, 1e3)) * Matern(lengths, (1e-2, 1e2), nu=2.5)
@@ -81,7 +87,7 @@ def _optimize(objective: Any, start: Array, bounds: Array) -> tuple[Array, float
         bounds=bounds,
         options={"maxiter": _ITERATIONS_MAX},
     )
-    return found.x, found.fun
+    return np.asarray(found.x), float(found.fun)
 
 
 class Trees:

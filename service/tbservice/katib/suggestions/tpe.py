@@ -20,7 +20,7 @@ from optuna.distributions import (
 )
 
 from tbservice.katib.suggestions.distinct import draw_unused
-from tbservice.katib.suggestions.history import best_and_newest, standardize
+from tbservice.katib.suggestions.history import best_and_newest, squarable
 from tbservice.katib.suggestions.space import Choice, Parameter, Point, Space
 from tbservice.katib.suggestions.task import Task
 
@@ -129,7 +129,7 @@ def _add_trials(
     study: optuna.Study, task: Task, distributions: dict[str, BaseDistribution]
 ) -> None:
     observed = best_and_newest(task.history.observed, _TRIALS_ITEMS_MAX)
-    losses = standardize(item.loss for item in observed)
+    losses = squarable(item.loss for item in observed)
     for item, loss in zip(observed, losses, strict=True):
         params = _params(task.space, item.point)
         study.add_trial(

@@ -64,5 +64,6 @@ def _check_hyperband(space: Space, spec: pb.ExperimentSpec) -> None:
     resource = next((p for p in space.parameters if p.name == settings["resource_name"]), None)
     if resource is None:
         raise Invalid("value of resource_name setting must be in parameters.")
-    if isinstance(resource, Choice) and not any(parse_number(i) is not None for i in resource.items):
+    items = resource.items if isinstance(resource, Choice) else ()
+    if items and not any(parse_number(item) is not None for item in items):
         raise Invalid("the parameter that resource_name names must have numbers as values.")
