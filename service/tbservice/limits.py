@@ -114,6 +114,27 @@ COMPARISON_NAME_CHARS_MAX: Final = 100
 TIME_SERIES_CARDS_ITEMS_MAX: Final = 10
 """Items of one request of the Time Series dashboard (it sends one): the series of a card."""
 
+SUGGESTED_TRIALS_ITEMS_MAX: Final = 1_000
+"""Suggestions in one reply."""
+
+SUGGESTION_TRIALS_ITEMS_MAX: Final = 10_000
+"""Trials in one request for suggestions."""
+
+SUGGESTION_TOTAL_ITEMS_MAX: Final = 100_000
+"""Suggestions that an experiment may ask for altogether."""
+
+SUGGESTION_PARAMETERS_ITEMS_MAX: Final = 100
+"""Parameters of a search space: samplers take time in proportion to parameters and trials."""
+
+SUGGESTION_LIST_ITEMS_MAX: Final = 10_000
+"""Items of all lists of a search space, or of a search space of architectures."""
+
+SUGGESTION_REPLY_BYTES_MAX: Final = 4 * MIB
+"""Bytes of one reply with suggestions: what clients of gRPC accept by default."""
+
+SUGGESTION_SECONDS: Final = 1.0
+"""Seconds after which the suggestions that a request still lacks are drawn at random."""
+
 SCAN_POINTS_MAX: Final = 100_000_000
 """Scalar points read for one response, before sampling."""
 
