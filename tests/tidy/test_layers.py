@@ -33,6 +33,7 @@ USE_CASES = {
     "tbservice.hparams",
     "tbservice.experiments",
     "tbservice.auth",
+    "tbservice.katib",
 }
 HTTP = {"tbservice.api.http", "tbservice.api.formats"}
 
@@ -46,6 +47,10 @@ MAY_IMPORT = {
     | STORE
     | {"tbservice.scalars", "tbservice.experiments", "tbservice.auth"},
     "tbservice.hparams": PLAIN | STORE | {"tbservice.reading", "tbservice.experiments"},
+    "tbservice.katib": PLAIN
+    | METRICS
+    | STORE
+    | {"tbservice.ingest", "tbservice.scalars", "tbservice.experiments", "tbservice.auth"},
     "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
     "tbservice.handlers": PLAIN | {"tbservice.admission", "tbservice.launch"},
     "tbservice.api.http": PLAIN

@@ -39,7 +39,7 @@ def read_condition(trial: Trial, objective: str) -> Condition:
     unknown, and the newer 5, metrics unavailable, is not sent. So either means an early stopped
     trial if it has a number for the objective, and nothing otherwise.
     """
-    number = trial.status.condition
+    number = int(trial.status.condition)
     if number in {Condition.METRICS_UNAVAILABLE, Condition.EARLY_STOPPED}:
         values = [
             metric.value for metric in trial.status.observation.metrics if metric.name == objective

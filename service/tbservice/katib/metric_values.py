@@ -1,4 +1,4 @@
-"""Rules for the values of metrics, which are texts: which are numbers, and which stands for a log.
+"""Rules for the values of metrics, which are texts: which are numbers, and which represents a log.
 
 Katib reads numbers with Go's `strconv.ParseFloat`, and reduces a log in
 `pkg/controller.v1beta1/trial/trial_controller_util.go` (`getMetrics`).
@@ -22,7 +22,7 @@ _NUMBER: Final = re.compile(
 
 
 class Strategy(enum.StrEnum):
-    """Which value of a log stands for all of it."""
+    """Which value represents a log."""
 
     MIN = "min"
     MAX = "max"
@@ -42,7 +42,7 @@ def reduce_log(logs: Sequence[tuple[int, str]], strategy: Strategy) -> str | Non
     """Return the value of a log as it was reported; None for an empty log.
 
     The latest has the greatest time, and of equal ones the later place. The least and the greatest
-    are those of numbers, without NaN; if there is none, the latest stands for the log.
+    are those of numbers, without NaN; if there is none, the latest represents the log.
 
     Args:
         logs: Microseconds and value, in the order of the log.
