@@ -426,5 +426,38 @@ All addresses together have a quarter of it, each of them half of that.
 GRPC_OPEN_CALL_SECONDS_MAX: Final = 10.0
 """Seconds after which a call of health or reflection is ended."""
 
+KATIB_REPORT_LOGS_MAX: Final = 250_000
+"""Logs (points) in one ReportObservationLog: each takes about 500 bytes of memory."""
+
+KATIB_REPORT_METRICS_MAX: Final = 10_000
+"""Items (different metrics) in one ReportObservationLog."""
+
+KATIB_VALUE_BYTES_MAX: Final = 64 * KIB
+"""Bytes of one value of a metric, which Katib's own store has in a TEXT of MySQL."""
+
+KATIB_REPEAT_SECONDS_MAX: Final = 600
+"""Seconds in which an equal report of the same trial is taken for a client's retry."""
+
+KATIB_REPEAT_ITEMS_MAX: Final = 16
+"""Items (last reports of a trial) among which a retry is looked for."""
+
+KATIB_READ_LOGS_MAX: Final = 1_000_000
+"""Logs (points) in one GetObservationLog, which sends its response in one message."""
+
+KATIB_READ_BYTES_MAX: Final = 64 * MIB
+"""Bytes of values in one GetObservationLog."""
+
 KATIB_TRIALS_ITEMS_MAX: Final = 10_000
-"""Trials (items) in one request of Katib's controller, which sends all of an experiment."""
+"""Trials (items) in one request, and suggestions in one response."""
+
+KATIB_TRANSACTION_TRIALS_MAX: Final = 1_000
+"""Trials (items) recorded in one transaction."""
+
+KATIB_SUGGESTION_DAYS_MAX: Final = 30
+"""Days of 86,400 seconds after which a suggestion that no trial used is deleted."""
+
+KATIB_STATE_BYTES_MAX: Final = 16 * MIB
+"""Bytes of what a suggestion algorithm keeps of one experiment."""
+
+KATIB_KEPT_POINTS_MAX: Final = 5_000_000
+"""Points of other origin that a DeleteObservationLog may have to write again."""

@@ -33,6 +33,7 @@ USE_CASES = {
     "tbservice.hparams",
     "tbservice.experiments",
     "tbservice.auth",
+    "tbservice.katib",
 }
 HTTP = {"tbservice.api.http", "tbservice.api.formats"}
 
@@ -52,9 +53,9 @@ MAY_IMPORT = {
     | {
         "tbservice.auth",
         "tbservice.experiments",
-        "tbservice.hparams",
+        "tbservice.handlers.job_loop",  # of the jobs of suggestions
         "tbservice.ingest",
-        "tbservice.reading",
+        "tbservice.scalars",
     },
     "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
     "tbservice.handlers": PLAIN | {"tbservice.admission", "tbservice.launch"},

@@ -6,7 +6,7 @@ encoding is that of `tensorboard/plugins/hparams/metadata.py` and `summary_v2.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,9 +20,10 @@ from tbservice.errors import Conflict, TooLarge
 from tbservice.ingest import commit, series_writer
 from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.ingest.decode_points import check_name
-from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
+from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
 from tbservice.samples import TensorValue
 from tbservice.store import runs_tags, series_rows
+from tbservice.store.series_rows import SeriesKey
 from tbservice.types import AppendGrant, HparamValue, SessionStatus
 from tbwire import tensors
 from tbwire.hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
@@ -30,9 +31,10 @@ from tbwire.points import DataClass, TensorPoints
 from tbwire.tag_owners import HPARAMS, belongs_to_owner
 from tbwire.tensorboard_pb2 import DATA_CLASS_TENSOR, SummaryMetadata
 
+EXPERIMENT_TAG: Final = "_hparams_/experiment"
 START_TAG: Final = "_hparams_/session_start_info"
 END_TAG: Final = "_hparams_/session_end_info"
-"""SESSION_START_INFO_TAG and SESSION_END_INFO_TAG in TensorBoard's `metadata.py`."""
+"""The tags of the plugin in TensorBoard's `metadata.py`"""
 
 _START_FIELDS: Final = ("model_uri", "monitor_url", "group_name", "start_time_secs")
 
@@ -96,26 +98,87 @@ def write_session(
         NotFound: The experiment was deleted.
     """
     check_name("a run's name", run)
-    _check_names(fields)
-    tags = [START_TAG, END_TAG] if fields.has_end else [START_TAG]
-
     run_id = runs_tags.resolve_runs(db, grant, [run])[run]
-    keys = {tag: (run_id, runs_tags.hash_name(tag)) for tag in tags}
-    known = series_rows.find(db, grant.experiment_id, keys.values())
-    if only_if_absent and keys[START_TAG] in known:
-        return []
-
-    # Before the series are locked, as by a batch: in another order the two could deadlock.
-    runs_tags.set_start_times(db, grant.experiment_id, [run_id], [wall_time])
-    newest = max([wall_time, *known.values()])
-    sent = [_make_series(tag, _encode(tag, HParamsPluginData(), fields), newest) for tag in tags]
-    incoming = {keys[series.tag]: [IncomingPoints(series)] for series in sent}
-    updates = series_writer.lock_or_create(db, grant, incoming)
-    tag_ids = runs_tags.resolve_tags(db, grant, tags)
-    changed = _unite_with_stored(db, grant, {tag_ids[tag]: tag for tag in tags}, updates, fields)
+    if only_if_absent:
+        start = (run_id, runs_tags.hash_name(START_TAG))
+        if start in series_rows.find(db, grant.experiment_id, [start]):
+            return []
+    changed = plan_sessions(db, grant, {run_id: fields}, wall_time)
     if changed:
         commit.write_updates(db, grant, changed)
     return changed
+
+
+def plan_sessions(
+    db: Connection,
+    grant: AppendGrant,
+    sessions: Mapping[int, SessionFields],
+    wall_time: float,
+    others: IncomingBySeries | None = None,
+    *,
+    skip_misfits: bool = False,
+) -> list[SeriesUpdate]:
+    """Lock or create the series of several sessions and return what changes, not written yet.
+
+    With as many statements as for one. What is set of each is as in `write_session`.
+
+    Args:
+        db: A transaction of the grant's workspace, which has locked the runs (`resolve_runs`).
+        grant: The right to append to the experiment.
+        sessions: What to set, by run id; may be empty.
+        wall_time: The present, in seconds since the epoch.
+        others: Points of other series to be written with them, locked in the same order: two
+            transactions that lock in several steps could deadlock.
+        skip_misfits: Leave out what cannot be stored, instead of raising an error.
+
+    Raises:
+        TooLarge: The number of hyperparameters of a session, or all together are over a limit.
+        Conflict: Another plugin has one of the tags in a run.
+    """
+    keys = {
+        (run_id, runs_tags.hash_name(tag)): (run_id, tag)
+        for run_id, fields in sessions.items()
+        for tag in ((START_TAG, END_TAG) if fields.has_end else (START_TAG,))
+    }
+    newest = _set_start_times(db, grant, sessions, keys, wall_time)
+    incoming: dict[SeriesKey, Sequence[IncomingPoints]] = dict(others or {})
+    for key, (run_id, tag) in keys.items():
+        _check_names(sessions[run_id])
+        content = _make_content(tag, HParamsPluginData(), sessions[run_id])
+        incoming[key] = [IncomingPoints(make_series(tag, content, newest[run_id]))]
+    updates = series_writer.lock_or_create(db, grant, incoming) if incoming else []
+    if not keys:
+        return updates
+
+    tag_ids = runs_tags.resolve_tags(db, grant, list({tag for _, tag in keys.values()}))
+    tags = {tag_id: tag for tag, tag_id in tag_ids.items()}
+    of_sessions = [update for update in updates if update.state.tag_id in tags]
+    if skip_misfits:
+        of_sessions = [update for update in of_sessions if update.accepted]
+    changed = _unite_with_stored(db, grant, tags, of_sessions, sessions)
+    return changed + [update for update in updates if update.state.tag_id not in tags]
+
+
+def _set_start_times(
+    db: Connection,
+    grant: AppendGrant,
+    run_ids: Iterable[int],
+    keys: Mapping[SeriesKey, tuple[int, str]],
+    wall_time: float,
+) -> dict[int, float]:
+    """Set the start times of the runs; return the wall time of what is written of each.
+
+    That is the present, or the newest stored one of the run's session.
+    """
+    newest = dict.fromkeys(run_ids, wall_time)
+    if not newest:
+        return newest
+    for key, time in series_rows.find(db, grant.experiment_id, keys).items():
+        newest[key[0]] = max(newest[key[0]], time)
+    # Before the series are locked, as by a batch: in another order the two could deadlock.
+    times = [wall_time] * len(newest)
+    runs_tags.set_start_times(db, grant.experiment_id, list(newest), times)
+    return newest
 
 
 def _check_names(fields: SessionFields) -> None:
@@ -125,10 +188,13 @@ def _check_names(fields: SessionFields) -> None:
             raise TooLarge(f"hparams: a name has at most {limit}; {name[:50]!r}… has {len(name)}")
 
 
-def _make_series(tag: str, metadata: bytes, wall_time: float) -> SentSeries:
-    """Return the series with its one point, whose value is a placeholder."""
+def make_series(tag: str, content: HParamsPluginData, wall_time: float) -> SentSeries:
+    """Return a series of the plugin with its one point, whose value is a placeholder.
+
+    Raises TooLarge.
+    """
     points = TensorPoints(np.array([_STEP]), np.array([wall_time]), [_NULL_TENSOR])
-    return SentSeries(tag, SentMetadata(HPARAMS, DataClass.TENSOR, metadata), points)
+    return SentSeries(tag, SentMetadata(HPARAMS, DataClass.TENSOR, _encode(content)), points)
 
 
 def _unite_with_stored(
@@ -136,7 +202,7 @@ def _unite_with_stored(
     grant: AppendGrant,
     tags: Mapping[int, str],
     updates: Sequence[SeriesUpdate],
-    fields: SessionFields,
+    sessions: Mapping[int, SessionFields],
 ) -> list[SeriesUpdate]:
     """Return the updates that change something.
 
@@ -147,20 +213,28 @@ def _unite_with_stored(
     bytes_max = len(known) * limits.METADATA_BYTES_MAX  # all that there can be
     stored = series_rows.read_metadata(db, grant.experiment_id, known, bytes_max) if known else {}
 
-    changed = []
-    for update in updates:
+    changed: list[SeriesUpdate] = []
+    restarted: set[int] = set()
+    for update in sorted(updates, key=lambda each: tags[each.state.tag_id] == END_TAG):
         _check_accepted(update)
+        is_start, run_id = tags[update.state.tag_id] == START_TAG, update.state.run_id
         if not update.is_new:
             before = _parse(stored[update.series_id])
-            if tags[update.state.tag_id] == START_TAG:
+            if is_start:
                 is_same = update.metadata is None or _has_same_start(
                     before, _parse(update.metadata)
                 )
             else:
-                update.metadata = _encode(END_TAG, before, fields)
-                is_same = update.metadata == _encode(END_TAG, before, SessionFields())
+                update.metadata = _encode(_make_content(END_TAG, before, sessions[run_id]))
+                is_same = update.metadata == _encode(
+                    _make_content(END_TAG, before, SessionFields())
+                )
+                # An end that is older than its start would be that of an earlier attempt.
+                is_same &= run_id not in restarted
             if is_same:
                 continue
+        if is_start:
+            restarted.add(run_id)
         changed.append(update)
     return changed
 
@@ -191,16 +265,15 @@ def _encode_values(info: SessionStartInfo) -> dict[str, bytes]:
     return {entry.key: entry.value.SerializeToString() for entry in info.hparams}
 
 
-def _encode(tag: str, stored: HParamsPluginData, fields: SessionFields) -> bytes:
-    """Return summary metadata: a start with the fields only, or the stored end with the fields set.
+def _make_content(tag: str, stored: HParamsPluginData, fields: SessionFields) -> HParamsPluginData:
+    """Return a start with the fields only, or the stored end with the fields set."""
+    if tag == START_TAG:
+        return HParamsPluginData(session_start_info=_make_start(fields))
+    return HParamsPluginData(session_end_info=_set_end(stored.session_end_info, fields))
 
-    Raises TooLarge.
-    """
-    content = (
-        HParamsPluginData(session_start_info=_make_start(fields))
-        if tag == START_TAG
-        else HParamsPluginData(session_end_info=_set_end(stored.session_end_info, fields))
-    )
+
+def _encode(content: HParamsPluginData) -> bytes:
+    """Return summary metadata. Raises TooLarge."""
     metadata = SummaryMetadata(data_class=DATA_CLASS_TENSOR)
     metadata.plugin_data.plugin_name = HPARAMS
     metadata.plugin_data.content = content.SerializeToString()
