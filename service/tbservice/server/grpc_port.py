@@ -13,7 +13,7 @@ from tbservice.errors import StartupError
 from tbservice.server.bind import bind_socket
 from tbservice.settings import Settings
 
-_PACKAGES = ("grpc", "grpc_health", "grpc_reflection", "optuna")
+_PACKAGES = ("grpc", "grpc_health", "grpc_reflection", "cmaes", "optuna", "scipy", "sklearn")
 _INSTALL_HINT = "the packages for gRPC are not installed: run pip install 'tbhub[service,katib]'"
 
 
