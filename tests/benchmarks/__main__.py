@@ -34,6 +34,7 @@ BENCHMARKS = (
     "export",
     "attacks",
     "fairness",
+    "suggestions",
 )
 """In the order of a point's path."""
 

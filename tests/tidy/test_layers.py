@@ -108,6 +108,9 @@ MAY_IMPORT = {
         "tbservice.pages",
     }
     | {"tbservice.api.v1.blobs"},
+    "tbservice.katib.suggestions": PLAIN | {"tbservice.katib.katib_pb2"},
+    "tbservice.katib.early_stopping": PLAIN
+    | {"tbservice.katib.katib_pb2", "tbservice.katib.suggestions"},
     "tbservice.local": PLAIN
     | STORE
     | {"tbservice.auth", "tbservice.server", "tbservice.settings", "tbservice.launch"},
@@ -158,6 +161,11 @@ ONLY_IN = {
     "psycopg": {"tbservice.store", "tbservice.local.embedded"},
     "alembic": {"tbservice.store.pg.migrate"},
     "cryptography": {"tbservice.local.embedded"},
+    "optuna": {"tbservice.katib.suggestions.tpe"},
+    "cmaes": {"tbservice.katib.suggestions.cma_es"},
+    "scipy": {"tbservice.katib.suggestions"},
+    "sklearn": {"tbservice.katib.suggestions.surrogates"},
+    "threadpoolctl": {"tbservice.katib.suggestions.reply"},
     "prometheus_client": {"tbservice.metrics", "tbservice.api.http.metrics_exposition"},
 }
 

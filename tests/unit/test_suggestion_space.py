@@ -155,7 +155,12 @@ def test_space_knows_no_point_of_foreign_trials():
     space = read_space([parameter("a", "int", 1, 3), parameter("b", "categorical", "x", "y")])
     assert space.parse({"a": "2", "b": "y", "c": "1"}) == (1, 1)
     assert space.parse({"a": "99", "b": "x"}) == (2, 0)
-    for assignments in ({"a": "2"}, {"a": "2", "b": "z"}, {"a": "nan", "b": "x"}, {"a": "", "b": "x"}):
+    for assignments in (
+        {"a": "2"},
+        {"a": "2", "b": "z"},
+        {"a": "nan", "b": "x"},
+        {"a": "", "b": "x"},
+    ):
         assert space.parse(assignments) is None
 
 
@@ -198,9 +203,9 @@ def test_specification_is_refused_with_reason(spec, text):
 
 def test_specification_refuses_repeated_names_and_crowds():
     spec = parameter("a", "int", 0, 1)
-    with pytest.raises(Invalid, match="^parameter a is defined twice$"):
+    with pytest.raises(Invalid, match=r"^parameter a is defined twice$"):
         read_space([spec, spec])
-    with pytest.raises(Invalid, match="^more than 100 parameters"):
+    with pytest.raises(Invalid, match=r"^more than 100 parameters"):
         read_space(parameter(f"p{i}", "int", 0, 1) for i in range(1_000_000))
 
 

@@ -180,7 +180,10 @@ REFUSED = [
         experiment("hyperband", INT, settings=HYPERBAND | {"eta": "1.0000001"}),
         "r_l must be at most 1e+09, and eta^50 at least r_l.",
     ),
-    (experiment("hyperband", INT, settings=HYPERBAND | {"eta": 1}), "eta must be greater than one."),
+    (
+        experiment("hyperband", INT, settings=HYPERBAND | {"eta": 1}),
+        "eta must be greater than one.",
+    ),
     (experiment("hyperband", INT, settings=HYPERBAND | {"eta": "nan"}), "eta must be a number."),
     (
         experiment("hyperband", INT, settings=HYPERBAND, parallel_trial_count=8),

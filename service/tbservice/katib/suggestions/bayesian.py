@@ -38,6 +38,7 @@ _ONE_HOT_ITEMS_MAX: Final = 20
 """Items of a list up to which each is a column; longer lists are one column with the index."""
 
 _POLISH_ITERATIONS_MAX: Final = 20
+_FAR_DEVIATIONS: Final = -5.0
 _XI: Final = 0.01
 _KAPPA: Final = 1.96
 _HEDGE: Final = ("LCB", "EI", "PI")
@@ -77,38 +78,37 @@ class _Search:
         kind = task.settings.get("base_estimator", "GP")
         self._model = make_model(kind, self._rows, self._losses, task.seed_of("model"))
         self._costs = self._predict_costs(observed)
-        for point in task.history.pending[-_PENDING_ITEMS_MAX:]:
-            self._believe(point, self._surrogate())
+        self._surrogate = self._model.fit(self._rows, self._losses)
+        self._believe(task.history.pending[-_PENDING_ITEMS_MAX:])
 
     def next(self, used: set[Point]) -> Point | None:
         """Return the best candidate that is not used, and take its prediction as its result."""
-        surrogate, rng = self._surrogate(), self._task.rng
         kind = self._acquisition
         if kind == "gp_hedge":
-            kind = _HEDGE[int(rng.integers(len(_HEDGE)))]
-        scores = acquisition(kind, surrogate, self._columns, float(self._losses.min()))
+            kind = _HEDGE[int(self._task.rng.integers(len(_HEDGE)))]
+        scores = acquisition(kind, self._surrogate, self._columns, float(self._losses.min()))
         if self._costs is not None:
-            scores = scores / self._costs
+            scores = scores - self._costs
         order = np.argsort(-scores, kind="stable")
         unused = (self._candidates[i] for i in order if self._candidates[i] not in used)
         point = next(unused, None)
         if point is None:
             return None
-        if self._is_polished() and (better := self._polish(point, surrogate, kind)) not in used:
+        if self._is_polished() and (better := self._polish(point, kind)) not in used:
             point = better
-        self._believe(point, surrogate)
+        self._believe([point])
         return point
 
-    def _surrogate(self) -> Surrogate:
-        return self._model.fit(self._rows, self._losses)
-
-    def _believe(self, point: Point, surrogate: Surrogate) -> None:
-        row = encode(self._space, [point])
-        self._rows = np.vstack([self._rows, row])
-        self._losses = np.append(self._losses, surrogate(row)[0])
+    def _believe(self, points: Sequence[Point]) -> None:
+        """Take predictions as results."""
+        if points:
+            rows = encode(self._space, points)
+            self._losses = np.append(self._losses, self._surrogate(rows)[0])
+            self._rows = np.vstack([self._rows, rows])
+            self._surrogate = self._model.fit(self._rows, self._losses)
 
     def _predict_costs(self, observed: Sequence[Observed]) -> Array | None:
-        """Return the expected duration of each candidate for `EIps` and `PIps`; None if unknown."""
+        """Return the logarithm of each candidate's expected duration; None unless it is wanted."""
         seconds = [item.seconds for item in observed if item.seconds]
         if not self._acquisition.endswith("ps") or len(seconds) < len(observed):
             return None
@@ -116,7 +116,7 @@ class _Search:
         spread = float(logs.std()) or 1.0
         values = (logs - logs.mean()) / spread
         mean, _ = GaussianProcess(self._rows, values).fit(self._rows, values)(self._columns)
-        return np.exp(np.clip(mean * spread, -20, 20))
+        return mean * spread
 
     def _is_polished(self) -> bool:
         """Whether a candidate is improved by L-BFGS; only a Gaussian process has slopes."""
@@ -124,7 +124,7 @@ class _Search:
         has_costs = self._costs is not None
         return isinstance(self._model, GaussianProcess) and setting != "sampling" and not has_costs
 
-    def _polish(self, point: Point, surrogate: Surrogate, kind: str) -> Point:
+    def _polish(self, point: Point, kind: str) -> Point:
         """Return the best point near a candidate; steps and lists stay as they are."""
         free = [i for i, p in enumerate(self._space.parameters) if p.count is None]
         if not free:
@@ -138,7 +138,7 @@ class _Search:
             rows = np.tile(row, (len(columns) + 1, 1))
             rows[:, columns] = positions
             rows[np.arange(1, len(rows)), columns] += shift
-            scores = -acquisition(kind, surrogate, rows, best)
+            scores = -acquisition(kind, self._surrogate, rows, best)
             return float(scores[0]), (scores[1:] - scores[0]) / shift
 
         found = minimize(
@@ -156,15 +156,23 @@ class _Search:
 
 
 def acquisition(kind: str, surrogate: Surrogate, rows: Array, best: float) -> Array:
-    """Return how promising each row is; larger is better."""
+    """Return how promising each row is; larger is better.
+
+    Improvements are logarithms: near an optimum, the numbers themselves are 0 almost everywhere,
+    and the choice would be random (Ament et al. 2023, "Unexpected improvements to expected
+    improvement").
+    """
     mean, deviation = surrogate(rows)
     if kind == "LCB":
         return _KAPPA * deviation - mean
-    gain = best - _XI - mean
-    ratio = gain / deviation
+    ratio = (best - _XI - mean) / deviation
     if kind.startswith("PI"):
-        return np.asarray(norm.cdf(ratio))
-    return np.asarray(gain * norm.cdf(ratio) + deviation * norm.pdf(ratio))
+        return np.asarray(norm.logcdf(ratio))
+    far = np.minimum(ratio, _FAR_DEVIATIONS)
+    tail = norm.logpdf(far) - 2 * np.log(-far)  # what the next line tends to
+    near = np.maximum(ratio, _FAR_DEVIATIONS)
+    gain = np.log(norm.pdf(near) + near * norm.cdf(near))
+    return np.asarray(np.log(deviation) + np.where(ratio < _FAR_DEVIATIONS, tail, gain))
 
 
 def _candidates(task: Task, observed: Sequence[Observed]) -> list[Point]:

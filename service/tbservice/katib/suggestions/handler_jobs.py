@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
-from tbservice.handlers.job_loop import WorkerLink
 from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.suggestions import reply, validation
 
 
-def suggest(_link: WorkerLink, request: bytes, state: bytes | None) -> tuple[bytes, bytes | None]:
+def suggest(_link: object, request: bytes, state: bytes | None) -> tuple[bytes, bytes | None]:
     """Answer a GetSuggestionsRequest; returns a GetSuggestionsReply, and the state to keep."""
     message, state = reply.suggest(pb.GetSuggestionsRequest.FromString(request), state)
     return message.SerializeToString(), state
 
 
-def validate(_link: WorkerLink, experiment: bytes) -> bytes:
+def validate(_link: object, experiment: bytes) -> bytes:
     """Check an Experiment; returns an empty ValidateAlgorithmSettingsReply."""
     validation.validate(pb.Experiment.FromString(experiment))
     return b""
 
 
-JOBS: Final[Mapping[str, Callable[..., Any]]] = {
+JOBS: Final[dict[str, Callable[..., Any]]] = {
     "katib_suggest": suggest,
     "katib_validate": validate,
 }

@@ -19,7 +19,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Surrogate = Callable[[Array], tuple[Array, Array]]
 """Return mean and standard deviation of the standardized loss at each row."""
 
-_TREES_ITEMS: Final = 100
+_TREES_ITEMS: Final = 50
 _BOOSTED_ITEMS: Final = 30
 _LEAF_TRIALS_MIN: Final = 3
 _QUANTILES: Final = (0.16, 0.5, 0.84)

@@ -27,7 +27,10 @@ from tbservice.katib.suggestions.task import Task
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 _TRIALS_ITEMS_MAX: Final = 1_000
-"""Finished trials that a model is made of: the time of one suggestion grows with them."""
+_VALUES_ITEMS_MAX: Final = 20_000
+"""Finished trials that a model is made of, and their values: the time of one suggestion grows with
+them.
+"""
 
 _INDEXED_ITEMS_MAX: Final = 10_000
 """Steps of a parameter up to which the model sees them; it takes more for a continuous range."""
@@ -128,14 +131,15 @@ def _point(space: Space, params: Mapping[str, Any]) -> Point:
 def _add_trials(
     study: optuna.Study, task: Task, distributions: dict[str, BaseDistribution]
 ) -> None:
-    observed = best_and_newest(task.history.observed, _TRIALS_ITEMS_MAX)
+    items_max = min(_TRIALS_ITEMS_MAX, _VALUES_ITEMS_MAX // len(task.space.parameters))
+    observed = best_and_newest(task.history.observed, items_max)
     losses = squarable(item.loss for item in observed)
     for item, loss in zip(observed, losses, strict=True):
         params = _params(task.space, item.point)
         study.add_trial(
             optuna.trial.create_trial(params=params, distributions=distributions, value=loss)
         )
-    for point in task.history.pending[-_TRIALS_ITEMS_MAX:]:
+    for point in task.history.pending[-items_max:]:
         study.add_trial(
             optuna.trial.create_trial(
                 state=optuna.trial.TrialState.RUNNING,
