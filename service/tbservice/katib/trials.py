@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Connection
@@ -17,7 +17,7 @@ from tbservice.errors import Forbidden, TooLarge
 from tbservice.ingest import commit, sessions
 from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
 from tbservice.ingest.service import Ingest
-from tbservice.katib import places
+from tbservice.katib import places, trial_moves
 from tbservice.katib.conditions import Condition, is_final, read_condition
 from tbservice.katib.katib_pb2 import (
     Experiment,
@@ -66,8 +66,24 @@ def record_request(
     for group in _split(by_name):
         with ingest.database.transaction(grant.workspace_id) as db:
             place = places.place_experiment(db, grant, experiment.name)
+            updates = _move_here(db, grant, place, group)
+        observe(ingest, place, updates)
+        with ingest.database.transaction(grant.workspace_id) as db:
             updates = _record_trials(db, place, experiment, group, summary)
         observe(ingest, place, updates)
+
+
+def _move_here(
+    db: Connection, grant: KatibGrant, place: AppendGrant, trials: Iterable[str]
+) -> list[SeriesUpdate]:
+    """Move trials that reports have put elsewhere; with a token of one experiment, there is none.
+
+    A transaction of its own: it locks rows of several experiments.
+    """
+    names = {runs_tags.hash_name(name): name for name in trials}
+    if grant.experiment_id is not None or not names:
+        return []
+    return trial_moves.move_trials(db, place, names)
 
 
 def _check_trials(experiment: Experiment, trials: Sequence[Trial]) -> None:
