@@ -11,7 +11,12 @@ from sqlalchemy import Connection
 from tbservice.ingest import commit, sessions
 from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
-from tbservice.ingest.sessions import SessionFields
+from tbservice.ingest.session_records import (
+    END_TAG,
+    EXPERIMENT_TAG,
+    START_TAG,
+    SessionFields,
+)
 from tbservice.katib import trial_sessions
 from tbservice.katib.katib_pb2 import ReportObservationLogRequest
 from tbservice.katib.reports import Logs, note_report
@@ -71,6 +76,9 @@ def write_logs(
     run_id, now = trial.run_id, float(logs.received_at.max())
     tag_ids = runs_tags.resolve_tags(db, place, logs.metrics)
     set_sessions = {} if fields is None else {run_id: fields}
+    if fields is not None:  # mostly the first report
+        first = [float(logs.wall_times.min())]
+        runs_tags.set_start_times(db, place.experiment_id, [run_id], first)
     incoming = _group_points(run_id, logs)
     updates = sessions.plan_sessions(db, place, set_sessions, now, incoming, skip_misfits=True)
     columns = _make_columns(logs, tag_ids, updates)
@@ -84,7 +92,7 @@ def write_logs(
 def _group_points(run_id: int, logs: Logs) -> IncomingBySeries:
     """Return the logs that are numbers, by series; their steps follow the last one of it.
 
-    Tags of sessions, which hold no scalars, are left out.
+    Tags of the HParams plugin, which hold no scalars, are left out.
     """
     order = np.flatnonzero(logs.is_number)
     order = order[np.argsort(logs.metric[order], kind="stable")]
@@ -92,7 +100,7 @@ def _group_points(run_id: int, logs: Logs) -> IncomingBySeries:
     incoming = {}
     for metric, rows in zip(metrics.tolist(), np.split(order, starts[1:]), strict=False):
         tag = logs.metrics[metric]
-        if tag in {sessions.START_TAG, sessions.END_TAG}:
+        if tag in {EXPERIMENT_TAG, START_TAG, END_TAG}:
             continue
         steps = np.arange(len(rows))
         points = ScalarPoints(steps, logs.wall_times[rows], logs.numbers[rows])

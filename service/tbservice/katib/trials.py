@@ -17,6 +17,7 @@ from tbservice.errors import Forbidden, TooLarge
 from tbservice.ingest import commit, sessions
 from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
 from tbservice.ingest.service import Ingest
+from tbservice.ingest.session_records import EXPERIMENT_TAG, make_series
 from tbservice.katib import places, trial_moves
 from tbservice.katib.conditions import Condition, is_final, read_condition
 from tbservice.katib.katib_pb2 import (
@@ -160,8 +161,8 @@ def _record_trials(
 
     others = {}
     if is_new_summary:
-        series = sessions.make_series(sessions.EXPERIMENT_TAG, summary, now)
-        key = run_ids[_SUMMARY_RUN], runs_tags.hash_name(sessions.EXPERIMENT_TAG)
+        series = make_series(EXPERIMENT_TAG, summary, now)
+        key = run_ids[_SUMMARY_RUN], runs_tags.hash_name(EXPERIMENT_TAG)
         others[key] = [IncomingPoints(series)]
     updates = sessions.plan_sessions(db, place, fields, now, others, skip_misfits=True)
     commit.write_updates(db, place, updates)
