@@ -200,6 +200,13 @@ def test_report_of_zero_time_has_wall_time_of_now(api, katib):
     assert katib.get(TRIAL) == [(zero, "m", "1"), (NOON, "m", "2")]
 
 
+def test_first_report_sets_start_of_run(api, katib):
+    katib.report(TRIAL, log("m", 1, "2026-01-31T12:00:01Z"), log("m", 2, NOON))
+    katib.report(TRIAL, log("m", 3, "2026-01-31T13:00:00Z"))
+    (run,) = api.get(only_experiment(api), "runs")["runs"]
+    assert run["start_time"] == NOON_SECONDS
+
+
 def test_report_of_extreme_years_is_stored(api, katib):
     first, last = "0000-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
     katib.report(TRIAL, log("m", 1, last), log("m", 2, first))
@@ -209,10 +216,10 @@ def test_report_of_extreme_years_is_stored(api, katib):
     assert points(api) == {}
 
 
-def test_report_of_session_tags_is_kept_as_log(api, katib):
-    tag = "_hparams_/session_start_info"
-    katib.report(TRIAL, log(tag, 1), log("m", 2))
-    katib.report(TRIAL, log(tag, 3))
+@pytest.mark.parametrize("tag", ["session_start_info", "session_end_info", "experiment"])
+def test_report_of_session_tags_is_kept_as_log(api, katib, tag):
+    katib.report(TRIAL, log(f"_hparams_/{tag}", 1), log("m", 2))
+    katib.report(TRIAL, log(f"_hparams_/{tag}", 3))
     assert katib.values(TRIAL) == ["1", "2", "3"]
     assert list(points(api)) == ["m"]
 

@@ -6,6 +6,7 @@ import pytest
 from google.protobuf import json_format
 from sqlalchemy import text
 
+from support.batches import scalars, segment, stream
 from support.hparams import HparamsClient
 from support.katib import KatibClient, log
 from tbservice import limits
@@ -279,6 +280,54 @@ def test_suggestions_that_no_trial_used_are_deleted(katib, database, workspace_i
     with database.transaction(workspace_id) as db:
         rows = db.execute(text("SELECT run_id IS NULL FROM katib_trials ORDER BY 1")).scalars()
         assert list(rows) == [False, True]
+
+
+def experiments_and_runs(api):
+    listed = api.request("GET", "/experiments").json()["experiments"]
+    return {
+        each["name"]: [run["run"] for run in api.get(each["experiment_id"], "runs")["runs"]]
+        for each in listed
+    }
+
+
+def test_request_moves_trial_of_unknown_experiment(api, katib, record):
+    katib.report("by-hand", log("accuracy", "0.50"), log("note", "x"))
+    katib.report("by-hand", log("accuracy", 0.6, "0001-01-01T00:00:00Z"))
+    before = katib.get("by-hand")
+    assert experiments_and_runs(api) == {"katib": ["by-hand"]}
+    record(trial("by-hand"))
+    assert experiments_and_runs(api) == {"random": ["by-hand", "."], "katib": []}
+    assert katib.get("by-hand") == before
+    katib.report("by-hand", log("accuracy", 0.6, "0001-01-01T00:00:00Z"))
+    assert katib.get("by-hand") == before
+    katib.report("by-hand", log("accuracy", 0.7))
+    record(trial("by-hand"))
+    listed = api.request("GET", "/experiments").json()["experiments"]
+    (id_,) = [item["experiment_id"] for item in listed if item["name"] == "random"]
+    read = api.get(id_, "scalars/data")["by-hand"]["accuracy"]
+    assert (read["steps"], read["values"]) == ([0, 1, 2], [0.5, 0.6, 0.7])
+    moved = HparamsClient(api, id_)
+    assert session(moved, "by-hand")[:2] == (HPARAMS, "RUNNING")
+
+
+def test_request_moves_no_trial_that_other_request_named(api, katib, record):
+    record(trial(), of=experiment("first"))
+    katib.report(NAME, log("accuracy", 1))
+    record(trial(), of=experiment("second"))
+    assert katib.values(NAME) == []
+    assert katib.values(NAME, experiment="first") == ["1"]
+    assert experiments_and_runs(api) == {"second": [".", NAME], "first": [".", NAME]}
+
+
+def test_request_leaves_uploaded_points_of_moved_trial(api, katib, record):
+    katib.report("by-hand", log("accuracy", 0.5))
+    (made,) = api.request("GET", "/experiments").json()["experiments"]
+    of = stream("by-hand")
+    api.write(made["experiment_id"], segment(of, 0, 9, scalars("accuracy", [7])))
+    record(trial("by-hand"))
+    assert katib.values("by-hand") == ["0.5"]
+    kept = api.get(made["experiment_id"], "scalars/data")["by-hand"]["accuracy"]
+    assert kept["steps"] == [7]
 
 
 def test_report_of_collector_ends_session(katib, record, board):

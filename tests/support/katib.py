@@ -36,17 +36,25 @@ class KatibClient:
         )
         self.call(observation_log.report, request, experiment)
 
-    def get(self, trial: str, metric: str = "", *, start: str = "", end: str = ""):
+    def get(
+        self,
+        trial: str,
+        metric: str = "",
+        *,
+        start: str = "",
+        end: str = "",
+        experiment: str | None = None,
+    ):
         """(time, metric, value) of each log."""
         request = GetObservationLogRequest(
             trial_name=trial, metric_name=metric, start_time=start, end_time=end
         )
-        logs = self.call(observation_log.get, request).observation_log.metric_logs
+        logs = self.call(observation_log.get, request, experiment).observation_log.metric_logs
         return [(each.time_stamp, each.metric.name, each.metric.value) for each in logs]
 
-    def values(self, trial: str, metric: str = "", **bounds: str) -> list[str]:
+    def values(self, trial: str, metric: str = "", **more: str) -> list[str]:
         """The values, in the order of the log."""
-        return [value for _, _, value in self.get(trial, metric, **bounds)]
+        return [value for _, _, value in self.get(trial, metric, **more)]
 
     def delete(self, trial: str) -> None:
         """Deletes the log of a trial."""

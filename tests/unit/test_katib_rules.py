@@ -126,7 +126,7 @@ def test_number_of_hostile_length_is_read_in_linear_time():
     assert time.perf_counter() - begin < 1
 
 
-LOGS = [(3, "0.50"), (5, "0.2"), (5, "0.9"), (1, "x"), (2, "nan"), (4, "0.20")]
+LOGS = [(2, "nan"), (3, "0.50"), (5, "0.2"), (5, "0.9"), (1, "x"), (4, "0.20")]
 
 
 @pytest.mark.parametrize(("strategy", "value"), [("min", "0.2"), ("max", "0.9"), ("latest", "0.9")])

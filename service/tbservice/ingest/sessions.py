@@ -1,69 +1,36 @@
-"""Set the hyperparameters and the status of a session, as its training script would have logged.
+"""Set the hyperparameters and the status of sessions, as their training scripts would have logged.
 
-TensorBoard's HParams plugin keeps all of it in the summary metadata of two series of the run. The
-encoding is that of `tensorboard/plugins/hparams/metadata.py` and `summary_v2.py`.
+TensorBoard's HParams plugin keeps all of it in the summary metadata of two series of the run: see
+`session_records`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
 
-import numpy as np
-from google.protobuf.message import DecodeError
-from google.protobuf.struct_pb2 import NULL_VALUE, Value
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Conflict, TooLarge
 from tbservice.ingest import commit, series_writer
-from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.ingest.decode_points import check_name
 from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
-from tbservice.samples import TensorValue
+from tbservice.ingest.session_records import (
+    END_TAG,
+    START_FIELDS,
+    START_TAG,
+    SessionFields,
+    encode_metadata,
+    make_content,
+    make_series,
+    parse_metadata,
+)
 from tbservice.store import runs_tags, series_rows
 from tbservice.store.series_rows import SeriesKey
-from tbservice.types import AppendGrant, HparamValue, SessionStatus
-from tbwire import tensors
-from tbwire.hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
-from tbwire.points import DataClass, TensorPoints
+from tbservice.types import AppendGrant
+from tbwire.hparams_pb2 import HParamsPluginData, SessionStartInfo
+from tbwire.points import DataClass
 from tbwire.tag_owners import HPARAMS, belongs_to_owner
-from tbwire.tensorboard_pb2 import DATA_CLASS_TENSOR, SummaryMetadata
-
-EXPERIMENT_TAG: Final = "_hparams_/experiment"
-START_TAG: Final = "_hparams_/session_start_info"
-END_TAG: Final = "_hparams_/session_end_info"
-"""The tags of the plugin in TensorBoard's `metadata.py`"""
-
-_START_FIELDS: Final = ("model_uri", "monitor_url", "group_name", "start_time_secs")
-
-_STEP: Final = 0
-
-_NULL_TENSOR: Final = TensorValue(tensors.FLOAT, (0,), b"")
-"""NULL_TENSOR in `metadata.py`: the value of a series with its content in the metadata."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionFields:
-    """What to set of a session; hyperparameters that are not named, and None, keep what it has.
-
-    So do empty texts, and times of 0: in TensorBoard's messages, these are absent. Times are
-    seconds since the epoch.
-    """
-
-    hparams: Mapping[str, HparamValue] = field(default_factory=dict)
-    group_name: str | None = None
-    model_uri: str | None = None
-    monitor_url: str | None = None
-    start_time_secs: float | None = None
-    status: SessionStatus | None = None
-    end_time_secs: float | None = None
-
-    @property
-    def has_end(self) -> bool:
-        """Return whether something is to be set that is logged at the end of a session."""
-        return self.status is not None or bool(self.end_time_secs)
 
 
 def write_session(
@@ -144,7 +111,7 @@ def plan_sessions(
     incoming: dict[SeriesKey, Sequence[IncomingPoints]] = dict(others or {})
     for key, (run_id, tag) in keys.items():
         _check_names(sessions[run_id])
-        content = _make_content(tag, HParamsPluginData(), sessions[run_id])
+        content = make_content(tag, HParamsPluginData(), sessions[run_id])
         incoming[key] = [IncomingPoints(make_series(tag, content, newest[run_id]))]
     updates = series_writer.lock_or_create(db, grant, incoming) if incoming else []
     if not keys:
@@ -188,15 +155,6 @@ def _check_names(fields: SessionFields) -> None:
             raise TooLarge(f"hparams: a name has at most {limit}; {name[:50]!r}… has {len(name)}")
 
 
-def make_series(tag: str, content: HParamsPluginData, wall_time: float) -> SentSeries:
-    """Return a series of the plugin with its one point, whose value is a placeholder.
-
-    Raises TooLarge.
-    """
-    points = TensorPoints(np.array([_STEP]), np.array([wall_time]), [_NULL_TENSOR])
-    return SentSeries(tag, SentMetadata(HPARAMS, DataClass.TENSOR, _encode(content)), points)
-
-
 def _unite_with_stored(
     db: Connection,
     grant: AppendGrant,
@@ -219,15 +177,15 @@ def _unite_with_stored(
         _check_accepted(update)
         is_start, run_id = tags[update.state.tag_id] == START_TAG, update.state.run_id
         if not update.is_new:
-            before = _parse(stored[update.series_id])
+            before = parse_metadata(stored[update.series_id])
             if is_start:
                 is_same = update.metadata is None or _has_same_start(
-                    before, _parse(update.metadata)
+                    before, parse_metadata(update.metadata)
                 )
             else:
-                update.metadata = _encode(_make_content(END_TAG, before, sessions[run_id]))
-                is_same = update.metadata == _encode(
-                    _make_content(END_TAG, before, SessionFields())
+                update.metadata = encode_metadata(make_content(END_TAG, before, sessions[run_id]))
+                is_same = update.metadata == encode_metadata(
+                    make_content(END_TAG, before, SessionFields())
                 )
                 # An end that is older than its start would be that of an earlier attempt.
                 is_same &= run_id not in restarted
@@ -257,72 +215,9 @@ def _has_same_start(before: HParamsPluginData, after: HParamsPluginData) -> bool
         limit = f"{limits.SESSION_HPARAMS_ITEMS_MAX} hyperparameters (session_hparams_items_max)"
         raise TooLarge(f"hparams: a session has at most {limit}; this would have {len(new_values)}")
     return old_values == new_values and all(
-        getattr(old, name) == getattr(new, name) for name in _START_FIELDS
+        getattr(old, name) == getattr(new, name) for name in START_FIELDS
     )
 
 
 def _encode_values(info: SessionStartInfo) -> dict[str, bytes]:
     return {entry.key: entry.value.SerializeToString() for entry in info.hparams}
-
-
-def _make_content(tag: str, stored: HParamsPluginData, fields: SessionFields) -> HParamsPluginData:
-    """Return a start with the fields only, or the stored end with the fields set."""
-    if tag == START_TAG:
-        return HParamsPluginData(session_start_info=_make_start(fields))
-    return HParamsPluginData(session_end_info=_set_end(stored.session_end_info, fields))
-
-
-def _encode(content: HParamsPluginData) -> bytes:
-    """Return summary metadata. Raises TooLarge."""
-    metadata = SummaryMetadata(data_class=DATA_CLASS_TENSOR)
-    metadata.plugin_data.plugin_name = HPARAMS
-    metadata.plugin_data.content = content.SerializeToString()
-    serialized = metadata.SerializeToString()
-    if len(serialized) > limits.METADATA_BYTES_MAX:
-        limit = f"{limits.METADATA_BYTES_MAX} bytes (metadata_bytes_max)"
-        raise TooLarge(
-            f"hparams: all of a session have at most {limit}; this has {len(serialized)}"
-        )
-    return serialized
-
-
-def _parse(metadata: bytes) -> HParamsPluginData:
-    """Return the plugin's content; empty if a client has stored something else there."""
-    content = SummaryMetadata.FromString(metadata).plugin_data.content
-    try:
-        return HParamsPluginData.FromString(content)
-    except DecodeError:
-        return HParamsPluginData()
-
-
-def _make_start(fields: SessionFields) -> SessionStartInfo:
-    info = SessionStartInfo(
-        hparams=[
-            SessionStartInfo.Hparam(key=name, value=_make_value(value))
-            for name, value in fields.hparams.items()
-        ]
-    )
-    for name in _START_FIELDS:
-        if value := getattr(fields, name):
-            setattr(info, name, value)
-    return info
-
-
-def _make_value(value: HparamValue) -> Value:
-    if value is None:
-        return Value(null_value=NULL_VALUE)
-    if isinstance(value, bool):
-        return Value(bool_value=value)
-    return Value(string_value=value) if isinstance(value, str) else Value(number_value=value)
-
-
-def _set_end(stored: SessionEndInfo, fields: SessionFields) -> SessionEndInfo:
-    """Return a copy with the fields set; a session that runs again has no end, unless it is set."""
-    info = SessionEndInfo(status=stored.status, end_time_secs=stored.end_time_secs)
-    if fields.status is not None:
-        info.status = fields.status
-        if fields.status is SessionStatus.RUNNING:
-            info.end_time_secs = 0.0
-    if fields.end_time_secs:
-        info.end_time_secs = fields.end_time_secs
-    return info

@@ -11,11 +11,18 @@ from sqlalchemy import Connection
 from tbservice.ingest import commit, sessions
 from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
+from tbservice.ingest.session_records import (
+    END_TAG,
+    EXPERIMENT_TAG,
+    START_TAG,
+    SessionFields,
+)
 from tbservice.katib import trial_sessions
 from tbservice.katib.katib_pb2 import ReportObservationLogRequest
 from tbservice.katib.reports import Logs, note_report
 from tbservice.store import katib_observations, katib_trials, runs_tags
 from tbservice.store.katib_observations import LogColumns
+from tbservice.store.katib_trials import TrialRow
 from tbservice.types import AppendGrant
 from tbwire.points import DataClass, ScalarPoints
 from tbwire.tensorboard_pb2 import DATA_CLASS_SCALAR, SummaryMetadata
@@ -53,21 +60,30 @@ def write_report(
     if recent is None:
         return []
 
-    tag_ids = runs_tags.resolve_tags(db, place, logs.metrics)
     fields = trial_sessions.note_report(trial, name, logs)
-    incoming = _group_points(run_id, logs)
-    updates = sessions.plan_sessions(
-        db,
-        place,
-        {} if fields is None else {run_id: fields},
-        received_at,
-        incoming,
-        skip_misfits=True,
-    )
-    columns = _make_columns(logs, tag_ids, updates)
-    katib_observations.insert(db, place, run_id, trial.log_count, received_at, columns)
-    trial.log_count += len(logs)
     trial.recent_reports = recent
+    return write_logs(db, place, trial, logs, fields)
+
+
+def write_logs(
+    db: Connection, place: AppendGrant, trial: TrialRow, logs: Logs, fields: SessionFields | None
+) -> list[SeriesUpdate]:
+    """Write logs of a trial that is locked, its row, and its session if `fields` is not None.
+
+    Returns what was written of each series. Raises NotFound if the experiment was deleted.
+    """
+    assert trial.run_id is not None  # noqa: S101 - a trial that is locked has a run
+    run_id, now = trial.run_id, float(logs.received_at.max())
+    tag_ids = runs_tags.resolve_tags(db, place, logs.metrics)
+    set_sessions = {} if fields is None else {run_id: fields}
+    if fields is not None:  # mostly the first report
+        first = [float(logs.wall_times.min())]
+        runs_tags.set_start_times(db, place.experiment_id, [run_id], first)
+    incoming = _group_points(run_id, logs)
+    updates = sessions.plan_sessions(db, place, set_sessions, now, incoming, skip_misfits=True)
+    columns = _make_columns(logs, tag_ids, updates)
+    katib_observations.insert(db, place, run_id, trial.log_count, columns)
+    trial.log_count += len(logs)
     katib_trials.update(db, place, [trial])
     commit.write_updates(db, place, updates)
     return updates
@@ -76,7 +92,7 @@ def write_report(
 def _group_points(run_id: int, logs: Logs) -> IncomingBySeries:
     """Return the logs that are numbers, by series; their steps follow the last one of it.
 
-    Tags of sessions, which hold no scalars, are left out.
+    Tags of the HParams plugin, which hold no scalars, are left out.
     """
     order = np.flatnonzero(logs.is_number)
     order = order[np.argsort(logs.metric[order], kind="stable")]
@@ -84,7 +100,7 @@ def _group_points(run_id: int, logs: Logs) -> IncomingBySeries:
     incoming = {}
     for metric, rows in zip(metrics.tolist(), np.split(order, starts[1:]), strict=False):
         tag = logs.metrics[metric]
-        if tag in {sessions.START_TAG, sessions.END_TAG}:
+        if tag in {EXPERIMENT_TAG, START_TAG, END_TAG}:
             continue
         steps = np.arange(len(rows))
         points = ScalarPoints(steps, logs.wall_times[rows], logs.numbers[rows])
@@ -112,4 +128,13 @@ def _make_columns(
         rows = order[slice(*bounds)]
         steps[rows] = update.deduplicated.steps
         has_step[rows] = True
-    return LogColumns(tags, logs.times, logs.values, logs.numbers, logs.is_number, steps, has_step)
+    return LogColumns(
+        tags,
+        logs.times,
+        logs.received_at,
+        logs.values,
+        logs.numbers,
+        logs.is_number,
+        steps,
+        has_step,
+    )

@@ -6,6 +6,7 @@ import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -16,28 +17,33 @@ from tbservice.ingest.decode_points import check_name
 from tbservice.katib.katib_pb2 import ReportObservationLogRequest
 from tbservice.katib.metric_values import UNAVAILABLE, parse_number
 from tbservice.katib.timestamps import ZERO_TIME, parse_timestamp
-from tbservice.types import Float64s, Int64s
+from tbservice.types import Booleans, Float64s, Int64s
 
 _RECENT: Final = struct.Struct("<q16s")
 """A report among the recent ones: time in microseconds since the epoch, and digest."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Logs:
     """Logs in the order of a report, as columns.
 
     `metrics` are the different names, and `metric` the index of each log's. `times` are in
-    microseconds since the epoch, `wall_times` in seconds. `numbers` is NaN for a text, for which
+    microseconds since the epoch, `received_at` in seconds. `numbers` is NaN for a text, for which
     `is_number` is false.
     """
 
     metrics: Sequence[str]
     metric: Int64s
     times: Int64s
-    wall_times: Float64s
+    received_at: Float64s
     values: Sequence[bytes]
     numbers: Float64s
-    is_number: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    is_number: Booleans
+
+    @cached_property
+    def wall_times(self) -> Float64s:
+        """The wall times of the points made of these logs, in seconds since the epoch."""
+        return compute_wall_times(self.times, self.received_at)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -90,19 +96,18 @@ def decode_report(request: ReportObservationLogRequest, received_at: float) -> L
         numbers.append(parse_number(value))
     _check(indices, values)
 
-    time_column = np.array(times, np.int64)
     return Logs(
         list(indices),
         np.array(metric, np.int64),
-        time_column,
-        compute_wall_times(time_column, received_at),
+        np.array(times, np.int64),
+        np.full(len(times), received_at),
         values,
         np.array(numbers, np.float64),  # None becomes NaN
         np.array([number is not None for number in numbers], np.bool_),
     )
 
 
-def compute_wall_times(times: Int64s, received_at: Float64s | float) -> Float64s:
+def compute_wall_times(times: Int64s, received_at: Float64s) -> Float64s:
     """Return the wall times of points, in seconds: Go's zero time means when it was received."""
     wall_times: Float64s = np.where(times == ZERO_TIME, received_at, times.astype(np.float64) / 1e6)
     return wall_times

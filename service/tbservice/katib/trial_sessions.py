@@ -7,7 +7,7 @@ from typing import Final
 
 from google.protobuf.struct_pb2 import ListValue, Value
 
-from tbservice.ingest.sessions import SessionFields
+from tbservice.ingest.session_records import SessionFields
 from tbservice.katib.conditions import Condition, get_status, is_final
 from tbservice.katib.katib_pb2 import (
     CATEGORICAL,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Connection
@@ -17,7 +17,8 @@ from tbservice.errors import Forbidden, TooLarge
 from tbservice.ingest import commit, sessions
 from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
 from tbservice.ingest.service import Ingest
-from tbservice.katib import places
+from tbservice.ingest.session_records import EXPERIMENT_TAG, make_series
+from tbservice.katib import places, trial_moves
 from tbservice.katib.conditions import Condition, is_final, read_condition
 from tbservice.katib.katib_pb2 import (
     Experiment,
@@ -66,8 +67,24 @@ def record_request(
     for group in _split(by_name):
         with ingest.database.transaction(grant.workspace_id) as db:
             place = places.place_experiment(db, grant, experiment.name)
+            updates = _move_here(db, grant, place, group)
+        observe(ingest, place, updates)
+        with ingest.database.transaction(grant.workspace_id) as db:
             updates = _record_trials(db, place, experiment, group, summary)
         observe(ingest, place, updates)
+
+
+def _move_here(
+    db: Connection, grant: KatibGrant, place: AppendGrant, trials: Iterable[str]
+) -> list[SeriesUpdate]:
+    """Move trials that reports have put elsewhere; with a token of one experiment, there is none.
+
+    A transaction of its own: it locks rows of several experiments.
+    """
+    names = {runs_tags.hash_name(name): name for name in trials}
+    if grant.experiment_id is not None or not names:
+        return []
+    return trial_moves.move_trials(db, place, names)
 
 
 def _check_trials(experiment: Experiment, trials: Sequence[Trial]) -> None:
@@ -144,8 +161,8 @@ def _record_trials(
 
     others = {}
     if is_new_summary:
-        series = sessions.make_series(sessions.EXPERIMENT_TAG, summary, now)
-        key = run_ids[_SUMMARY_RUN], runs_tags.hash_name(sessions.EXPERIMENT_TAG)
+        series = make_series(EXPERIMENT_TAG, summary, now)
+        key = run_ids[_SUMMARY_RUN], runs_tags.hash_name(EXPERIMENT_TAG)
         others[key] = [IncomingPoints(series)]
     updates = sessions.plan_sessions(db, place, fields, now, others, skip_misfits=True)
     commit.write_updates(db, place, updates)

@@ -19,13 +19,14 @@ INT64_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LogColumns:
-    """Logs of one trial in order of arrival, as columns.
+    """Logs of one trial in order of arrival, as columns; `received_at` in seconds.
 
     `numbers` and `steps` mean nothing where `is_number` and `has_step` are false.
     """
 
     tag_ids: Int64s
     times: Int64s
+    received_at: Float64s
     values: Sequence[bytes]
     numbers: Float64s
     is_number: Booleans
@@ -37,6 +38,7 @@ _COLUMNS: Final = {
     "seq": "bigint",
     "tag_id": "bigint",
     "time": "bigint",
+    "received_at": "float8",
     "value": "bytea",
     "number": "float8",
     "is_number": "boolean",
@@ -46,32 +48,27 @@ _COLUMNS: Final = {
 
 
 def insert(
-    db: Connection,
-    grant: AppendGrant,
-    run_id: int,
-    first_seq: int,
-    received_at: float,
-    logs: LogColumns,
+    db: Connection, grant: AppendGrant, run_id: int, first_seq: int, logs: LogColumns
 ) -> None:
-    """Insert logs after the `first_seq` that the trial has; `received_at` in seconds."""
+    """Insert logs after the `first_seq` that the trial has."""
     count = len(logs.values)
     execute_binary(
         db,
         f"""
-            INSERT INTO katib_observations (experiment_id, run_id, workspace_id, received_at, seq,
-                tag_id, time, value, number, step)
-            SELECT %(experiment_id)s, %(run_id)s, %(workspace_id)s, %(received_at)s, seq, tag_id,
-                time, value, CASE WHEN is_number THEN number END, CASE WHEN has_step THEN step END
+            INSERT INTO katib_observations (experiment_id, run_id, workspace_id, seq, tag_id, time,
+                received_at, value, number, step)
+            SELECT %(experiment_id)s, %(run_id)s, %(workspace_id)s, seq, tag_id, time, received_at,
+                value, CASE WHEN is_number THEN number END, CASE WHEN has_step THEN step END
             FROM {unnest_rows(_COLUMNS)} AS u
         """,  # noqa: S608 - the columns are the constant above
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
             "run_id": run_id,
-            "received_at": received_at,
             "seq": encode_array("bigint", np.arange(first_seq, first_seq + count)),
             "tag_id": encode_array("bigint", logs.tag_ids),
             "time": encode_array("bigint", logs.times),
+            "received_at": encode_array("float8", logs.received_at),
             "value": encode_array("bytea", logs.values),
             "number": encode_array("float8", logs.numbers),
             "is_number": encode_array("boolean", logs.is_number),
@@ -132,6 +129,17 @@ def _encode(experiment_id: ExperimentId, run_id: int, selected: LogFilter) -> di
         "first": selected.first,
         "last": selected.last,
     }
+
+
+def read_arrivals(
+    db: Connection, experiment_id: ExperimentId, run_id: int
+) -> list[tuple[int, int, float, bytes]]:
+    """Return tag id, time, time of receipt and value of each log, in the order of arrival."""
+    statement = """
+        SELECT tag_id, time, received_at, value FROM katib_observations
+        WHERE experiment_id = %(experiment_id)s AND run_id = %(run_id)s ORDER BY seq
+    """
+    return fetch_binary(db, statement, {"experiment_id": experiment_id, "run_id": run_id})
 
 
 def read_first(

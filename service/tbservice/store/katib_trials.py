@@ -54,8 +54,8 @@ def find_place(
 ) -> ExperimentId | None:
     """Return the experiment of a trial; None if there is no such trial.
 
-    Of several trials with this name: that in the experiment with the request key, else one that has
-    a run, else the newest.
+    Of several trials with this name: that in the experiment with the request key, else one of which
+    a request named the experiment, else one that has a run, else the newest.
 
     Args:
         db: A transaction of the workspace.
@@ -68,8 +68,8 @@ def find_place(
         SELECT t.experiment_id FROM katib_trials AS t JOIN experiments AS e USING (experiment_id)
         WHERE t.workspace_id = :workspace_id AND t.name_digest = :name_digest
             AND (CAST(:experiment_id AS text) IS NULL OR t.experiment_id = :experiment_id)
-        ORDER BY coalesce(e.request_key = :request_key, false) DESC, t.run_id IS NULL,
-            t.created_at DESC, t.experiment_id LIMIT 1
+        ORDER BY coalesce(e.request_key = :request_key, false) DESC, t.is_bound DESC,
+            t.run_id IS NULL, t.created_at DESC, t.experiment_id LIMIT 1
     """)
     parameters = {
         "workspace_id": workspace_id,
@@ -97,6 +97,33 @@ def list_trials(
         },
     )
     return {row[0]: TrialRow(*row) for row in rows}
+
+
+def list_unbound(
+    db: Connection,
+    workspace_id: WorkspaceId,
+    experiment_id: ExperimentId,
+    name_digests: Collection[bytes],
+) -> list[tuple[bytes, ExperimentId]]:
+    """Return which of the trials have logs in other experiments, that no request named.
+
+    Each with the SHA-256 of its name, in the order of these.
+    """
+    return fetch_binary(
+        db,
+        """
+            SELECT name_digest, experiment_id FROM katib_trials
+            WHERE workspace_id = %(workspace_id)s
+                AND name_digest = ANY (%(name_digests)s::bytea[])
+                AND experiment_id <> %(experiment_id)s AND NOT is_bound AND run_id IS NOT NULL
+            ORDER BY name_digest, experiment_id
+        """,
+        {
+            "workspace_id": workspace_id,
+            "experiment_id": experiment_id,
+            "name_digests": encode_array("bytea", list(name_digests)),
+        },
+    )
 
 
 def lock_or_create(
