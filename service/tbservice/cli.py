@@ -20,6 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     # By default OpenBLAS starts a thread per core for matrix products, which are never used here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # gRPC's core would write its own lines to stderr, with what clients sent and without escapes.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     options = _parser().parse_args(arguments)
     try:
         return _run(options)

@@ -31,6 +31,7 @@ BENCHMARKS = (
     "data_api",
     "page",
     "hparams",
+    "katib",
     "export",
     "attacks",
     "fairness",

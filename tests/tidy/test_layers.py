@@ -53,7 +53,6 @@ MAY_IMPORT = {
     | {
         "tbservice.auth",
         "tbservice.experiments",
-        "tbservice.handlers.job_loop",  # of the jobs of suggestions
         "tbservice.ingest",
         "tbservice.scalars",
     },

@@ -1,12 +1,11 @@
 """The gRPC server of an application, if its settings have a port for it.
 
-Everything that imports grpc is imported only then: it is an extra, and takes memory.
+What needs the extra `katib` is imported only then.
 """
 # ruff: noqa: PLC0415 - see above
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import State
@@ -49,8 +48,6 @@ class GrpcService:
 
 
 def _make_listener(state: State, processes: HandlerPool) -> GrpcListener:
-    # gRPC's core writes its own lines to stderr, with what clients sent and without escapes.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from tbservice.api.grpc.calls import CallRunner
     from tbservice.api.grpc.health import make_health_handler
     from tbservice.api.grpc.katib import SERVICES, KatibMethods
