@@ -14,7 +14,7 @@ from tbservice.api.grpc.metadata import read_experiment
 from tbservice.auth import grants
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
-from tbservice.katib import early_stopping, katib_pb2, observation_log, trials
+from tbservice.katib import early_stopping, katib_pb2, observation_log, suggestions, trials
 from tbservice.types import KatibGrant
 
 _PACKAGE: Final = "api.v1.beta1"
@@ -50,7 +50,9 @@ class KatibMethods:
             },
             "Suggestion": {
                 "GetSuggestions": self._get_suggestions,
-                "ValidateAlgorithmSettings": self._validate_algorithm,
+                "ValidateAlgorithmSettings": self._simple(
+                    katib_pb2.ValidateAlgorithmSettingsRequest, self._validate_algorithm
+                ),
             },
             "EarlyStopping": {
                 "GetEarlyStoppingRules": self._simple(
@@ -112,18 +114,14 @@ class KatibMethods:
         observation_log.delete(self._ingest, grant, request, experiment)
         return katib_pb2.DeleteObservationLogReply()
 
-    async def _validate_algorithm(self, call: Call) -> bytes:
-        def begin() -> bytes:
-            self._grant(call)
-            request = call.parse(katib_pb2.ValidateAlgorithmSettingsRequest)
-            return request.experiment.SerializeToString()
-
-        experiment = await call.in_thread(begin)
-        async with call.without_turn():
-            await self._processes.in_process(
-                "katib_validate", experiment, calls={}, cancel=_nothing_to_cancel
-            )
-        return katib_pb2.ValidateAlgorithmSettingsReply().SerializeToString()
+    def _validate_algorithm(
+        self,
+        _grant: KatibGrant,
+        request: katib_pb2.ValidateAlgorithmSettingsRequest,
+        _experiment: str | None,
+    ) -> Message:
+        suggestions.validate(request.experiment)
+        return katib_pb2.ValidateAlgorithmSettingsReply()
 
     async def _get_suggestions(self, call: Call) -> bytes:
         """Compute in a process without a turn; then record the trials, and what is handed out.
