@@ -10,6 +10,7 @@ from support.sweeps import experiment, parameter, rows_of, trial
 from tbservice.errors import Invalid
 from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.suggestions import suggest
+from tbservice.katib.suggestions.hyperband import read_plan
 
 SETTINGS = {"r_l": 9, "resource_name": "epochs"}
 SPEC = experiment(
@@ -175,3 +176,7 @@ def test_eta_below_zero_is_katibs_default():
     spec = pb.Experiment.FromString(SPEC.SerializeToString())
     spec.spec.algorithm.algorithm_settings.add(name="eta", value="-1")
     assert amounts(Controller(spec).ask(10)) == ["1"] * 9 + ["3"]
+
+
+def test_resource_is_not_cut_by_rounding():
+    assert read_plan({"r_l": "729", "eta": "1.5"}).amount(6, 0) == 64  # 63.99999999999999

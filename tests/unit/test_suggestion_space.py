@@ -134,6 +134,7 @@ def test_int_bounds_are_as_likely_as_others():
 def test_choice_keeps_texts_and_ignores_repeats():
     choice = read(parameter("x", "discrete", "0.10", "2", "0.10", "1e-3"))
     assert [choice.text(choice.value(p)) for p in (0, 0.4, 0.9, 1)] == ["0.10", "2", "1e-3", "1e-3"]
+    assert choice.count == 3
     assert choice.parse("0.1") is None
 
 

@@ -58,6 +58,9 @@ VALID = {
         },
     ),
     "hyperband": experiment("hyperband", INT, settings=HYPERBAND, parallel_trial_count=9),
+    "hyperband rounded as in Katib": experiment(
+        "hyperband", INT, settings=HYPERBAND | {"r_l": 1000, "eta": 10}, parallel_trial_count=100
+    ),
     "hyperband in progress": experiment(
         "hyperband",
         INT,

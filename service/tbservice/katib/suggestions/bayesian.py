@@ -39,7 +39,6 @@ _ONE_HOT_ITEMS_MAX: Final = 20
 
 _POLISH_ITERATIONS_MAX: Final = 20
 _FAR_DEVIATIONS: Final = -5.0
-_XI: Final = 0.01
 _KAPPA: Final = 1.96
 _HEDGE: Final = ("LCB", "EI", "PI")
 
@@ -165,7 +164,7 @@ def acquisition(kind: str, surrogate: Surrogate, rows: Array, best: float) -> Ar
     mean, deviation = surrogate(rows)
     if kind == "LCB":
         return _KAPPA * deviation - mean
-    ratio = (best - _XI - mean) / deviation
+    ratio = (best - mean) / deviation
     if kind.startswith("PI"):
         return np.asarray(norm.logcdf(ratio))
     far = np.minimum(ratio, _FAR_DEVIATIONS)

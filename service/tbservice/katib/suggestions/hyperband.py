@@ -71,7 +71,8 @@ def read_plan(settings: Mapping[str, str]) -> Plan:
         eta = _ETA  # as in Katib
     if eta <= 1:
         raise Invalid("eta must be greater than one.")
-    ratio = math.log(max(resource_max, 1)) / math.log(eta) * (1 + _ROUNDING)
+    # Rounded down as in Katib, where 1000 and 10 make 2: people set parallel_trial_count by it.
+    ratio = math.log(max(resource_max, 1)) / math.log(eta)
     if ratio > _BRACKETS_ITEMS_MAX or resource_max > _RESOURCE_MAX:
         raise Invalid(
             f"r_l must be at most {_RESOURCE_MAX:g}, and eta^{_BRACKETS_ITEMS_MAX} at least r_l."

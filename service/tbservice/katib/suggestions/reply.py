@@ -40,7 +40,9 @@ _PROPOSE: Final = {
 def load(algorithm: str) -> Callable[[Task], list[Point]]:
     """Return the function of an algorithm; imports its library."""
     module, function = _PROPOSE[algorithm]
-    return getattr(importlib.import_module(f"{_ROOM}.{module}"), function)  # type: ignore[no-any-return]
+    propose: Callable[[Task], list[Point]]
+    propose = getattr(importlib.import_module(f"{_ROOM}.{module}"), function)
+    return propose
 
 
 def load_all() -> None:

@@ -49,7 +49,6 @@ class Scale:
             share = first + position * (last - first)
             # 0 and 1 have no inverse; steps may reach that far beyond the bounds.
             point = self.bell.inv_cdf(min(max(share, _SHARE_MIN), 1 - _SHARE_MIN))
-            point = min(max(point, self.low), self.high)
         return math.exp(point) if self.is_log else point
 
     def position(self, value: float) -> float:

@@ -58,7 +58,7 @@ def _check_hyperband(space: Space, spec: pb.ExperimentSpec) -> None:
     if "r_l" not in settings or "resource_name" not in settings:
         raise Invalid("r_l and resource_name must be set.")
     plan = read_plan(settings)
-    parallel = math.ceil(plan.eta**plan.last * (1 - 1e-9))
+    parallel = math.ceil(plan.eta**plan.last)
     if spec.parallel_trial_count < parallel:
         raise Invalid(f"parallelTrialCount must be not less than {parallel}.")
     resource = next((p for p in space.parameters if p.name == settings["resource_name"]), None)
