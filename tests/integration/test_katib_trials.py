@@ -152,12 +152,19 @@ def test_request_sets_status_by_condition(record, board, condition, metrics, sta
     assert times == (NOON, 0 if status == "RUNNING" else NOON + 600)
 
 
-def test_request_after_end_changes_status(record, board):
+def stored_condition(database, workspace_id):
+    """The condition of the only trial."""
+    with database.transaction(workspace_id) as db:
+        return db.execute(text("SELECT condition FROM katib_trials")).scalar()
+
+
+def test_request_after_end_changes_status(record, board, database, workspace_id):
     record(trial())
     record(trial(condition="SUCCEEDED", end=END))
     assert session(board)[1:] == ("SUCCESS", (NOON, NOON + 600))
     record(trial(condition="RUNNING"))
     assert session(board)[1] == "SUCCESS"
+    assert stored_condition(database, workspace_id) == TrialStatus.SUCCEEDED
     record(trial(condition="FAILED"))
     assert session(board)[1] == "FAILURE"
 
@@ -368,9 +375,7 @@ def test_status_of_trial_is_recorded_once(katib, record, board, database, worksp
     katib.call(trials.set_trial_status, request)
     record(trial(condition="SUCCEEDED"))
     assert session(board) == (hparams, status, times)
-    with database.transaction(workspace_id) as db:
-        kept = db.execute(text("SELECT condition FROM katib_trials")).scalar()
-    assert kept == TrialStatus.EARLYSTOPPED
+    assert stored_condition(database, workspace_id) == TrialStatus.EARLYSTOPPED
 
 
 def test_status_of_unknown_trial_creates_it(katib, board):
