@@ -317,6 +317,18 @@ def test_request_moves_trial_of_unknown_experiment(api, katib, record):
     assert session(moved, "by-hand")[:2] == (HPARAMS, "RUNNING")
 
 
+def test_report_prefers_experiment_that_was_named(api, katib, record):
+    katib.report("by-hand", log("accuracy", 1))
+    reply = GetSuggestionsReply()
+    reply.parameter_assignments.add(trial_name="by-hand")
+    katib.call(trials.record_suggestions, experiment(), reply)
+    katib.report("by-hand", log("accuracy", 2))
+    assert experiments_and_runs(api) == {"random": ["by-hand"], "katib": ["by-hand"]}
+    record(trial("by-hand"))
+    assert experiments_and_runs(api)["katib"] == []
+    assert sorted(katib.values("by-hand")) == ["1", "2"]
+
+
 def test_request_moves_no_trial_that_other_request_named(api, katib, record):
     record(trial(), of=experiment("first"))
     katib.report(NAME, log("accuracy", 1))
