@@ -269,9 +269,7 @@ CREATE TABLE katib_experiments (
     experiment_id text COLLATE "C" NOT NULL REFERENCES experiments ON DELETE CASCADE,
     name_digest bytea NOT NULL,  -- SHA-256 of Katib's name
     workspace_id bigint NOT NULL,
-    summary_digest bytea,  -- SHA-256 of the experiment summary that was written last
-    spec_digest bytea,  -- SHA-256 of the specification that the state is for
-    state bytea,  -- what the suggestion algorithm keeps between requests; NULL: nothing
+    summary_digest bytea NOT NULL,  -- SHA-256 of the experiment summary that was written last
     PRIMARY KEY (experiment_id, name_digest)
 );
 

@@ -456,8 +456,5 @@ KATIB_TRANSACTION_TRIALS_MAX: Final = 1_000
 KATIB_SUGGESTION_DAYS_MAX: Final = 30
 """Days of 86,400 seconds after which a suggestion that no trial used is deleted."""
 
-KATIB_STATE_BYTES_MAX: Final = 16 * MIB
-"""Bytes of what a suggestion algorithm keeps of one experiment."""
-
 KATIB_KEPT_POINTS_MAX: Final = 5_000_000
 """Points of other origin that a DeleteObservationLog may have to write again."""

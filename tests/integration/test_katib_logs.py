@@ -14,7 +14,7 @@ from support.servers import new_workspace
 from tbservice import limits
 from tbservice.auth import grants
 from tbservice.errors import Forbidden, Invalid, NotFound, TooLarge, Unauthenticated
-from tbservice.katib import observation_log, suggestion_state
+from tbservice.katib import observation_log, trials
 from tbservice.katib.katib_pb2 import (
     Experiment,
     GetObservationLogRequest,
@@ -432,8 +432,7 @@ def test_row_level_security_hides_trials_of_other_tenants(
     katib, database, database_url, workspace_id
 ):
     katib.report(TRIAL, log("m", 1))
-    save = Experiment(name="random")
-    suggestion_state.save(katib.ingest, katib.grant, save, b"state")
+    katib.call(trials.record_request, Experiment(name="random"), [])
     other_id = new_workspace(database_url).workspace_id
     tables = ("katib_trials", "katib_observations", "katib_experiments")
     for reader_id, is_seen in ((None, False), (workspace_id, True), (other_id, False)):

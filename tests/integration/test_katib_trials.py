@@ -11,7 +11,7 @@ from support.hparams import HparamsClient
 from support.katib import KatibClient, log
 from tbservice import limits
 from tbservice.errors import Forbidden, Invalid, TooLarge
-from tbservice.katib import suggestion_state, trials
+from tbservice.katib import trials
 from tbservice.katib.katib_pb2 import (
     Experiment,
     GetSuggestionsReply,
@@ -152,12 +152,19 @@ def test_request_sets_status_by_condition(record, board, condition, metrics, sta
     assert times == (NOON, 0 if status == "RUNNING" else NOON + 600)
 
 
-def test_request_after_end_changes_status(record, board):
+def stored_condition(database, workspace_id):
+    """The condition of the only trial."""
+    with database.transaction(workspace_id) as db:
+        return db.execute(text("SELECT condition FROM katib_trials")).scalar()
+
+
+def test_request_after_end_changes_status(record, board, database, workspace_id):
     record(trial())
     record(trial(condition="SUCCEEDED", end=END))
     assert session(board)[1:] == ("SUCCESS", (NOON, NOON + 600))
     record(trial(condition="RUNNING"))
     assert session(board)[1] == "SUCCESS"
+    assert stored_condition(database, workspace_id) == TrialStatus.SUCCEEDED
     record(trial(condition="FAILED"))
     assert session(board)[1] == "FAILURE"
 
@@ -310,6 +317,18 @@ def test_request_moves_trial_of_unknown_experiment(api, katib, record):
     assert session(moved, "by-hand")[:2] == (HPARAMS, "RUNNING")
 
 
+def test_report_prefers_experiment_that_was_named(api, katib, record):
+    katib.report("by-hand", log("accuracy", 1))
+    reply = GetSuggestionsReply()
+    reply.parameter_assignments.add(trial_name="by-hand")
+    katib.call(trials.record_suggestions, experiment(), reply)
+    katib.report("by-hand", log("accuracy", 2))
+    assert experiments_and_runs(api) == {"random": ["by-hand"], "katib": ["by-hand"]}
+    record(trial("by-hand"))
+    assert experiments_and_runs(api)["katib"] == []
+    assert sorted(katib.values("by-hand")) == ["1", "2"]
+
+
 def test_request_moves_no_trial_that_other_request_named(api, katib, record):
     record(trial(), of=experiment("first"))
     katib.report(NAME, log("accuracy", 1))
@@ -359,7 +378,7 @@ def test_report_after_supposed_end_takes_it_back(katib, board):
     assert session(board)[1] == "UNKNOWN"
 
 
-def test_status_of_trial_is_recorded_once(katib, record, board):
+def test_status_of_trial_is_recorded_once(katib, record, board, database, workspace_id):
     record(trial())
     request = SetTrialStatusRequest(trial_name=NAME)
     katib.call(trials.set_trial_status, request)
@@ -368,6 +387,7 @@ def test_status_of_trial_is_recorded_once(katib, record, board):
     katib.call(trials.set_trial_status, request)
     record(trial(condition="SUCCEEDED"))
     assert session(board) == (hparams, status, times)
+    assert stored_condition(database, workspace_id) == TrialStatus.EARLYSTOPPED
 
 
 def test_status_of_unknown_trial_creates_it(katib, board):
@@ -407,40 +427,6 @@ def test_objective_logs_need_right_to_read(client, workspace_id):
     katib = KatibClient(client.app.state.ingest, KatibGrant(workspace_id, None, may_read=False))
     with pytest.raises(Forbidden, match="lacks the scope read"):
         logs_of(katib, [])
-
-
-def load(katib, of=None):
-    return katib.call(suggestion_state.load, of or experiment())
-
-
-def save(katib, state, of=None):
-    katib.call(suggestion_state.save, of or experiment(), state)
-
-
-def test_state_is_kept_for_specification(katib, record):
-    assert load(katib) is None
-    save(katib, b"\0one")
-    assert load(katib) == b"\0one"
-    assert load(katib, experiment(parallel_trial_count=9, max_trial_count=99)) == b"\0one"
-    assert load(katib, experiment("other")) is None
-    assert load(katib, experiment(algorithm={"algorithm_name": "tpe"})) is None
-    record(trial())
-    save(katib, b"two")
-    assert load(katib) == b"two"
-    save(katib, None)
-    assert load(katib) is None
-
-
-def test_state_of_other_specification_replaces_it(katib):
-    save(katib, b"one")
-    other = experiment(algorithm={"algorithm_name": "tpe"})
-    save(katib, b"two", other)
-    assert (load(katib), load(katib, other)) == (None, b"two")
-
-
-def test_state_over_limit_is_refused(katib):
-    with pytest.raises(TooLarge, match="katib_state_bytes_max"):
-        save(katib, bytes(limits.KATIB_STATE_BYTES_MAX + 1))
 
 
 def test_comparison_has_trials_of_two_experiments(api, client, katib, record):

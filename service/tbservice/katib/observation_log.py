@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 
+from sqlalchemy import Connection
+
 from tbservice import limits, metrics
 from tbservice.errors import Forbidden, Invalid, TooLarge
 from tbservice.ingest import series_writer
@@ -94,33 +96,37 @@ def get(
     reply.observation_log.SetInParent()
 
     with ingest.database.snapshot(grant.workspace_id) as db:
-        place = places.find_place(db, grant, request.trial_name, experiment_name)
-        if place is None:
-            return reply
-        digest = runs_tags.hash_name(request.trial_name)
-        trial = katib_trials.list_trials(db, place.experiment_id, [digest]).get(digest)
-        tag_id = (
-            runs_tags.find_tag(db, place.experiment_id, request.metric_name)
-            if request.metric_name
-            else None
-        )
-        is_unknown_metric = bool(request.metric_name) and tag_id is None
-        if trial is None or trial.run_id is None or is_unknown_metric:
-            return reply
-        selected = LogFilter(tag_id, first, last)
-        size = katib_observations.measure(db, place.experiment_id, trial.run_id, selected)
-        _check_size(*size)
-        rows = katib_observations.read(db, place.experiment_id, trial.run_id, selected)
-        names = hparams_rows.list_tag_names(
-            db, place.experiment_id, list({metric for _, metric, _ in rows})
-        )
-
+        rows, names = _read_logs(db, grant, request, experiment_name, first, last)
     add = reply.observation_log.metric_logs.add
     for moment, metric, value in rows:
         log = add(time_stamp=format_timestamp(moment))
         log.metric.name = names[metric]
         log.metric.value = value.decode()
     return reply
+
+
+def _read_logs(
+    db: Connection,
+    grant: KatibGrant,
+    request: GetObservationLogRequest,
+    experiment_name: str | None,
+    first: int,
+    last: int,
+) -> tuple[list[tuple[int, int, bytes]], dict[int, str]]:
+    """Return time, tag id and value of each log, and the names of the tags. Raises TooLarge."""
+    place = places.find_place(db, grant, request.trial_name, experiment_name)
+    if place is None:
+        return [], {}
+    id_, digest = place.experiment_id, runs_tags.hash_name(request.trial_name)
+    trial = katib_trials.list_trials(db, id_, [digest]).get(digest)
+    metric = request.metric_name
+    tag_id = runs_tags.find_tag(db, id_, metric) if metric else None
+    if trial is None or trial.run_id is None or (metric and tag_id is None):
+        return [], {}
+    selected = LogFilter(tag_id, first, last)
+    _check_size(*katib_observations.measure(db, id_, trial.run_id, selected))
+    rows = katib_observations.read(db, id_, trial.run_id, selected)
+    return rows, hparams_rows.list_tag_names(db, id_, list({tag_id for _, tag_id, _ in rows}))
 
 
 def _read_bound(field: str, text: str, default: int) -> int:

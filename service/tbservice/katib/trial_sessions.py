@@ -8,7 +8,7 @@ from typing import Final
 from google.protobuf.struct_pb2 import ListValue, Value
 
 from tbservice.ingest.session_records import SessionFields
-from tbservice.katib.conditions import Condition, get_status, is_final
+from tbservice.katib.conditions import Condition, get_status, is_final, read_condition
 from tbservice.katib.katib_pb2 import (
     CATEGORICAL,
     DISCRETE,
@@ -19,6 +19,7 @@ from tbservice.katib.katib_pb2 import (
     Experiment,
     ParameterAssignment,
     ParameterSpec,
+    Trial,
 )
 from tbservice.katib.metric_values import parse_number
 from tbservice.katib.reports import Logs
@@ -162,3 +163,19 @@ def note_report(trial: TrialRow, name: str, logs: Logs) -> SessionFields | None:
     start_time = float(logs.wall_times.min()) if trial.request_digest is None else None
     end_time = float(logs.wall_times.max()) if trial.is_inferred else None
     return make_fields(trial, name, start_time, end_time)
+
+
+def note_request(row: TrialRow, experiment: Experiment, trial: Trial) -> None:
+    """Set the condition of a trial, unless what is known is later."""
+    objective = trial.spec.objective if trial.spec.HasField("objective") else None
+    objective = objective or experiment.spec.objective
+    condition = read_condition(trial, objective.objective_metric_name)
+    row.is_bound = True
+    known = None if row.condition is None else Condition(row.condition)
+    is_told = is_final(known) and not row.is_inferred
+    if is_final(condition):
+        # Without Kubernetes, an early stopped trial succeeds in the end.
+        if not (is_told and known is Condition.EARLY_STOPPED and condition is Condition.SUCCEEDED):
+            row.condition, row.is_inferred = condition, False
+    elif not is_final(known) and (condition is not Condition.UNKNOWN or known is None):
+        row.condition, row.is_inferred = condition, False

@@ -17,9 +17,9 @@ from tbservice.errors import Forbidden, TooLarge
 from tbservice.ingest import commit, sessions
 from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
 from tbservice.ingest.service import Ingest
-from tbservice.ingest.session_records import EXPERIMENT_TAG, make_series
+from tbservice.ingest.session_records import EXPERIMENT_TAG, SessionFields, make_series
 from tbservice.katib import places, trial_moves
-from tbservice.katib.conditions import Condition, is_final, read_condition
+from tbservice.katib.conditions import Condition, is_final
 from tbservice.katib.katib_pb2 import (
     Experiment,
     GetSuggestionsReply,
@@ -36,9 +36,9 @@ from tbservice.katib.trial_sessions import (
     make_fields,
     make_readers,
     make_summary,
+    note_request,
 )
 from tbservice.store import katib_experiments, katib_observations, katib_trials, runs_tags
-from tbservice.store.katib_trials import TrialRow
 from tbservice.types import AppendGrant, KatibGrant
 from tbwire.hparams_pb2 import HParamsPluginData
 
@@ -122,43 +122,14 @@ def _record_trials(
     is_new_summary = katib_experiments.lock_summary_digest(
         db, place, runs_tags.hash_name(experiment.name), summary_digest
     )
-    digests = {runs_tags.hash_name(name): name for name in trials}
-    told = {
-        digest: hashlib.sha256(
-            summary_digest + trials[name].SerializeToString(deterministic=True)
-        ).digest()
-        for digest, name in digests.items()
-    }
-    known = katib_trials.list_trials(db, place.experiment_id, digests) if digests else {}
-    changed = {
-        digest: name
-        for digest, name in digests.items()
-        if digest not in known or known[digest].request_digest != told[digest]
-    }
+    changed = _find_changed(db, place, trials, summary_digest)
     if not changed and not is_new_summary:
         return []
 
-    run_ids = runs_tags.resolve_runs(
-        db, place, [*([_SUMMARY_RUN] if is_new_summary else []), *changed.values()]
-    )
-    fields = {}
-    if changed:
-        rows = katib_trials.lock_or_create(
-            db, place, {digest: run_ids[name] for digest, name in changed.items()}
-        )
-        readers = make_readers(experiment)
-        for digest, name in changed.items():
-            row, trial = rows[digest], trials[name]
-            _note_request(row, experiment, trial)
-            row.request_digest = told[digest]
-            assignments = trial.spec.parameter_assignments.assignments
-            if assignments:
-                row.assignments = encode_assignments(assignments, readers)
-            status = trial.status
-            times = _read_time(status.start_time), _read_time(status.completion_time)
-            fields[run_ids[name]] = make_fields(row, name, *times)
-        katib_trials.update(db, place, list(rows.values()))
-
+    names = [_SUMMARY_RUN] if is_new_summary else []
+    names += [trial.name for trial, _ in changed.values()]
+    run_ids = runs_tags.resolve_runs(db, place, names)
+    fields = _update_rows(db, place, experiment, changed, run_ids) if changed else {}
     others = {}
     if is_new_summary:
         series = make_series(EXPERIMENT_TAG, summary, now)
@@ -169,20 +140,50 @@ def _record_trials(
     return updates
 
 
-def _note_request(row: TrialRow, experiment: Experiment, trial: Trial) -> None:
-    """Set the condition of a trial, unless what is known is later."""
-    objective = trial.spec.objective if trial.spec.HasField("objective") else None
-    objective = objective or experiment.spec.objective
-    condition = read_condition(trial, objective.objective_metric_name)
-    row.is_bound = True
-    known = None if row.condition is None else Condition(row.condition)
-    is_told = is_final(known) and not row.is_inferred
-    if is_final(condition):
-        # Without Kubernetes, an early stopped trial succeeds in the end.
-        if not (is_told and known is Condition.EARLY_STOPPED and condition is Condition.SUCCEEDED):
-            row.condition, row.is_inferred = condition, False
-    elif not is_final(known) and (condition is not Condition.UNKNOWN or known is None):
-        row.condition, row.is_inferred = condition, False
+def _find_changed(
+    db: Connection, place: AppendGrant, trials: Mapping[str, Trial], summary_digest: bytes
+) -> dict[bytes, tuple[Trial, bytes]]:
+    """Return the trials that were told otherwise, or not at all, by the SHA-256 of their names.
+
+    Each with the digest of what is told now; the types of its hyperparameters are in the summary.
+    """
+    by_digest = {runs_tags.hash_name(name): trial for name, trial in trials.items()}
+    if not by_digest:
+        return {}
+    known = katib_trials.list_trials(db, place.experiment_id, by_digest)
+    changed = {}
+    for digest, trial in by_digest.items():
+        content = summary_digest + trial.SerializeToString(deterministic=True)
+        told = hashlib.sha256(content).digest()
+        if digest not in known or known[digest].request_digest != told:
+            changed[digest] = trial, told
+    return changed
+
+
+def _update_rows(
+    db: Connection,
+    place: AppendGrant,
+    experiment: Experiment,
+    changed: Mapping[bytes, tuple[Trial, bytes]],
+    run_ids: Mapping[str, int],
+) -> dict[int, SessionFields]:
+    """Write the rows of trials; return what to set of their sessions, by run id."""
+    rows = katib_trials.lock_or_create(
+        db, place, {digest: run_ids[trial.name] for digest, (trial, _) in changed.items()}
+    )
+    readers = make_readers(experiment)
+    fields = {}
+    for digest, (trial, told) in changed.items():
+        row, status = rows[digest], trial.status
+        note_request(row, experiment, trial)
+        row.request_digest = told
+        assignments = trial.spec.parameter_assignments.assignments
+        if assignments:
+            row.assignments = encode_assignments(assignments, readers)
+        times = _read_time(status.start_time), _read_time(status.completion_time)
+        fields[run_ids[trial.name]] = make_fields(row, trial.name, *times)
+    katib_trials.update(db, place, list(rows.values()))
+    return fields
 
 
 def _read_time(text: str) -> float | None:
