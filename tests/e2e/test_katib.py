@@ -324,7 +324,7 @@ def test_deadline_ends_suggestions_and_others_follow(katib):
         trials=many_trials(1000),
         current_request_number=5,
     )
-    status, _, _ = failure(lambda: katib.call("GetSuggestions", request, timeout=0.4))
+    status, _, _ = failure(lambda: katib.call("GetSuggestions", request, timeout=0.15))
     assert status == "DEADLINE_EXCEEDED"
     small = pb.GetSuggestionsRequest(
         experiment=experiment("random", X, name="small"), current_request_number=1
