@@ -303,19 +303,19 @@ def test_suggestions_do_not_hold_up_reports(katib):
     request = pb.GetSuggestionsRequest(
         experiment=experiment("bayesianoptimization", X, Y, name="busy"),
         trials=many_trials(1000),
-        current_request_number=5,
+        current_request_number=40,
     )
+    katib.suggest(request)  # it records the trials
     with ThreadPoolExecutor(3) as threads:
-        asked = [threads.submit(katib.suggest, request) for _ in range(3)]
-        time.sleep(0.3)
+        asked = [threads.submit(katib.suggest, request) for _ in range(9)]
         waits = []
         while not all(each.done() for each in asked):
             began = time.monotonic()
             katib.report("other-bcdfghjk", ("loss", len(waits)))
             waits.append(time.monotonic() - began)
-        assert all(len(each.result().parameter_assignments) == 5 for each in asked)
-    assert len(waits) > 3
-    assert sorted(waits)[len(waits) // 2] < 0.5
+        assert all(len(each.result().parameter_assignments) == 40 for each in asked)
+    assert len(waits) > 5
+    assert max(waits) < 0.8  # those that wait for suggestions take a second
 
 
 def test_deadline_ends_suggestions_and_others_follow(katib):
