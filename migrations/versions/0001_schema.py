@@ -1,4 +1,4 @@
-"""The schema of 0.1.0: workspaces, tokens, experiments, their series and points, blobs, uploads.
+"""The schema of 0.1.0: workspaces, tokens, experiments, series and points, blobs, uploads, trials.
 
 Terms are those of docs/glossary.md; three SQL names differ: `scalar_tail` is the write buffer,
 `time_series.tail_end` the inline buffer, and `tail_rows` and `tail_points` count the points that
@@ -262,6 +262,57 @@ CREATE TABLE upload_streams (
 ) WITH (fillfactor = 60);  -- each batch moves cursors: room for HOT updates in the page
 """
 
+KATIB = """
+-- One row per experiment of Katib that made requests. Several may share an experiment, if its token
+-- was used. Distribution key: experiment_id.
+CREATE TABLE katib_experiments (
+    experiment_id text COLLATE "C" NOT NULL REFERENCES experiments ON DELETE CASCADE,
+    name_digest bytea NOT NULL,  -- SHA-256 of Katib's name
+    workspace_id bigint NOT NULL,
+    summary_digest bytea NOT NULL,  -- SHA-256 of the experiment summary that was written last
+    PRIMARY KEY (experiment_id, name_digest)
+);
+
+-- One row per trial of Katib. Distribution key: experiment_id.
+CREATE TABLE katib_trials (
+    experiment_id text COLLATE "C" NOT NULL REFERENCES experiments ON DELETE CASCADE,
+    name_digest bytea NOT NULL,  -- SHA-256 of the trial's name, which is also its run's
+    workspace_id bigint NOT NULL,
+    -- NULL: only suggested. No foreign key: it would need an index. Code that deletes a run deletes
+    -- the trial.
+    run_id bigint,
+    is_bound boolean NOT NULL,  -- a request named its experiment; false: it was chosen by its name
+    assignments bytea NOT NULL,  -- its hyperparameters, as a SessionStartInfo of hparams.proto
+    condition smallint,  -- Katib's number, as of version 0.14; NULL: nobody told
+    is_inferred boolean NOT NULL DEFAULT false,  -- the condition was concluded from a report
+    request_digest bytea,  -- SHA-256 of what the last request said of it, if it was recorded
+    log_count bigint NOT NULL DEFAULT 0,  -- logs that were ever reported: the next `seq`
+    -- Time (int64, microseconds since the epoch) and digest (16 bytes) of the last reports, by
+    -- which a repeated one is recognized.
+    recent_reports bytea NOT NULL DEFAULT '',
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (experiment_id, name_digest)
+) WITH (fillfactor = 60);  -- each report updates the row: room for HOT updates in the page
+-- Requests name a trial, but no experiment.
+CREATE INDEX katib_trials_by_name ON katib_trials (workspace_id, name_digest);
+
+-- One row per reported log of a trial. Neither foreign keys nor unique points: as with points, code
+-- that deletes a run deletes its logs. Distribution key: experiment_id.
+CREATE TABLE katib_observations (
+    experiment_id text COLLATE "C" NOT NULL,
+    run_id bigint NOT NULL,
+    seq bigint NOT NULL,  -- order of arrival in the trial
+    workspace_id bigint NOT NULL,
+    tag_id bigint NOT NULL,  -- the metric
+    time bigint NOT NULL,  -- as reported: microseconds since the epoch
+    received_at float8 NOT NULL,  -- seconds since the epoch
+    value bytea NOT NULL,  -- as reported, byte for byte; a text may contain a NUL
+    number float8,  -- the value; NULL: it is a text
+    step bigint,  -- of the scalar point that was made of it; NULL: none was
+    PRIMARY KEY (experiment_id, run_id, seq)
+);
+"""
+
 # A second check behind the grants: a transaction sees the rows of one workspace, which it names in
 # `tbhub.workspace_id`; without the setting it sees none. Nothing is GRANTed to other roles: the
 # service connects as the owner of the tables, whom FORCE subjects to the policies. The sub-selects
@@ -276,7 +327,8 @@ DECLARE name text;
 BEGIN
     FOREACH name IN ARRAY ARRAY['experiments', 'tokens', 'runs', 'tags', 'time_series',
                                 'scalar_tail', 'scalar_blocks', 'tensor_points', 'blob_points',
-                                'blobs', 'experiment_blobs', 'blob_uploads', 'upload_streams']
+                                'blobs', 'experiment_blobs', 'blob_uploads', 'upload_streams',
+                                'katib_experiments', 'katib_trials', 'katib_observations']
     LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
@@ -362,5 +414,14 @@ UPDATE sample_slots SET rank = finest.rank
 
 def upgrade() -> None:
     """Create all tables and policies, then draw the rank of each sample slot."""
-    for statements in (WORKSPACES, SERIES, POINTS, UPLOADS, POLICIES, SPLITMIX64, SLOTS):
+    for statements in (
+        WORKSPACES,
+        SERIES,
+        POINTS,
+        UPLOADS,
+        KATIB,
+        POLICIES,
+        SPLITMIX64,
+        SLOTS,
+    ):
         op.get_bind().exec_driver_sql(statements)

@@ -20,6 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     # By default OpenBLAS starts a thread per core for matrix products, which are never used here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # gRPC's core would write its own lines to stderr, with what clients sent and without escapes.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     options = _parser().parse_args(arguments)
     try:
         return _run(options)
@@ -50,13 +52,13 @@ def _run(options: argparse.Namespace) -> int:
 def _up(options: argparse.Namespace) -> None:
     from tbservice.local.up import Options, up
 
-    up(Options(options.host, options.port, options.data_dir, options.demo))
+    up(Options(options.host, options.port, options.grpc_port, options.data_dir, options.demo))
 
 
-def _serve(_options: argparse.Namespace) -> None:
+def _serve(options: argparse.Namespace) -> None:
     from tbservice.server.workers import serve
 
-    serve()
+    serve(options.grpc_port)
 
 
 def _migrate(_options: argparse.Namespace) -> None:
@@ -99,8 +101,11 @@ def _parser() -> argparse.ArgumentParser:
             "up", help="start everything on this machine: PostgreSQL, SeaweedFS and the service"
         )
     )
+    text = "run the service with external PostgreSQL and S3 (TBHUB_* settings)"
+    serve = commands.add_parser("serve", help=text, description=text)
+    _add_grpc_port(serve)
+    serve.set_defaults(command=_serve)
     for name, command, text in (
-        ("serve", _serve, "run the service with external PostgreSQL and S3 (TBHUB_* settings)"),
         ("migrate", _migrate, "upgrade the schema of the database at TBHUB_DATABASE_URL"),
         ("openapi", _openapi, "print the OpenAPI document of the HTTP API"),
     ):
@@ -126,6 +131,7 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
         default=6060,
         help="port to listen on, 0 for any (default: %(default)s)",
     )
+    _add_grpc_port(parser)
     parser.add_argument(
         "--data-dir", type=Path, help="directory for data (default: ~/.local/share/tbhub)"
     )
@@ -135,6 +141,14 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
         help="upload a demo experiment with every kind of data",
     )
     parser.set_defaults(command=_up)
+
+
+def _add_grpc_port(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--grpc-port",
+        type=_port,
+        help="port for Katib's gRPC API, 0 for any (default: TBHUB_GRPC_PORT, or none)",
+    )
 
 
 def _add_workspace(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

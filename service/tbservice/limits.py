@@ -114,6 +114,27 @@ COMPARISON_NAME_CHARS_MAX: Final = 100
 TIME_SERIES_CARDS_ITEMS_MAX: Final = 10
 """Items of one request of the Time Series dashboard (it sends one): the series of a card."""
 
+SUGGESTED_TRIALS_ITEMS_MAX: Final = 1_000
+"""Suggestions in one reply."""
+
+SUGGESTION_TRIALS_ITEMS_MAX: Final = 10_000
+"""Trials in one request for suggestions."""
+
+SUGGESTION_TOTAL_ITEMS_MAX: Final = 100_000
+"""Suggestions that an experiment may ask for altogether."""
+
+SUGGESTION_PARAMETERS_ITEMS_MAX: Final = 100
+"""Parameters of a search space: samplers take time in proportion to parameters and trials."""
+
+SUGGESTION_LIST_ITEMS_MAX: Final = 10_000
+"""Items of all lists of a search space, or of a search space of architectures."""
+
+SUGGESTION_REPLY_BYTES_MAX: Final = 4 * MIB
+"""Bytes of one reply with suggestions: what clients of gRPC accept by default."""
+
+SUGGESTION_SECONDS: Final = 1.0
+"""Seconds after which the suggestions that a request still lacks are drawn at random."""
+
 SCAN_POINTS_MAX: Final = 100_000_000
 """Scalar points read for one response, before sampling."""
 
@@ -380,3 +401,72 @@ HPARAMS_RUNNING_SECONDS_MAX: Final = 900.0
 
 HPARAMS_EVALS_POINTS: Final = 1_000
 """Points of a metric in one response: as many as the stock page shows of a series."""
+
+GRPC_MESSAGE_BYTES_MAX: Final = 16 * MIB
+"""Bytes of one message that a gRPC client sends: about 200,000 metric logs of Katib."""
+
+GRPC_MESSAGE_SECONDS_MAX: Final = 60.0
+"""Seconds a client may take to send the message of a gRPC call.
+
+Meanwhile the call holds `GRPC_MESSAGE_BYTES_MAX` of its caller's share of request bodies.
+"""
+
+GRPC_DETAIL_CHARS_MAX: Final = 500
+"""Characters of an error's text in a gRPC status.
+
+Clients refuse trailers over 8 KiB, and 4-byte characters take 12 bytes there.
+"""
+
+GRPC_CALLS_ITEMS_MAX: Final = 4_096
+"""Calls (items) of gRPC that one worker has open at once; further ones are refused."""
+
+GRPC_CONNECTION_CALLS_ITEMS_MAX: Final = 256
+"""Calls (items) that one gRPC connection has open at once; its client queues further ones."""
+
+GRPC_CONNECTIONS_ITEMS_MAX: Final = 1_024
+"""Connections (items) that the gRPC port of a worker accepts at once."""
+
+GRPC_IDLE_CONNECTION_SECONDS_MAX: Final = 600
+"""Seconds without a call after which a gRPC connection is closed; clients open another."""
+
+GRPC_OPEN_CALLS_ITEMS_MAX: Final = 32
+"""Calls (items) of health and reflection, which need no token, that one worker answers at once.
+
+All addresses together have a quarter of it, each of them half of that.
+"""
+
+GRPC_OPEN_CALL_SECONDS_MAX: Final = 10.0
+"""Seconds after which a call of health or reflection is ended."""
+
+KATIB_REPORT_LOGS_MAX: Final = 250_000
+"""Logs (points) in one ReportObservationLog: each takes about 500 bytes of memory."""
+
+KATIB_REPORT_METRICS_MAX: Final = 10_000
+"""Items (different metrics) in one ReportObservationLog."""
+
+KATIB_VALUE_BYTES_MAX: Final = 64 * KIB
+"""Bytes of one value of a metric, which Katib's own store has in a TEXT of MySQL."""
+
+KATIB_REPEAT_SECONDS_MAX: Final = 600
+"""Seconds in which an equal report of the same trial is taken for a client's retry."""
+
+KATIB_REPEAT_ITEMS_MAX: Final = 16
+"""Items (last reports of a trial) among which a retry is looked for."""
+
+KATIB_READ_LOGS_MAX: Final = 1_000_000
+"""Logs (points) in one GetObservationLog, which sends its response in one message."""
+
+KATIB_READ_BYTES_MAX: Final = 64 * MIB
+"""Bytes of values in one GetObservationLog."""
+
+KATIB_TRIALS_ITEMS_MAX: Final = 10_000
+"""Trials (items) in one request, and suggestions in one response."""
+
+KATIB_TRANSACTION_TRIALS_MAX: Final = 1_000
+"""Trials (items) recorded in one transaction."""
+
+KATIB_SUGGESTION_DAYS_MAX: Final = 30
+"""Days of 86,400 seconds after which a suggestion that no trial used is deleted."""
+
+KATIB_KEPT_POINTS_MAX: Final = 5_000_000
+"""Points of other origin that a DeleteObservationLog may have to write again."""

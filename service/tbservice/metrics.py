@@ -117,6 +117,11 @@ _request_seconds = _histogram(
 )
 _errors = _counter("http_errors", "Requests refused or failed, by error code", "route", "code")
 
+_grpc_calls = _counter("grpc_calls", "gRPC calls ended, by status", "method", "status")
+_grpc_call_seconds = _histogram(
+    "grpc_call", "From the metadata of a gRPC call to the end of its reply", "method"
+)
+
 _over_share = _counter(
     "over_share", "Requests refused with 429, by the share that the caller had used up", "share"
 )
@@ -236,6 +241,12 @@ def observe_request(route: str, method: str, status: int, seconds: float) -> Non
 def observe_error(route: str, code: str) -> None:
     """Count a request that was refused or failed."""
     _errors.labels(route, code).inc()
+
+
+def observe_call(method: str, status: str, seconds: float) -> None:
+    """Record a gRPC call that ended. `method` is a service of ours and its method."""
+    _grpc_calls.labels(method, status).inc()
+    _grpc_call_seconds.labels(method).observe(seconds)
 
 
 def observe_over_share(share: str) -> None:

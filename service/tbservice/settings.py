@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -69,6 +69,23 @@ class Settings(BaseSettings):
     port: int = Field(
         default=6060, ge=0, le=65535, description="Port to listen on; 0 for any free one"
     )
+    grpc_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="Port of the same address for gRPC (Katib); 0 for any free one, empty for none",
+    )
+    grpc_certificate_file: Path | None = Field(
+        default=None, description="PEM file with the certificate chain of the gRPC port"
+    )
+    grpc_key_file: Path | None = Field(
+        default=None, description="PEM file with the private key of that certificate"
+    )
+    grpc_plaintext: bool = Field(
+        default=False,
+        description="Serve gRPC without TLS also on an address that is not loopback: only where a "
+        "proxy that speaks TLS is the only way in, because calls carry tokens",
+    )
     workers: int = Field(default=1, ge=1, le=64, description="Worker processes")
     reservoir_sizes: ReservoirSizes = Field(
         default=ReservoirSizes(),
@@ -78,6 +95,12 @@ class Settings(BaseSettings):
         default=None,
         description="Token for /metrics; empty: only direct clients on this machine may read them",
     )
+
+    @field_validator("grpc_port", "grpc_certificate_file", "grpc_key_file", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: object) -> object:
+        """Accept an empty variable, as Docker Compose sets it where the user has set none."""
+        return None if value == "" else value
 
 
 def read_settings() -> Settings:

@@ -103,6 +103,18 @@ class AdminGrant(ExperimentGrant):
 
 
 @dataclass(frozen=True, slots=True)
+class KatibGrant(Grant):
+    """May report trials of Katib: of one experiment, or of any in the workspace if that is None.
+
+    A caller who may report may also delete what was reported. With `may_read`, the logs can be
+    read.
+    """
+
+    experiment_id: ExperimentId | None
+    may_read: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     """An experiment as its owner sees it. `version` increases with every change of its data."""
 

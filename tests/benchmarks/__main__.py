@@ -31,9 +31,11 @@ BENCHMARKS = (
     "data_api",
     "page",
     "hparams",
+    "katib",
     "export",
     "attacks",
     "fairness",
+    "suggestions",
 )
 """In the order of a point's path."""
 

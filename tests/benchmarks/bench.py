@@ -38,9 +38,11 @@ class Bench:
         return Servers(self.stack.enter_context(Instance(self.directory / "data")))
 
     @contextmanager
-    def new_service(self, name: str = "service") -> Iterator[Service]:
-        """One worker over an empty database, while the block lasts."""
-        with new_service(self.servers, self.directory / name) as service:
+    def new_service(self, name: str = "service", **more: str) -> Iterator[Service]:
+        """One worker over an empty database, while the block lasts; `more` is set in its
+        environment.
+        """
+        with new_service(self.servers, self.directory / name, **more) as service:
             yield service
 
     def is_chosen(self, case: str) -> bool:

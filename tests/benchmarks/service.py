@@ -63,15 +63,15 @@ class Service:
 
 
 @contextmanager
-def new_service(servers: Servers, directory: Path) -> Iterator[Service]:
+def new_service(servers: Servers, directory: Path, **more: str) -> Iterator[Service]:
     """A service on a new database of the servers; `directory` is for its log and for what a
-    benchmark writes.
+    benchmark writes, `more` goes to its environment.
     """
     directory.mkdir()
     port = choose_ports(["service"], {})["service"]
     with (
         servers.database() as url,
         servers.settings(url) as settings,
-        live_service(settings, port, directory / "service.log") as live,
+        live_service(settings, port, directory / "service.log", **more) as live,
     ):
         yield Service(live, servers, live.new_owner(), directory)

@@ -15,7 +15,9 @@ from pathlib import Path
 import httpx2
 import psycopg
 import pytest
+from grpc_health.v1 import health_pb2
 
+from support.grpc_calls import raw_client
 from support.servers import choose_directory
 from tbservice.local.embedded import subprocesses
 from tbservice.local.embedded.instance import Instance
@@ -321,3 +323,15 @@ def test_wrong_usage_ends_with_code_2():
             [sys.executable, "-m", "tbservice", *arguments], capture_output=True, check=False
         )
         assert done.returncode == 2
+
+
+def test_up_prints_grpc_port_that_answers(home):
+    with running(home, "--grpc-port", "0") as up:
+        line = up.process.stdout.readline()
+        port = int(re.fullmatch(r"gRPC \(Katib\) is ready at 127\.0\.0\.1 port (\d+)\n", line)[1])
+        with raw_client(port, service="grpc.health.v1.Health") as call:
+            reply = health_pb2.HealthCheckResponse.FromString(call("Check"))
+        assert reply.status == health_pb2.HealthCheckResponse.SERVING
+        with raw_client(port, up.token(), service="api.v1.beta1.DBManager") as call:
+            assert call("DeleteObservationLog", b"\n\x01t") == b""
+        assert up.end(signal.SIGTERM)[0] == 0

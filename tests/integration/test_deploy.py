@@ -151,6 +151,9 @@ def test_proxy_hides_metrics_and_logs_no_token():
     ).groups()
     assert host in SERVICES
     assert f"TBHUB_PORT={port}" in DOCKERFILE
+    host, port = re.search(r"h2c://\{\$TBHUB_GRPC_UPSTREAM:(\w+):(\d+)\}", configuration).groups()
+    assert host in SERVICES
+    assert f"\n# {port} serves" in EXAMPLE
     assert "respond /metrics 404" in configuration
     assert "replace token REDACTED" in configuration
     assert len(re.findall(r"^\s*log\b", configuration, re.MULTILINE)) == 1
@@ -168,6 +171,7 @@ def variables():
         "S3_SECRET_KEY": "secret4secret4secret4",
         "TBHUB_WORKERS": "2",
         "TBHUB_METRICS_TOKEN": "0b5e1f",
+        "TBHUB_GRPC_PORT": "0",
     }
 
 
@@ -233,6 +237,7 @@ def test_deployment_commands_run_and_service_works(tmp_path, variables):
         try:
             wait_ready(service, f"http://{LOOPBACK}:{ports['tbhub']}", log)
             check_health("tbhub")
+            assert "gRPC on port" in log.read_text()
             run("tbservice", "workspace", "create", "team")
             token = run("tbservice", "token", "create", "--workspace", "1")
             answer = httpx2.post(

@@ -23,6 +23,7 @@ from tbservice import limits
 from tbservice.errors import NotFound, TooLarge, Unavailable
 from tbservice.handlers.fork_server import FORK, MESSAGE
 from tbservice.handlers.pool import HandlerPool
+from tbservice.handlers.processes import ForkServer
 from tbwire import wire_pb2
 
 HOSTILE = b"[" * 6_000
@@ -44,6 +45,14 @@ def run(pool, job, *arguments, **calls):
 def test_handler_asks_worker_and_answers(pool):
     assert run(pool, "echo", {"a": [1, b"2"]}) == {"a": [1, b"2"]}
     assert run(pool, "ask", "double", double=lambda number: 2 * number) == 40
+
+
+def test_handler_server_that_still_imports_ends_at_once():
+    server = ForkServer(("support.slow_handler_jobs",))
+    server.start()
+    begin = time.monotonic()
+    server._end()
+    assert time.monotonic() - begin < 5
 
 
 def test_handler_server_ends_quietly_with_its_worker():

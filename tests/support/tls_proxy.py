@@ -50,11 +50,12 @@ def tls_proxy(port: int, directory: Path, host: str = "localhost"):
 
     The certificate is for the loopback address, and for `host`.
     """
-    certificate = _make_certificate(directory, host)
+    certificate = make_certificate(directory, host)
     with _Server((LOOPBACK, 0), _Connection) as server:
         server.target = (LOOPBACK, port)
         server.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server.context.load_cert_chain(certificate)
+        server.context.set_alpn_protocols(["http/1.1", "h2"])  # gRPC offers only h2
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -74,7 +75,7 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_RDWR)
 
 
-def _make_certificate(directory: Path, host: str) -> Path:
+def make_certificate(directory: Path, host: str) -> Path:
     """Create a key and its certificate in one file, and `authority.pem` beside it."""
     program = shutil.which("openssl")
     assert program, "the tests need openssl: install it (Debian: apt-get install openssl)"

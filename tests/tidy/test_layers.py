@@ -33,6 +33,7 @@ USE_CASES = {
     "tbservice.hparams",
     "tbservice.experiments",
     "tbservice.auth",
+    "tbservice.katib",
 }
 HTTP = {"tbservice.api.http", "tbservice.api.formats"}
 
@@ -46,6 +47,15 @@ MAY_IMPORT = {
     | STORE
     | {"tbservice.scalars", "tbservice.experiments", "tbservice.auth"},
     "tbservice.hparams": PLAIN | STORE | {"tbservice.reading", "tbservice.experiments"},
+    "tbservice.katib": PLAIN
+    | METRICS
+    | STORE
+    | {
+        "tbservice.auth",
+        "tbservice.experiments",
+        "tbservice.ingest",
+        "tbservice.scalars",
+    },
     "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
     "tbservice.handlers": PLAIN | {"tbservice.admission", "tbservice.launch"},
     "tbservice.api.http": PLAIN
@@ -64,6 +74,18 @@ MAY_IMPORT = {
     | SESSIONS
     | HTTP
     | {"tbservice.reading", "tbservice.handlers", "tbservice.api.v1.blobs"},
+    "tbservice.api.grpc": PLAIN
+    | METRICS
+    | SESSIONS
+    | {
+        "tbservice.admission",
+        "tbservice.api.v1.health",
+        "tbservice.auth",
+        "tbservice.handlers",
+        "tbservice.ingest",
+        "tbservice.katib",
+        "tbservice.settings",
+    },
     "tbservice.pages": PLAIN
     | SESSIONS
     | HTTP
@@ -85,6 +107,9 @@ MAY_IMPORT = {
         "tbservice.pages",
     }
     | {"tbservice.api.v1.blobs"},
+    "tbservice.katib.suggestions": PLAIN | {"tbservice.katib.katib_pb2"},
+    "tbservice.katib.early_stopping": PLAIN
+    | {"tbservice.katib.katib_pb2", "tbservice.katib.suggestions"},
     "tbservice.local": PLAIN
     | STORE
     | {"tbservice.auth", "tbservice.server", "tbservice.settings", "tbservice.launch"},
@@ -99,6 +124,7 @@ MAY_IMPORT = {
     "tbupload.events": {"tbwire", "tbupload.errors", "tbupload.limits"},
     "tbupload.logdir": {"tbwire", "tbupload.errors", "tbupload.limits", "tbupload.events"},
     "tbupload.http": {"tbwire", "tbupload.errors", "tbupload.limits", "tbupload.events"},
+    "tbupload.forward": {"tbupload.errors", "tbupload.limits"},
     "tbupload.console": {"tbupload.errors", "tbupload.limits"},
     "tbupload": {"tbwire"},
     "tbwire": set(),
@@ -118,7 +144,11 @@ ONLY_IN = {
         "tbservice.pages",
         "tbservice.tensorboard",
         "tbservice.server.app",
+        "tbservice.server.grpc_service",
     },
+    "grpc": {"tbservice.api.grpc"},
+    "grpc_health": {"tbservice.api.grpc"},
+    "grpc_reflection": {"tbservice.api.grpc"},
     "tensorboard": {
         "tbservice.tensorboard",
         "tbservice.api.v0_classic",
@@ -130,6 +160,11 @@ ONLY_IN = {
     "psycopg": {"tbservice.store", "tbservice.local.embedded"},
     "alembic": {"tbservice.store.pg.migrate"},
     "cryptography": {"tbservice.local.embedded"},
+    "optuna": {"tbservice.katib.suggestions.tpe"},
+    "cmaes": {"tbservice.katib.suggestions.cma_es"},
+    "scipy": {"tbservice.katib.suggestions"},
+    "sklearn": {"tbservice.katib.suggestions.surrogates"},
+    "threadpoolctl": {"tbservice.katib.suggestions.reply"},
     "prometheus_client": {"tbservice.metrics", "tbservice.api.http.metrics_exposition"},
 }
 

@@ -14,7 +14,7 @@ from tbservice import limits
 from tbservice.admission.admitted import admit, turn
 from tbservice.admission.answers import ABORT_KEY, ResponseSender
 from tbservice.admission.bodies import RequestBody
-from tbservice.admission.callers import _address, _token
+from tbservice.admission.callers import _token, address_caller
 from tbservice.admission.contention import Activity, BodyRate
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Caller, Shares
@@ -251,7 +251,7 @@ def test_queue_gives_back_turn_whose_waiter_left():
     ],
 )
 def test_caller_address_is_one_per_customer(host, key):
-    assert _address(scope_of(client=host)) == key
+    assert address_caller(host).key == key
 
 
 @pytest.mark.parametrize(

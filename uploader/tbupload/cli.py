@@ -114,6 +114,12 @@ _COMMANDS: Final = (
         "options.experiments:add_share_options",
     ),
     _CommandEntry(
+        "grpc-forward",
+        "forward gRPC calls of Katib's components, with a token and TLS",
+        "grpc_forward:grpc_forward",
+        "options.grpc_forward:add_options",
+    ),
+    _CommandEntry(
         "login",
         "store a server's address and a token (read from stdin)",
         "experiments:login",

@@ -81,6 +81,9 @@ WIRE_LIMIT_MAX: Final = 1 << 30
 """Upper bound (bytes, chars, points) of each limit that a server announces: it bounds memory."""
 
 
+FORWARDED_MESSAGE_BYTES_MAX: Final = 64 << 20
+"""Bytes of a gRPC message to be forwarded; the server has a limit of its own."""
+
 HPARAMS_FILE_BYTES_MAX: Final = 64 << 20
 """Bytes of a file of hyperparameters (`--hparams`)."""
 

@@ -129,6 +129,11 @@ class MetadataUnion:
             self._serialized = self._session.serialize()
         return self._serialized
 
+    @property
+    def content(self) -> bytes:
+        """The plugin's content, united."""
+        return _content(self.serialize())
+
     def is_part_of(self, content: bytes, wall_time: float) -> bool:
         """Return whether adding this to metadata with that content would not change the content.
 
@@ -139,7 +144,7 @@ class MetadataUnion:
             content: The plugin's content.
             wall_time: Its wall time, finite; not used if it is a union, which has its own.
         """
-        if _content(self.serialize()) == content:
+        if self.content == content:
             return True
         stored = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(content=content))
         union = MetadataUnion(stored.SerializeToString(), wall_time)

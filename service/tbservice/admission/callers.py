@@ -61,15 +61,26 @@ class CallerLookup:
         link it uses; or else its address, also if the lookup fails because too many lookups of the
         address wait or the database does not respond.
         """
-        key, experiment = _address(scope), _experiment(scope)
-        address = Caller(key, is_anonymous=True, line=experiment or key, client=key)
+        experiment = _experiment(scope)
+        address = address_caller(scope["client"][0] if scope.get("client") else "")
+        if experiment is not None:
+            address = replace(address, line=experiment)
         digest = grants.parse_token_digest(_token(scope))
         if digest is not None:
             return await self._find(digest, address) or address
 
         if experiment is not None and (readers := await self._find(experiment, address)):
-            return replace(readers, line=experiment, client=key)
+            return replace(readers, line=experiment, client=address.client)
         return address
+
+    async def identify_token(self, secret: str | None, host: str) -> Caller:
+        """Return the caller of a gRPC call with this token, if any, from this address.
+
+        It is found as `identify` finds that of a request.
+        """
+        address = address_caller(host)
+        digest = grants.parse_token_digest(secret)
+        return address if digest is None else await self._find(digest, address) or address
 
     async def _find(self, known: bytes | str, address: Caller) -> Caller | None:
         """Return the caller of a token's digest, or the readers of a public experiment."""
@@ -112,8 +123,10 @@ class CallerLookup:
         return Caller(key, is_anonymous=False, line=key, client=client, is_reader=is_reader)
 
 
-def _address(scope: Scope) -> str:
-    return f"address {customer_of(scope['client'][0] if scope.get('client') else '')}"
+def address_caller(host: str) -> Caller:
+    """Return the caller of which only the address is known."""
+    key = f"address {customer_of(host)}"
+    return Caller(key, is_anonymous=True, line=key, client=key)
 
 
 def customer_of(host: str) -> str:

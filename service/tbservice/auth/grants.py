@@ -15,6 +15,7 @@ from tbservice.types import (
     AdminGrant,
     AppendGrant,
     ExperimentId,
+    KatibGrant,
     ReadGrant,
     Scope,
     Visibility,
@@ -76,6 +77,18 @@ def grant_admin(db: Connection, experiment_id: str, secret: str | None) -> Admin
     """
     identity = _authorize(db, experiment_id, secret, Scope.ADMIN)
     return AdminGrant(identity.workspace_id, ExperimentId(experiment_id))
+
+
+def grant_katib(db: Connection, secret: str | None) -> KatibGrant:
+    """Return the right to report trials of Katib, whose requests name no experiment of ours.
+
+    An admin token of a workspace is for all of its experiments, one with the scope `append` for its
+    own experiment. Raises Unauthenticated or Forbidden.
+    """
+    identity = _require_token(db, secret, _look_up(db, None, secret)[1])
+    _require_scope(identity, Scope.APPEND)
+    may_read = bool(identity.scopes & {Scope.READ, Scope.ADMIN})
+    return KatibGrant(identity.workspace_id, identity.experiment_id, may_read)
 
 
 def parse_token_digest(secret: str | None) -> bytes | None:
@@ -143,8 +156,12 @@ def _check_scope(
     has_experiment = identity.experiment_id in {None, experiment_id}
     if owner is None or owner.workspace_id != identity.workspace_id or not has_experiment:
         raise NotFound("there is no such experiment, or it is not yours")
+    _require_scope(identity, scope)
+    return identity
+
+
+def _require_scope(identity: TokenIdentity, scope: Scope) -> None:
     if not identity.scopes & {scope, Scope.ADMIN}:
         raise Forbidden(
             f"this token lacks the scope {scope.value}; it has {', '.join(sorted(identity.scopes))}"
         )
-    return identity

@@ -8,7 +8,15 @@ from tbservice import limits
 from tbservice.auth import secrets
 from tbservice.errors import Invalid, NotFound
 from tbservice.pagination import decode_page_token, encode_page_token
-from tbservice.store import experiments, points, runs_tags, time_series, upload_streams
+from tbservice.store import (
+    experiments,
+    katib_observations,
+    katib_trials,
+    points,
+    runs_tags,
+    time_series,
+    upload_streams,
+)
 from tbservice.types import AdminGrant, Experiment, ReadGrant, Visibility, WorkspaceGrant
 
 _NOT_FOUND = "there is no such experiment, or it is not yours"
@@ -97,11 +105,13 @@ def delete_experiment(db: Connection, grant: AdminGrant) -> None:
 
 
 def delete_run(db: Connection, grant: AdminGrant, run: str) -> None:
-    """Delete a run, its series and its upload cursors. Raises NotFound if it does not exist."""
+    """Delete a run, its series, upload cursors, and trial. Raises NotFound if it does not exist."""
     run_id = _lock_run(db, grant, run)
     series_ids = time_series.delete(db, grant.experiment_id, run_id, None)
     points.delete_series_points(db, grant.experiment_id, series_ids)
     upload_streams.delete_run_streams(db, grant.experiment_id, run_id)
+    katib_observations.delete_run(db, grant.experiment_id, run_id)
+    katib_trials.delete(db, grant.experiment_id, runs_tags.hash_name(run))
     runs_tags.delete_run(db, grant.experiment_id, run_id)
     experiments.bump_version(db, grant.experiment_id)
 

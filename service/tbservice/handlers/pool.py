@@ -100,7 +100,7 @@ class HandlerPool:
                 return await asyncio.wrap_future(future)
         except TimeoutError as error:
             raise TooLarge(
-                "rendering this data takes too long: "
+                "the work on this request takes too long: "
                 f"the limit is {limits.HANDLER_SECONDS_MAX} seconds (handler_seconds_max)"
             ) from error
         finally:

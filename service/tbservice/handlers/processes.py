@@ -106,10 +106,14 @@ class ForkServer:
         return HandlerProcess(self, MESSAGE.unpack(reply)[1], Connection(ours.detach()))
 
     def _end(self) -> None:
-        """Close the control socket, at which the program exits, and reap it."""
+        """End the program and reap it; its processes end with it.
+
+        It is killed, because it may still be importing modules for seconds.
+        """
         if self._control is not None and self._process is not None:
             self._control.close()
             self._control = None
+            self._process.kill()
             self._process.wait()
 
 
@@ -218,7 +222,7 @@ def _result(outcome: list[Any], failure: BaseException | None) -> Any:
             raise kind(outcome[2])
     if outcome[0] == "memory":
         limit = f"{limits.HANDLER_MEMORY_BYTES_MAX} bytes (handler_memory_bytes_max)"
-        raise TooLarge(f"rendering this data takes too much memory: the limit is {limit}")
+        raise TooLarge(f"the work on this request takes too much memory: the limit is {limit}")
     raise HandlerFailed(str(outcome[1:]))
 
 

@@ -20,6 +20,7 @@ from tbservice.store import runs_tags
 from tbservice.store.scalar_format import concatenate, count_raw, pack, pack_raw
 from tbservice.store.scalar_tail import BufferRow
 from tbservice.store.series_rows import RunTagIds, SeriesKey, SeriesState
+from tbservice.types import INT64_MAX
 from tbwire.hparams_union import MetadataUnion, UnionOverLimit
 from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints
 from tbwire.tag_owners import HPARAMS, belongs_to_owner, misfit_reason
@@ -34,12 +35,14 @@ T = TypeVar("T")
 class IncomingPoints:
     """Points of a series, and the segment that they came in: its index in the batch, its start.
 
-    Points that came in no segment have 0 for both.
+    Points that came in no segment have 0 for both. With `follows_last_step`, scalars without steps
+    of their own: step 0 means the one after the last of the series, once that is locked.
     """
 
     series: SentSeries
     segment_index: int = 0
     segment_start: int = 0
+    follows_last_step: bool = False
 
 
 IncomingBySeries = Mapping[SeriesKey, Sequence[IncomingPoints]]
@@ -151,6 +154,13 @@ def plan_update(
             reason = misfit_reason(series.tag, state.plugin)
             update.skipped.append((item.segment_index, reason, len(points.steps)))
             continue
+        if item.follows_last_step and isinstance(points, ScalarPoints) and state.count:
+            if state.last_step > INT64_MAX - len(points):
+                reason = "no steps are left after the last one of the series"
+                update.skipped.append((item.segment_index, reason, len(points.steps)))
+                continue
+            steps = points.steps + (state.last_step + 1)
+            points = ScalarPoints(steps, points.wall_times, points.values)
         if plugin == HPARAMS and series.metadata is not None:
             wall_time = float(points.wall_times.max())
             union = union or MetadataUnion(stored_metadata, state.metadata_wall_time)

@@ -15,7 +15,7 @@ from tbservice.errors import MalformedRequest
 from tbservice.ingest import blobs, commit, decode, series_writer, sessions, string_lengths
 from tbservice.ingest.batch import Segment
 from tbservice.ingest.commit import CommitResult
-from tbservice.ingest.sessions import SessionFields
+from tbservice.ingest.session_records import SessionFields
 from tbservice.scalars.compactor import Compactor
 from tbservice.store import upload_streams
 from tbservice.store.objects import ObjectStore

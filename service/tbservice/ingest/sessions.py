@@ -1,68 +1,38 @@
-"""Set the hyperparameters and the status of a session, as its training script would have logged.
+"""Set the hyperparameters and the status of sessions, as their training scripts would have logged.
 
-TensorBoard's HParams plugin keeps all of it in the summary metadata of two series of the run. The
-encoding is that of `tensorboard/plugins/hparams/metadata.py` and `summary_v2.py`.
+TensorBoard's HParams plugin keeps all of it in the summary metadata of two series of the run: see
+`session_records`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
-from google.protobuf.message import DecodeError
-from google.protobuf.struct_pb2 import NULL_VALUE, Value
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Conflict, TooLarge
 from tbservice.ingest import commit, series_writer
-from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.ingest.decode_points import check_name
-from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
-from tbservice.samples import TensorValue
+from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
+from tbservice.ingest.session_records import (
+    END_TAG,
+    START_FIELDS,
+    START_TAG,
+    SessionFields,
+    encode_metadata,
+    make_content,
+    make_series,
+    parse_metadata,
+)
 from tbservice.store import runs_tags, series_rows
-from tbservice.types import AppendGrant, HparamValue, SessionStatus
-from tbwire import hparams_union, tensors
-from tbwire.hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
-from tbwire.points import DataClass, TensorPoints
+from tbservice.store.series_rows import SeriesKey
+from tbservice.types import AppendGrant
+from tbwire.hparams_pb2 import HParamsPluginData, SessionStartInfo
+from tbwire.points import DataClass
 from tbwire.tag_owners import HPARAMS, belongs_to_owner
-from tbwire.tensorboard_pb2 import DATA_CLASS_TENSOR, SummaryMetadata
-
-START_TAG: Final = "_hparams_/session_start_info"
-END_TAG: Final = "_hparams_/session_end_info"
-"""SESSION_START_INFO_TAG and SESSION_END_INFO_TAG in TensorBoard's `metadata.py`."""
-
-_START_FIELDS: Final = ("model_uri", "monitor_url", "group_name", "start_time_secs")
-
-_STEP: Final = 0
-
-_NULL_TENSOR: Final = TensorValue(tensors.FLOAT, (0,), b"")
-"""NULL_TENSOR in `metadata.py`: the value of a series with its content in the metadata."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionFields:
-    """What to set of a session; hyperparameters that are not named, and None, keep what it has.
-
-    So do empty texts, and times of 0: in TensorBoard's messages, these are absent. Times are
-    seconds since the epoch.
-    """
-
-    hparams: Mapping[str, HparamValue] = field(default_factory=dict)
-    group_name: str | None = None
-    model_uri: str | None = None
-    monitor_url: str | None = None
-    start_time_secs: float | None = None
-    status: SessionStatus | None = None
-    end_time_secs: float | None = None
-
-    @property
-    def has_end(self) -> bool:
-        """Return whether something is to be set that is logged at the end of a session."""
-        return self.status is not None or bool(self.end_time_secs)
 
 
 def write_session(
@@ -99,37 +69,94 @@ def write_session(
         NotFound: The experiment was deleted.
     """
     check_name("a run's name", run)
-    _check_names(fields)
-    tags = [START_TAG, END_TAG] if fields.has_end else [START_TAG]
-
     run_id = runs_tags.resolve_runs(db, grant, [run])[run]
-    keys = {tag: (run_id, runs_tags.hash_name(tag)) for tag in tags}
-    known = series_rows.find(db, grant.experiment_id, keys.values())
-    if only_if_absent and keys[START_TAG] in known:
-        return []
-
-    # Before the series are locked, as by a batch: in another order the two could deadlock.
-    runs_tags.set_start_times(db, grant.experiment_id, [run_id], [wall_time])
-    later = _later(wall_time, known.values())
-    sent = [_make_series(START_TAG, _encode_start(fields, later), later)]
-    if fields.has_end:
-        sent.append(_make_series(END_TAG, _encode_end(HParamsPluginData(), fields), later))
-    incoming = {keys[series.tag]: [IncomingPoints(series)] for series in sent}
-    updates = series_writer.lock_or_create(db, grant, incoming)
-    tag_ids = runs_tags.resolve_tags(db, grant, tags)
-    changed = _unite_with_stored(db, grant, {tag_ids[tag]: tag for tag in tags}, updates, fields)
+    if only_if_absent:
+        start = (run_id, runs_tags.hash_name(START_TAG))
+        if start in series_rows.find(db, grant.experiment_id, [start]):
+            return []
+    changed = plan_sessions(db, grant, {run_id: fields}, wall_time, are_logged=False)
     if changed:
         commit.write_updates(db, grant, changed)
     return changed
 
 
-def _later(wall_time: float, stored: Iterable[float]) -> float:
-    """Return the wall time, or the next one after all stored ones, if that is later.
+def plan_sessions(
+    db: Connection,
+    grant: AppendGrant,
+    sessions: Mapping[int, SessionFields],
+    wall_time: float,
+    others: IncomingBySeries | None = None,
+    *,
+    are_logged: bool = True,
+    skip_misfits: bool = False,
+) -> list[SeriesUpdate]:
+    """Lock or create the series of several sessions and return what changes, not written yet.
 
-    Not an equal one: then the order of arrival would decide, and `tbupload verify` could not tell.
+    With as many statements as for one. What is set of each is as in `write_session`, unless
+    `are_logged`: then the sessions begin or go on at the wall time.
+
+    Args:
+        db: A transaction of the grant's workspace, which has locked the runs (`resolve_runs`).
+        grant: The right to append to the experiment.
+        sessions: What to set, by run id; may be empty.
+        wall_time: The present, in seconds since the epoch.
+        others: Points of other series to be written with them, locked in the same order: two
+            transactions that lock in several steps could deadlock.
+        are_logged: Whether what is set counts as logged at the wall time, also as new data.
+        skip_misfits: Leave out what cannot be stored, instead of raising an error.
+
+    Raises:
+        TooLarge: The number of hyperparameters of a session, or all together are over a limit.
+        Conflict: Another plugin has one of the tags in a run.
     """
-    next_one = np.nextafter(max(stored, default=-np.inf), np.inf)
-    return min(max(wall_time, float(next_one)), sys.float_info.max)
+    keys = {
+        (run_id, runs_tags.hash_name(tag)): (run_id, tag)
+        for run_id, fields in sessions.items()
+        for tag in ((START_TAG, END_TAG) if fields.has_end else (START_TAG,))
+    }
+    later = _set_start_times(db, grant, sessions, keys, wall_time)
+    incoming: dict[SeriesKey, Sequence[IncomingPoints]] = dict(others or {})
+    for key, (run_id, tag) in keys.items():
+        _check_names(sessions[run_id])
+        content = make_content(tag, HParamsPluginData(), sessions[run_id])
+        series = make_series(tag, content, later[run_id], is_set=not are_logged)
+        incoming[key] = [IncomingPoints(series)]
+    updates = series_writer.lock_or_create(db, grant, incoming) if incoming else []
+    if not keys:
+        return updates
+
+    tag_ids = runs_tags.resolve_tags(db, grant, list({tag for _, tag in keys.values()}))
+    tags = {tag_id: tag for tag, tag_id in tag_ids.items()}
+    of_sessions = [update for update in updates if update.state.tag_id in tags]
+    if skip_misfits:
+        of_sessions = [update for update in of_sessions if update.accepted]
+    changed = _unite_with_stored(db, grant, tags, of_sessions, sessions, are_logged=are_logged)
+    return changed + [update for update in updates if update.state.tag_id not in tags]
+
+
+def _set_start_times(
+    db: Connection,
+    grant: AppendGrant,
+    run_ids: Iterable[int],
+    keys: Mapping[SeriesKey, tuple[int, str]],
+    wall_time: float,
+) -> dict[int, float]:
+    """Set the start times of the runs; return the wall time of what is written of each.
+
+    That is the present, or the next one after all that are stored of the run's session, if that is
+    later. Not an equal one: then the order of arrival would decide, and `tbupload verify` could not
+    tell.
+    """
+    later = dict.fromkeys(run_ids, wall_time)
+    if not later:
+        return later
+    for key, time in series_rows.find(db, grant.experiment_id, keys).items():
+        next_one = min(float(np.nextafter(time, np.inf)), sys.float_info.max)
+        later[key[0]] = max(later[key[0]], next_one)
+    # Before the series are locked, as by a batch: in another order the two could deadlock.
+    times = [wall_time] * len(later)
+    runs_tags.set_start_times(db, grant.experiment_id, list(later), times)
+    return later
 
 
 def _check_names(fields: SessionFields) -> None:
@@ -139,18 +166,14 @@ def _check_names(fields: SessionFields) -> None:
             raise TooLarge(f"hparams: a name has at most {limit}; {name[:50]!r}… has {len(name)}")
 
 
-def _make_series(tag: str, metadata: bytes, wall_time: float) -> SentSeries:
-    """Return the series with its one point, whose value is a placeholder."""
-    points = TensorPoints(np.array([_STEP]), np.array([wall_time]), [_NULL_TENSOR])
-    return SentSeries(tag, SentMetadata(HPARAMS, DataClass.TENSOR, metadata), points)
-
-
 def _unite_with_stored(
     db: Connection,
     grant: AppendGrant,
     tags: Mapping[int, str],
     updates: Sequence[SeriesUpdate],
-    fields: SessionFields,
+    sessions: Mapping[int, SessionFields],
+    *,
+    are_logged: bool,
 ) -> list[SeriesUpdate]:
     """Return the updates that change something.
 
@@ -161,20 +184,28 @@ def _unite_with_stored(
     bytes_max = len(known) * limits.METADATA_BYTES_MAX  # all that there can be
     stored = series_rows.read_metadata(db, grant.experiment_id, known, bytes_max) if known else {}
 
-    changed = []
-    for update in updates:
+    changed: list[SeriesUpdate] = []
+    restarted: set[int] = set()
+    for update in sorted(updates, key=lambda each: tags[each.state.tag_id] == END_TAG):
         _check_accepted(update)
+        is_start, run_id = tags[update.state.tag_id] == START_TAG, update.state.run_id
         if not update.is_new:
-            before = _parse(stored[update.series_id])
-            if tags[update.state.tag_id] == START_TAG:
+            before = parse_metadata(stored[update.series_id])
+            if is_start:
                 is_same = update.metadata is None or _has_same_start(
-                    before, _parse(update.metadata)
+                    before, parse_metadata(update.metadata)
                 )
             else:
-                update.metadata = _encode_end(before, fields)
-                is_same = update.metadata == _encode_end(before, SessionFields())
+                update.metadata = encode_metadata(make_content(END_TAG, before, sessions[run_id]))
+                is_same = update.metadata == encode_metadata(
+                    make_content(END_TAG, before, SessionFields())
+                )
+                # An end that is older than its start would be that of an earlier attempt.
+                is_same &= run_id not in restarted
             if is_same:
                 continue
+        if is_start and are_logged:
+            restarted.add(run_id)
         changed.append(update)
     return changed
 
@@ -197,77 +228,9 @@ def _has_same_start(before: HParamsPluginData, after: HParamsPluginData) -> bool
         limit = f"{limits.SESSION_HPARAMS_ITEMS_MAX} hyperparameters (session_hparams_items_max)"
         raise TooLarge(f"hparams: a session has at most {limit}; this would have {len(new_values)}")
     return old_values == new_values and all(
-        getattr(old, name) == getattr(new, name) for name in _START_FIELDS
+        getattr(old, name) == getattr(new, name) for name in START_FIELDS
     )
 
 
 def _encode_values(info: SessionStartInfo) -> dict[str, bytes]:
     return {entry.key: entry.value.SerializeToString() for entry in info.hparams}
-
-
-def _encode_start(fields: SessionFields, wall_time: float) -> bytes:
-    """Return summary metadata with the fields only, as set at that time. Raises TooLarge."""
-    start = HParamsPluginData(session_start_info=_make_start(fields))
-    return _check_size(hparams_union.as_set(_wrap(start), wall_time))
-
-
-def _encode_end(stored: HParamsPluginData, fields: SessionFields) -> bytes:
-    """Return summary metadata with the stored end and the fields set. Raises TooLarge."""
-    end = _set_end(stored.session_end_info, fields)
-    return _check_size(_wrap(HParamsPluginData(session_end_info=end)))
-
-
-def _wrap(content: HParamsPluginData) -> bytes:
-    metadata = SummaryMetadata(data_class=DATA_CLASS_TENSOR)
-    metadata.plugin_data.plugin_name = HPARAMS
-    metadata.plugin_data.content = content.SerializeToString()
-    return metadata.SerializeToString()
-
-
-def _check_size(metadata: bytes) -> bytes:
-    if len(metadata) > limits.METADATA_BYTES_MAX:
-        limit = f"{limits.METADATA_BYTES_MAX} bytes (metadata_bytes_max)"
-        raise TooLarge(f"hparams: all of a session have at most {limit}; this has {len(metadata)}")
-    return metadata
-
-
-def _parse(metadata: bytes) -> HParamsPluginData:
-    """Return the plugin's content; empty if a client has stored something else there."""
-    content = SummaryMetadata.FromString(metadata).plugin_data.content
-    try:
-        return HParamsPluginData.FromString(content)
-    except DecodeError:
-        return HParamsPluginData()
-
-
-def _make_start(fields: SessionFields) -> SessionStartInfo:
-    info = SessionStartInfo(
-        hparams=[
-            SessionStartInfo.Hparam(key=name, value=_make_value(value))
-            for name, value in fields.hparams.items()
-        ]
-    )
-    for name in _START_FIELDS:
-        if value := getattr(fields, name):
-            setattr(info, name, value)
-    return info
-
-
-def _make_value(value: HparamValue) -> Value:
-    if value is None:
-        return Value(null_value=NULL_VALUE)
-    if isinstance(value, bool):
-        return Value(bool_value=value)
-    return Value(string_value=value) if isinstance(value, str) else Value(number_value=value)
-
-
-def _set_end(stored: SessionEndInfo, fields: SessionFields) -> SessionEndInfo:
-    """Return a copy with the fields set; a session that runs again has no end, unless it is set."""
-    info = SessionEndInfo(status=stored.status, end_time_secs=stored.end_time_secs)
-    if fields.status is not None:
-        info.status = fields.status
-        if fields.status is SessionStatus.RUNNING:
-            info.end_time_secs = 0.0
-    if fields.end_time_secs:
-        info.end_time_secs = fields.end_time_secs
-    return info

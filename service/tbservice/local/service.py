@@ -14,6 +14,7 @@ from tbservice.local.client_config import client_config_file, write_client_confi
 from tbservice.local.embedded.instance import Instance, make_settings
 from tbservice.server import bind, workers
 from tbservice.server.app import create_app
+from tbservice.server.grpc_port import reserve_grpc_port
 from tbservice.store.pg import migrate
 from tbservice.store.pg.database import Database
 
@@ -51,22 +52,37 @@ def prepare(instance: Instance, url: str, report: Report) -> str:
 
 
 def serve(
-    instance: Instance, bound: socket.socket, host: str, when_ready: Callable[[str], None]
+    instance: Instance,
+    bound: socket.socket,
+    host: str,
+    grpc_port: int | None,
+    when_ready: Callable[[str, int | None], None],
 ) -> None:
     """Serve until a signal. Raises StartupError if a server stops by itself.
 
-    `when_ready` is called with the public URL in the event loop: it must not block.
+    Args:
+        instance: The running PostgreSQL and S3 servers.
+        bound: The socket for HTTP.
+        host: The address of that socket, and of the gRPC port.
+        grpc_port: Replaces the setting of this name, if it is not None.
+        when_ready: Called with the public URL and the gRPC port in the event loop: it must not
+            block.
     """
     port = bound.getsockname()[1]
     url = os.environ.get("TBHUB_PUBLIC_URL") or bind.public_url(host, port)
-    settings = make_settings(instance, host=host, port=port, public_url=url)
-    app = create_app(settings)
-    app.state.forced_exit.before = instance.stop
+    named = make_settings(instance, host=host, port=port, public_url=url)
+    if grpc_port is not None:
+        named = named.model_copy(update={"grpc_port": grpc_port})
 
-    server = workers.Server(workers.configure(app, settings), lambda: when_ready(url))
-    monitor = _ServerMonitor(instance, server)
-    monitor.start()
-    workers.run(server, bound)
+    with reserve_grpc_port(named) as settings:
+        app = create_app(settings)
+        app.state.forced_exit.before = instance.stop
+        server = workers.Server(
+            workers.configure(app, settings), lambda: when_ready(url, settings.grpc_port)
+        )
+        monitor = _ServerMonitor(instance, server)
+        monitor.start()
+        workers.run(server, bound)
 
     app.state.forced_exit.cancel()  # PostgreSQL and SeaweedFS have timeouts of their own
     if monitor.error is not None:

@@ -25,6 +25,7 @@ class Options:
 
     host: str
     port: int
+    grpc_port: int | None
     data_dir: Path | None
     demo: bool
 
@@ -84,13 +85,15 @@ def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
     token = service.prepare(instance, url, _print_progress)
     demo = DemoUpload(instance.directory.path / "demo", url, token, _print_result)
 
-    def when_ready(public_url: str) -> None:
+    def when_ready(public_url: str, grpc_port: int | None) -> None:
         _print_result(f"tbhub is ready at {public_url}")
+        if grpc_port is not None:
+            _print_result(f"gRPC (Katib) is ready at {options.host} port {grpc_port}")
         if options.demo:
             demo.start()
 
     try:
-        service.serve(instance, bound, options.host, when_ready)
+        service.serve(instance, bound, options.host, options.grpc_port, when_ready)
     finally:
         demo.stop()
 

@@ -54,6 +54,7 @@ from tbservice.errors import (
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
 from tbservice.scalars.compactor import Compactor
+from tbservice.server.grpc_service import GrpcService
 from tbservice.server.logs import log_failure
 from tbservice.server.signals import ForcedExit, on_shutdown_signal
 from tbservice.settings import Settings
@@ -133,6 +134,7 @@ def create_app(settings: Settings) -> FastAPI:
     for module in _ROUTER_MODULES:
         app.include_router(module.router)
     app.state.handlers = HandlerPool(*_HANDLER_MODULES)
+    app.state.grpc = GrpcService(app.state)
     app.state.forced_exit = ForcedExit()
     add_docs(app)
     mount(app)
@@ -169,10 +171,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(prepare_backends, app)
     app.state.compactor.start()
     app.state.handlers.start()
+    await app.state.grpc.start()
 
     def begin_stop() -> None:
         app.state.forced_exit.begin()
         app.state.notifier.close()
+        app.state.grpc.begin_stop()
 
     try:
         with on_shutdown_signal(begin_stop):
@@ -180,6 +184,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         app.state.notifier.close()
         await app.state.notifier.wait_closed()
+        await app.state.grpc.stop()
         app.state.handlers.close()
         await run_in_threadpool(app.state.compactor.stop)
         await run_in_threadpool(app.state.database.stop)

@@ -13,10 +13,11 @@ from tbservice.errors import StartupError
 WILDCARD_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, never a default
 
 
-def bind_socket(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     """Return a socket that is bound to the address and does not listen yet.
 
-    Raises StartupError if the address is in use or not allowed.
+    With `is_shared`, other sockets of this user may be bound to it too (SO_REUSEPORT). Raises
+    StartupError if the address is in use or not allowed.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -24,6 +25,8 @@ def bind_socket(host: str, port: int) -> socket.socket:
         )[0]
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind(address)
     except OSError as error:
         raise StartupError(_explain(host, port, error)) from error

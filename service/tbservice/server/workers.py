@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
+import os
 import signal
 import socket
 import sys
@@ -26,6 +27,7 @@ from tbservice.errors import StartupError, Unavailable
 from tbservice.launch import set_parent_death_signal
 from tbservice.server import bind, logs
 from tbservice.server.app import create_app, prepare_backends
+from tbservice.server.grpc_port import reserve_grpc_port
 from tbservice.server.memory import limit_memory_growth
 from tbservice.server.signals import STOP_SECONDS
 from tbservice.settings import Settings, read_settings
@@ -97,24 +99,33 @@ def configure(app: FastAPI | str, settings: Settings, **options: Any) -> uvicorn
     )
 
 
-def serve() -> None:
+def serve(grpc_port: int | None = None) -> None:
     """Serve by the settings until a signal, in one process or several with an application each.
+
+    `grpc_port` replaces the setting of this name.
 
     Raises SchemaMismatch if the database is not migrated: this never migrates it, because several
     servers may start at once. Raises StartupError if a worker does not start.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _exit_on_signal)
-    settings = read_settings()
-    _check_database(settings)
+    if grpc_port is not None:
+        os.environ["TBHUB_GRPC_PORT"] = str(grpc_port)
+    named = read_settings()
+    _check_database(named)
 
-    with bind.bind_socket(settings.host, settings.port) as bound:
+    with (
+        bind.bind_socket(named.host, named.port) as bound,
+        reserve_grpc_port(named) as settings,
+    ):
         if settings.workers == 1:
             app = create_app(settings)
             # Raises an error of one line; in the application's lifespan it would be a traceback.
             prepare_backends(app)
             run(Server(configure(app, settings), lambda: _announce(settings)), bound)
         else:
+            if settings.grpc_port is not None:  # the workers read their settings again
+                os.environ["TBHUB_GRPC_PORT"] = str(settings.grpc_port)
             _announce(settings)
             factory = f"{__name__}:{create_worker_app.__name__}"
             with multiprocess_metrics():
@@ -202,7 +213,8 @@ def _check_database(settings: Settings) -> None:
 
 def _announce(settings: Settings) -> None:
     address = f"{settings.host} port {settings.port}"
-    print(f"tbhub listens on {address}, workers: {settings.workers}", flush=True)  # noqa: T201 - the command's answer
+    grpc = "" if settings.grpc_port is None else f", gRPC on port {settings.grpc_port}"
+    print(f"tbhub listens on {address}{grpc}, workers: {settings.workers}", flush=True)  # noqa: T201 - the command's answer
 
 
 def _exit_on_signal(_number: int, _frame: FrameType | None) -> None:

@@ -70,6 +70,19 @@ def find(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
     return None if row is None else _experiment(row)
 
 
+def find_by_request(
+    db: Connection, workspace_id: WorkspaceId, request_key: str
+) -> ExperimentId | None:
+    """Return the experiment that was created with this request key; None if there is none."""
+    statement = text("""
+        SELECT experiment_id FROM experiments
+        WHERE workspace_id = :workspace_id AND request_key = :request_key
+    """)
+    parameters = {"workspace_id": workspace_id, "request_key": request_key}
+    experiment_id: ExperimentId | None = db.execute(statement, parameters).scalar()
+    return experiment_id
+
+
 def list_page(
     db: Connection,
     workspace_id: WorkspaceId,

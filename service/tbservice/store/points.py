@@ -60,8 +60,8 @@ def delete_series_points(
 
 
 def delete_experiment_points(db: Connection, experiment_id: ExperimentId) -> None:
-    """Delete all points of an experiment. Their objects in S3 remain."""
-    for table in _TABLES:
+    """Delete all points and logs of an experiment. Their objects in S3 remain."""
+    for table in (*_TABLES, "katib_observations"):
         statement = text(f"DELETE FROM {table} WHERE experiment_id = :id")  # noqa: S608 - a constant above
         db.execute(statement, {"id": experiment_id})
 

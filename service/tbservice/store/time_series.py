@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, text
 
 from tbservice.store import runs_tags
-from tbservice.store.pg.arrays import decode_int8s
+from tbservice.store.pg.arrays import decode_int8s, encode_array
 from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.store.series_selection import build_conditions
 from tbservice.types import ExperimentId, Int64s, Selection, Series
@@ -181,3 +181,16 @@ def delete(
     """)
     parameters = {"experiment_id": experiment_id, "run_id": run_id, "tag_id": tag_id}
     return list(db.execute(statement, parameters).scalars())
+
+
+def delete_by_id(db: Connection, experiment_id: ExperimentId, series_ids: Collection[int]) -> None:
+    """Delete the rows of these series. The caller deletes their points."""
+    statement = text("""
+        DELETE FROM time_series WHERE experiment_id = :experiment_id
+            AND series_id = ANY (CAST(:series_ids AS bigint[]))
+    """)
+    parameters = {
+        "experiment_id": experiment_id,
+        "series_ids": encode_array("bigint", list(series_ids)),
+    }
+    db.execute(statement, parameters)

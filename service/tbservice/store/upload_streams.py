@@ -193,6 +193,16 @@ def list_cursors(
     return [(bytes(row.stream_digest), _cursor(row)) for row in rows]
 
 
+def has_streams(db: Connection, experiment_id: ExperimentId, run_id: int) -> bool:
+    """Return whether an event file of the run was uploaded."""
+    statement = text("""
+        SELECT EXISTS (SELECT FROM upload_streams
+            WHERE experiment_id = :experiment_id AND run_id = :run_id)
+    """)
+    parameters = {"experiment_id": experiment_id, "run_id": run_id}
+    return bool(db.execute(statement, parameters).scalar())
+
+
 def delete_run_streams(db: Connection, experiment_id: ExperimentId, run_id: int) -> None:
     """Delete the cursors of a run, so that its files are uploaded again from their start."""
     statement = text(

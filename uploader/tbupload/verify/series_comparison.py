@@ -65,7 +65,7 @@ class SeriesComparison:
             differences = compare(runs.records(series), self._stored_records(series))
 
         if (reasons or differences is not None) and (series.plugin, series.tag) in SESSION_SERIES:
-            finding = self._compare_session(runs, series, stored, digest)
+            finding = self._compare_session(runs, series, stored, digest, reasons)
             if finding is not None:
                 return finding
 
@@ -73,7 +73,12 @@ class SeriesComparison:
         return _make_finding(series, digest, status, stored["count"], differences, reasons)
 
     def _compare_session(
-        self, runs: LocalRuns, series: LocalSeries, stored: StoredDigest, digest: SeriesDigest
+        self,
+        runs: LocalRuns,
+        series: LocalSeries,
+        stored: StoredDigest,
+        digest: SeriesDigest,
+        reasons: tuple[str, ...],
     ) -> Finding | None:
         """Return the finding for a session's start or end that the experiment has more of.
 
@@ -92,6 +97,7 @@ class SeriesComparison:
         content = self._client.read_metadata_content(self._experiment_id, series.run, series.tag)
         if (
             not wall_times
+            or (reasons and series.metadata.content == content)  # something else differs
             or differences.missing.count
             or differences.different.count
             or not series.metadata.is_part_of(content, float(max(wall_times)))

@@ -20,7 +20,7 @@ from tbservice import limits
 from tbservice.api.http.dependencies import MayAppend, UsesIngest
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.errors import TooLarge
-from tbservice.ingest.sessions import SessionFields
+from tbservice.ingest.session_records import SessionFields
 from tbservice.types import HparamValue, SessionStatus
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/runs", tags=["uploads"])

@@ -1,0 +1,1 @@
+"""gRPC: a second transport over the same use cases, grants and shares as HTTP."""

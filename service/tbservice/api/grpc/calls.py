@@ -1,0 +1,212 @@
+"""Run gRPC calls in the event loop of the worker, each within the shares of its caller.
+
+A call is handled as a stream of messages, also where it has one request and one reply, which look
+the same to clients. So the request is received only when its caller is known and has memory for it,
+and a reply counts as unread until the connection has taken it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import grpc
+
+from tbservice import limits, metrics
+from tbservice.admission.admitted import AdmittedRequest, admit
+from tbservice.admission.callers import CallerLookup, address_caller
+from tbservice.admission.fair_queue import FairQueue
+from tbservice.admission.worker_shares import WorkerShares
+from tbservice.api.grpc.call import Call
+from tbservice.api.grpc.context import Context
+from tbservice.api.grpc.metadata import peer_host, read_secret
+from tbservice.api.grpc.status import ERROR_CODE_KEY, bounded_detail, status_of
+from tbservice.auth import grants
+from tbservice.errors import (
+    MalformedRequest,
+    RequestTimeout,
+    ServiceError,
+    Unauthenticated,
+    Unavailable,
+)
+from tbservice.store.pg.database import Database
+
+Answer = Callable[[Call], Awaitable[bytes]]
+OpenAnswer = Callable[[Context], Awaitable[None]]
+
+_log = logging.getLogger(__name__)
+
+
+class CallRunner:
+    """The calls of one worker: their callers, their shares, and what clients get for errors."""
+
+    def __init__(
+        self, database: Database, shares: WorkerShares, log_failure: Callable[[Exception], str]
+    ) -> None:
+        """Create it before the event loop runs.
+
+        Args:
+            database: Where tokens are looked up.
+            shares: The shares of this worker, which HTTP uses too.
+            log_failure: Logs an unexpected error and returns its id in the log.
+        """
+        self._database = database
+        self._shares = shares
+        self._log_failure = log_failure
+        self._callers = CallerLookup(database)
+        self._open_calls = FairQueue(
+            "gRPC calls without a token",
+            limits.GRPC_OPEN_CALLS_ITEMS_MAX,
+            limits.GRPC_OPEN_CALLS_ITEMS_MAX,
+        )
+
+    def handler(self, name: str, answer: Answer) -> grpc.RpcMethodHandler:
+        """Return the handler of a method that needs a token: `answer` returns the reply's bytes."""
+
+        async def work(context: Context) -> None:
+            await self._run_admitted(context, answer)
+
+        return self._handler(name, work)
+
+    def open_handler(self, name: str, answer: OpenAnswer) -> grpc.RpcMethodHandler:
+        """Return the handler of a short method without a token: `answer` reads and writes itself.
+
+        It must leave no trace of what the caller sent.
+        """
+
+        async def work(context: Context) -> None:
+            caller = address_caller(peer_host(context.peer()))
+            try:
+                async with (
+                    asyncio.timeout(limits.GRPC_OPEN_CALL_SECONDS_MAX),
+                    self._open_calls.turn(caller),
+                ):
+                    await answer(context)
+            except TimeoutError as error:
+                raise RequestTimeout(
+                    f"this call may take {limits.GRPC_OPEN_CALL_SECONDS_MAX:g} seconds"
+                ) from error
+
+        return self._handler(name, work)
+
+    def _handler(
+        self, name: str, work: Callable[[Context], Awaitable[None]]
+    ) -> grpc.RpcMethodHandler:
+        async def run(_messages: object, context: Context) -> None:
+            await self._run(name, context, work)
+
+        return grpc.stream_stream_rpc_method_handler(run)
+
+    async def _run(
+        self, name: str, context: Context, work: Callable[[Context], Awaitable[None]]
+    ) -> None:
+        """Do the work, give a failed call its status and one log line, and record the call."""
+        began = time.perf_counter()
+        status = grpc.StatusCode.OK
+        try:
+            await work(context)
+        except asyncio.CancelledError:
+            status = grpc.StatusCode.CANCELLED
+            _log.warning("%s: ended by the client, its deadline, or a stop of the server", name)
+            raise
+        except Exception as error:  # noqa: BLE001 - every error becomes a status
+            status, code, detail = self._explain(name, error)
+            await context.abort(status, detail, ((ERROR_CODE_KEY, code),))
+        finally:
+            metrics.observe_call(name, status.name, time.perf_counter() - began)
+
+    def _explain(self, name: str, error: Exception) -> tuple[grpc.StatusCode, str, str]:
+        """Log the error; return its status, code and text for the client."""
+        if isinstance(error, ServiceError):
+            status = status_of(error)
+            cause = f" ({error.__cause__})" if isinstance(error, Unavailable) else ""
+            _log.warning("%s: %s: %s%s", name, status.name, error.detail, cause)
+            return status, error.code, bounded_detail(error.detail)
+        error_id = self._log_failure(error)
+        detail = (
+            "the server failed to handle this call and stored nothing of it; "
+            f"its log has the details under error id {error_id}"
+        )
+        return grpc.StatusCode.INTERNAL, "internal", detail
+
+    async def _run_admitted(self, context: Context, answer: Answer) -> None:
+        metadata = tuple(context.invocation_metadata() or ())
+        secret = read_secret(metadata)
+        caller = await self._callers.identify_token(secret, peer_host(context.peer()))
+        admitted = admit(caller, self._shares)
+        if caller.is_anonymous:
+            await self._check_token(admitted, secret)
+
+        async with self._received(context, admitted) as message:
+            await admitted.turn.wait()
+            try:
+                reply = await answer(Call(secret, metadata, message, admitted))
+            finally:
+                admitted.turn.finish()
+        await self._send(context, admitted, reply)
+
+    async def _check_token(self, admitted: AdmittedRequest, secret: str) -> None:
+        """Raise Unauthenticated for a token that is not valid, before its message is received."""
+        digest = grants.parse_token_digest(secret)
+        if digest is None:
+            raise _unknown_token()
+        await admitted.turn.wait()
+        try:
+            await Call(secret, (), b"", admitted).in_thread(self._look_up, digest)
+        finally:
+            admitted.turn.release()
+
+    def _look_up(self, digest: bytes) -> None:
+        with self._database.without_transaction() as db:
+            if grants.find_caller(db, digest) is None:
+                raise _unknown_token()
+
+    @asynccontextmanager
+    async def _received(self, context: Context, admitted: AdmittedRequest) -> AsyncIterator[bytes]:
+        """Receive the message, and count its bytes against the caller's share until the end."""
+        memory, caller = self._shares.body_bytes, admitted.caller
+        await memory.wait(caller, limits.GRPC_MESSAGE_BYTES_MAX)
+        reserved = limits.GRPC_MESSAGE_BYTES_MAX
+        try:
+            message = await _receive(context)
+            memory.release(caller, reserved - len(message))
+            reserved = len(message)
+            await self._shares.body_rate.pause(caller, reserved)
+            yield message
+        finally:
+            memory.release(caller, reserved)
+
+    async def _send(self, context: Context, admitted: AdmittedRequest, reply: bytes) -> None:
+        """Send the reply, which counts as unread until the connection has taken it."""
+        unread, caller = self._shares.unread_bytes, admitted.caller
+        unread.acquire(caller, len(reply))
+        try:
+            async with asyncio.timeout(limits.RESPONSE_STALL_SECONDS_MAX):
+                await context.write(reply)
+        except TimeoutError as error:
+            raise RequestTimeout("the client did not read the reply in time") from error
+        finally:
+            unread.release(caller, len(reply))
+
+
+async def _receive(context: Context) -> bytes:
+    """Return the message of a call. Raises RequestTimeout, or MalformedRequest if none came."""
+    try:
+        async with asyncio.timeout(limits.GRPC_MESSAGE_SECONDS_MAX):
+            message = await context.read()
+    except TimeoutError as error:
+        raise RequestTimeout(
+            f"the message did not arrive within {limits.GRPC_MESSAGE_SECONDS_MAX:g} seconds"
+        ) from error
+    if not isinstance(message, bytes):  # grpc.aio.EOF
+        limit: Final = f"{limits.GRPC_MESSAGE_BYTES_MAX} bytes (grpc_message_bytes_max)"
+        raise MalformedRequest(f"the call has no message, or one over the limit of {limit}")
+    return message
+
+
+def _unknown_token() -> Unauthenticated:
+    return Unauthenticated("this token is unknown, expired or revoked")

@@ -1,0 +1,69 @@
+"""The gRPC server of one worker: its port, its options, and how it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+import grpc
+
+from tbservice import limits
+from tbservice.settings import Settings
+
+_OPTIONS: Final = (
+    ("grpc.so_reuseport", 1),  # each worker binds the port, and the kernel spreads connections
+    ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_concurrent_streams", limits.GRPC_CONNECTION_CALLS_ITEMS_MAX),
+    ("grpc.max_allowed_incoming_connections", limits.GRPC_CONNECTIONS_ITEMS_MAX),
+    ("grpc.max_connection_idle_ms", 1_000 * limits.GRPC_IDLE_CONNECTION_SECONDS_MAX),
+    ("grpc.server_handshake_timeout_ms", int(1_000 * limits.REQUEST_HEADER_SECONDS_MAX)),
+    # A stream's window stays at 64 KiB until its message is received: see `calls`.
+    ("grpc.http2.bdp_probe", 0),
+)
+
+
+class GrpcListener:
+    """Serves on `settings.grpc_port` from `start` until `begin_stop`, in the running event loop."""
+
+    def __init__(
+        self, settings: Settings, handlers: Iterable[grpc.GenericRpcHandler], stop_seconds: float
+    ) -> None:
+        """Bind nothing yet; calls in progress at the stop may take `stop_seconds`."""
+        self._settings = settings
+        self._handlers = tuple(handlers)
+        self._stop_seconds = stop_seconds
+        self._server: grpc.aio.Server | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Accept connections. Raises RuntimeError if the port cannot be bound."""
+        self._server = grpc.aio.server(
+            options=_OPTIONS, maximum_concurrent_rpcs=limits.GRPC_CALLS_ITEMS_MAX
+        )
+        self._server.add_generic_rpc_handlers(self._handlers)
+        host = self._settings.host
+        address = f"[{host}]" if ":" in host else host
+        address = f"{address}:{self._settings.grpc_port}"
+        certificate, key = self._settings.grpc_certificate_file, self._settings.grpc_key_file
+        if certificate is not None and key is not None:
+            pair = key.read_bytes(), certificate.read_bytes()
+            self._server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+        else:
+            self._server.add_insecure_port(address)
+        await self._server.start()
+
+    def begin_stop(self) -> None:
+        """Refuse further calls, and let those in progress end. Idempotent; call it in the loop."""
+        if self._server is not None and self._stopping is None:
+            self._stopping = asyncio.create_task(self._server.stop(self._stop_seconds))
+
+    async def wait_stopped(self) -> None:
+        """Return when all calls have ended, or have had `stop_seconds` and were cancelled.
+
+        A call whose statement still runs then ends with the database: see `Database.stop`.
+        """
+        self.begin_stop()
+        if self._stopping is not None:
+            await asyncio.wait({self._stopping}, timeout=self._stop_seconds)

@@ -1,0 +1,138 @@
+"""Delete the logs of a trial, and of its series the points that were made of them.
+
+Blocks have many points, and thinned copies of them. So a series is deleted, and what came from
+elsewhere is written again as a new one: change cursors then read it from its begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.errors import TooLarge
+from tbservice.ingest import commit, series_writer
+from tbservice.ingest.batch import SentMetadata, SentSeries
+from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
+from tbservice.katib.reports import compute_wall_times
+from tbservice.scalars.scan import read_scalar_chunks
+from tbservice.store import (
+    hparams_rows,
+    katib_observations,
+    katib_trials,
+    points,
+    runs_tags,
+    series_rows,
+    time_series,
+)
+from tbservice.store.katib_observations import DeletedLogs
+from tbservice.types import ALL_STEPS, AppendGrant, Selection, Series
+from tbwire.digests import Records, scalar_records
+from tbwire.points import DataClass, ScalarPoints
+
+_CHUNK_POINTS: Final = 200_000
+"""Points that are read at a time."""
+
+
+def delete_logs(db: Connection, place: AppendGrant, name: str) -> list[SeriesUpdate]:
+    """Delete logs and points in the caller's transaction; return the series that were rewritten.
+
+    The run is locked against ingest first: all that writes to its series waits, or has committed.
+
+    Raises TooLarge if more than `KATIB_KEPT_POINTS_MAX` points from elsewhere are in the series.
+    """
+    digest = runs_tags.hash_name(name)
+    run_id = runs_tags.lock_run(db, place.experiment_id, name)
+    if run_id is None:
+        return []
+    trial = katib_trials.lock_or_create(db, place, {digest: run_id})[digest]
+    deleted_by_tag = katib_observations.delete_returning(db, place.experiment_id, run_id)
+    names = hparams_rows.list_tag_names(db, place.experiment_id, list(deleted_by_tag))
+    deleted = {names[tag_id]: logs for tag_id, logs in deleted_by_tag.items()}
+    trial.recent_reports = b""  # a report that is sent after the deletion is a new one
+    katib_trials.update(db, place, [trial])
+
+    selection = Selection(
+        runs=frozenset({name}), tags=frozenset(deleted), data_class=DataClass.SCALAR
+    )
+    affected = time_series.list_series(db, place.experiment_id, selection) if deleted else []
+    kept = _remove_points(db, place, run_id, affected, deleted)
+    updates = _write_again(db, place, run_id, affected, kept)
+    commit.write_updates(db, place, updates)
+    return updates
+
+
+def _remove_points(
+    db: Connection,
+    place: AppendGrant,
+    run_id: int,
+    affected: Sequence[Series],
+    deleted: Mapping[str, DeletedLogs],
+) -> dict[int, ScalarPoints]:
+    """Delete the series; return the points from elsewhere of each that has some, by series id."""
+    if not affected:
+        return {}
+    keys = [(run_id, runs_tags.hash_name(series.tag)) for series in affected]
+    series_rows.lock(db, place.experiment_id, keys)  # against compaction
+
+    tags = {series.series_id: series.tag for series in affected}
+    made = {tag: _as_bytes(_make_records(logs)) for tag, logs in deleted.items()}
+    chunks: dict[int, list[Records]] = {}
+    count = 0
+    for series_id, records in read_scalar_chunks(
+        db, place.experiment_id, list(tags), ALL_STEPS, _CHUNK_POINTS
+    ):
+        others = records[~np.isin(_as_bytes(records), made[tags[series_id]])]
+        count += len(others)
+        if count > limits.KATIB_KEPT_POINTS_MAX:
+            raise TooLarge(
+                "the trial's series have more than "
+                f"{limits.KATIB_KEPT_POINTS_MAX} points that were uploaded "
+                "(katib_kept_points_max): delete the run instead"
+            )
+        if len(others):
+            chunks.setdefault(series_id, []).append(others)
+    time_series.delete_by_id(db, place.experiment_id, list(tags))
+    points.delete_series_points(db, place.experiment_id, list(tags))
+    return {series_id: _make_points(np.concatenate(parts)) for series_id, parts in chunks.items()}
+
+
+def _write_again(
+    db: Connection,
+    place: AppendGrant,
+    run_id: int,
+    affected: Sequence[Series],
+    kept: Mapping[int, ScalarPoints],
+) -> list[SeriesUpdate]:
+    incoming = {
+        (run_id, runs_tags.hash_name(series.tag)): [
+            IncomingPoints(
+                SentSeries(
+                    series.tag,
+                    SentMetadata(series.plugin, DataClass.SCALAR, series.summary_metadata),
+                    kept[series.series_id],
+                )
+            )
+        ]
+        for series in affected
+        if series.series_id in kept
+    }
+    return series_writer.lock_or_create(db, place, incoming) if incoming else []
+
+
+def _make_records(logs: DeletedLogs) -> Records:
+    wall_times = compute_wall_times(logs.times, logs.received_at)
+    return scalar_records(logs.steps, wall_times, logs.numbers)
+
+
+def _make_points(records: Records) -> ScalarPoints:
+    columns = (np.ascontiguousarray(records[name]) for name in ("step", "wall_time", "value"))
+    return ScalarPoints(*columns)
+
+
+def _as_bytes(records: Records) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """Return records as bytes, which are equal for equal NaN, too."""
+    return np.ascontiguousarray(records).view(f"V{records.dtype.itemsize}")

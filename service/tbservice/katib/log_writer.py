@@ -1,0 +1,140 @@
+"""Write the logs of a report, and the scalar points made of them, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Connection
+
+from tbservice.ingest import commit, sessions
+from tbservice.ingest.batch import SentMetadata, SentSeries
+from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
+from tbservice.ingest.session_records import (
+    END_TAG,
+    EXPERIMENT_TAG,
+    START_TAG,
+    SessionFields,
+)
+from tbservice.katib import trial_sessions
+from tbservice.katib.katib_pb2 import ReportObservationLogRequest
+from tbservice.katib.reports import Logs, note_report
+from tbservice.store import katib_observations, katib_trials, runs_tags
+from tbservice.store.katib_observations import LogColumns
+from tbservice.store.katib_trials import TrialRow
+from tbservice.types import AppendGrant
+from tbwire.points import DataClass, ScalarPoints
+from tbwire.tensorboard_pb2 import DATA_CLASS_SCALAR, SummaryMetadata
+
+_PLUGIN: Final = "scalars"
+
+SCALAR_METADATA: Final = SentMetadata(
+    _PLUGIN,
+    DataClass.SCALAR,
+    SummaryMetadata(
+        plugin_data=SummaryMetadata.PluginData(plugin_name=_PLUGIN), data_class=DATA_CLASS_SCALAR
+    ).SerializeToString(),
+)
+"""What `tf.summary.scalar` and tensorboardX log with a scalar."""
+
+
+def write_report(
+    db: Connection,
+    place: AppendGrant,
+    request: ReportObservationLogRequest,
+    logs: Logs,
+    received_at: float,
+) -> list[SeriesUpdate]:
+    """Write the logs and their points; return what was written of each series.
+
+    Nothing, and an empty list, for a report that was sent again. The row of the trial is locked
+    first, so that reports of one trial follow each other: steps count on in the order of arrival.
+
+    Raises NotFound if the experiment was deleted.
+    """
+    name, digest = request.trial_name, runs_tags.hash_name(request.trial_name)
+    run_id = runs_tags.resolve_runs(db, place, [name])[name]
+    trial = katib_trials.lock_or_create(db, place, {digest: run_id})[digest]
+    recent = note_report(trial.recent_reports, request, received_at)
+    if recent is None:
+        return []
+
+    fields = trial_sessions.note_report(trial, name, logs)
+    trial.recent_reports = recent
+    return write_logs(db, place, trial, logs, fields)
+
+
+def write_logs(
+    db: Connection, place: AppendGrant, trial: TrialRow, logs: Logs, fields: SessionFields | None
+) -> list[SeriesUpdate]:
+    """Write logs of a trial that is locked, its row, and its session if `fields` is not None.
+
+    Returns what was written of each series. Raises NotFound if the experiment was deleted.
+    """
+    assert trial.run_id is not None  # noqa: S101 - a trial that is locked has a run
+    run_id, now = trial.run_id, float(logs.received_at.max())
+    tag_ids = runs_tags.resolve_tags(db, place, logs.metrics)
+    set_sessions = {} if fields is None else {run_id: fields}
+    if fields is not None:  # mostly the first report
+        first = [float(logs.wall_times.min())]
+        runs_tags.set_start_times(db, place.experiment_id, [run_id], first)
+    incoming = _group_points(run_id, logs)
+    updates = sessions.plan_sessions(db, place, set_sessions, now, incoming, skip_misfits=True)
+    columns = _make_columns(logs, tag_ids, updates)
+    katib_observations.insert(db, place, run_id, trial.log_count, columns)
+    trial.log_count += len(logs)
+    katib_trials.update(db, place, [trial])
+    commit.write_updates(db, place, updates)
+    return updates
+
+
+def _group_points(run_id: int, logs: Logs) -> IncomingBySeries:
+    """Return the logs that are numbers, by series; their steps follow the last one of it.
+
+    Tags of the HParams plugin, which hold no scalars, are left out.
+    """
+    order = np.flatnonzero(logs.is_number)
+    order = order[np.argsort(logs.metric[order], kind="stable")]
+    metrics, starts = np.unique(logs.metric[order], return_index=True)
+    incoming = {}
+    for metric, rows in zip(metrics.tolist(), np.split(order, starts[1:]), strict=False):
+        tag = logs.metrics[metric]
+        if tag in {EXPERIMENT_TAG, START_TAG, END_TAG}:
+            continue
+        steps = np.arange(len(rows))
+        points = ScalarPoints(steps, logs.wall_times[rows], logs.numbers[rows])
+        series = SentSeries(tag, SCALAR_METADATA, points)
+        incoming[run_id, runs_tags.hash_name(tag)] = [
+            IncomingPoints(series, follows_last_step=True)
+        ]
+    return incoming
+
+
+def _make_columns(
+    logs: Logs, tag_ids: dict[str, int], updates: Sequence[SeriesUpdate]
+) -> LogColumns:
+    """Return the logs with the step of each that has become a point."""
+    tags = np.array([tag_ids[name] for name in logs.metrics], np.int64)[logs.metric]
+    steps = np.zeros(len(logs), np.int64)
+    has_step = np.zeros(len(logs), np.bool_)
+    order = np.flatnonzero(logs.is_number)
+    order = order[np.argsort(tags[order], kind="stable")]
+    sorted_tags = tags[order]
+    for update in updates:
+        if update.state.data_class != DataClass.SCALAR or update.deduplicated is None:
+            continue
+        bounds = np.searchsorted(sorted_tags, [update.state.tag_id, update.state.tag_id + 1])
+        rows = order[slice(*bounds)]
+        steps[rows] = update.deduplicated.steps
+        has_step[rows] = True
+    return LogColumns(
+        tags,
+        logs.times,
+        logs.received_at,
+        logs.values,
+        logs.numbers,
+        logs.is_number,
+        steps,
+        has_step,
+    )

@@ -1,0 +1,103 @@
+"""Which experiment a trial belongs to: Katib's requests name trials, and often no experiment.
+
+A trial is looked up each time: a process keeps nothing of it, so that a failover changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tbservice.errors import Invalid
+from tbservice.experiments.lifecycle import create_experiment
+from tbservice.ingest.decode_points import check_name
+from tbservice.katib.trial_names import guess_experiment
+from tbservice.limits import EXPERIMENT_NAME_CHARS_MAX
+from tbservice.store import experiments, katib_trials, runs_tags
+from tbservice.types import AppendGrant, ExperimentId, KatibGrant, WorkspaceGrant
+
+_DEFAULT_EXPERIMENT: Final = "katib"
+"""The experiment of trials whose name tells none."""
+
+
+def check_trial_name(name: str) -> str:
+    """Return the name. Raises Invalid or TooLarge if a run cannot have it."""
+    if not name:
+        raise Invalid("trial_name is empty: send the name of the trial")
+    return check_name("a trial's name", name)
+
+
+def place_experiment(db: Connection, grant: KatibGrant, name: str) -> AppendGrant:
+    """Return the experiment of an experiment of Katib, and create it if there is none.
+
+    That is the experiment of the grant if it has one. Otherwise, each name has its own in the
+    workspace: it can be renamed, and after its deletion a new one is created.
+
+    Raises:
+        Invalid, TooLarge: An experiment cannot have the name.
+    """
+    if not name:
+        raise Invalid("experiment.name is empty: send the name of the experiment")
+    check_name("an experiment's name", name)
+    known = find_experiment(db, grant, name)
+    if known is None:
+        known = create_experiment(
+            db,
+            WorkspaceGrant(grant.workspace_id),
+            name[:EXPERIMENT_NAME_CHARS_MAX],
+            "Trials of Katib.",
+            request_key=_request_key(name),
+        ).experiment_id
+    return _append_to(grant, known)
+
+
+def find_experiment(db: Connection, grant: KatibGrant, name: str) -> ExperimentId | None:
+    """Return the experiment of an experiment of Katib; None if there is none."""
+    if grant.experiment_id is not None:
+        return grant.experiment_id
+    return experiments.find_by_request(db, grant.workspace_id, _request_key(name))
+
+
+def place_trial(
+    db: Connection, grant: KatibGrant, name: str, experiment_name: str | None
+) -> AppendGrant:
+    """Return the experiment of a trial, and create it if there is none.
+
+    It is, in this order: that of the grant; that where the trial is known; that which the request
+    names; that which the trial's name tells; a common one for all others.
+
+    Raises Invalid or TooLarge if the names cannot be used.
+    """
+    known = find_place(db, grant, name, experiment_name)
+    if known is not None:
+        return known
+    named = experiment_name or guess_experiment(name) or _DEFAULT_EXPERIMENT
+    return place_experiment(db, grant, named)
+
+
+def find_place(
+    db: Connection, grant: KatibGrant, name: str, experiment_name: str | None
+) -> AppendGrant | None:
+    """Return the experiment where a trial is known; None for an unknown trial.
+
+    If several experiments have a trial of this name: that which the request names, else the one
+    with a run, else the newest.
+    """
+    key = _request_key(experiment_name) if experiment_name else None
+    known = katib_trials.find_place(
+        db, grant.workspace_id, grant.experiment_id, runs_tags.hash_name(name), key
+    )
+    return None if known is None else _append_to(grant, known)
+
+
+def _append_to(grant: KatibGrant, experiment_id: ExperimentId) -> AppendGrant:
+    return AppendGrant(
+        grant.workspace_id, experiment_id, may_name_workspace_blobs=grant.experiment_id is None
+    )
+
+
+def _request_key(name: str) -> str:
+    """Return the idempotency key of the creation: of all requests, the first one creates it."""
+    return f"katib/{hashlib.sha256(name.encode()).hexdigest()}"

@@ -1,0 +1,44 @@
+"""Points that no trial has, as long as the space has any."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+import numpy as np
+
+from tbservice.katib.suggestions.space import Point, Space
+from tbservice.katib.suggestions.task import Propose
+
+_ATTEMPTS = 10
+"""Draws before a space with a count is searched for a point."""
+
+
+def draw(space: Space, rng: np.random.Generator) -> Point:
+    """Return a random point; each parameter has its distribution."""
+    return space.point(rng.random(len(space.parameters)))
+
+
+def draw_unused(
+    space: Space,
+    used: AbstractSet[Point],
+    rng: np.random.Generator,
+    propose: Propose | None = None,
+) -> Point:
+    """Return a point that is not used; a used one only if the space has no others.
+
+    Args:
+        space: Where to search.
+        used: Points of the space to avoid.
+        rng: Random numbers.
+        propose: The source of points; random ones by default. It is asked a few times.
+    """
+    for _ in range(_ATTEMPTS):
+        point = propose() if propose else draw(space, rng)
+        if point not in used:
+            return point
+    if space.count is None or len(used) >= space.count:
+        return point
+    # Among any len(used) + 1 points there is an unused one.
+    start = int(rng.random() * space.count)
+    indices = ((start + i) % space.count for i in range(len(used) + 1))
+    return next(point for index in indices if (point := space.nth(index)) not in used)

@@ -1,0 +1,142 @@
+"""Settings of algorithms: their names, rules, and Katib's texts for what breaks a rule.
+
+Katib's tests compare some of the texts literally; their spelling is Katib's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tbservice import limits
+from tbservice.errors import Invalid
+from tbservice.katib import katib_pb2 as pb
+from tbservice.katib.suggestions.texts import shown
+
+Setting = pb.AlgorithmSetting | pb.EarlyStoppingSetting
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a setting's text must be.
+
+    Attributes:
+        parse: Makes the value of the text; a ValueError says why it cannot.
+        is_valid: Whether a value is allowed.
+        refusal: The message for values that are not: `{name}` and `{value}` are replaced.
+    """
+
+    parse: Callable[[str], Any]
+    is_valid: Callable[[Any], bool]
+    refusal: str
+
+    def read(self, setting: Setting) -> Any:
+        """Return the value of a setting; raises Invalid with Katib's text."""
+        name, value = shown(setting.name), shown(setting.value)
+        try:
+            parsed = self.parse(setting.value)
+        except ValueError as error:
+            raise Invalid(f"failed to validate {name}({value}): {shown(str(error))}") from None
+        if not self.is_valid(parsed):
+            raise Invalid(self.refusal.format(name=name, value=value))
+        return parsed
+
+
+_CANDIDATES_MAX: Final = 10_000
+"""Candidates that a sampler compares for one suggestion."""
+
+_NOT_NEGATIVE: Final = Rule(int, lambda n: n >= 0, "{name} should be great or equal than zero")
+_CANDIDATES: Final = Rule(
+    int,
+    lambda n: 0 <= n <= _CANDIDATES_MAX,
+    f"{{name}} should be great or equal than zero, and at most {_CANDIDATES_MAX}",
+)
+
+
+def _one_of(*values: str, refusal: str) -> Rule:
+    return Rule(str, lambda value: value in values, refusal)
+
+
+_BAYESIAN_REFUSAL: Final = "{name} {value} is not supported in Bayesian optimization"
+_RANDOM_STATE: Final = {"random_state": _NOT_NEGATIVE}
+_TPE: Final = {
+    "n_startup_trials": _NOT_NEGATIVE,
+    "n_ei_candidates": _CANDIDATES,
+    **_RANDOM_STATE,
+}
+
+RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
+    "random": _RANDOM_STATE,
+    "grid": _RANDOM_STATE,
+    "sobol": _RANDOM_STATE,
+    # the union of what Katib's two implementations take
+    "tpe": {
+        **_TPE,
+        "gamma": Rule(float, lambda x: 0 < x < 1, "gamma should be in the range of (0, 1)"),
+        "prior_weight": Rule(
+            float, lambda x: 0 < x < math.inf, "prior_weight should be great than zero"
+        ),
+        "n_EI_candidates": Rule(
+            int, lambda n: 0 < n <= _CANDIDATES_MAX, "n_EI_candidates should be great than zero"
+        ),
+    },
+    "multivariate-tpe": _TPE,
+    "cmaes": {
+        "restart_strategy": _one_of(
+            "ipop",
+            "bipop",
+            "None",
+            "none",
+            refusal="restart_strategy {value} is not supported in CMAES optimization",
+        ),
+        "sigma": Rule(
+            float, lambda x: 0 <= x < math.inf, "sigma should be great or equal than zero"
+        ),
+        **_RANDOM_STATE,
+    },
+    "bayesianoptimization": {
+        "base_estimator": _one_of("GP", "RF", "ET", "GBRT", refusal=_BAYESIAN_REFUSAL),
+        "n_initial_points": _NOT_NEGATIVE,
+        "acq_func": _one_of(
+            "gp_hedge", "LCB", "EI", "PI", "EIps", "PIps", refusal=_BAYESIAN_REFUSAL
+        ),
+        "acq_optimizer": _one_of("auto", "sampling", "lbfgs", refusal=_BAYESIAN_REFUSAL),
+        **_RANDOM_STATE,
+    },
+}
+"""Of each algorithm whose settings are a closed list. Hyperband and DARTS ignore unknown ones."""
+
+
+def check_settings(algorithm: str, settings: Iterable[pb.AlgorithmSetting]) -> None:
+    """Refuse unknown settings and values that break a rule, the first in order.
+
+    Raises:
+        Invalid: With Katib's text.
+    """
+    rules = RULES[algorithm]
+    for setting in settings:
+        if setting.name not in rules:
+            raise Invalid(f"unknown setting {shown(setting.name)} for algorithm {algorithm}")
+        rules[setting.name].read(setting)
+
+
+def read_settings(algorithm: str, settings: Iterable[pb.AlgorithmSetting]) -> dict[str, Any]:
+    """Return the values of known settings by name; the last one of a name wins.
+
+    Raises:
+        Invalid: A value breaks its rule.
+    """
+    rules = RULES[algorithm]
+    return {s.name: rules[s.name].read(s) for s in settings if s.name in rules}
+
+
+def check_count(settings: Iterable[object]) -> None:
+    """Refuse more settings than any algorithm has.
+
+    Raises:
+        Invalid: There are more than `SUGGESTION_PARAMETERS_ITEMS_MAX`.
+    """
+    if len(list(settings)) > limits.SUGGESTION_PARAMETERS_ITEMS_MAX:
+        raise Invalid(f"more than {limits.SUGGESTION_PARAMETERS_ITEMS_MAX} algorithm settings")

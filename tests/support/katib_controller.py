@@ -1,0 +1,122 @@
+"""Katib's controller, collectors and trials, simulated over gRPC: sweeps that only clients can see."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from support.katib_client import report
+from support.sweeps import rows_of, trial
+from tbservice.katib import katib_pb2 as pb
+
+STEPS = 6
+"""Reports of a trial that runs to its end."""
+
+
+@dataclass
+class SimulatedTrial:
+    """A trial: what it reports in each step, and how far it is."""
+
+    name: str
+    assignments: dict
+    started: datetime
+    rules: list
+    reported: list = field(default_factory=list)
+    is_stopped: bool = False
+    is_straggler: bool = False
+
+    @property
+    def is_done(self):
+        return self.is_stopped or len(self.reported) == STEPS
+
+
+@dataclass
+class Controller:
+    """Runs one experiment: asks for suggestions, reports each step, repeats some reports, and
+    applies the rules of early stopping, as Katib's components do.
+    """
+
+    katib: object
+    experiment: pb.Experiment
+    objective: object
+    trials: int = 60
+    parallel: int = 4
+    seed: int = 0
+    between: object = lambda: None
+    """Called between the calls of a round, for example to restart the server."""
+
+    items: list = field(default_factory=list)
+    clock: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __post_init__(self):
+        self._random = random.Random(self.seed)  # noqa: S311 - a simulation
+
+    def run(self):
+        """Run all trials but the stragglers, which never end; return the final losses."""
+        self.katib.validate(self.experiment)
+        while True:
+            running = [item for item in self.items if not item.is_done]
+            wanted = min(self.parallel - len(running), self.trials - len(self.items))
+            if wanted > 0:
+                self._ask(wanted)
+                self.between()
+            moving = [item for item in self.items if not item.is_done and not item.is_straggler]
+            if not moving:
+                return [item.reported[-1] for item in self.items if item.is_done]
+            for item in moving:
+                self._step(item)
+
+    def _ask(self, wanted):
+        request = pb.GetSuggestionsRequest(
+            experiment=self.experiment,
+            trials=self.messages(),
+            current_request_number=wanted,
+            total_request_number=len(self.items) + wanted,
+        )
+        reply = self.katib.suggest(request)
+        names = [row.trial_name for row in reply.parameter_assignments]
+        rows = rows_of(reply)
+        assert len(rows) == wanted
+        assert len(set(names)) == wanted
+        # Its settings are merged into those of every later request.
+        settings = self.experiment.spec.algorithm.algorithm_settings
+        known = {setting.name: setting for setting in settings}
+        for setting in reply.algorithm.algorithm_settings:
+            known.setdefault(setting.name, settings.add(name=setting.name)).value = setting.value
+        rules = []
+        if self.experiment.spec.HasField("early_stopping"):
+            rules = self.katib.rules(self.experiment, self.messages())
+        for name, row in zip(names, rows, strict=True):
+            is_straggler = len(self.items) == 1
+            self.items.append(
+                SimulatedTrial(name, row, self.clock, rules, is_straggler=is_straggler)
+            )
+
+    def _step(self, item):
+        self.clock += timedelta(seconds=7)
+        step = len(item.reported) + 1
+        item.reported.append(self.objective(item.assignments) * (1 + (STEPS - step) / STEPS))
+        request = report(item.name, ("loss", repr(item.reported[-1]), _text(self.clock)))
+        for _ in range(2 if self._random.random() < 0.2 else 1):  # a retry repeats the bytes
+            self.katib.call("ReportObservationLog", request)
+        for rule in item.rules:
+            if step == rule.start_step and min(item.reported) > float(rule.value):
+                item.is_stopped = True
+                self.katib.stop(item.name)
+
+    def messages(self):
+        """Return all trials as the controller sends them, in an order of its own."""
+        return [self._message(item) for item in sorted(self.items, key=lambda item: item.name)]
+
+    def _message(self, item):
+        start = _text(item.started)
+        if not item.is_done:
+            return trial(item.name, item.assignments, condition=pb.TrialStatus.RUNNING, start=start)
+        condition = pb.TrialStatus.EARLYSTOPPED if item.is_stopped else pb.TrialStatus.SUCCEEDED
+        value = min(item.reported)
+        return trial(item.name, item.assignments, repr(value), condition, start, _text(self.clock))
+
+
+def _text(time):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
