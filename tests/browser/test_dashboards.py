@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import TimeoutError as PageTimeout
 from playwright.sync_api import expect
 
 from support.browser_pages import has_drawing, new_page, open_tab, share_link, shoot
@@ -143,11 +144,21 @@ def test_audio_plays_clips(page):
     assert clips.evaluate_all(seconds).count(1.5) == len(SESSIONS)
 
 
+def has_chosen(menu, item):
+    """Click an item of a menu, which closes again if the page changes its items meanwhile."""
+    menu.click()
+    try:
+        item.click(timeout=3_000)
+    except PageTimeout:
+        return False
+    return True
+
+
 def choose_graph(page, run, tag, kind):
     for row, name in (("runs", run), ("tags", tag)):
         menu = page.locator(f"tf-graph-controls .{row}-row paper-dropdown-menu")
-        menu.click()
-        menu.locator("paper-item", has_text=re.compile(rf"^\s*{re.escape(name)}\s*$")).click()
+        item = menu.locator("paper-item", has_text=re.compile(rf"^\s*{re.escape(name)}\s*$"))
+        wait_until(lambda menu=menu, item=item: has_chosen(menu, item))
     page.locator(f"tf-graph-controls paper-radio-button[name={kind}]").click()
 
 

@@ -218,8 +218,8 @@ def test_uploader_killed_resumes_at_its_cursor(uploader, reader, many_runs):
     )
     assert ended.code == 0, ended.err
     assert (
-        0 < ended.done["bytes"] <= total - committed
-    )  # less when a batch under way was committed after the kill
+        0 <= ended.done["bytes"] <= total - committed
+    )  # less when batches under way were committed after the kill
     expected = {step: (event_files.WALL_TIME, float(step)) for step in range(10_000)}
     stored = reader.get(
         experiment_id, "scalars/data", downsample=10_000, tag="loss", run=["run0", "run199"]

@@ -50,11 +50,10 @@ def processes(servers):
 
 def listening(process):
     """Return the addresses and ports where a process and its children accept TCP or UDP."""
-    connections = [
-        connection
-        for each in (process, *process.children())
-        for connection in each.net_connections("inet")
-    ]
+    connections = process.net_connections("inet")
+    for child in process.children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # PostgreSQL's come and go
+            connections += child.net_connections("inet")
     return {
         connection.laddr
         for connection in connections
