@@ -50,6 +50,7 @@ def read_or_reject(*args, **options):
     position=POSITIONS,
 )
 @example(bounds=[0.0, 1e-12], distribution=pb.LOG_UNIFORM, position=0.0)
+@example(bounds=[0.0, 5e-324], distribution=pb.LOG_UNIFORM, position=0.3)
 @example(bounds=[5e-324, 1e-323], distribution=pb.NORMAL, position=0.3)
 def test_double_without_step_is_within_bounds(bounds, distribution, position):
     low, high = bounds

@@ -81,6 +81,7 @@ def make_scale(low: float, high: float, step: float | None, distribution: int) -
         first, last = low - step / 2, high + step / 2
     if is_log and first <= 0:
         first = min(_NEXT_TO_ZERO, high / 2) if step is None else (low or step / 2) / 2
+        first = first or last  # half of the least float is 0
     if is_log:
         first, last, low, high = (
             math.log(first),
