@@ -1,4 +1,4 @@
-"""Which values of metrics, which are texts, are numbers: as Go's `strconv.ParseFloat` reads them."""
+"""Values of metrics, which are texts: which are numbers, as Go's `strconv.ParseFloat` says."""
 
 from __future__ import annotations
 
