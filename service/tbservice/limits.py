@@ -454,7 +454,10 @@ KATIB_REPEAT_ITEMS_MAX: Final = 16
 """Items (last reports of a trial) among which a retry is looked for."""
 
 KATIB_READ_LOGS_MAX: Final = 1_000_000
-"""Logs (points) in one GetObservationLog, which sends its response in one message."""
+"""Logs (points) in one GetObservationLog, which sends its response in one message.
+
+Also those that one rule of early stopping counts, of all trials.
+"""
 
 KATIB_READ_BYTES_MAX: Final = 64 * MIB
 """Bytes of values in one GetObservationLog."""

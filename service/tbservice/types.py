@@ -106,8 +106,8 @@ class AdminGrant(ExperimentGrant):
 class KatibGrant(Grant):
     """May report trials of Katib: of one experiment, or of any in the workspace if that is None.
 
-    A caller who may report may also delete what was reported. With `may_read`, the logs can be
-    read.
+    As over HTTP, who may only append deletes nothing: that needs a grant of the whole workspace.
+    With `may_read`, the logs can be read.
     """
 
     experiment_id: ExperimentId | None

@@ -227,6 +227,8 @@ def test_forwarder_ends_after_calls_in_progress(settings, database, owner_token)
         (["--server", "https://host/path"], "tb_x", "has a path"),
         (["--server", "http://127.0.0.1:1"], "", "no token for http://127.0.0.1:1"),
         (["--cacert", "/nowhere.pem"], "tb_x", "/nowhere.pem: No such file"),
+        (["--experiment", "größe"], "tb_x", "--experiment must be printable ASCII"),
+        ([], "tb_größe", "the token is empty or contains invalid characters"),
     ],
 )
 def test_forwarder_wrong_usage_is_one_line(arguments, token, line):

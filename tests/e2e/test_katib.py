@@ -144,6 +144,8 @@ def test_experiment_token_reports_and_reads_as_its_scopes_say(service, katib, re
         append.report("any name", ("loss", "3"))
         assert failure(lambda: append.logs("any name"))[0] == "PERMISSION_DENIED"
         assert failure(lambda: read.report("any name", ("loss", "4")))[0] == "PERMISSION_DENIED"
+        assert failure(lambda: append.delete("any name"))[0] == "PERMISSION_DENIED"
+        assert failure(lambda: both.delete("any name"))[0] == "PERMISSION_DENIED"
         assert both.logs("any name") == [("loss", "3", TIME)]
     assert set(scalars(reader, experiment_id)) == {"scoped-bcdfghjk", "any name"}
 

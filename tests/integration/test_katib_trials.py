@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from google.protobuf import json_format
 from sqlalchemy import text
@@ -407,8 +409,9 @@ def test_metrics_of_trials_are_shown_live(katib, record, board):
 
 
 def logs_of(katib, listed, n=3):
-    logs = katib.call(trials.objective_logs, experiment(), listed, n)
-    return [[each.metric.value for each in log] for log in logs]
+    names = [each.name for each in listed]
+    logs = katib.call(trials.objective_logs, experiment(), names, n)
+    return [log.tolist() for log in logs]
 
 
 def test_objective_logs_are_first_ones_in_order_of_trials(katib, record):
@@ -418,9 +421,21 @@ def test_objective_logs_are_first_ones_in_order_of_trials(katib, record):
     katib.report("t-2", log("accuracy", 1), log("loss", 9), log("accuracy", 2, early))
     katib.report("t-2", log("accuracy", "x", early), log("accuracy", 4))
     katib.report("t-0", log("accuracy", 7))
-    assert logs_of(katib, listed) == [["7"], [], ["2", "x", "1"]]
-    assert logs_of(katib, [trial("t-2"), trial("t-9"), trial("t-2")], 1) == [["2"], [], ["2"]]
+    seven, none, three = logs_of(katib, listed)
+    assert (seven, none, three) == ([7], [], [2, pytest.approx(math.nan, nan_ok=True), 1])
+    assert logs_of(katib, [trial("t-2"), trial("t-9"), trial("t-0")], 1) == [[2], [], [7]]
     assert logs_of(katib, []) == []
+
+
+def test_objective_logs_over_limit_are_refused(katib, record, monkeypatch):
+    monkeypatch.setattr(limits, "KATIB_READ_LOGS_MAX", 5)
+    listed = [trial(f"t-{number}") for number in range(3)]
+    record(*listed)
+    for each in listed:
+        katib.report(each.name, *[log("accuracy", number) for number in range(3)])
+    assert logs_of(katib, listed, 1) == [[0]] * 3
+    with pytest.raises(TooLarge, match="set a smaller start_step"):
+        logs_of(katib, listed, 2**31 - 1)
 
 
 def test_objective_logs_need_right_to_read(client, workspace_id):

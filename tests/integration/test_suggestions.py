@@ -151,6 +151,14 @@ def test_grid_skips_what_trials_have():
     assert not [row for row in ask(message, trials, count=15, total=15) if row in ahead]
 
 
+def test_grid_has_more_points_than_floats_count():
+    specs = [parameter(f"p{i}", "int", 0, 2**62) for i in range(50)]
+    first = ask(spec_of("grid", *specs), count=2, total=2)
+    assert first[0] != first[1]
+    trials = [trial(f"t{i}", row) for i, row in enumerate(first)]
+    assert ask(spec_of("grid", *specs), trials, count=2, total=4)[0] not in first
+
+
 @pytest.mark.parametrize("algorithm", ["random", "grid", "sobol"])
 def test_reply_after_trials_were_left_out_has_no_repeats(algorithm):
     message = spec_of(algorithm, parameter("int", "int", 1, 40))

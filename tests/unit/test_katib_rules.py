@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tbservice.katib.conditions import Condition, get_status, is_final, read_condition
 from tbservice.katib.katib_pb2 import Trial
-from tbservice.katib.metric_values import Strategy, parse_number, reduce_log
+from tbservice.katib.metric_values import parse_number
 from tbservice.katib.timestamps import ZERO_TIME, format_timestamp, parse_timestamp
 from tbservice.katib.trial_names import guess_experiment, make_trial_name
 from tbservice.types import SessionStatus
@@ -124,21 +124,6 @@ def test_number_of_hostile_length_is_read_in_linear_time():
     assert parse_number("1" * 1_000_000 + "x") is None
     assert parse_number("0." + "1" * 60_000) == pytest.approx(1 / 9)
     assert time.perf_counter() - begin < 1
-
-
-LOGS = [(2, "nan"), (3, "0.50"), (5, "0.2"), (5, "0.9"), (1, "x"), (4, "0.20")]
-
-
-@pytest.mark.parametrize(("strategy", "value"), [("min", "0.2"), ("max", "0.9"), ("latest", "0.9")])
-def test_reduction_takes_value_as_reported(strategy, value):
-    assert reduce_log(LOGS, Strategy(strategy)) == value
-
-
-@pytest.mark.parametrize("strategy", list(Strategy))
-def test_reduction_without_numbers_is_latest(strategy):
-    assert reduce_log([(2, "b"), (2, "unavailable"), (1, "a")], strategy) == "unavailable"
-    assert reduce_log([(2, "nan"), (1, "")], strategy) == "nan"
-    assert reduce_log([], strategy) is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tbservice.errors import Invalid
@@ -21,11 +23,7 @@ def spec(name="medianstop", **settings):
     )
 
 
-def logs(*values):
-    return [pb.MetricLog(metric=pb.Metric(name="loss", value=str(value))) for value in values]
-
-
-FOUR = [logs(value) for value in ("0.25", "0.35", "0.45", "0.9")]
+FOUR = [[value] for value in (0.25, 0.35, 0.45, 0.9)]
 
 
 def values(rules):
@@ -81,20 +79,20 @@ def test_rule_compares_by_type_of_objective():
 
 
 def test_rule_counts_first_logs_of_each_trial():
-    histories = [logs(1, 2, 300), logs(3, 5), logs(7)]
+    histories = [[1, 2, 300], [3, 5], [7]]
     assert values(early_stopping.rules(spec(start_step=2), LOSS, histories)) == ["4.0"]
     assert early_stopping.logs_per_trial(spec(start_step=2)) == 2
     assert early_stopping.logs_per_trial(pb.EarlyStoppingSpec()) == 4
 
 
 def test_rule_waits_for_enough_trials_with_numbers():
-    histories = [*FOUR[:2], [], logs("unavailable"), logs("1", "nan"), logs("inf"), logs("")]
+    histories = [*FOUR[:2], [], [math.nan], [1, math.nan], [math.inf]]
     assert early_stopping.rules(spec(), LOSS, histories) == []
     assert values(early_stopping.rules(spec(min_trials_required=2), LOSS, histories)) == ["0.3"]
 
 
 def test_rule_of_huge_values_is_finite():
-    huge = [logs("1.7e308", "1.7e308")] * 4
+    huge = [[1.7e308, 1.7e308]] * 4
     assert values(early_stopping.rules(spec(), LOSS, huge)) == ["1.7e+308"]
     mean = spec(statistic="mean")
     assert values(early_stopping.rules(mean, LOSS, huge)) == ["1.7e+308"]
@@ -113,3 +111,8 @@ def test_trials_that_ran_to_their_end_are_compared():
         for condition in pb.TrialStatus.TrialConditionType.values()
     ]
     assert early_stopping.trials_to_compare(trials) == ["2"]
+
+
+def test_trial_that_is_listed_again_is_compared_once():
+    trial = pb.Trial(name="a", status=pb.TrialStatus(condition=pb.TrialStatus.SUCCEEDED))
+    assert early_stopping.trials_to_compare([trial, trial]) == ["a"]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
@@ -23,13 +24,11 @@ from tbservice.katib.conditions import Condition, is_final
 from tbservice.katib.katib_pb2 import (
     Experiment,
     GetSuggestionsReply,
-    Metric,
-    MetricLog,
     SetTrialStatusRequest,
     Trial,
 )
 from tbservice.katib.observation_log import observe
-from tbservice.katib.timestamps import format_timestamp, parse_timestamp
+from tbservice.katib.timestamps import parse_timestamp
 from tbservice.katib.trial_names import make_trial_name
 from tbservice.katib.trial_sessions import (
     encode_assignments,
@@ -39,7 +38,7 @@ from tbservice.katib.trial_sessions import (
     note_request,
 )
 from tbservice.store import katib_experiments, katib_observations, katib_trials, runs_tags
-from tbservice.types import AppendGrant, KatibGrant
+from tbservice.types import AppendGrant, Float64s, KatibGrant
 from tbwire.hparams_pb2 import HParamsPluginData
 
 _SUMMARY_RUN: Final = "."
@@ -260,26 +259,30 @@ def set_trial_status(
 
 
 def objective_logs(
-    ingest: Ingest, grant: KatibGrant, experiment: Experiment, trials: Sequence[Trial], n: int
-) -> list[list[MetricLog]]:
+    ingest: Ingest, grant: KatibGrant, experiment: Experiment, trials: Sequence[str], n: int
+) -> list[Float64s]:
     """Return the first `n` logs of the objective metric of each trial, in the order of `trials`.
 
-    By time, then by arrival; empty for a trial without any. For rules of early stopping.
+    By time, then by arrival; NaN for a text, and none for a trial without any. For rules of early
+    stopping.
 
-    Raises Forbidden if the token cannot read.
+    Raises:
+        Forbidden: The token cannot read.
+        TooLarge: There are more than `KATIB_READ_LOGS_MAX`.
     """
     if not grant.may_read:
         raise Forbidden("this token lacks the scope read; it can only report")
-    metric = experiment.spec.objective.objective_metric_name
-    digests = [runs_tags.hash_name(trial.name) for trial in trials]
-    logs: dict[bytes, list[MetricLog]] = {digest: [] for digest in digests}
+    digests = [runs_tags.hash_name(name) for name in trials]
+    logs: dict[bytes, Float64s] = {}
     with ingest.database.snapshot(grant.workspace_id) as db:
         experiment_id = places.find_experiment(db, grant, experiment.name)
         if experiment_id is not None and digests:
-            metric_digest = runs_tags.hash_name(metric)
-            for digest, moment, value in katib_observations.read_first(
-                db, experiment_id, list(logs), metric_digest, n
-            ):
-                sent = Metric(name=metric, value=bytes(value).decode())
-                logs[digest].append(MetricLog(time_stamp=format_timestamp(moment), metric=sent))
-    return [logs[digest] for digest in digests]
+            metric = runs_tags.hash_name(experiment.spec.objective.objective_metric_name)
+            logs = katib_observations.read_first(
+                db, experiment_id, digests, metric, n, limits.KATIB_READ_LOGS_MAX + 1
+            )
+    if sum(map(len, logs.values())) > limits.KATIB_READ_LOGS_MAX:
+        limit = f"{limits.KATIB_READ_LOGS_MAX} logs (katib_read_logs_max)"
+        raise TooLarge(f"a rule counts at most {limit} of all trials: set a smaller start_step")
+    none: Float64s = np.empty(0, np.float64)
+    return [logs.get(digest, none) for digest in digests]

@@ -148,31 +148,38 @@ def read_first(
     name_digests: Sequence[bytes],
     metric_digest: bytes,
     limit: int,
-) -> list[tuple[bytes, int, bytes]]:
+    total: int,
+) -> dict[bytes, Float64s]:
     """Return the first `limit` logs of one metric of each trial, by time, then by arrival.
 
-    Each with the SHA-256 of the trial's name, time and value; those of a trial follow each other.
+    As numbers, NaN for a text, by the SHA-256 of the trial's name; not more than `total` of all
+    trials, and nothing for a trial that has none.
     """
     statement = """
-        SELECT t.name_digest, o.time, o.value
-        FROM katib_trials AS t
-        CROSS JOIN LATERAL (
-            SELECT time, seq, value FROM katib_observations
-            WHERE experiment_id = %(experiment_id)s AND run_id = t.run_id AND tag_id =
-                (SELECT tag_id FROM tags WHERE experiment_id = %(experiment_id)s
-                    AND name_digest = %(metric_digest)s)
-            ORDER BY time, seq LIMIT %(limit)s) AS o
-        WHERE t.experiment_id = %(experiment_id)s
-            AND t.name_digest = ANY (%(name_digests)s::bytea[])
-        ORDER BY t.name_digest, o.time, o.seq
+        SELECT name_digest, string_agg(float8send(number), ''::bytea ORDER BY time, seq)
+        FROM (
+            SELECT t.name_digest, o.time, o.seq, o.number
+            FROM katib_trials AS t
+            CROSS JOIN LATERAL (
+                SELECT time, seq, coalesce(number, 'NaN') AS number FROM katib_observations
+                WHERE experiment_id = %(experiment_id)s AND run_id = t.run_id AND tag_id =
+                    (SELECT tag_id FROM tags WHERE experiment_id = %(experiment_id)s
+                        AND name_digest = %(metric_digest)s)
+                ORDER BY time, seq LIMIT %(limit)s) AS o
+            WHERE t.experiment_id = %(experiment_id)s
+                AND t.name_digest = ANY (%(name_digests)s::bytea[])
+            LIMIT %(total)s) AS logs
+        GROUP BY name_digest
     """
     parameters = {
         "experiment_id": experiment_id,
         "name_digests": encode_array("bytea", list(name_digests)),
         "metric_digest": metric_digest,
         "limit": limit,
+        "total": total,
     }
-    return fetch_binary(db, statement, parameters)
+    rows = fetch_binary(db, statement, parameters)
+    return {digest: _decode_floats(numbers) for digest, numbers in rows}
 
 
 @dataclass(frozen=True, slots=True)

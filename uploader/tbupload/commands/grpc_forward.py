@@ -10,7 +10,7 @@ from pathlib import Path
 from tbupload.commands.connect import access_from_options, progress_from_options
 from tbupload.console.output import print_line
 from tbupload.errors import UsageError
-from tbupload.forward.addresses import parse_listen, parse_target
+from tbupload.forward.addresses import check_experiment, parse_listen, parse_target
 
 
 def grpc_forward(options: argparse.Namespace) -> int:
@@ -24,6 +24,7 @@ def grpc_forward(options: argparse.Namespace) -> int:
         )
     listen = tuple(map(parse_listen, options.listen or ["127.0.0.1:6789"]))
     target = parse_target(access.server)
+    experiment = check_experiment(options.experiment)
     certificates = None if options.cacert is None else _read(options.cacert)
 
     # gRPC's core writes its own lines to stderr, with addresses and without escapes.
@@ -37,7 +38,7 @@ def grpc_forward(options: argparse.Namespace) -> int:
 
     forwarder = Forwarder(
         ForwardOptions(
-            listen, target, access.token, certificates, options.experiment, options.retry_timeout
+            listen, target, access.token, certificates, experiment, options.retry_timeout
         ),
         lambda line: progress.warn(f"tbupload: {line}"),
     )

@@ -1,4 +1,4 @@
-"""The addresses of a forwarder: where it listens, and the server that it calls."""
+"""What a forwarder is told: where it listens, the server that it calls, and what it adds."""
 
 from __future__ import annotations
 
@@ -38,6 +38,16 @@ def parse_listen(text: str) -> str:
     if not separator or not host or not port.isdecimal() or int(port) > _PORT_MAX:
         raise UsageError(f"--listen {text!r} is not HOST:PORT, such as 127.0.0.1:6789")
     return _join(host, int(port))
+
+
+def check_experiment(name: str | None) -> str | None:
+    """Return a name that is sent with each call. Raises UsageError if gRPC cannot send it.
+
+    Otherwise each call would wait for its deadline, without a word.
+    """
+    if name is not None and not (name.isascii() and name.isprintable()):
+        raise UsageError("--experiment must be printable ASCII, as names in Katib are")
+    return name
 
 
 def _join(host: str, port: int) -> str:

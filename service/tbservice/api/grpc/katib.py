@@ -158,8 +158,7 @@ class KatibMethods:
         spec = request.experiment.spec
         count = early_stopping.logs_per_trial(spec.early_stopping)
         trials.record_request(self._ingest, grant, request.experiment, request.trials)
-        names = set(early_stopping.trials_to_compare(request.trials))
-        finished = [trial for trial in request.trials if trial.name in names]
+        finished = early_stopping.trials_to_compare(request.trials)
         logs = trials.objective_logs(self._ingest, grant, request.experiment, finished, count)
         rules = early_stopping.rules(spec.early_stopping, spec.objective, logs)
         return katib_pb2.GetEarlyStoppingRulesReply(early_stopping_rules=rules)

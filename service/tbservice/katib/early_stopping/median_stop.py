@@ -9,13 +9,14 @@ from typing import Any, Final
 from tbservice.errors import Invalid
 from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.suggestions.settings import Rule, check_count
-from tbservice.katib.suggestions.texts import parse_number, shown
+from tbservice.katib.suggestions.texts import shown
+from tbservice.types import Float64s
 
 _ALGORITHM: Final = "medianstop"
 _INT32_MAX: Final = 2**31 - 1
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[float] | Float64s) -> float:
     return math.fsum(value / len(values) for value in values)  # the sum may be too large
 
 
@@ -77,14 +78,15 @@ def logs_per_trial(spec: pb.EarlyStoppingSpec) -> int:
 
 
 def trials_to_compare(trials: Iterable[pb.Trial]) -> list[str]:
-    """Return the names of the trials whose logs count: those that ran to their end."""
-    return [t.name for t in trials if t.status.condition == pb.TrialStatus.SUCCEEDED]
+    """Return the names of the trials whose logs count, each once: those that ran to their end."""
+    ended = (t.name for t in trials if t.status.condition == pb.TrialStatus.SUCCEEDED)
+    return list(dict.fromkeys(ended))
 
 
 def rules(
     spec: pb.EarlyStoppingSpec,
     objective: pb.ObjectiveSpec,
-    logs: Iterable[Sequence[pb.MetricLog]],
+    logs: Iterable[Sequence[float] | Float64s],
 ) -> list[pb.EarlyStoppingRule]:
     """Return the rule for trials to come; none while too few trials have logs.
 
@@ -94,7 +96,8 @@ def rules(
     Args:
         spec: The settings of the experiment; defaults if there are none.
         objective: The objective of the experiment.
-        logs: Of each finished trial, the logs of the objective in order of (time, arrival).
+        logs: Of each finished trial, the values of the objective in order of (time, arrival); NaN
+            for a text.
 
     Raises:
         Invalid: A setting breaks its rule.
@@ -120,7 +123,6 @@ def _read(spec: pb.EarlyStoppingSpec) -> dict[str, Any]:
     return _DEFAULTS | known
 
 
-def _mean_of_logs(logs: Sequence[pb.MetricLog]) -> float | None:
-    values = [parse_number(log.metric.value) for log in logs]
-    numbers = [value for value in values if value is not None and math.isfinite(value)]
-    return _mean(numbers) if values and len(numbers) == len(values) else None
+def _mean_of_logs(values: Sequence[float] | Float64s) -> float | None:
+    is_known = len(values) > 0 and all(map(math.isfinite, values))
+    return _mean(values) if is_known else None

@@ -39,6 +39,6 @@ def draw_unused(
     if space.count is None or len(used) >= space.count:
         return point
     # Among any len(used) + 1 points there is an unused one.
-    start = int(rng.random() * space.count)
+    start = space.index_at(rng.random())
     indices = ((start + i) % space.count for i in range(len(used) + 1))
     return next(point for index in indices if (point := space.nth(index)) not in used)

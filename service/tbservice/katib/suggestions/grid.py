@@ -58,7 +58,7 @@ def _stride(task: Task, count: int) -> int:
     In plain order, the last parameter would vary first, and the first one hardly at all in an
     experiment that ends early.
     """
-    stride = max(1, int(task.rng_of("stride").random() * count))
+    stride = max(1, task.space.index_at(task.rng_of("stride").random()))
     while math.gcd(stride, count) != 1:
         stride += 1
     return stride

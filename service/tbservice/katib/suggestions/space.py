@@ -12,9 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from tbservice.katib.suggestions.scales import Scale
+
+_SHARES: Final = 2**53
+"""Steps of random floats in [0, 1)."""
 
 Value = int | float
 Point = tuple[Value, ...]
@@ -156,6 +159,13 @@ class Space:
             parameter.position(value)
             for parameter, value in zip(self.parameters, point, strict=True)
         ]
+
+    def index_at(self, share: float) -> int:
+        """Return the index at a share in [0, 1) of a space with a count.
+
+        In integers: the count of many parameters, or of a tiny step, is beyond floats.
+        """
+        return int(share * _SHARES) * (self.count or 0) // _SHARES
 
     def nth(self, index: int) -> Point:
         """Return the point of an index in [0, count) of a space with a count."""
