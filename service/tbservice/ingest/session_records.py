@@ -20,15 +20,11 @@ from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.samples import TensorValue
 from tbservice.types import HparamValue, SessionStatus
 from tbwire import hparams_union, tensors
+from tbwire.hparams import SESSION_START_TAG
 from tbwire.hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 from tbwire.points import DataClass, TensorPoints
 from tbwire.tag_owners import HPARAMS
 from tbwire.tensorboard_pb2 import DATA_CLASS_TENSOR, SummaryMetadata
-
-EXPERIMENT_TAG: Final = "_hparams_/experiment"
-START_TAG: Final = "_hparams_/session_start_info"
-END_TAG: Final = "_hparams_/session_end_info"
-"""The tags of the plugin in TensorBoard's `metadata.py`"""
 
 START_FIELDS: Final = ("model_uri", "monitor_url", "group_name", "start_time_secs")
 
@@ -69,7 +65,7 @@ def make_series(
     TooLarge.
     """
     metadata = _wrap(content)
-    if is_set and tag == START_TAG:
+    if is_set and tag == SESSION_START_TAG:
         metadata = hparams_union.as_set(metadata, wall_time)
     points = TensorPoints(np.array([_STEP]), np.array([wall_time]), [_NULL_TENSOR])
     return SentSeries(tag, SentMetadata(HPARAMS, DataClass.TENSOR, _check_size(metadata)), points)
@@ -77,7 +73,7 @@ def make_series(
 
 def make_content(tag: str, stored: HParamsPluginData, fields: SessionFields) -> HParamsPluginData:
     """Return a start with the fields only, or the stored end with the fields set."""
-    if tag == START_TAG:
+    if tag == SESSION_START_TAG:
         return HParamsPluginData(session_start_info=_make_start(fields))
     return HParamsPluginData(session_end_info=_set_end(stored.session_end_info, fields))
 

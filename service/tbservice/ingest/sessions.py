@@ -18,9 +18,7 @@ from tbservice.ingest import commit, series_writer
 from tbservice.ingest.decode_points import check_name
 from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
 from tbservice.ingest.session_records import (
-    END_TAG,
     START_FIELDS,
-    START_TAG,
     SessionFields,
     encode_metadata,
     make_content,
@@ -30,6 +28,7 @@ from tbservice.ingest.session_records import (
 from tbservice.store import runs_tags, series_rows
 from tbservice.store.series_rows import SeriesKey
 from tbservice.types import AppendGrant
+from tbwire.hparams import SESSION_END_TAG, SESSION_START_TAG
 from tbwire.hparams_pb2 import HParamsPluginData, SessionStartInfo
 from tbwire.points import DataClass
 from tbwire.tag_owners import HPARAMS, belongs_to_owner
@@ -71,7 +70,7 @@ def write_session(
     check_name("a run's name", run)
     run_id = runs_tags.resolve_runs(db, grant, [run])[run]
     if only_if_absent:
-        start = (run_id, runs_tags.hash_name(START_TAG))
+        start = (run_id, runs_tags.hash_name(SESSION_START_TAG))
         if start in series_rows.find(db, grant.experiment_id, [start]):
             return []
     changed = plan_sessions(db, grant, {run_id: fields}, wall_time, are_logged=False)
@@ -112,7 +111,9 @@ def plan_sessions(
     keys = {
         (run_id, runs_tags.hash_name(tag)): (run_id, tag)
         for run_id, fields in sessions.items()
-        for tag in ((START_TAG, END_TAG) if fields.has_end else (START_TAG,))
+        for tag in (
+            (SESSION_START_TAG, SESSION_END_TAG) if fields.has_end else (SESSION_START_TAG,)
+        )
     }
     later = _set_start_times(db, grant, sessions, keys, wall_time)
     incoming: dict[SeriesKey, Sequence[IncomingPoints]] = dict(others or {})
@@ -186,9 +187,9 @@ def _unite_with_stored(
 
     changed: list[SeriesUpdate] = []
     restarted: set[int] = set()
-    for update in sorted(updates, key=lambda each: tags[each.state.tag_id] == END_TAG):
+    for update in sorted(updates, key=lambda each: tags[each.state.tag_id] == SESSION_END_TAG):
         _check_accepted(update)
-        is_start, run_id = tags[update.state.tag_id] == START_TAG, update.state.run_id
+        is_start, run_id = tags[update.state.tag_id] == SESSION_START_TAG, update.state.run_id
         if not update.is_new:
             before = parse_metadata(stored[update.series_id])
             if is_start:
@@ -196,9 +197,11 @@ def _unite_with_stored(
                     before, parse_metadata(update.metadata)
                 )
             else:
-                update.metadata = encode_metadata(make_content(END_TAG, before, sessions[run_id]))
+                update.metadata = encode_metadata(
+                    make_content(SESSION_END_TAG, before, sessions[run_id])
+                )
                 is_same = update.metadata == encode_metadata(
-                    make_content(END_TAG, before, SessionFields())
+                    make_content(SESSION_END_TAG, before, SessionFields())
                 )
                 # An end that is older than its start would be that of an earlier attempt.
                 is_same &= run_id not in restarted

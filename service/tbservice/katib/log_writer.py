@@ -11,12 +11,7 @@ from sqlalchemy import Connection
 from tbservice.ingest import commit, sessions
 from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
-from tbservice.ingest.session_records import (
-    END_TAG,
-    EXPERIMENT_TAG,
-    START_TAG,
-    SessionFields,
-)
+from tbservice.ingest.session_records import SessionFields
 from tbservice.katib import trial_sessions
 from tbservice.katib.katib_pb2 import ReportObservationLogRequest
 from tbservice.katib.reports import Logs, note_report
@@ -24,6 +19,7 @@ from tbservice.store import katib_observations, katib_trials, runs_tags
 from tbservice.store.katib_observations import LogColumns
 from tbservice.store.katib_trials import TrialRow
 from tbservice.types import AppendGrant
+from tbwire.hparams import EXPERIMENT_TAG, SESSION_END_TAG, SESSION_START_TAG
 from tbwire.points import DataClass, ScalarPoints
 from tbwire.tensorboard_pb2 import DATA_CLASS_SCALAR, SummaryMetadata
 
@@ -100,7 +96,7 @@ def _group_points(run_id: int, logs: Logs) -> IncomingBySeries:
     incoming = {}
     for metric, rows in zip(metrics.tolist(), np.split(order, starts[1:]), strict=False):
         tag = logs.metrics[metric]
-        if tag in {EXPERIMENT_TAG, START_TAG, END_TAG}:
+        if tag in {EXPERIMENT_TAG, SESSION_START_TAG, SESSION_END_TAG}:
             continue
         steps = np.arange(len(rows))
         points = ScalarPoints(steps, logs.wall_times[rows], logs.numbers[rows])

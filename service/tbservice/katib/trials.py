@@ -18,7 +18,7 @@ from tbservice.errors import Forbidden, TooLarge
 from tbservice.ingest import commit, sessions
 from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
 from tbservice.ingest.service import Ingest
-from tbservice.ingest.session_records import EXPERIMENT_TAG, SessionFields, make_series
+from tbservice.ingest.session_records import SessionFields, make_series
 from tbservice.katib import places, trial_moves
 from tbservice.katib.conditions import Condition, is_final
 from tbservice.katib.katib_pb2 import (
@@ -39,6 +39,7 @@ from tbservice.katib.trial_sessions import (
 )
 from tbservice.store import katib_experiments, katib_observations, katib_trials, runs_tags
 from tbservice.types import AppendGrant, Float64s, KatibGrant
+from tbwire.hparams import EXPERIMENT_TAG
 from tbwire.hparams_pb2 import HParamsPluginData
 
 _SUMMARY_RUN: Final = "."

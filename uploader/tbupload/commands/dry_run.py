@@ -15,7 +15,6 @@ from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.scan import LogdirScan, no_files_text, scan_logdir
 from tbupload.upload.file_upload import FileUpload, read_together
 from tbupload.upload.hparams_file import HparamsFile
-from tbupload.upload.hparams_upload import START_TAG
 from tbupload.upload.projector_stream import ProjectorStream
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.round_robin import round_robin
@@ -23,6 +22,7 @@ from tbupload.upload.segments import EncodedSegment
 from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.upload.summary import Summary, repeated_counts
 from tbupload.upload.tag_owners import TagOwners
+from tbwire.hparams import SESSION_START_TAG
 
 DEFAULT_LIMITS: Final = WireLimits(
     batch_bytes_max=16 << 20,
@@ -144,7 +144,7 @@ class DryRun:
         self._skipped.update(segment.skipped + misfits)
         if segment.metadata:
             self._runs.add(run)
-        if START_TAG in segment.metadata:
+        if SESSION_START_TAG in segment.metadata:
             self._runs_with_hparams.add(run)
         self.wire_bytes += len(segment.body)
         self.wire_bytes += sum(

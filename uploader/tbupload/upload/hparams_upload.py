@@ -11,9 +11,7 @@ from tbupload.events.filters import SeriesFilter
 from tbupload.http.client import Client
 from tbupload.logdir.entries import Folder
 from tbupload.upload.hparams_file import HparamsFile
-
-START_TAG: Final = "_hparams_/session_start_info"
-"""Tag of a run that logs hyperparameters: `metadata.py` in `tensorboard/plugins/hparams`."""
+from tbwire.hparams import SESSION_START_TAG
 
 POLL_SECONDS_MAX: Final = 0.25
 """Time to set hyperparameters of runs before the upload of data continues."""
@@ -84,7 +82,7 @@ class HparamsUpload:
 
     def _set(self, folder: Folder) -> None:
         hparams, only_if_absent = self._file.find(folder.run), self._file.for_all is not None
-        if hparams is None or (only_if_absent and START_TAG in folder.tags):
+        if hparams is None or (only_if_absent and SESSION_START_TAG in folder.tags):
             return
         try:
             is_changed = self._client.set_hparams(

@@ -15,12 +15,11 @@ from tbupload.verify.findings import Finding, Status
 from tbupload.verify.local_series import LocalRuns, LocalSeries
 from tbupload.verify.step_order import Differences, compare
 from tbwire.digests import Records, SeriesDigest, deduplicate_steps, record_dtype
+from tbwire.hparams import SESSION_END_TAG, SESSION_START_TAG
 from tbwire.hparams_union import MetadataUnion
 from tbwire.tag_owners import HPARAMS
 
-SESSION_SERIES: Final = frozenset(
-    (HPARAMS, tag) for tag in ("_hparams_/session_start_info", "_hparams_/session_end_info")
-)
+SESSION_SERIES: Final = frozenset((HPARAMS, tag) for tag in (SESSION_START_TAG, SESSION_END_TAG))
 """Plugin and tag of the series that `tbupload --hparams` and the API write."""
 
 SUPERSEDED: Final = "has what was logged or set later"
