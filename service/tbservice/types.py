@@ -18,6 +18,9 @@ ExperimentId = NewType("ExperimentId", str)
 WorkspaceId = NewType("WorkspaceId", int)
 TokenId = NewType("TokenId", str)
 
+UserId = NewType("UserId", str)
+"""128 random bits in base62, 22 characters."""
+
 INT64_MAX: Final = 2**63 - 1
 """The maximum of PostgreSQL's bigint, and of every integer in a request."""
 
@@ -46,6 +49,18 @@ class Scope(enum.StrEnum):
     ADMIN = "admin"
 
 
+class Role(enum.StrEnum):
+    """What a member of a workspace may do, each including the next.
+
+    An owner manages members, invitations and the workspace's tokens; an editor creates, changes,
+    shares and deletes experiments; a viewer reads.
+    """
+
+    OWNER = "owner"
+    EDITOR = "editor"
+    VIEWER = "viewer"
+
+
 HparamValue = bool | float | str | None
 """The value of a hyperparameter; None for one that has no value."""
 
@@ -72,6 +87,16 @@ class Grant:
 @dataclass(frozen=True, slots=True)
 class WorkspaceGrant(Grant):
     """May create and list experiments in the workspace."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerGrant(Grant):
+    """May manage the workspace: its name, members, invitations and tokens.
+
+    `user_id` is None for the workspace's own token, which a machine uses.
+    """
+
+    user_id: UserId | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +137,65 @@ class KatibGrant(Grant):
 
     experiment_id: ExperimentId | None
     may_read: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A user. `email` is "" if none is known; `name` may be "" (then show the e-mail address)."""
+
+    user_id: UserId
+    name: str
+    email: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A browser that a person is signed in with; the secret is not part of it."""
+
+    session_id: str
+    person: Person
+    user_agent: str
+    address: str
+    created_at: datetime
+    last_used_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A workspace that a person is a member of."""
+
+    workspace_id: WorkspaceId
+    workspace_name: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a workspace."""
+
+    person: Person
+    role: Role
+    joined_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A link that invites to a workspace; the secret is not part of it. `email` "" is for anyone.
+
+    At most one of `accepted_at` and `revoked_at` is set.
+    """
+
+    invitation_id: str
+    workspace_id: WorkspaceId
+    workspace_name: str
+    role: Role
+    email: str
+    invited_by: Person | None
+    created_at: datetime
+    expires_at: datetime
+    accepted_at: datetime | None
+    revoked_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
