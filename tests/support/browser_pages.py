@@ -128,7 +128,8 @@ def look_again(page, name):
         page.set_viewport_size({"width": width, "height": height})
         SCREENSHOTS.mkdir(exist_ok=True)
         page.screenshot(path=SCREENSHOTS / f"{name}.{look}.png", full_page=True)
-        assert axe.find_problems(page) == [], look
+        problems = axe.find_problems(page)
+        assert not problems, (look, problems)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), look
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": 1400, "height": 900})

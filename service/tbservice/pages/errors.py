@@ -7,7 +7,9 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
+from tbservice.admission import refusals
 from tbservice.api.http.security_headers import NOSNIFF
 from tbservice.errors import (
     Conflict,
@@ -69,3 +71,14 @@ def show_error(
     )
     response.headers.update({**NOSNIFF, **(headers or {})})
     return response
+
+
+def refuse(scope: Scope, error: TooManyRequests) -> Response:
+    """Return the response to a request that admission refuses: JSON, or a page for a browser."""
+    response = refusals.refuse(scope, error)
+    request = Request(scope)
+    if not wants_page(request):
+        return response
+    return show_error(
+        request, error.status, error.detail, {"Retry-After": response.headers["Retry-After"]}
+    )

@@ -45,6 +45,7 @@ def _make_environment() -> Environment:
         "clip": texts.clip,
         "number": texts.format_number,
         "bytes": texts.format_bytes,
+        "browser": texts.format_browser,
     }
     return environment
 

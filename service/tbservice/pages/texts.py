@@ -17,6 +17,7 @@ _SECONDS: Final = {
 _NOW_SECONDS: Final = 45
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _UNIT_FACTOR: Final = 1024
+_USER_AGENT_CHARS: Final = 60
 _ONE_DECIMAL_BELOW: Final = 10
 
 
@@ -69,3 +70,34 @@ def format_bytes(size: int) -> str:
         if amount < _UNIT_FACTOR or unit == _UNITS[-1]:
             break
     return f"{amount:,.1f} {unit}" if amount < _ONE_DECIMAL_BELOW else f"{amount:,.0f} {unit}"
+
+
+_BROWSERS: Final = (
+    ("Edg", "Edge"),
+    ("OPR/", "Opera"),
+    ("Firefox/", "Firefox"),
+    ("Chrome/", "Chrome"),
+    ("CriOS/", "Chrome"),
+    ("Safari/", "Safari"),
+)
+_SYSTEMS: Final = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("CrOS", "ChromeOS"),
+    ("Linux", "Linux"),
+)
+
+
+def format_browser(user_agent: str) -> str:
+    """Return browser and system of a User-Agent header, such as `Firefox on Linux`.
+
+    Names of other browsers contain those of the ones they imitate, so the order matters.
+    """
+    browser = next((name for mark, name in _BROWSERS if mark in user_agent), "")
+    system = next((name for mark, name in _SYSTEMS if mark in user_agent), "")
+    if browser and system:
+        return f"{browser} on {system}"
+    return browser or system or clip(user_agent, _USER_AGENT_CHARS) or "Unknown browser"

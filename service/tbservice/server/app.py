@@ -55,7 +55,8 @@ from tbservice.errors import (
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
 from tbservice.pages import errors as error_pages
-from tbservice.pages import landing, static_files
+from tbservice.pages import landing, me, sign_in, static_files
+from tbservice.pages.signed_in import SignInRequired
 from tbservice.scalars.compactor import Compactor
 from tbservice.server.grpc_service import GrpcService
 from tbservice.server.logs import log_failure
@@ -106,6 +107,8 @@ _ROUTER_MODULES = (
 _PAGE_MODULES = (
     static_files,
     landing,
+    sign_in,
+    me,
 )
 """The same of our own pages; their routers have `include_in_schema=False`."""
 
@@ -152,10 +155,16 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(
         TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False
     )
-    app.add_middleware(AdmissionMiddleware, database=app.state.database, shares=app.state.shares)
+    app.add_middleware(
+        AdmissionMiddleware,
+        database=app.state.database,
+        shares=app.state.shares,
+        refuse=error_pages.refuse,
+    )
     app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(MetricsMiddleware)  # outermost: it counts what the others refuse
 
+    app.add_exception_handler(SignInRequired, _redirect_to_sign_in)
     app.add_exception_handler(ServiceError, _render)
     app.add_exception_handler(RequestValidationError, _render_invalid)
     app.add_exception_handler(HTTPException, _render_http)
@@ -199,6 +208,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(app.state.database.stop)
         app.state.database.close()
         app.state.objects.close()
+
+
+async def _redirect_to_sign_in(request: Request, _error: Exception) -> Response:
+    return sign_in.redirect_to_sign_in(request)
 
 
 async def _render(request: Request, error: Exception) -> Response:
