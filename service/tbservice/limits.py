@@ -519,6 +519,27 @@ KATIB_SUGGESTION_DAYS_MAX: Final = 30
 KATIB_KEPT_POINTS_MAX: Final = 5_000_000
 """Points of other origin that a DeleteObservationLog may have to write again."""
 
+OIDC_SECONDS_MAX: Final = 10
+"""Seconds that an OpenID provider may take for each answer."""
+
+OIDC_CALLS_ITEMS_MAX: Final = 4
+"""Calls (items) to OpenID providers at a time in one worker process."""
+
+OIDC_METADATA_SECONDS: Final = 3600
+"""Seconds after which a provider's metadata and keys are fetched again."""
+
+OIDC_REFRESH_SECONDS_MIN: Final = 30
+"""Seconds between two fetches of a provider's keys because a key was unknown."""
+
+OIDC_CLOCK_SKEW_SECONDS_MAX: Final = 120
+"""Seconds by which a provider's clock may differ from the server's."""
+
+SIGN_IN_SECONDS_MAX: Final = 15 * 60
+"""Seconds a person may take at an OpenID provider to sign in."""
+
+SIGN_IN_PARAMETER_CHARS_MAX: Final = 4_096
+"""Characters of each parameter that a provider's redirect may have."""
+
 FORM_BYTES_MAX: Final = 256 * KIB
 """Bytes of a form that one of our pages posts: a text of 10,000 characters may take 120,000."""
 

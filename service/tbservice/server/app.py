@@ -44,6 +44,7 @@ from tbservice.api.v1 import (
     tail,
     tokens,
 )
+from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.errors import (
     CursorConflict,
     ObjectMissing,
@@ -55,7 +56,7 @@ from tbservice.errors import (
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
 from tbservice.pages import errors as error_pages
-from tbservice.pages import landing, me, sign_in, static_files
+from tbservice.pages import landing, me, oidc, sign_in, static_files
 from tbservice.pages.signed_in import SignInRequired
 from tbservice.scalars.compactor import Compactor
 from tbservice.server.grpc_service import GrpcService
@@ -109,6 +110,7 @@ _PAGE_MODULES = (
     landing,
     sign_in,
     me,
+    oidc,
 )
 """The same of our own pages; their routers have `include_in_schema=False`."""
 
@@ -142,6 +144,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.compactor = Compactor(app.state.database)
     app.state.ingest = Ingest(app.state.database, app.state.objects, app.state.compactor)
     app.state.notifier = ChangeNotifier(app.state.database)
+    app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
 
     for module in (*_ROUTER_MODULES, *_PAGE_MODULES):
         app.include_router(module.router)
