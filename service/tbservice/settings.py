@@ -175,6 +175,11 @@ class Settings(BaseSettings):
         description="OpenID Connect providers at which people sign in, as a JSON list of objects; "
         "empty: by one-time links alone (`tbservice user invite`)",
     )
+    people_create_workspaces: bool = Field(
+        default=True,
+        description="Whether people may create workspaces; otherwise only the administrator, with "
+        "`tbservice workspace create`",
+    )
     metrics_token: SecretStr | None = Field(
         default=None,
         description="Token for /metrics; empty: only direct clients on this machine may read them",

@@ -37,12 +37,17 @@ from tbservice.api.v1 import (
     experiments,
     health,
     hparams,
+    invitations,
+    me,
+    members,
     metrics,
     object_checks,
     points,
     run_hparams,
     tail,
     tokens,
+    workspace_tokens,
+    workspaces,
 )
 from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.errors import (
@@ -55,8 +60,9 @@ from tbservice.errors import (
 )
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
+from tbservice.pages import landing, oidc, sign_in, static_files
 from tbservice.pages import errors as error_pages
-from tbservice.pages import landing, me, oidc, sign_in, static_files
+from tbservice.pages import me as account_page
 from tbservice.pages.signed_in import SignInRequired
 from tbservice.scalars.compactor import Compactor
 from tbservice.server.grpc_service import GrpcService
@@ -87,6 +93,11 @@ are not finite are the strings "NaN", "Infinity" and "-Infinity".
 _ROUTER_MODULES = (
     health,
     metrics,
+    me,
+    workspaces,
+    members,
+    invitations,
+    workspace_tokens,
     experiments,
     tokens,
     batches,
@@ -109,7 +120,7 @@ _PAGE_MODULES = (
     static_files,
     landing,
     sign_in,
-    me,
+    account_page,
     oidc,
 )
 """The same of our own pages; their routers have `include_in_schema=False`."""
