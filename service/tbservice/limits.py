@@ -525,6 +525,15 @@ KATIB_SUGGESTION_DAYS_MAX: Final = 30
 KATIB_KEPT_POINTS_MAX: Final = 5_000_000
 """Points of other origin that a DeleteObservationLog may have to write again."""
 
+DEVICE_LOGIN_SECONDS_MAX: Final = 15 * 60
+"""Seconds a login of a command waits for a person's approval."""
+
+DEVICE_POLL_SECONDS: Final = 3
+"""Seconds that a command waits between two questions whether its login was approved."""
+
+DEVICE_CLIENT_CHARS_MAX: Final = 200
+"""Characters in which a command describes itself to the person who approves its login."""
+
 OIDC_SECONDS_MAX: Final = 10
 """Seconds that an OpenID provider may take for each answer."""
 

@@ -33,6 +33,7 @@ from tbservice.api.v1 import (
     blobs,
     catalog,
     changes,
+    device_logins,
     digests,
     experiments,
     health,
@@ -60,7 +61,7 @@ from tbservice.errors import (
 )
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
-from tbservice.pages import landing, oidc, sign_in, static_files
+from tbservice.pages import device, landing, oidc, sign_in, static_files
 from tbservice.pages import errors as error_pages
 from tbservice.pages import me as account_page
 from tbservice.pages.signed_in import SignInRequired
@@ -100,6 +101,7 @@ _ROUTER_MODULES = (
     workspace_tokens,
     experiments,
     tokens,
+    device_logins,
     batches,
     blob_uploads,
     run_hparams,
@@ -122,6 +124,7 @@ _PAGE_MODULES = (
     sign_in,
     account_page,
     oidc,
+    device,
 )
 """The same of our own pages; their routers have `include_in_schema=False`."""
 

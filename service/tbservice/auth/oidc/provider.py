@@ -1,7 +1,7 @@
 """One OpenID Connect provider: its metadata and keys, and the exchange of codes for claims.
 
-Calls block for up to `OIDC_SECONDS_MAX` each. At most `OIDC_CALLS_ITEMS_MAX` run at a time in a worker,
-so that a slow provider cannot take the threads of all other requests.
+Calls block for up to `OIDC_SECONDS_MAX` each. At most `OIDC_CALLS_ITEMS_MAX` run at a time in a
+worker, so that a slow provider cannot take the threads of all other requests.
 """
 
 from __future__ import annotations
