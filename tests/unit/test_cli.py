@@ -9,9 +9,9 @@ import pytest
 from support.faulty_server import Reply, faulty_server, refusal
 from tbupload.cli import _build_parser, main
 from tbupload.commands.connect import find_experiment_id
-from tbupload.commands.experiments import expiry
+from tbupload.commands.expiry import parse_expiry as expiry
 from tbupload.commands.tail import _print_point
-from tbupload.config import Config, read_config
+from tbupload.config import Config, Profile, read_config
 from tbupload.errors import UsageError
 
 EXPERIMENT = {
@@ -284,7 +284,7 @@ def test_login_keeps_token_from_stdin_that_server_accepts(run, server, config, m
     code, out, err = run("login")
     assert (code, out) == (0, "")
     assert "tbh_new" not in err
-    assert read_config(config) == Config(server.url, "tbh_new")
+    assert read_config(config) == Config(Profile(server.url, "tbh_new"))
     assert server.requests[0].headers["Authorization"] == "Bearer tbh_new"
 
 
@@ -292,7 +292,7 @@ def test_login_keeps_token_that_is_for_one_experiment_only(run, server, config, 
     server.replies = [refusal(403)]
     monkeypatch.setattr("sys.stdin", io.StringIO("tbh_new\n"))
     assert run("login")[0] == 0
-    assert read_config(config).token == "tbh_new"
+    assert read_config(config).default.token == "tbh_new"
 
 
 def test_login_keeps_nothing_server_refuses(run, server, config, monkeypatch):

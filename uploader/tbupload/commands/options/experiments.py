@@ -50,7 +50,3 @@ def add_share_options(command: argparse.ArgumentParser) -> None:
     action = command.add_mutually_exclusive_group()
     action.add_argument("--list", action="store_true", help="list the experiment's tokens instead")
     action.add_argument("--revoke", metavar="TOKEN_ID", help="revoke a token instead")
-
-
-def add_login_options(_command: argparse.ArgumentParser) -> None:
-    """Add nothing: `tbupload login` has only the options that every command has."""
