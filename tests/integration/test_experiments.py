@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 
 import numpy as np
 import pytest
 from sqlalchemy import text
 
 from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
+from tbservice.experiments.eraser import erase_due
 from tbservice.store.objects import ObjectStore
 from tbwire import tensors, wire_pb2
 
 POINT_TABLES = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
 
 
+@pytest.mark.own_database
 def test_experiment_lives_from_creation_to_deletion(api, database, workspace_id):
     made = api.request(
         "POST", "/experiments", json={"name": "first", "description": "a try"}
@@ -31,9 +34,10 @@ def test_experiment_lives_from_creation_to_deletion(api, database, workspace_id)
     api.request(
         "PUT", f"{path}/blobs/{hashlib.sha256(b'blob').hexdigest()}", content=b"blob"
     ).raise_for_status()
-    assert api.request("DELETE", path).status_code == 204
+    assert api.request("DELETE", path, params={"final": True}).status_code == 204
     assert api.request("DELETE", path).status_code == 404
     assert api.request("GET", path).status_code == 404
+    assert erase_due(database, threading.Event()) == 1
     with database.transaction(workspace_id) as db:
         for table in (
             *POINT_TABLES,

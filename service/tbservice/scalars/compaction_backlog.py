@@ -10,9 +10,9 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.scalars.compaction_thresholds import IDLE_THRESHOLD
-from tbservice.store import compaction_backlog, experiments, workspaces
+from tbservice.store import compaction_backlog, experiment_list, workspaces
 from tbservice.store.pg.database import Database, set_local
-from tbservice.types import AppendGrant, Experiment, WorkspaceId
+from tbservice.types import AppendGrant, Experiment, ExperimentQuery, WorkspaceId
 
 _PAGE_ITEMS: Final = 100
 """Experiments listed at a time."""
@@ -50,7 +50,8 @@ def find_backlog(database: Database) -> Iterator[BacklogRun]:
 
 
 def _iter_experiments(db: Connection, workspace_id: WorkspaceId) -> Iterator[Experiment]:
-    before = None
-    while page := experiments.list_page(db, workspace_id, "", before, _PAGE_ITEMS):
-        yield from page
-        before = page[-1].created_at, page[-1].experiment_id
+    position = None
+    query = ExperimentQuery()
+    while page := experiment_list.list_page(db, workspace_id, query, position, _PAGE_ITEMS):
+        yield from (row.experiment for row in page)
+        position = page[-1].position

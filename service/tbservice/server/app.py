@@ -51,6 +51,7 @@ from tbservice.errors import (
     Unauthenticated,
     Unavailable,
 )
+from tbservice.experiments.eraser import Eraser
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
 from tbservice.scalars.compactor import Compactor
@@ -128,6 +129,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.shares = WorkerShares(settings.database_pool_size)
     app.state.readiness = health.Readiness(app.state.database, app.state.objects)
     app.state.compactor = Compactor(app.state.database)
+    app.state.eraser = Eraser(app.state.database)
     app.state.ingest = Ingest(app.state.database, app.state.objects, app.state.compactor)
     app.state.notifier = ChangeNotifier(app.state.database)
 
@@ -170,6 +172,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     if not app.state.is_prepared:
         await run_in_threadpool(prepare_backends, app)
     app.state.compactor.start()
+    app.state.eraser.start()
     app.state.handlers.start()
     await app.state.grpc.start()
 
@@ -187,6 +190,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await app.state.grpc.stop()
         app.state.handlers.close()
         await run_in_threadpool(app.state.compactor.stop)
+        await run_in_threadpool(app.state.eraser.stop)
         await run_in_threadpool(app.state.database.stop)
         app.state.database.close()
         app.state.objects.close()
