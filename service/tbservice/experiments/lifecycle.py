@@ -19,6 +19,7 @@ from tbservice.store import (
     runs_tags,
     time_series,
     upload_streams,
+    users,
 )
 from tbservice.types import (
     AdminGrant,
@@ -109,7 +110,8 @@ def index_words(db: Connection, workspace_id: WorkspaceId, experiment: Experimen
     notes = experiments.find_notes(db, experiment.experiment_id)
     if notes is None:
         return
-    people = experiment_words.list_names(db, experiment.created_by)
+    creator = None if experiment.created_by is None else users.find(db, experiment.created_by)
+    people = [creator.person.name, creator.person.email] if creator else []
     words = collect_words(experiment, notes, people)
     experiment_words.replace(db, workspace_id, experiment.number, words)
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, text
 
 from tbservice.store.pg.arrays import encode_array
-from tbservice.types import UserId, WorkspaceId
+from tbservice.types import WorkspaceId
 
 _FIRST_CHARACTER: Final = "\x01"
 _LAST_CHARACTER: Final = "\U0010ffff"
@@ -93,10 +93,3 @@ def list_words(
         {"workspace_id": workspace_id, "limit": limit, **words._asdict()},
     )
     return [row.word for row in rows]
-
-
-def list_names(db: Connection, user_id: UserId | None) -> list[str]:
-    """Return name and e-mail address of a person, for their words; none for a machine."""
-    statement = text("SELECT name, email FROM users WHERE user_id = :user_id")
-    rows = db.execute(statement, {"user_id": user_id})
-    return [each for row in rows for each in row if each]

@@ -9,8 +9,10 @@ from fastapi import APIRouter, Header, Query, status
 from tbservice import limits
 from tbservice.api.http.dependencies import (
     MayAdminister,
+    MayCreate,
+    MayList,
     MayRead,
-    MayUseWorkspace,
+    MayRestore,
     UsesDatabase,
     UsesSettings,
 )
@@ -38,7 +40,7 @@ __all__ = ["experiment_url", "router"]
 
 @router.post("", status_code=status.HTTP_201_CREATED)
 def create_experiment(
-    grant: MayUseWorkspace,
+    grant: MayCreate,
     new: NewExperiment,
     database: UsesDatabase,
     settings: UsesSettings,
@@ -62,7 +64,7 @@ def create_experiment(
 
 @router.get("")
 def list_experiments(
-    grant: MayUseWorkspace,
+    grant: MayList,
     database: UsesDatabase,
     settings: UsesSettings,
     query: Annotated[ExperimentsQuery, Query()],
@@ -78,7 +80,7 @@ def list_experiments(
 
 @router.get("/deleted")
 def list_deleted(
-    grant: MayUseWorkspace,
+    grant: MayList,
     database: UsesDatabase,
     settings: UsesSettings,
     after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
@@ -135,7 +137,7 @@ def delete_experiment(
 
 @router.post("/{experiment_id}/restore")
 def restore_experiment(
-    experiment_id: str, grant: MayUseWorkspace, database: UsesDatabase, settings: UsesSettings
+    experiment_id: str, grant: MayRestore, database: UsesDatabase, settings: UsesSettings
 ) -> ListedAnswer:
     """Undo the deletion of an experiment, with its data, tokens and links."""
     with database.transaction(grant.workspace_id) as db:
