@@ -38,13 +38,15 @@ def grant_workspace(db: Connection, secret: str | None) -> WorkspaceGrant:
 def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGrant:
     """Return the right to read an experiment; those with visibility `link` need no token.
 
-    Raises Unauthenticated, NotFound or Forbidden.
+    A share link shows the same whatever the visibility. Raises Unauthenticated, NotFound or
+    Forbidden.
     """
     owner, identity = _look_up(db, experiment_id, secret)
-    if owner is not None and owner.visibility is Visibility.LINK:
+    is_link = identity is not None and identity.link and identity.experiment_id == experiment_id
+    if owner is not None and owner.visibility is Visibility.LINK and not is_link:
         return ReadGrant(owner.workspace_id, ExperimentId(experiment_id))
     identity = _check_scope(experiment_id, owner, _require_token(db, secret, identity), Scope.READ)
-    return ReadGrant(identity.workspace_id, ExperimentId(experiment_id))
+    return ReadGrant(identity.workspace_id, ExperimentId(experiment_id), identity.link)
 
 
 def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tuple[ReadGrant, bool]:
@@ -54,7 +56,8 @@ def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tupl
     """
     identity = _authorize(db, experiment_id, secret, Scope.READ)
     is_for_this_alone = identity.experiment_id is not None and identity.scopes == {Scope.READ}
-    return ReadGrant(identity.workspace_id, ExperimentId(experiment_id)), is_for_this_alone
+    grant = ReadGrant(identity.workspace_id, ExperimentId(experiment_id), identity.link)
+    return grant, is_for_this_alone
 
 
 def grant_append(db: Connection, experiment_id: str, secret: str | None) -> AppendGrant:
@@ -157,6 +160,8 @@ def _check_scope(
     if owner is None or owner.workspace_id != identity.workspace_id or not has_experiment:
         raise NotFound("there is no such experiment, or it is not yours")
     _require_scope(identity, scope)
+    if owner.is_snapshot and scope is not Scope.READ:
+        raise Forbidden("this is the frozen copy of a share link: it can only be read")
     return identity
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import secrets
-from tbservice.errors import Invalid, NotFound
+from tbservice.errors import Forbidden, Invalid, NotFound
 from tbservice.pagination import decode_page_token, encode_page_token
 from tbservice.store import tokens
 from tbservice.types import AdminGrant, ExperimentId, ReadGrant, Scope, Token, TokenId, WorkspaceId
@@ -45,8 +45,11 @@ def create_session_token(db: Connection, grant: ReadGrant) -> str:
     """Return the secret of a new token that may read for `SESSION_LIFETIME`.
 
     A browser stores it instead of one with more scopes. Deletes a few expired browser
-    sessions of the workspace: more than are created, so that they do not accumulate.
+    sessions of the workspace: more than are created, so that they do not accumulate. Raises
+    Forbidden for the grant of a share link: the token would show more than the link.
     """
+    if grant.link is not None:
+        raise Forbidden("a share link makes no tokens")
     tokens.delete_ended_sessions(db, grant.workspace_id, limits.TOKEN_SWEEP_ITEMS_MAX)
     expires_at = datetime.now(UTC) + SESSION_LIFETIME
     scopes = (Scope.READ,)

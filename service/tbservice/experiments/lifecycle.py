@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import Final
+
 from sqlalchemy import Connection
 
 from tbservice import limits
@@ -14,12 +17,16 @@ from tbservice.store import (
     katib_trials,
     points,
     runs_tags,
+    snapshots,
     time_series,
     upload_streams,
 )
 from tbservice.types import AdminGrant, Experiment, ReadGrant, Visibility, WorkspaceGrant
 
 _NOT_FOUND = "there is no such experiment, or it is not yours"
+
+_VIEW_CHARS: Final = 16
+"""Hexadecimal digits by which an ETag tells what links show."""
 
 
 def create_experiment(
@@ -53,10 +60,14 @@ def get_experiment(db: Connection, grant: ReadGrant) -> Experiment:
 def get_version_tag(db: Connection, grant: ReadGrant) -> str:
     """Return a text that changes whenever data, name or visibility of the experiment change.
 
-    For ETags. Raises NotFound.
+    For ETags: links that show different things have different texts. Raises NotFound.
     """
     experiment = get_experiment(db, grant)
-    return f"{experiment.version}-{experiment.updated_at.timestamp():.6f}"
+    version = f"{experiment.version}-{experiment.updated_at.timestamp():.6f}"
+    if grant.view is None:
+        return version
+    view = hashlib.sha256(repr(grant.view).encode()).hexdigest()
+    return f"{version}-{view[:_VIEW_CHARS]}"
 
 
 def list_experiments(
@@ -96,12 +107,14 @@ def update_experiment(
 def delete_experiment(db: Connection, grant: AdminGrant) -> None:
     """Delete the experiment with everything in it. Raises NotFound if it was deleted before.
 
-    The experiment's row is deleted first: an ingest in progress fails at its last statement and
-    rolls back.
+    The experiment's row is deleted first, and with it those of its frozen copies: an ingest in
+    progress fails at its last statement and rolls back.
     """
+    copies = snapshots.list_of_source(db, grant.experiment_id)
     if not experiments.delete(db, grant.experiment_id):
         raise NotFound(_NOT_FOUND)
-    points.delete_experiment_points(db, grant.experiment_id)
+    for experiment_id in (grant.experiment_id, *copies):
+        points.delete_experiment_points(db, experiment_id)
 
 
 def delete_run(db: Connection, grant: AdminGrant, run: str) -> None:

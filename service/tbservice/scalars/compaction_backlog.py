@@ -51,6 +51,8 @@ def find_backlog(database: Database) -> Iterator[BacklogRun]:
 
 def _iter_experiments(db: Connection, workspace_id: WorkspaceId) -> Iterator[Experiment]:
     before = None
-    while page := experiments.list_page(db, workspace_id, "", before, _PAGE_ITEMS):
+    while page := experiments.list_page(
+        db, workspace_id, "", before, _PAGE_ITEMS, with_snapshots=True
+    ):
         yield from page
         before = page[-1].created_at, page[-1].experiment_id

@@ -7,23 +7,24 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from tbservice.store.pg.pipeline import fetch_binary, query_with_rls
-from tbservice.types import ExperimentId, Scope, TokenId, Visibility, WorkspaceId
+from tbservice.types import ExperimentId, LinkView, Scope, TokenId, Visibility, WorkspaceId
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOwner:
-    """The workspace that owns an experiment, and the experiment's visibility."""
+    """The workspace that owns an experiment, its visibility, and whether it is a frozen copy."""
 
     workspace_id: WorkspaceId
     visibility: Visibility
+    is_snapshot: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TokenIdentity:
     """The workspace, the experiment and the scopes of a valid token.
 
-    `experiment_id` is None for a token of the workspace. `is_use_recorded`: its use was recorded
-    within the last minute.
+    `experiment_id` is None for a token of the workspace, `link` for one that is no share link.
+    `is_use_recorded`: its use was recorded within the last minute.
     """
 
     token_id: TokenId
@@ -31,6 +32,7 @@ class TokenIdentity:
     experiment_id: ExperimentId | None
     scopes: frozenset[Scope]
     is_use_recorded: bool
+    link: LinkView | None
 
 
 def find_owner_and_identity(
@@ -45,8 +47,10 @@ def find_owner_and_identity(
     rows = fetch_binary(
         db,
         """
-            SELECT e.workspace_id, e.visibility, t.token_id, t.workspace_id, t.experiment_id,
-                t.scopes, coalesce(t.last_used_at > now() - interval '1 minute', false)
+            SELECT e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL, t.token_id,
+                t.workspace_id, t.experiment_id, t.scopes,
+                coalesce(t.last_used_at > now() - interval '1 minute', false),
+                t.is_link, t.run_pattern, t.tag_pattern, t.is_anonymous
             -- The outer joins make PostgreSQL evaluate the settings, which the row policies read,
             -- before it reads the tables.
             FROM (SELECT set_config('tbhub.experiment_id', %(experiment_id)s, true),
@@ -57,11 +61,14 @@ def find_owner_and_identity(
         """,
         {"experiment_id": experiment_id or "", "token_digest": (token_digest or b"").hex()},
     )
-    owner_id, visibility, token_id, workspace_id, bound_to, scopes, is_use_recorded = rows[0]
+    owner_id, visibility, is_snapshot, token_id, workspace_id, bound_to, scopes, is_use_recorded = (
+        rows[0][:8]
+    )
+    is_link, *shown = rows[0][8:]
 
     owner = identity = None
     if owner_id is not None:
-        owner = ExperimentOwner(WorkspaceId(owner_id), Visibility(visibility))
+        owner = ExperimentOwner(WorkspaceId(owner_id), Visibility(visibility), is_snapshot)
     if token_id is not None:
         identity = TokenIdentity(
             token_id,
@@ -69,6 +76,7 @@ def find_owner_and_identity(
             bound_to,
             frozenset(map(Scope, scopes)),
             is_use_recorded,
+            LinkView(token_id, *shown) if is_link else None,
         )
     return owner, identity
 

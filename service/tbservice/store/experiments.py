@@ -89,6 +89,8 @@ def list_page(
     search_text: str,
     before: tuple[datetime, str] | None,
     limit: int,
+    *,
+    with_snapshots: bool = False,
 ) -> list[Experiment]:
     """Return one page of a workspace's experiments, newest first.
 
@@ -98,11 +100,12 @@ def list_page(
         search_text: Text that the name or description contains, ignoring case; "" for any.
         before: (created_at, id) of the previous page's last experiment; None for the first page.
         limit: Experiments at most.
+        with_snapshots: Return frozen copies too.
     """
     rows = db.execute(
         text(f"""
             SELECT {_COLUMNS} FROM experiments
-            WHERE workspace_id = :workspace_id
+            WHERE workspace_id = :workspace_id AND (snapshot_of IS NULL OR :with_snapshots)
                 AND (:words = '' OR position(lower(:words) IN lower(name)) > 0
                     OR position(lower(:words) IN lower(description)) > 0)
                 AND (CAST(:created_at AS timestamptz) IS NULL OR created_at < :created_at
@@ -115,6 +118,7 @@ def list_page(
             "created_at": before[0] if before else None,
             "experiment_id": before[1] if before else "",
             "limit": limit,
+            "with_snapshots": with_snapshots,
         },
     )
     return [_experiment(row) for row in rows]

@@ -91,7 +91,7 @@ def create_experiment(
     A request with an `Idempotency-Key` that was used before returns the experiment that the first
     request created.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         experiment = experiments.create_experiment(
             db, grant, new.name, new.description, new.visibility, request_key=idempotency_key
         )
@@ -113,7 +113,7 @@ def list_experiments(
     ] = 100,
 ) -> ExperimentPage:
     """List the workspace's experiments, newest first."""
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         page, following = experiments.list_experiments(db, grant, q, after, limit)
     return ExperimentPage(
         experiments=[_answer(settings, experiment) for experiment in page], next=following
@@ -125,7 +125,7 @@ def show_experiment(
     grant: MayRead, database: UsesDatabase, settings: UsesSettings
 ) -> ExperimentAnswer:
     """Return one experiment."""
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         return _answer(settings, experiments.get_experiment(db, grant))
 
 
@@ -134,7 +134,7 @@ def change_experiment(
     grant: MayAdminister, change: ExperimentChange, database: UsesDatabase, settings: UsesSettings
 ) -> ExperimentAnswer:
     """Change the name, description or visibility of an experiment."""
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         return _answer(
             settings,
             experiments.update_experiment(
@@ -146,7 +146,7 @@ def change_experiment(
 @router.delete("/{experiment_id}", status_code=status.HTTP_204_NO_CONTENT)
 def delete_experiment(grant: MayAdminister, database: UsesDatabase) -> None:
     """Delete an experiment with all its runs, points, upload cursors and tokens."""
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         experiments.delete_experiment(db, grant)
 
 
@@ -156,7 +156,7 @@ def delete_run(grant: MayAdminister, database: UsesDatabase, run: str) -> None:
 
     A later upload of the same files sends them again.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         experiments.delete_run(db, grant, run)
 
 
@@ -166,7 +166,7 @@ def delete_series(grant: MayAdminister, database: UsesDatabase, run: str, tag: s
 
     A later upload of the run's files therefore restores the series.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         experiments.delete_series(db, grant, run, tag)
 
 
