@@ -161,7 +161,7 @@ BEGIN
     END LOOP;
 
     -- Of a person, who may be a member of several workspaces.
-    FOREACH name IN ARRAY ARRAY['user_identities', 'members', 'sign_in_links', 'browser_sessions',
+    FOREACH name IN ARRAY ARRAY['user_identities', 'sign_in_links', 'browser_sessions',
                                 'device_logins']
     LOOP
         EXECUTE format('CREATE POLICY own ON %I '
@@ -169,8 +169,8 @@ BEGIN
     END LOOP;
 
     -- Of those who know the secret.
-    FOREACH name IN ARRAY ARRAY['invitations', 'sign_in_links', 'sign_in_attempts',
-                                'browser_sessions', 'device_logins']
+    FOREACH name IN ARRAY ARRAY['sign_in_links', 'sign_in_attempts', 'browser_sessions',
+                                'device_logins']
     LOOP
         EXECUTE format('CREATE POLICY known_by_digest ON %I '
                        'USING (digest = (SELECT current_secret_digest()))', name);
@@ -184,6 +184,9 @@ BEGIN
                        'USING (expires_at < now())', name);
         EXECUTE format('CREATE POLICY expired_deleted ON %I FOR DELETE '
                        'USING (expires_at < now())', name);
+        -- For SELECT … FOR UPDATE; no update can pass its check.
+        EXECUTE format('CREATE POLICY expired_locked ON %I FOR UPDATE '
+                       'USING (expires_at < now()) WITH CHECK (false)', name);
     END LOOP;
 END $$;
 
@@ -194,8 +197,20 @@ CREATE POLICY known_by_subject ON user_identities FOR SELECT
 -- A person who types a code sees the login that waits for it.
 CREATE POLICY known_by_code ON device_logins
     USING (user_code = (SELECT current_setting('tbhub.user_code', true)));
--- The tokens of a person in all workspaces.
-CREATE POLICY own ON tokens USING (user_id = (SELECT current_user_id()));
+-- Who has the link of an invitation sees it, and then works in its workspace.
+CREATE POLICY known_by_digest ON invitations FOR SELECT
+    USING (digest = (SELECT current_secret_digest()));
+
+-- A person sees all their memberships, and so does a request with a session of theirs, which knows
+-- its person only afterwards. To change one is for transactions of the workspace.
+CREATE POLICY own ON members FOR SELECT USING (user_id = (SELECT current_user_id()));
+CREATE POLICY known_by_session ON members FOR SELECT
+    USING (user_id = (SELECT s.user_id FROM browser_sessions AS s
+                      WHERE s.digest = (SELECT current_secret_digest())));
+
+-- The tokens of a person in all workspaces: seen and revoked, not created.
+CREATE POLICY own ON tokens FOR SELECT USING (user_id = (SELECT current_user_id()));
+CREATE POLICY own_revoked ON tokens FOR UPDATE USING (user_id = (SELECT current_user_id()));
 """
 
 

@@ -357,6 +357,51 @@ SNAPSHOT_CHUNK_POINTS: Final = 5_000_000
 SNAPSHOT_CHUNK_ITEMS: Final = 20_000
 """Tensors and blob sequences that one statement copies, and series."""
 
+PERSON_SESSION_SECONDS_MAX: Final = 30 * 24 * 3600
+"""Seconds after its sign-in from which a browser session is not valid."""
+
+PERSON_SESSION_IDLE_SECONDS_MAX: Final = 14 * 24 * 3600
+"""Seconds after its last use from which a browser session is not valid."""
+
+PERSON_SESSIONS_ITEMS_MAX: Final = 50
+"""Browser sessions (items) of a person.
+
+A sign-in beyond them ends the one that was used least recently.
+"""
+
+SIGN_IN_SWEEP_ITEMS_MAX: Final = 10
+"""Expired rows (items) of a table deleted at a time, whenever a sign-in adds one."""
+
+SIGN_IN_LINK_SECONDS: Final = 24 * 3600
+"""Seconds for which a one-time sign-in link of an administrator is valid."""
+
+SIGN_IN_LINK_LOCAL_SECONDS: Final = 15 * 60
+"""Seconds for which the sign-in link that `tbservice up` prints is valid."""
+
+INVITATION_SECONDS: Final = 7 * 24 * 3600
+"""Seconds for which an invitation is valid, unless it says otherwise."""
+
+INVITATION_SECONDS_MAX: Final = 30 * 24 * 3600
+"""Seconds for which an invitation can be valid."""
+
+OPEN_INVITATIONS_ITEMS_MAX: Final = 1_000
+"""Invitations (items) of a workspace that are open."""
+
+PERSON_WORKSPACES_ITEMS_MAX: Final = 100
+"""Workspaces (items) of a person who may create another."""
+
+EMAIL_CHARS_MAX: Final = 254
+"""Characters of an e-mail address (RFC 5321, 4.5.3.1.3, less the angle brackets)."""
+
+PERSON_NAME_CHARS_MAX: Final = 200
+"""Characters of a person's name; a longer one of a provider is cut."""
+
+USER_AGENT_CHARS_MAX: Final = 300
+"""Characters kept of what a browser says of itself."""
+
+ADDRESS_CHARS_MAX: Final = 64
+"""Characters kept of a client's network address."""
+
 LOG_MESSAGE_CHARS_MAX: Final = 2_000
 """Characters of a log record's message, escaped; the middle of a longer one is left out."""
 

@@ -60,6 +60,18 @@ class Role(enum.StrEnum):
     EDITOR = "editor"
     VIEWER = "viewer"
 
+    @property
+    def scopes(self) -> frozenset[Scope]:
+        """What a browser session, and at most a token, of a member with this role may do."""
+        return frozenset({Scope.READ}) if self is Role.VIEWER else frozenset(Scope)
+
+    def includes(self, other: Role) -> bool:
+        """Return whether this role permits all that the other does."""
+        return _ROLE_ORDER.index(self) <= _ROLE_ORDER.index(other)
+
+
+_ROLE_ORDER: Final = list(Role)
+
 
 HparamValue = bool | float | str | None
 """The value of a hyperparameter; None for one that has no value."""
@@ -79,24 +91,24 @@ class SessionStatus(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Proof of an authorization check by `auth/grants.py`. Compaction makes its own."""
+    """Proof of an authorization check by `auth/grants.py`. Compaction makes its own.
+
+    `user_id` is the person who acts, by a browser session or a token of theirs. It is None for a
+    machine's token, and for who has no more than a link.
+    """
 
     workspace_id: WorkspaceId
+    user_id: UserId | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceGrant(Grant):
-    """May create and list experiments in the workspace."""
+    """May do in the whole workspace what the scope says that the grant was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerGrant(Grant):
-    """May manage the workspace: its name, members, invitations and tokens.
-
-    `user_id` is None for the workspace's own token, which a machine uses.
-    """
-
-    user_id: UserId | None
+    """May manage the workspace: its name, members, invitations and tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +187,22 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class Principal:
+    """Who a secret belongs to, before anything is asked for.
+
+    A browser session has a person and no workspace: the role in each workspace says what it may do.
+    A token has a workspace and scopes, and a person unless it is a machine's.
+    """
+
+    person: Person | None
+    workspace_id: WorkspaceId | None
+    experiment_id: ExperimentId | None
+    scopes: frozenset[Scope]
+    token_id: TokenId | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserSession:
     """A browser that a person is signed in with; the secret is not part of it."""
 
     session_id: str

@@ -9,11 +9,20 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.auth import secrets
+from tbservice.auth import people, secrets
 from tbservice.errors import Forbidden, Invalid, NotFound
 from tbservice.pagination import decode_page_token, encode_page_token
-from tbservice.store import tokens
-from tbservice.types import AdminGrant, ExperimentId, ReadGrant, Scope, Token, TokenId, WorkspaceId
+from tbservice.store import members, tokens
+from tbservice.store.tokens import TokenProperties
+from tbservice.types import (
+    AdminGrant,
+    ReadGrant,
+    Scope,
+    Token,
+    TokenId,
+    UserId,
+    WorkspaceId,
+)
 
 SESSION_LIFETIME: Final = timedelta(hours=12)
 """How long a browser may read after its user entered a token with more scopes than read."""
@@ -38,7 +47,15 @@ def create_token(
         raise Invalid("expires_at is in the past")
     ended_before = datetime.now(UTC) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
     tokens.delete_ended(db, grant.experiment_id, ended_before, limits.TOKEN_SWEEP_ITEMS_MAX)
-    return _create(db, grant.workspace_id, grant.experiment_id, unique_scopes, label, expires_at)
+    properties = TokenProperties(
+        grant.workspace_id,
+        grant.experiment_id,
+        unique_scopes,
+        label,
+        expires_at,
+        user_id=grant.user_id,
+    )
+    return _create(db, properties)
 
 
 def create_session_token(db: Connection, grant: ReadGrant) -> str:
@@ -51,22 +68,21 @@ def create_session_token(db: Connection, grant: ReadGrant) -> str:
     if grant.link is not None:
         raise Forbidden("a share link makes no tokens")
     tokens.delete_ended_sessions(db, grant.workspace_id, limits.TOKEN_SWEEP_ITEMS_MAX)
-    expires_at = datetime.now(UTC) + SESSION_LIFETIME
-    scopes = (Scope.READ,)
-    return _create(
-        db,
+    properties = TokenProperties(
         grant.workspace_id,
         grant.experiment_id,
-        scopes,
+        (Scope.READ,),
         "browser session",
-        expires_at,
+        datetime.now(UTC) + SESSION_LIFETIME,
+        user_id=grant.user_id,
         is_session=True,
-    )[1]
+    )
+    return _create(db, properties)[1]
 
 
 def create_owner_token(db: Connection, workspace_id: WorkspaceId, label: str) -> tuple[Token, str]:
     """Create an admin token of a workspace. For administrators, never behind a route."""
-    return _create(db, workspace_id, None, (Scope.ADMIN,), label, None)
+    return _create(db, TokenProperties(workspace_id, None, (Scope.ADMIN,), label, None))
 
 
 def list_tokens(
@@ -90,31 +106,37 @@ def revoke_token(db: Connection, grant: AdminGrant, token_id: str) -> None:
         raise NotFound("the experiment has no such token")
 
 
-def _create(
-    db: Connection,
-    workspace_id: WorkspaceId,
-    experiment_id: ExperimentId | None,
-    scopes: tuple[Scope, ...],
-    label: str,
-    expires_at: datetime | None,
-    *,
-    is_session: bool = False,
-) -> tuple[Token, str]:
+def _create(db: Connection, properties: TokenProperties) -> tuple[Token, str]:
+    """Insert a token of valid properties; return it and its secret."""
+    label = properties.label
     if len(label) > limits.EXPERIMENT_NAME_CHARS_MAX or "\0" in label:
         raise Invalid(
             f"a label has at most {limits.EXPERIMENT_NAME_CHARS_MAX} characters, none of them NUL"
         )
+    if properties.user_id is not None:
+        _check_person(db, properties.workspace_id, properties.user_id, set(properties.scopes))
     secret = secrets.generate_token()
     token = tokens.create(
         db,
-        workspace_id,
         secrets.generate_token_id(),
-        experiment_id,
-        scopes,
-        label,
         secrets.get_display_prefix(secret),
-        secrets.token_digest(secret),
-        expires_at,
-        is_session=is_session,
+        secrets.secret_digest(secret),
+        properties,
     )
     return token, secret
+
+
+def _check_person(
+    db: Connection, workspace_id: WorkspaceId, user_id: UserId, scopes: set[Scope]
+) -> None:
+    """Check that a person may have a token of these scopes, and keep it so for the transaction.
+
+    Who lowers the role or disables the person waits for the transaction, and then revokes the
+    token. Raises Forbidden, and NotFound if they are no member of the workspace.
+    """
+    people.require_enabled(db, user_id)
+    role = members.find_role(db, workspace_id, user_id, lock=True)
+    if role is None:
+        raise NotFound("there is no such workspace, or it is not yours")
+    if not scopes <= role.scopes:
+        raise Forbidden(f"the role {role.value} permits no token with these scopes")

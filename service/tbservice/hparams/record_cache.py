@@ -116,7 +116,7 @@ class RecordCache:
 
 def _key(grant: ReadGrant) -> ReadGrant:
     """Return a grant that is equal for all who see the same of an experiment."""
-    return replace(grant, link=grant.view)
+    return replace(grant, link=grant.view, user_id=None)
 
 
 class RecordDecoder:

@@ -2,64 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from tbservice.types import ExperimentId, Scope, Token, TokenId, WorkspaceId
+from tbservice.store.pg.database import set_local
+from tbservice.types import ExperimentId, Scope, Token, TokenId, UserId, WorkspaceId
 
 _COLUMNS: Final = """
     token_id, experiment_id, scopes, label, prefix, created_at, expires_at, revoked_at, last_used_at
 """
 
 
+@dataclass(frozen=True, slots=True)
+class TokenProperties:
+    """What a new token permits, and what is shown of it.
+
+    `experiment_id` is the only experiment that it is valid for, None for all; `expires_at` None is
+    never. `user_id` is the person whom it acts for, and with whose rights it ends. With
+    `is_session`, it was created for a browser, and is deleted after it has expired.
+    """
+
+    workspace_id: WorkspaceId
+    experiment_id: ExperimentId | None
+    scopes: tuple[Scope, ...]
+    label: str
+    expires_at: datetime | None
+    user_id: UserId | None = None
+    is_session: bool = False
+
+
 def create(
-    db: Connection,
-    workspace_id: WorkspaceId,
-    token_id: TokenId,
-    experiment_id: ExperimentId | None,
-    scopes: tuple[Scope, ...],
-    label: str,
-    prefix: str,
-    digest: bytes,
-    expires_at: datetime | None,
-    *,
-    is_session: bool = False,
+    db: Connection, token_id: TokenId, prefix: str, digest: bytes, properties: TokenProperties
 ) -> Token:
     """Insert a token.
 
     Args:
         db: A transaction of the workspace.
-        workspace_id: The workspace.
         token_id: A new id.
-        experiment_id: The only experiment that the token is valid for; None for all.
-        scopes: What it allows.
-        label: A name for people.
         prefix: The secret's first characters, for listings.
         digest: SHA-256 of the secret.
-        expires_at: None for never.
-        is_session: It was created for a browser session, and is deleted after it has expired.
+        properties: The rest.
     """
     row = db.execute(
         text(f"""
             INSERT INTO tokens (token_id, workspace_id, experiment_id, scopes, label, prefix,
-                digest, expires_at,
-                is_session)
+                digest, expires_at, user_id, is_session)
             VALUES (:token_id, :workspace_id, :experiment_id, CAST(:scopes AS text[]),
-                :label, :prefix, :digest, :expires_at, :is_session)
+                :label, :prefix, :digest, :expires_at, :user_id, :is_session)
             RETURNING {_COLUMNS}
         """),  # noqa: S608 - a constant above
         {
+            **asdict(properties),
             "token_id": token_id,
-            "workspace_id": workspace_id,
-            "experiment_id": experiment_id,
-            "scopes": [scope.value for scope in scopes],
-            "label": label,
             "prefix": prefix,
             "digest": digest,
-            "expires_at": expires_at,
-            "is_session": is_session,
+            "scopes": [scope.value for scope in properties.scopes],
         },
     ).one()
     return _token(row)
@@ -143,6 +143,15 @@ def revoke(db: Connection, experiment_id: ExperimentId, token_id: TokenId) -> bo
     return (
         db.execute(statement, {"token_id": token_id, "experiment_id": experiment_id}).rowcount == 1
     )
+
+
+def revoke_of_user(db: Connection, user_id: UserId) -> None:
+    """Revoke all tokens that act for a user, in every workspace. Idempotent."""
+    set_local(db, "user_id", user_id)
+    statement = text("""
+        UPDATE tokens SET revoked_at = now() WHERE user_id = :user_id AND revoked_at IS NULL
+    """)
+    db.execute(statement, {"user_id": user_id})
 
 
 def _token(row: Row[Any]) -> Token:

@@ -1,6 +1,8 @@
 """FastAPI dependencies of routes: settings, stores, and the grants of a request's token.
 
-Routes declare them in the order of work: grant, body, transaction.
+Routes declare them in the order of work: grant, body, transaction. Tokens come in the header
+`Authorization` alone. A browser sends no such header by itself, so that these routes need no
+protection against requests from other sites; browser sessions are refused there.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tbservice.ingest.service import Ingest
 from tbservice.settings import Settings
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
-from tbservice.types import AdminGrant, AppendGrant, ReadGrant, WorkspaceGrant
+from tbservice.types import AdminGrant, AppendGrant, ReadGrant, Scope, WorkspaceGrant
 
 _bearer = HTTPBearer(
     auto_error=False, description="A tbhub token: an owner token, or one created for an experiment"
@@ -64,10 +66,11 @@ async def _read_secret(
 ) -> str | None:
     """Return the token of a request, None without an Authorization header.
 
-    Raises Unauthenticated for an authentication scheme other than Bearer, which is not ignored.
+    Raises Unauthenticated for an authentication scheme other than Bearer, which is not ignored,
+    and for the secret of a browser session.
     """
     if credentials is not None:
-        return credentials.credentials
+        return grants.require_no_session(credentials.credentials)
     if "authorization" in request.headers:
         raise Unauthenticated("the Authorization header must be 'Bearer <token>'")
     return None
@@ -80,9 +83,14 @@ UsesSettings = Annotated[Settings, Depends(_get_settings)]
 Secret = Annotated[str | None, Depends(_read_secret)]
 
 
-def _grant_workspace(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
+def _grant_create(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
     with database.without_transaction() as db:
-        return grants.grant_workspace(db, secret)
+        return grants.grant_workspace(db, secret, Scope.APPEND)
+
+
+def _grant_list(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
+    with database.without_transaction() as db:
+        return grants.grant_workspace(db, secret, Scope.READ)
 
 
 def _grant_read(
@@ -106,7 +114,8 @@ def _grant_admin(experiment_id: str, database: UsesDatabase, secret: Secret) -> 
         return grants.grant_admin(db, experiment_id, secret)
 
 
-MayUseWorkspace = Annotated[WorkspaceGrant, Depends(_grant_workspace)]
+MayCreate = Annotated[WorkspaceGrant, Depends(_grant_create)]
+MayList = Annotated[WorkspaceGrant, Depends(_grant_list)]
 MayRead = Annotated[ReadGrant, Depends(_grant_read)]
 MayAppend = Annotated[AppendGrant, Depends(_grant_append)]
 MayAdminister = Annotated[AdminGrant, Depends(_grant_admin)]

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from tbservice import limits
 from tbservice.api.http.dependencies import (
     MayAdminister,
+    MayCreate,
+    MayList,
     MayRead,
-    MayUseWorkspace,
     UsesDatabase,
     UsesSettings,
 )
@@ -77,7 +78,7 @@ def experiment_url(settings: Settings, experiment_id: ExperimentId) -> str:
 
 @router.post("", status_code=status.HTTP_201_CREATED)
 def create_experiment(
-    grant: MayUseWorkspace,
+    grant: MayCreate,
     new: NewExperiment,
     database: UsesDatabase,
     settings: UsesSettings,
@@ -100,7 +101,7 @@ def create_experiment(
 
 @router.get("")
 def list_experiments(
-    grant: MayUseWorkspace,
+    grant: MayList,
     database: UsesDatabase,
     settings: UsesSettings,
     q: Annotated[
