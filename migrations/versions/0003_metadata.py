@@ -51,8 +51,8 @@ DROP INDEX experiments_by_age;
 CREATE INDEX experiments_by_number ON experiments (workspace_id, number) WHERE is_listed;
 CREATE INDEX experiments_by_name ON experiments (workspace_id, name_key, experiment_id)
     WHERE is_listed;
-CREATE INDEX experiments_by_data ON experiments (workspace_id, data_at, experiment_id)
-    WHERE is_listed;
+-- Of all experiments: the search for what was left uncompacted uses it too.
+CREATE INDEX experiments_by_data ON experiments (workspace_id, data_at, experiment_id);
 CREATE INDEX experiments_by_size ON experiments (workspace_id, listed_bytes, experiment_id)
     WHERE is_listed;
 -- Deleted ones: their list, and what is to be erased.

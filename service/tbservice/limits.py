@@ -228,7 +228,7 @@ LIVE_STREAMS_MAX: Final = 200
 LIVE_POLL_SECONDS: Final = 1.0
 """Seconds between two polls for changes of the experiments that are being followed."""
 
-LIVE_GRANT_SECONDS: Final = 10.0
+LIVE_GRANT_SECONDS: Final = 4.0
 """Seconds after which a live tail checks again that its reader may read."""
 
 LIVE_KEEPALIVE_SECONDS: Final = 15.0
@@ -386,6 +386,18 @@ TOKEN_SWEEP_ITEMS_MAX: Final = 10
 
 ENDED_TOKEN_SECONDS_MAX: Final = 90 * 24 * 3600
 """Seconds after which an expired or revoked token is deleted; it is listed until then."""
+
+SNAPSHOT_POINTS_MAX: Final = 100_000_000
+"""Points of an experiment, or of a slice of it, that a frozen link may copy."""
+
+SNAPSHOT_SECONDS_MAX: Final = 300.0
+"""Seconds that the copy of a frozen link may take; it is one transaction."""
+
+SNAPSHOT_CHUNK_POINTS: Final = 5_000_000
+"""Scalar points that one statement copies; a statement has 60 s."""
+
+SNAPSHOT_CHUNK_ITEMS: Final = 20_000
+"""Tensors and blob sequences that one statement copies, and series."""
 
 PERSON_SESSION_SECONDS_MAX: Final = 30 * 24 * 3600
 """Seconds after its sign-in from which a browser session is not valid."""

@@ -119,8 +119,34 @@ class ExperimentGrant(Grant):
 
 
 @dataclass(frozen=True, slots=True)
+class LinkView:
+    """What a share link shows of its experiment, until its token ends.
+
+    The complete name of a run, and of a tag, must match its pattern (RE2); None shows all.
+    `is_anonymous` hides who uploaded the experiment, and where it came from.
+    """
+
+    token_id: TokenId
+    run_pattern: str | None = None
+    tag_pattern: str | None = None
+    is_anonymous: bool = False
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether anything of the experiment is hidden."""
+        return self.is_anonymous or (self.run_pattern, self.tag_pattern) != (None, None)
+
+
+@dataclass(frozen=True, slots=True)
 class ReadGrant(ExperimentGrant):
-    """May read everything in the experiment."""
+    """May read the experiment: everything, or with a share link what it shows."""
+
+    link: LinkView | None = None
+
+    @property
+    def view(self) -> LinkView | None:
+        """What is shown, if it is not everything: part of the key of whatever is cached."""
+        return self.link if self.link is not None and self.link.is_restricted else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +318,24 @@ class Token:
     scopes: tuple[Scope, ...]
     label: str
     prefix: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLink:
+    """A share link without its secret. `target` is the experiment it opens, or its frozen copy."""
+
+    token_id: TokenId
+    target: ExperimentId
+    label: str
+    prefix: str
+    run_pattern: str | None
+    tag_pattern: str | None
+    is_anonymous: bool
+    is_frozen: bool
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import Final
+
 from sqlalchemy import Connection
 
 from tbservice import limits
@@ -32,6 +35,9 @@ from tbservice.types import (
 )
 
 NOT_FOUND = "there is no such experiment, or it is not yours"
+
+_VIEW_CHARS: Final = 16
+"""Hexadecimal digits by which an ETag tells what links show."""
 
 
 def create_experiment(
@@ -81,10 +87,14 @@ def get_notes(db: Connection, experiment: Experiment) -> ExperimentNotes:
 def get_version_tag(db: Connection, grant: ReadGrant) -> str:
     """Return a text that changes whenever data, name or visibility of the experiment change.
 
-    For ETags. Raises NotFound.
+    For ETags: links that show different things have different texts. Raises NotFound.
     """
     experiment = get_experiment(db, grant)
-    return f"{experiment.version}-{experiment.updated_at.timestamp():.6f}"
+    version = f"{experiment.version}-{experiment.updated_at.timestamp():.6f}"
+    if grant.view is None:
+        return version
+    view = hashlib.sha256(repr(grant.view).encode()).hexdigest()
+    return f"{version}-{view[:_VIEW_CHARS]}"
 
 
 def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> Experiment:

@@ -40,6 +40,7 @@ from tbservice.api.v1 import (
     object_checks,
     points,
     run_hparams,
+    share_links,
     tail,
     tokens,
 )
@@ -85,6 +86,7 @@ _ROUTER_MODULES = (
     metrics,
     experiments,
     tokens,
+    share_links,
     batches,
     blob_uploads,
     run_hparams,

@@ -10,6 +10,7 @@ from tbservice import limits
 from tbservice.store.pg.pipeline import fetch_binary, query_with_rls
 from tbservice.types import (
     ExperimentId,
+    LinkView,
     Role,
     Scope,
     TokenId,
@@ -21,17 +22,19 @@ from tbservice.types import (
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOwner:
-    """The workspace that owns an experiment, and the experiment's visibility."""
+    """The workspace that owns an experiment, its visibility, and whether it is a frozen copy."""
 
     workspace_id: WorkspaceId
     visibility: Visibility
+    is_snapshot: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TokenIdentity:
     """The workspace, the experiment and the scopes of a valid token.
 
-    `experiment_id` is None for a token of the workspace, `user_id` for one that acts for nobody.
+    `experiment_id` is None for a token of the workspace, `user_id` for one that acts for nobody,
+    `link` for one that is no share link.
     `is_use_recorded`: its use was recorded within the last minute.
     """
 
@@ -41,6 +44,7 @@ class TokenIdentity:
     scopes: frozenset[Scope]
     is_use_recorded: bool
     user_id: UserId | None
+    link: LinkView | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class SessionIdentity:
     role: Role | None
     is_use_recorded: bool
     experiment_id: None = None
+    link: None = None
 
     @property
     def scopes(self) -> frozenset[Scope]:
@@ -75,8 +80,10 @@ def find_owner_and_identity(
     rows = fetch_binary(
         db,
         """
-            SELECT e.workspace_id, e.visibility, t.token_id, t.workspace_id, t.experiment_id,
-                t.scopes, coalesce(t.last_used_at > now() - interval '1 minute', false), t.user_id
+            SELECT e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL, t.token_id,
+                t.workspace_id, t.experiment_id, t.scopes,
+                coalesce(t.last_used_at > now() - interval '1 minute', false), t.user_id,
+                t.is_link, t.run_pattern, t.tag_pattern, t.is_anonymous
             -- The outer joins make PostgreSQL evaluate the settings, which the row policies read,
             -- before it reads the tables.
             FROM (SELECT set_config('tbhub.experiment_id', %(experiment_id)s, true),
@@ -87,9 +94,8 @@ def find_owner_and_identity(
         """,
         {"experiment_id": experiment_id or "", "token_digest": (token_digest or b"").hex()},
     )
-    owner_id, visibility, token_id, workspace_id, bound_to, scopes, is_recorded, user_id = rows[0]
-
-    owner, identity = _owner(owner_id, visibility), None
+    owner, identity = _owner(*rows[0][:3]), None
+    token_id, workspace_id, bound_to, scopes, is_recorded, user_id, is_link, *shown = rows[0][3:]
     if token_id is not None:
         identity = TokenIdentity(
             token_id,
@@ -98,6 +104,7 @@ def find_owner_and_identity(
             frozenset(map(Scope, scopes)),
             is_recorded,
             user_id,
+            LinkView(token_id, *shown) if is_link else None,
         )
     return owner, identity
 
@@ -118,7 +125,8 @@ def find_owner_and_session(
         db,
         {"experiment_id": experiment_id or "", "secret_digest": session_digest.hex()},
         """
-            SELECT e.workspace_id, e.visibility, s.session_id, s.user_id, m.workspace_id, m.role,
+            SELECT e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL, s.session_id,
+                s.user_id, m.workspace_id, m.role,
                 coalesce(s.last_used_at > now() - interval '1 minute', false)
             FROM (SELECT) AS one
             LEFT JOIN experiments AS e ON e.experiment_id = %(experiment_id)s
@@ -136,7 +144,7 @@ def find_owner_and_session(
             "idle_seconds": limits.PERSON_SESSION_IDLE_SECONDS_MAX,
         },
     )
-    owner_id, visibility, session_id, user_id, member_of, role, is_recorded = rows[0]
+    session_id, user_id, member_of, role, is_recorded = rows[0][3:]
     identity = None
     if session_id is not None:
         identity = SessionIdentity(
@@ -146,7 +154,7 @@ def find_owner_and_session(
             None if role is None else Role(role),
             is_recorded,
         )
-    return _owner(owner_id, visibility), identity
+    return _owner(*rows[0][:3]), identity
 
 
 def record_session_use(db: Connection, session_id: str, user_id: UserId) -> None:
@@ -189,7 +197,9 @@ def record_token_use(db: Connection, identity: TokenIdentity) -> None:
     )
 
 
-def _owner(workspace_id: int | None, visibility: str | None) -> ExperimentOwner | None:
+def _owner(
+    workspace_id: int | None, visibility: str | None, is_snapshot: bool
+) -> ExperimentOwner | None:
     if workspace_id is None or visibility is None:
         return None
-    return ExperimentOwner(WorkspaceId(workspace_id), Visibility(visibility))
+    return ExperimentOwner(WorkspaceId(workspace_id), Visibility(visibility), is_snapshot)

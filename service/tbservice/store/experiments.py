@@ -179,6 +179,12 @@ def bump_version(
     )
 
 
+def delete(db: Connection, experiment_id: ExperimentId) -> bool:
+    """Delete an experiment and, by cascade, all but its points; return False if there was none."""
+    statement = text("DELETE FROM experiments WHERE experiment_id = :experiment_id")
+    return db.execute(statement, {"experiment_id": experiment_id}).rowcount == 1
+
+
 def set_size(db: Connection, experiment_id: ExperimentId, points: int, data_bytes: int) -> None:
     """Set the number of points and their estimated size, after some were deleted."""
     db.execute(

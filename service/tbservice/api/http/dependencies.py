@@ -104,7 +104,7 @@ def _grant_read(
     with database.without_transaction() as db:
         grant = grants.grant_read(db, experiment_id, secret)
     if is_conditional(request):
-        with database.transaction(grant.workspace_id) as db:
+        with database.transaction(grant) as db:
             set_etag(request, lifecycle.get_version_tag(db, grant))
     return grant
 

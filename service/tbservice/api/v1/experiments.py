@@ -54,7 +54,7 @@ def create_experiment(
     A request with an `Idempotency-Key` that was used before returns the experiment that the first
     request created.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         experiment = lifecycle.create_experiment(
             db, grant, to_metadata(new), request_key=idempotency_key
         )
@@ -70,7 +70,7 @@ def list_experiments(
     query: Annotated[ExperimentsQuery, Query()],
 ) -> ExperimentPage:
     """List the workspace's experiments, newest first."""
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         page = listing.list_experiments(db, grant, query.to_search(), query.after, query.limit)
     return ExperimentPage(
         experiments=[make_listed(settings, experiment) for experiment in page.experiments],
@@ -89,7 +89,7 @@ def list_deleted(
     ] = 100,
 ) -> DeletedPage:
     """List the deleted experiments that can be restored, the last deleted first."""
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         page = deletion.list_deleted(db, grant, after, limit)
     return DeletedPage(
         experiments=[make_deleted(settings, experiment) for experiment in page.experiments],
@@ -102,7 +102,7 @@ def show_experiment(
     grant: MayRead, database: UsesDatabase, settings: UsesSettings
 ) -> ExperimentAnswer:
     """Return one experiment."""
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         experiment = lifecycle.get_experiment(db, grant)
         notes = lifecycle.get_notes(db, experiment)
     return make_answer(settings, experiment, notes)
@@ -113,7 +113,7 @@ def change_experiment(
     grant: MayAdminister, change: ExperimentChange, database: UsesDatabase, settings: UsesSettings
 ) -> ExperimentAnswer:
     """Change name, description, visibility, tags, notes, properties or origin of an experiment."""
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         experiment = lifecycle.update_experiment(db, grant, to_metadata(change))
         notes = lifecycle.get_notes(db, experiment)
     return make_answer(settings, experiment, notes)
@@ -131,7 +131,7 @@ def delete_experiment(
 
     It is hidden at once, can be restored for seven days, and is then erased.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         deletion.delete_experiment(db, grant, is_final=final)
 
 
@@ -140,7 +140,7 @@ def restore_experiment(
     experiment_id: str, grant: MayRestore, database: UsesDatabase, settings: UsesSettings
 ) -> ListedAnswer:
     """Undo the deletion of an experiment, with its data, tokens and links."""
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         restored = deletion.restore_experiment(db, grant, experiment_id)
     return make_listed(settings, restored)
 
@@ -151,7 +151,7 @@ def delete_run(grant: MayAdminister, database: UsesDatabase, run: str) -> None:
 
     A later upload of the same files sends them again.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         lifecycle.delete_run(db, grant, run)
 
 
@@ -161,5 +161,5 @@ def delete_series(grant: MayAdminister, database: UsesDatabase, run: str, tag: s
 
     A later upload of the run's files therefore restores the series.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         lifecycle.delete_series(db, grant, run, tag)

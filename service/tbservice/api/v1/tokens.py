@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, status
-from pydantic import AwareDatetime, BaseModel, ConfigDict, FailFast, Field, field_validator
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase
@@ -17,6 +17,23 @@ from tbservice.auth import tokens
 from tbservice.types import Scope, Token
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/tokens", tags=["tokens"])
+
+
+def _require_text(content: object) -> object:
+    """Refuse numbers, which Pydantic would read as seconds since the epoch."""
+    if isinstance(content, str | None) and not re.fullmatch(r"[\d.+-]+", content or ""):
+        return content
+    raise ValueError("must be a date and time with a time zone, for example 2030-01-31T12:00:00Z")
+
+
+ExpiresAt = Annotated[
+    AwareDatetime | None,
+    BeforeValidator(_require_text),
+    Field(
+        description="Date and time with a time zone (RFC 3339), for example 2030-01-31T12:00:00Z; "
+        "null: never"
+    ),
+]
 
 
 class NewToken(FewFields):
@@ -29,21 +46,7 @@ class NewToken(FewFields):
         min_length=1, description="`append`, `read`, or both"
     )
     label: str = Field(default="", max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
-    expires_at: AwareDatetime | None = Field(
-        default=None,
-        description="Date and time with a time zone (RFC 3339), for example 2030-01-31T12:00:00Z; "
-        "null: the token does not expire",
-    )
-
-    @field_validator("expires_at", mode="before")
-    @classmethod
-    def _require_text(cls, value: object) -> object:
-        """Refuse numbers, which Pydantic would read as seconds since the epoch."""
-        if isinstance(value, str | None) and not re.fullmatch(r"[\d.+-]+", value or ""):
-            return value
-        raise ValueError(
-            "must be a date and time with a time zone, for example 2030-01-31T12:00:00Z"
-        )
+    expires_at: ExpiresAt = None
 
 
 class TokenAnswer(BaseModel):
@@ -81,7 +84,7 @@ def create_token(grant: MayAdminister, new: NewToken, database: UsesDatabase) ->
     The response contains the secret, which is stored as a hash and cannot be read again. Repeating
     the request creates another token.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         token, secret = tokens.create_token(
             db, grant, map(Scope, new.scopes), new.label, new.expires_at
         )
@@ -109,7 +112,7 @@ def list_tokens(
     when a page is opened with a token that can do more than read, the browser gets a read-only
     token that expires after 12 hours.
     """
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         page, following = tokens.list_tokens(db, grant, after, limit, sessions=sessions)
     return TokenPage(tokens=[TokenAnswer(**_fields(token)) for token in page], next=following)
 
@@ -117,7 +120,7 @@ def list_tokens(
 @router.delete("/{token_id}", status_code=status.HTTP_204_NO_CONTENT)
 def revoke_token(grant: MayAdminister, token_id: str, database: UsesDatabase) -> None:
     """Revoke a token, with immediate effect; repeating the request changes nothing."""
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         tokens.revoke_token(db, grant, token_id)
 
 
