@@ -37,6 +37,16 @@ TABLE = [
     ("POST", "/experiments/{experiment_id}/tokens", "admin", 201, {"json": {"scopes": ["read"]}}),
     ("GET", "/experiments/{experiment_id}/tokens", "admin", 200, {}),
     ("DELETE", "/experiments/{experiment_id}/tokens/{token_id}", "admin", 404, {}),
+    ("POST", "/experiments/{experiment_id}/links", "admin", 201, JSON),
+    ("GET", "/experiments/{experiment_id}/links", "admin", 200, {}),
+    (
+        "PATCH",
+        "/experiments/{experiment_id}/links/{token_id}",
+        "admin",
+        404,
+        {"json": {"label": "x"}},
+    ),
+    ("DELETE", "/experiments/{experiment_id}/links/{token_id}", "admin", 404, {}),
     (
         "POST",
         "/experiments/{experiment_id}/batches",

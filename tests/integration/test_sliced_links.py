@@ -18,6 +18,7 @@ from sqlalchemy import exc, text
 
 from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
 from support.hparams import end, metric, start, summary
+from support.share_links import make_link
 from tbservice.auth import grants
 from tbservice.pages.download import FILES
 
@@ -100,13 +101,6 @@ def experiment(api):
     experiment = api.new_experiment(name="an experiment")
     fill(api, experiment)
     return experiment
-
-
-def make_link(api, experiment, **fields):
-    """Create a link; return its JSON."""
-    answer = api.request("POST", f"/experiments/{experiment}/links", json=fields)
-    assert answer.status_code == 201, answer.text
-    return answer.json()
 
 
 def api_reads(experiment, run, tag):

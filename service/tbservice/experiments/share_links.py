@@ -61,7 +61,7 @@ def create_link(
         target = snapshots.create_snapshot(db, grant)
 
     secret = secrets.generate_token()
-    digest, prefix = secrets.token_digest(secret), secrets.get_display_prefix(secret)
+    digest, prefix = secrets.secret_digest(secret), secrets.get_display_prefix(secret)
     link = share_links.create(db, grant, shown, target, label, prefix, digest, expires_at)
     return link, secret
 
