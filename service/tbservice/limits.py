@@ -572,3 +572,12 @@ KATIB_SUGGESTION_DAYS_MAX: Final = 30
 
 KATIB_KEPT_POINTS_MAX: Final = 5_000_000
 """Points of other origin that a DeleteObservationLog may have to write again."""
+
+FORM_BYTES_MAX: Final = 256 * KIB
+"""Bytes of a form that one of our pages posts: a text of 10,000 characters may take 120,000."""
+
+FORM_FIELDS_ITEMS_MAX: Final = 1_000
+"""Fields (items) of such a form; a list of experiments may be selected on one page."""
+
+EXPIRY_DAYS_MAX: Final = 3_650
+"""Days of 86,400 seconds after which a token or link that a page makes expires at the latest."""
