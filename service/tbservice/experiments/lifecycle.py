@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import secrets
-from tbservice.errors import Invalid, NotFound
+from tbservice.errors import Conflict, Invalid, NotFound
 from tbservice.pagination import decode_page_token, encode_page_token
 from tbservice.store import (
     experiments,
@@ -40,6 +40,35 @@ def create_experiment(
     return experiments.create(
         db, grant.workspace_id, experiment_id, name, description, visibility, request_key
     )
+
+
+def get_or_create_experiment(
+    db: Connection,
+    grant: WorkspaceGrant,
+    name: str,
+    description: str = "",
+    visibility: Visibility = Visibility.PRIVATE,
+) -> tuple[Experiment, bool]:
+    """Return the experiment of this name, and whether it was created now.
+
+    Of concurrent calls with one name, one creates it. An existing one is not changed.
+
+    Raises:
+        Invalid: A text is over its limit, or the name is empty.
+        Conflict: Several experiments have the name.
+    """
+    if not name:
+        raise Invalid("unique_name requires a name")
+    _check_texts(name, description)
+    known = experiments.lock_name(db, grant.workspace_id, name, limit=2)
+    if len(known) > 1:
+        raise Conflict(
+            "several experiments have this name: name one by its ID, or rename the others",
+            code="ambiguous_name",
+        )
+    if known:
+        return known[0], False
+    return create_experiment(db, grant, name, description, visibility), True
 
 
 def get_experiment(db: Connection, grant: ReadGrant) -> Experiment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, status
+from fastapi import APIRouter, Header, Query, Response, status
 from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
@@ -36,6 +36,9 @@ class NewExperiment(FewFields):
         default=Visibility.PRIVATE,
         description="`private`: readable with a token only; `link`: readable by anyone who has the "
         "URL",
+    )
+    unique_name: bool = Field(
+        default=False, description="Return the experiment of this name, if there is one"
     )
 
 
@@ -75,10 +78,20 @@ def experiment_url(settings: Settings, experiment_id: ExperimentId) -> str:
     return f"{settings.public_url.rstrip('/')}/experiment/{experiment_id}/"
 
 
-@router.post("", status_code=status.HTTP_201_CREATED)
+@router.post(
+    "",
+    status_code=status.HTTP_201_CREATED,
+    responses={
+        status.HTTP_200_OK: {
+            "model": ExperimentAnswer,
+            "description": "With `unique_name`: an experiment of this name exists; it is unchanged",
+        }
+    },
+)
 def create_experiment(
     grant: MayUseWorkspace,
     new: NewExperiment,
+    response: Response,
     database: UsesDatabase,
     settings: UsesSettings,
     # As in draft-ietf-httpapi-idempotency-key-header, but any text is a key.
@@ -89,8 +102,18 @@ def create_experiment(
     """Create an experiment.
 
     A request with an `Idempotency-Key` that was used before returns the experiment that the first
-    request created.
+    request created. With `unique_name`, so does a request with the name of an existing experiment:
+    of concurrent requests, one creates it. If several have the name, the response is 409
+    `ambiguous_name`.
     """
+    if new.unique_name:
+        with database.transaction(grant.workspace_id) as db:
+            experiment, is_new = experiments.get_or_create_experiment(
+                db, grant, new.name, new.description, new.visibility
+            )
+        response.status_code = status.HTTP_201_CREATED if is_new else status.HTTP_200_OK
+        return _answer(settings, experiment)
+
     with database.transaction(grant.workspace_id) as db:
         experiment = experiments.create_experiment(
             db, grant, new.name, new.description, new.visibility, request_key=idempotency_key
