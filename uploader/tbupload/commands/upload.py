@@ -18,7 +18,7 @@ from tbupload.commands.connect import (
     progress_from_options,
     series_filter_from_options,
 )
-from tbupload.commands.dry_run import DryRun
+from tbupload.commands.dry_run import DEFAULT_LIMITS, DryRun
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TEMPORARY_FAILURE
 from tbupload.commands.resolve_experiment import Target, resolve_experiment
 from tbupload.commands.stdin_watch import stop_on_stdin
@@ -26,10 +26,12 @@ from tbupload.console.output import ignore_broken_pipe, print_json
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.terminal import write_raw
 from tbupload.errors import LogdirError, ServerError, Unreachable, UsageError
+from tbupload.events.filters import SeriesFilter
 from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.http.cancellation import STOP_GRACE_SECONDS, StopToken
 from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir, has_uploadable_files, no_files_text
+from tbupload.upload.filter_check import explain_no_match, misspelled_plugin
 from tbupload.upload.hparams_file import NO_HPARAMS, read_hparams_file
 from tbupload.upload.session import Upload, UploadOptions
 from tbupload.upload.summary import Summary
@@ -56,6 +58,7 @@ def upload(options: argparse.Namespace) -> int:
 
     progress = progress_from_options(options)
     series_filter = series_filter_from_options(options)
+    _check_filter(options, logdir, series_filter)
     if options.dry_run:
         return _dry_run(DryRun(logdir, series_filter, hparams, progress), progress, options)
     if options.one_shot and not has_uploadable_files(logdir, series_filter):
@@ -65,6 +68,18 @@ def upload(options: argparse.Namespace) -> int:
         logdir, series_filter, options.one_shot, options.poll_seconds, hparams
     )
     return _upload(options, upload_options, progress)
+
+
+def _check_filter(options: argparse.Namespace, logdir: Path, series_filter: SeriesFilter) -> None:
+    """Raise UsageError for filters that match nothing.
+
+    A log directory that is followed may have more later: only misspelled plugins are an error.
+    """
+    sentence = misspelled_plugin(logdir, series_filter, DEFAULT_LIMITS)
+    if sentence is None and (options.one_shot or options.dry_run):
+        sentence = explain_no_match(logdir, series_filter, DEFAULT_LIMITS)
+    if sentence is not None:
+        raise UsageError(sentence)
 
 
 def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Namespace) -> int:

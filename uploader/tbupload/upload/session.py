@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from tbupload.logdir.watcher import LogdirWatcher
 from tbupload.upload.file_cache import FileCache
 from tbupload.upload.file_errors import CONFIRM_SECONDS
 from tbupload.upload.file_upload import REREAD_SECONDS_MIN, FileUpload
+from tbupload.upload.filter_check import FilterMonitor
 from tbupload.upload.hparams_file import NO_HPARAMS, HparamsFile
 from tbupload.upload.hparams_upload import HparamsUpload
 from tbupload.upload.projector import ProjectorUpload
@@ -100,6 +102,13 @@ class Upload:
             options.series_filter,
             progress.report_problem,
         )
+        self._filters = FilterMonitor(
+            options.logdir,
+            options.series_filter,
+            streams.limits,
+            options.poll_seconds,
+            progress.report_problem,
+        )
         self._files_to_recheck: dict[FileEntry, None] = {}
         self._deleted_files: dict[str, FileEntry] = {}
 
@@ -120,9 +129,14 @@ class Upload:
                 self._send_pending()
                 self._projector.poll(self._tree.projector_folders)
                 self._hparams.poll()
+                if not (self._has_sent or self._scheduler.is_busy or self._watcher.is_listing):
+                    self._filters.poll()
             self._send_rest()
             self._projector.poll(self._tree.projector_folders, is_last=True)
             self._hparams.poll(is_last=True)
+            # A check may read all files: not while a deadline passes.
+            if not self._has_sent and math.isinf(self._stop_token.deadline):
+                self._filters.finish()
             return self.summary()
         except ServerError:
             self._stop_token.cancel()
@@ -158,9 +172,14 @@ class Upload:
                     for sentence in sentences
                 ),
                 *self._hparams.problems(),
+                *filter(None, [self._filters.problem]),
             ],
             notes=[note for upload in uploads if (note := upload.incomplete_record_note())],
         )
+
+    @property
+    def _has_sent(self) -> bool:
+        return self._scheduler.series_count > 0
 
     def _send_rest(self) -> None:
         """Send what the files contain now, and read files with unconfirmed errors once more.
