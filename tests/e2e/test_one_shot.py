@@ -250,7 +250,7 @@ def test_append_only_token_is_enough_to_go_on_with_experiment(uploader, reader, 
     limited = type(uploader)(uploader.server, answer.json()["token"], uploader.directory)
     assert limited.run("--logdir", logdir, "--one-shot", "--experiment", experiment_id).code == 0
     assert reader.scalars(experiment_id).keys() == {"run", "other"}
-    refused = limited.run("--logdir", logdir, "--one-shot")
+    refused = limited.run("--logdir", logdir, "--one-shot", "--new")
     assert refused.code == 1
     assert "may not do this" in refused.err
 

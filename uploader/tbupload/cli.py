@@ -39,8 +39,8 @@ examples:
   tbupload login --server https://HOST        store a server's address and a token
 
 The experiment's URL is printed at once. Run the same command again on this machine to resume an
-upload that was stopped or killed; --new creates another experiment instead. `tbupload COMMAND
---help` shows the options of a command, `tbupload upload --help` those of an upload.
+upload that was stopped, killed or finished; --new creates another experiment instead. `tbupload
+COMMAND --help` shows the options of a command, `tbupload upload --help` those of an upload.
 
 Server and token: --server, then TBHUB_SERVER and TBHUB_TOKEN, then ~/.config/tbhub/config.toml.
 There is no option for the token: other users of the machine could read it in the process list.

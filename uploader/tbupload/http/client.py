@@ -27,6 +27,7 @@ from tbupload.http.api_schemas import (
     OBJECT_CHECKS,
     RECORDS,
     RUNS,
+    SERIES,
     STREAMS,
     TENSOR_SERIES,
     TOKENS,
@@ -42,6 +43,7 @@ from tbupload.http.transport import Response, Transport
 from tbupload.http.wire_limits import WireLimits
 from tbupload.limits import LISTING_BYTES_MAX
 from tbwire import wire_pb2
+from tbwire.points import DataClassName
 
 COMPRESSED_BYTES_MIN: Final = 1024
 """Size from which a batch is compressed for a server on another machine."""
@@ -188,6 +190,15 @@ class Client:
         """Return the names of the experiment's runs."""
         listing = self._transport.request("GET", _path(experiment_id, "runs")).json(RUNS)
         return [run["run"] for run in listing["runs"]]
+
+    def list_series(
+        self, experiment_id: str, data_class: DataClassName, run: str, tags: Sequence[str]
+    ) -> Json:
+        """Return those of a run's series that are stored: {tag: {max_step, max_wall_time, ...}}."""
+        fields = {"run": [run], "tag": list(tags)}
+        listing = self._json("POST", _path(experiment_id, data_class), fields).json(SERIES)
+        stored: Json = listing.get(run, {})
+        return stored
 
     def get_limits(self, experiment_id: str) -> WireLimits:
         """Return the server's limits, with a token that may only read.

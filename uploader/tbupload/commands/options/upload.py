@@ -23,7 +23,9 @@ examples:
   tbupload --logdir runs/ --experiment ID     add to an existing experiment, from any machine
 
 The experiment's URL is printed at once. Run the same command again on this machine to resume an
-upload that was stopped or killed; --new creates another experiment instead.
+upload that was stopped, killed or finished; --new creates another experiment instead. So does a run
+that was trained again from its start, into new files in place of the uploaded ones, unless --resume
+says otherwise.
 
 exit codes: 0 everything is committed; 1 failed, or something was skipped; 2 wrong usage; 75 server
 unavailable: run the same command again later, nothing is lost.
@@ -51,10 +53,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="resume or extend this experiment (ID or URL); nothing is sent twice",
     )
     command.add_argument(
-        "--new",
-        action="store_true",
-        help="create a new experiment, even if this command could resume an earlier one",
+        "--resume",
+        choices=("must", "allow", "never"),
+        help="must: resume the experiment of the same command, or fail; allow: resume it if there "
+        "is one; never: create another one. must and allow also add runs that were trained again "
+        "from their start; by default, those get a new experiment",
     )
+    command.add_argument("--new", action="store_true", help="the same as --resume never")
 
     new_experiment = command.add_argument_group("a new experiment")
     new_experiment.add_argument("--name", help="its name")
