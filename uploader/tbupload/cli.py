@@ -87,6 +87,12 @@ _COMMANDS: Final = (
         "options.tail:add_options",
     ),
     _CommandEntry(
+        "create",
+        "create an experiment, or print the one of this name",
+        "experiments:create",
+        "options.experiments:add_create_options",
+    ),
+    _CommandEntry(
         "list",
         "list your experiments, latest first",
         "experiments:list_experiments",

@@ -14,7 +14,8 @@ STOP_SECONDS: Final = 60.0
 """Default time that the end of a `with` block waits for the remaining data to be sent."""
 
 TEXT_OPTIONS: Final = (
-    *("name", "description", "visibility", "experiment", "resume", "server"),
+    *("name", "description", "visibility", "experiment", "experiment_name", "resume"),
+    "server",
     *("include_runs", "exclude_runs", "include_tags", "exclude_tags"),
 )
 """Arguments of `follow` that become options of the same name, without conversion."""
@@ -30,6 +31,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     description: str | None = None,
     visibility: str | None = None,
     experiment: str | None = None,
+    experiment_name: str | None = None,
     resume: str | None = None,
     new: bool = False,
     plugins: Iterable[str] | None = None,
@@ -65,6 +67,8 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         description: the description of a new experiment, as Markdown.
         visibility: "private" (default), or "link" for everyone who has the URL.
         experiment: ID or URL of an existing experiment to add to, from any machine.
+        experiment_name: name of an experiment to add to, which is created if there is none: one
+            experiment for several machines.
         resume: "must": resume the experiment of the same call, or do not upload; "allow": resume it
             if there is one; "never": create another one. "must" and "allow" also add runs that were
             trained again from their start; by default, those get a new experiment.

@@ -73,9 +73,9 @@ class TargetResolver:
     def resolve(self) -> Target:
         """Find or create the experiment, and print its URL.
 
-        It is the one of `--experiment`; else the one that the same command created earlier on this
-        machine, unless `--resume` says otherwise, that experiment was deleted, or a run of it was
-        trained again; else a new one.
+        It is the one of `--experiment` or `--experiment-name`; else the one that the same command
+        created earlier on this machine, unless `--resume` says otherwise, that experiment was
+        deleted, or a run of it was trained again; else a new one.
 
         Raises:
             ServerError: The server refuses, or cannot be reached.
@@ -84,6 +84,8 @@ class TargetResolver:
         if self._options.experiment is not None:
             streams = self._client.get_streams(find_experiment_id(self._options.experiment))
             return self._resume(streams, None)
+        if self._options.experiment_name is not None:
+            return self._resolve_named(self._options.experiment_name)
 
         record = self._find_record()
         if record.experiment_id is None:
@@ -123,6 +125,18 @@ class TargetResolver:
             "(--resume allow would add to it)"
         )
         return self._create(self._resume_store.find_or_create(self._key, replaced=record))
+
+    def _resolve_named(self, name: str) -> Target:
+        """Return the experiment of this name, and create it if there is none."""
+        fields = self._key.choice
+        experiment, is_new = self._client.get_or_create_experiment(
+            name=name, description=fields["description"], visibility=fields["visibility"]
+        )
+        streams = self._client.get_streams(experiment["experiment_id"])
+        if is_new:
+            return self._created(streams, None, fields["visibility"])
+        self._progress.info(f"experiment {name!r} exists: uploading to it")
+        return self._resume(streams, None)
 
     def _find_record(self) -> ResumeRecord:
         """Return the record of this command; a new one has no experiment. Raise UsageError."""
@@ -187,6 +201,8 @@ class TargetResolver:
         advice = f"add --experiment {streams.experiment_id}"
         if record is not None:
             advice = f"run the same command again (on another machine, {advice})"
+        elif self._options.experiment_name is not None:
+            advice = "run the same command again, on any machine"
         guard = self._guard(streams)
         return Target(streams, guard, self._resume_store, record, is_resumed, advice)
 

@@ -258,6 +258,10 @@ def _check_options(options: argparse.Namespace) -> None:
     excluding = (
         ("--new", options.new, f"--resume {options.resume}", options.resume in {"must", "allow"}),
         (new, is_new, "--experiment", options.experiment is not None),
+        (new, is_new, "--experiment-name", options.experiment_name is not None),
+        ("--name", options.name, "--experiment-name", options.experiment_name is not None),
+        ("--experiment", options.experiment, "--experiment-name", options.experiment_name),
+        ("--resume must", options.resume == "must", "--experiment-name", options.experiment_name),
     )
     for option, is_given, other, is_other_given in excluding:
         if is_given and is_other_given:

@@ -51,6 +51,8 @@ COMPRESSED_BYTES_MIN: Final = 1024
 PAGE_ITEMS: Final = 100
 """Experiments on a page of their listing."""
 
+CREATED: Final = 201  # RFC 9110, section 15.3.2
+
 PROTOBUF: Final = {"Content-Type": "application/x-protobuf", "Accept": "application/x-protobuf"}
 
 
@@ -93,6 +95,20 @@ class Client:
             fields,
             {"Idempotency-Key": request_key or str(uuid.uuid4())},
         ).json(EXPERIMENT)
+
+    def get_or_create_experiment(
+        self, *, name: str, description: str, visibility: str
+    ) -> tuple[Json, bool]:
+        """Return the fields of the experiment of this name, and whether it was created now.
+
+        An existing one is unchanged. Of several clients at the same time, one creates it.
+
+        Raises:
+            Conflict: Several experiments have the name.
+        """
+        fields = {"name": name, "description": description, "visibility": visibility}
+        answer = self._json("POST", "/api/v1/experiments", {**fields, "unique_name": True})
+        return answer.json(EXPERIMENT), answer.status == CREATED
 
     def get_experiment(self, experiment_id: str) -> Json:
         """Return the experiment's fields."""

@@ -21,6 +21,7 @@ examples:
   tbupload --logdir runs/ --dry-run           report what would be sent, without a server
   tbupload --logdir runs/ --hparams FILE      set hyperparameters of runs that log none
   tbupload --logdir runs/ --experiment ID     add to an existing experiment, from any machine
+  tbupload --logdir runs/ --experiment-name X  the same by name; creates it if there is none
 
 The experiment's URL is printed at once. Run the same command again on this machine to resume an
 upload that was stopped, killed or finished; --new creates another experiment instead. So does a run
@@ -51,6 +52,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--experiment",
         metavar="ID",
         help="resume or extend this experiment (ID or URL); nothing is sent twice",
+    )
+    command.add_argument(
+        "--experiment-name",
+        metavar="NAME",
+        help="add to the experiment of this name, which is created if there is none: one "
+        "experiment for several machines",
     )
     command.add_argument(
         "--resume",
