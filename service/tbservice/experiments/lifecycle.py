@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import secrets
-from tbservice.errors import NotFound
+from tbservice.errors import Conflict, Invalid, NotFound
 from tbservice.experiments.metadata import Metadata, check_text, make_columns
 from tbservice.experiments.search_words import collect_words
 from tbservice.store import (
@@ -63,6 +63,32 @@ def create_experiment(
     if is_new:
         index_words(db, grant.workspace_id, experiment)
     return experiment
+
+
+def get_or_create_experiment(
+    db: Connection, grant: WorkspaceGrant, metadata: Metadata
+) -> tuple[Experiment, bool]:
+    """Return the experiment of this name, and whether it was created now.
+
+    Of concurrent calls with one name, one creates it. An existing one is not changed.
+
+    Raises:
+        Invalid: A text is over its limit, or the name is empty.
+        Conflict: Several experiments have the name.
+    """
+    if not metadata.name:
+        raise Invalid("unique_name requires a name")
+    columns = make_columns(metadata, {})
+    name, name_key = columns["name"], columns["name_key"]
+    known = experiments.lock_name(db, grant.workspace_id, name, name_key, limit=2)
+    if len(known) > 1:
+        raise Conflict(
+            "several experiments have this name: name one by its ID, or rename the others",
+            code="ambiguous_name",
+        )
+    if known:
+        return known[0], False
+    return create_experiment(db, grant, metadata), True
 
 
 def get_experiment(db: Connection, grant: ReadGrant) -> Experiment:

@@ -87,6 +87,29 @@ def create(
     return make_experiment(created), True
 
 
+def lock_name(
+    db: Connection, workspace_id: WorkspaceId, name: str, name_key: str, limit: int
+) -> list[Experiment]:
+    """Return up to `limit` experiments with this name and its key, oldest first; lock the name.
+
+    The advisory lock makes other calls with this name wait until the transaction ends. It does not
+    stop creations and renamings that do not take it: names are not unique.
+    """
+    lock = "SELECT pg_advisory_xact_lock(hashtextextended(:workspace_id || '/name/' || :name, 0))"
+    db.execute(text(lock), {"workspace_id": str(workspace_id), "name": name})
+
+    rows = db.execute(
+        text(f"""
+            SELECT {COLUMNS} FROM experiments
+            WHERE workspace_id = :workspace_id AND is_listed
+                AND name_key = :name_key AND name = :name
+            ORDER BY number LIMIT :limit
+        """),  # noqa: S608 - a constant above
+        {"workspace_id": workspace_id, "name": name, "name_key": name_key, "limit": limit},
+    )
+    return [make_experiment(row) for row in rows]
+
+
 def find(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
     """Return an experiment of the transaction's workspace; None if it does not exist."""
     statement = text(f"SELECT {COLUMNS} FROM experiments WHERE experiment_id = :experiment_id")  # noqa: S608 - a constant above

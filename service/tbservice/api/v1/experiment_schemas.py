@@ -59,6 +59,9 @@ class NewExperiment(FewFields):
         max_length=_ITEMS_MAX,
         description="Where it comes from: `tbupload` sends host, user, command and git commit",
     )
+    unique_name: bool = Field(
+        default=False, description="Return the experiment of this name, if there is one"
+    )
 
 
 class ExperimentChange(FewFields):
@@ -176,7 +179,8 @@ def experiment_url(settings: Settings, experiment_id: ExperimentId) -> str:
 
 def to_metadata(sent: NewExperiment | ExperimentChange) -> Metadata:
     """Return what a request sets."""
-    return Metadata(**{name: getattr(sent, name) for name in type(sent).model_fields})
+    names = type(sent).model_fields.keys() & Metadata.__dataclass_fields__.keys()
+    return Metadata(**{name: getattr(sent, name) for name in names})
 
 
 def make_listed(settings: Settings, experiment: Experiment) -> ListedAnswer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, status
+from fastapi import APIRouter, Header, Query, Response, status
 
 from tbservice import limits
 from tbservice.api.http.dependencies import (
@@ -38,10 +38,20 @@ router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"], route_cla
 __all__ = ["experiment_url", "router"]
 
 
-@router.post("", status_code=status.HTTP_201_CREATED)
+@router.post(
+    "",
+    status_code=status.HTTP_201_CREATED,
+    responses={
+        status.HTTP_200_OK: {
+            "model": ExperimentAnswer,
+            "description": "With `unique_name`: an experiment of this name exists; it is unchanged",
+        }
+    },
+)
 def create_experiment(
     grant: MayCreate,
     new: NewExperiment,
+    response: Response,
     database: UsesDatabase,
     settings: UsesSettings,
     # As in draft-ietf-httpapi-idempotency-key-header, but any text is a key.
@@ -52,12 +62,18 @@ def create_experiment(
     """Create an experiment.
 
     A request with an `Idempotency-Key` that was used before returns the experiment that the first
-    request created.
+    request created. With `unique_name`, so does a request with the name of an existing experiment:
+    of concurrent requests, one creates it. If several have the name, the response is 409
+    `ambiguous_name`.
     """
     with database.transaction(grant) as db:
-        experiment = lifecycle.create_experiment(
-            db, grant, to_metadata(new), request_key=idempotency_key
-        )
+        if new.unique_name:
+            experiment, is_new = lifecycle.get_or_create_experiment(db, grant, to_metadata(new))
+            response.status_code = status.HTTP_201_CREATED if is_new else status.HTTP_200_OK
+        else:
+            experiment = lifecycle.create_experiment(
+                db, grant, to_metadata(new), request_key=idempotency_key
+            )
         notes = lifecycle.get_notes(db, experiment)
     return make_answer(settings, experiment, notes)
 
