@@ -13,6 +13,7 @@ from sqlalchemy import text
 from support.batches import images, scalars, segment, stream, texts
 from support.share_links import list_links, make_link, reader_of, revoke, target_of
 from tbservice import limits
+from tbservice.experiments.eraser import erase_due
 from tbservice.store import snapshots
 
 SOON = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
@@ -194,10 +195,19 @@ def test_revoked_frozen_link_leaves_nothing(client, api, experiment, database, w
 
 def test_copies_are_deleted_with_their_source(client, api, experiment, database, workspace_id):
     link = make_link(api, experiment, frozen=True)
+    runs = f"/experiments/{target_of(link)}/runs"
     api.request("DELETE", f"/experiments/{experiment}").raise_for_status()
+    assert reader_of(client, link).request("GET", runs).status_code == 404
+    api.request("POST", f"/experiments/{experiment}/restore").raise_for_status()
+    assert reader_of(client, link).request("GET", runs).status_code == 200
+    listed = api.request("GET", "/experiments").json()["experiments"]
+    assert [each["experiment_id"] for each in listed] == [experiment]
+
+    api.request("DELETE", f"/experiments/{experiment}?final=true").raise_for_status()
+    while erase_due(database, threading.Event()):
+        pass
     assert set(rows_of(database, workspace_id, target_of(link)).values()) == {0}
-    answer = reader_of(client, link).request("GET", f"/experiments/{target_of(link)}/runs")
-    assert answer.status_code == 401
+    assert reader_of(client, link).request("GET", runs).status_code == 401
 
 
 def test_ended_copies_are_deleted_with_the_next_link(api, experiment, database, workspace_id):
@@ -231,7 +241,8 @@ def test_copies_are_made_in_chunks(client, api, experiment, monkeypatch):
 
 def test_every_column_is_copied(database):
     """A column that a migration adds must be copied, or be one of those that are not."""
-    own = {"experiment_id", "snapshot_of", "visibility", "request_key", "deleted_at"}
+    own = {"experiment_id", "snapshot_of", "visibility", "request_key", "number", "is_listed"}
+    own |= {"deleted_at", "erase_at", "points", "bytes", "listed_bytes"}
     tables = {
         "experiments": snapshots.EXPERIMENT_COLUMNS,
         **snapshots.SERIES_COLUMNS,
@@ -259,5 +270,6 @@ def test_every_view_has_columns_of_its_table(database):
             for schema in ("link_views", "public")
         )
     names = {table for table, _ in views}
-    unseen = {("experiments", "request_key"), ("experiments", "snapshot_of")}
+    columns = ("request_key", "snapshot_of", "is_listed", "name_key", "listed_bytes")
+    unseen = {("experiments", column) for column in columns}
     assert views == {row for row in tables if row[0] in names} - unseen
