@@ -61,10 +61,12 @@ BEGIN
     END LOOP;
 END $$;
 
--- Of an anonymous link's experiment, nothing says who made it, and where.
+-- Of an anonymous link's experiment, nothing says who made it, and where. Its size would tell of
+-- hidden runs.
 CREATE VIEW link_views.experiments AS SELECT
     experiment_id, workspace_id, name, description, visibility, version, created_at, updated_at,
-    tags, notes, properties, deleted_at,
+    tags, notes, properties, deleted_at, erase_at, data_at, number, 0::bigint AS points,
+    0::bigint AS bytes,
     CASE WHEN (SELECT current_setting('tbhub.is_anonymous', true)) = 'false'
         THEN origin ELSE '{}' END AS origin,
     CASE WHEN (SELECT current_setting('tbhub.is_anonymous', true)) = 'false'

@@ -93,6 +93,48 @@ EXPERIMENT_NAME_CHARS_MAX: Final = 200
 EXPERIMENT_DESCRIPTION_CHARS_MAX: Final = 100_000
 """Characters of an experiment's description."""
 
+EXPERIMENT_NOTES_CHARS_MAX: Final = 100_000
+"""Characters of the notes of an experiment."""
+
+EXPERIMENT_TAGS_ITEMS_MAX: Final = 50
+"""Items (tags for people) of one experiment."""
+
+EXPERIMENT_TAG_CHARS_MAX: Final = 64
+"""Characters of such a tag."""
+
+EXPERIMENT_PROPERTIES_ITEMS_MAX: Final = 100
+"""Properties (items) of one experiment; also fields of its origin."""
+
+EXPERIMENT_PROPERTY_KEY_CHARS_MAX: Final = 64
+"""Characters of the key of a property."""
+
+EXPERIMENT_PROPERTY_VALUE_CHARS_MAX: Final = 2_000
+"""Characters of the value of a property."""
+
+EXPERIMENT_WORDS_ITEMS_MAX: Final = 500
+"""Words (items) of one experiment that a search finds; the first ones of its texts."""
+
+EXPERIMENT_WORD_CHARS_MAX: Final = 40
+"""Characters of a word that are searched."""
+
+SEARCH_WORDS_ITEMS_MAX: Final = 8
+"""Words (items) of one search; further ones are ignored."""
+
+DELETED_EXPERIMENT_SECONDS: Final = 7 * 24 * 3600
+"""Seconds after which a deleted experiment is erased; until then it can be restored."""
+
+ERASE_TRANSACTION_ITEMS_MAX: Final = 10_000
+"""Rows (items) of a deleted experiment that one transaction erases."""
+
+ERASE_PAUSE_SECONDS: Final = 0.05
+"""Seconds between two such transactions, which leave the disk to others."""
+
+ERASE_INTERVAL_SECONDS: Final = 60.0
+"""Seconds after which a worker looks again for deleted experiments to erase."""
+
+ERASE_EXPERIMENTS_ITEMS_MAX: Final = 100
+"""Experiments (items) that one look finds."""
+
 JSON_BODY_BYTES_MAX: Final = 1 * MIB
 """Bytes of a JSON request body."""
 
@@ -530,3 +572,12 @@ KATIB_SUGGESTION_DAYS_MAX: Final = 30
 
 KATIB_KEPT_POINTS_MAX: Final = 5_000_000
 """Points of other origin that a DeleteObservationLog may have to write again."""
+
+FORM_BYTES_MAX: Final = 256 * KIB
+"""Bytes of a form that one of our pages posts: a text of 10,000 characters may take 120,000."""
+
+FORM_FIELDS_ITEMS_MAX: Final = 1_000
+"""Fields (items) of such a form; a list of experiments may be selected on one page."""
+
+EXPIRY_DAYS_MAX: Final = 3_650
+"""Days of 86,400 seconds after which a token or link that a page makes expires at the latest."""

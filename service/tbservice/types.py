@@ -253,7 +253,13 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment as its owner sees it. `version` increases with every change of its data."""
+    """An experiment as its owner sees it, without the texts of `ExperimentNotes`.
+
+    `version` increases with every change of its data, and is 0 before the first. `points` counts
+    those that arrived, `bytes` is an estimate of their size; `data_at` is when the last of them
+    arrived, up to a minute early. `deleted_at` is set while it can be restored, until `erase_at`.
+    `number` is the order of creation.
+    """
 
     experiment_id: ExperimentId
     name: str
@@ -262,6 +268,45 @@ class Experiment:
     created_at: datetime
     updated_at: datetime
     version: int
+    tags: tuple[str, ...] = ()
+    created_by: UserId | None = None
+    points: int = 0
+    bytes: int = 0
+    data_at: datetime | None = None
+    deleted_at: datetime | None = None
+    erase_at: datetime | None = None
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentNotes:
+    """What is written about an experiment: Markdown, key-value pairs, and where it came from."""
+
+    notes: str
+    properties: dict[str, str]
+    origin: dict[str, str]
+
+
+class ExperimentOrder(enum.StrEnum):
+    """What a list of experiments is sorted by."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    NAME = "name"
+    SIZE = "size"
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentQuery:
+    """Which experiments of a workspace to list, and in what order.
+
+    An experiment must have each of `words`, and for each of `prefixes` a word that begins with it.
+    """
+
+    words: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    order: ExperimentOrder = ExperimentOrder.CREATED
+    is_descending: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ JSON = {"json": {}}
 TABLE = [
     ("POST", "/experiments", "workspace", 201, JSON),
     ("GET", "/experiments", "workspace", 200, {}),
+    ("GET", "/experiments/deleted", "workspace", 200, {}),
+    ("POST", "/experiments/{experiment_id}/restore", "workspace", 404, {}),
     ("GET", "/experiments/{experiment_id}", "read", 200, {}),
     ("PATCH", "/experiments/{experiment_id}", "admin", 200, JSON),
     ("DELETE", "/experiments/{experiment_id}", "admin", 204, {}),

@@ -165,6 +165,7 @@ ONLY_IN = {
     "scipy": {"tbservice.katib.suggestions"},
     "sklearn": {"tbservice.katib.suggestions.surrogates"},
     "threadpoolctl": {"tbservice.katib.suggestions.reply"},
+    "jinja2": {"tbservice.pages.frame"},
     "prometheus_client": {"tbservice.metrics", "tbservice.api.http.metrics_exposition"},
 }
 

@@ -45,8 +45,9 @@ POINT_COLUMNS: Final = {
 def create(db: Connection, source: ExperimentId, snapshot: ExperimentId) -> bool:
     """Insert a private experiment that is a copy of another's row; False if that is deleted."""
     statement = text(f"""
-        INSERT INTO experiments (experiment_id, visibility, snapshot_of, {EXPERIMENT_COLUMNS})
-        SELECT :snapshot, 'private', experiment_id, {EXPERIMENT_COLUMNS}
+        INSERT INTO experiments
+            (experiment_id, visibility, is_listed, snapshot_of, {EXPERIMENT_COLUMNS})
+        SELECT :snapshot, 'private', false, experiment_id, {EXPERIMENT_COLUMNS}
         FROM experiments WHERE experiment_id = :source AND snapshot_of IS NULL
     """)  # noqa: S608 - a constant above
     return db.execute(statement, {"source": source, "snapshot": snapshot}).rowcount == 1

@@ -93,6 +93,11 @@ def _grant_list(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
         return grants.grant_workspace(db, secret, Scope.READ)
 
 
+def _grant_restore(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
+    with database.without_transaction() as db:
+        return grants.grant_workspace(db, secret, Scope.ADMIN)
+
+
 def _grant_read(
     request: Request, experiment_id: str, database: UsesDatabase, secret: Secret
 ) -> ReadGrant:
@@ -116,6 +121,7 @@ def _grant_admin(experiment_id: str, database: UsesDatabase, secret: Secret) -> 
 
 MayCreate = Annotated[WorkspaceGrant, Depends(_grant_create)]
 MayList = Annotated[WorkspaceGrant, Depends(_grant_list)]
+MayRestore = Annotated[WorkspaceGrant, Depends(_grant_restore)]
 MayRead = Annotated[ReadGrant, Depends(_grant_read)]
 MayAppend = Annotated[AppendGrant, Depends(_grant_append)]
 MayAdminister = Annotated[AdminGrant, Depends(_grant_admin)]
