@@ -13,8 +13,8 @@ from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.types import ExperimentId
 
 EXPERIMENT_COLUMNS: Final = (
-    "workspace_id, name, description, version, created_at, updated_at, created_by, tags, notes, "
-    "properties, origin"
+    "workspace_id, name, name_key, description, version, created_at, updated_at, data_at, "
+    "created_by, tags, notes, properties, origin"
 )
 
 SERIES_COLUMNS: Final = {
