@@ -19,7 +19,8 @@ ALTER TABLE experiments
     ADD COLUMN properties jsonb NOT NULL DEFAULT '{}',  -- key-value pairs, the values are texts
     ADD COLUMN origin jsonb NOT NULL DEFAULT '{}',  -- where it came from: host, user, command, git
     ADD COLUMN deleted_at timestamptz,  -- its owner deleted it: hidden from then on
-    ADD COLUMN erase_at timestamptz,  -- when a deleted one is erased; until then it can be restored
+    -- When a deleted one is erased, which can be restored until then; or a snapshot, with its link.
+    ADD COLUMN erase_at timestamptz,
     ADD COLUMN number bigserial,  -- order of creation; never shown
     ADD COLUMN is_listed boolean NOT NULL DEFAULT true,  -- false: deleted, or another's snapshot
     -- The beginning of the name, case-folded: lists are sorted by it.

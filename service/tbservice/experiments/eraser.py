@@ -66,6 +66,8 @@ def erase_due(database: Database, stopping: threading.Event) -> int:
 def _erase(database: Database, due: DueExperiment, stopping: threading.Event) -> bool:
     """Erase one experiment, its snapshots first; return whether it is gone."""
     with database.transaction(due.workspace_id) as db:
+        # A snapshot is due when its link expires, without having been deleted.
+        experiment_deletion.hide(db, due.experiment_id, 0)
         snapshots = experiment_deletion.list_snapshots(db, due.experiment_id)
     for experiment_id in [*snapshots, due.experiment_id]:
         is_gone = False

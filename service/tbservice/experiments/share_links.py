@@ -58,7 +58,7 @@ def create_link(
     target = grant.experiment_id
     if is_frozen:
         link_views.show(db, grant.experiment_id, shown)
-        target = snapshots.create_snapshot(db, grant)
+        target = snapshots.create_snapshot(db, grant, expires_at)
 
     secret = secrets.generate_token()
     digest, prefix = secrets.secret_digest(secret), secrets.get_display_prefix(secret)
@@ -90,7 +90,7 @@ def rename_link(db: Connection, grant: AdminGrant, token_id: str, label: str) ->
 
 
 def revoke_link(db: Connection, grant: AdminGrant, token_id: str) -> None:
-    """Revoke a link. The copy of a frozen link is deleted, and the link with it.
+    """Revoke a link. That of a frozen link is deleted with its data, and no longer listed.
 
     Raises NotFound if the experiment has no such link.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import Connection
@@ -15,7 +16,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.auth import secrets
 from tbservice.errors import NotFound, TooLarge
-from tbservice.store import experiments, points, snapshots
+from tbservice.store import experiment_deletion, snapshots
 from tbservice.types import AdminGrant, ExperimentId
 from tbwire.points import DataClass
 
@@ -26,10 +27,11 @@ _TABLES: Final = {
 }
 
 
-def create_snapshot(db: Connection, grant: AdminGrant) -> ExperimentId:
+def create_snapshot(db: Connection, grant: AdminGrant, expires_at: datetime | None) -> ExperimentId:
     """Copy what the transaction shows of an experiment (`link_views.show`); return the copy's id.
 
-    Uploads and compaction continue meanwhile. The transaction is of `Database.copying`.
+    Uploads and compaction continue meanwhile. The copy is erased when it expires; None for never.
+    The transaction is of `Database.copying`.
 
     Raises:
         NotFound: The experiment was deleted.
@@ -38,7 +40,7 @@ def create_snapshot(db: Connection, grant: AdminGrant) -> ExperimentId:
     """
     ends_at = time.monotonic() + limits.SNAPSHOT_SECONDS_MAX
     source, snapshot = grant.experiment_id, secrets.generate_experiment_id()
-    if not snapshots.create(db, source, snapshot):
+    if not snapshots.create(db, source, snapshot, expires_at):
         raise NotFound("there is no such experiment, or it is not yours")
     snapshots.copy_series(db, source, snapshot)
 
@@ -54,13 +56,12 @@ def create_snapshot(db: Connection, grant: AdminGrant) -> ExperimentId:
 
 
 def delete_snapshot(db: Connection, snapshot: ExperimentId) -> None:
-    """Delete a copy with everything in it, and its link. Idempotent."""
-    experiments.delete(db, snapshot)
-    points.delete_experiment_points(db, snapshot)
+    """Hide a copy from everybody, at once; the background work erases it soon. Idempotent."""
+    experiment_deletion.hide(db, snapshot, 0)
 
 
 def delete_unused(db: Connection, source: ExperimentId) -> None:
-    """Delete a few copies of an experiment whose links have expired."""
+    """Delete a few copies of an experiment whose links have ended."""
     for snapshot in snapshots.list_unused(db, source, limits.TOKEN_SWEEP_ITEMS_MAX):
         delete_snapshot(db, snapshot)
 

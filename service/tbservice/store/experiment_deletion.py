@@ -73,14 +73,17 @@ def restore(
     with _shown(db):
         rows = db.execute(
             text(f"""
-                UPDATE experiments AS e SET deleted_at = NULL, erase_at = NULL, updated_at = now(),
-                    is_listed = (e.snapshot_of IS NULL)
-                FROM (
+                -- Evaluated once. A sub-select may be evaluated for each row, and after the update of
+                -- the source it would find nothing to lock: its snapshots would stay deleted.
+                WITH source AS MATERIALIZED (
                     SELECT experiment_id, deleted_at FROM experiments
                     WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id
                         AND erase_at > now()
                     FOR UPDATE
-                ) AS source
+                )
+                UPDATE experiments AS e SET deleted_at = NULL, erase_at = NULL, updated_at = now(),
+                    is_listed = (e.snapshot_of IS NULL)
+                FROM source
                 WHERE e.deleted_at = source.deleted_at
                     AND (e.experiment_id = source.experiment_id
                         OR e.snapshot_of = source.experiment_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import Connection, text
@@ -42,15 +43,22 @@ POINT_COLUMNS: Final = {
 """The columns that are copied of each table: all but `experiment_id`, which is the copy's."""
 
 
-def create(db: Connection, source: ExperimentId, snapshot: ExperimentId) -> bool:
-    """Insert a private experiment that is a copy of another's row; False if that is deleted."""
+def create(
+    db: Connection, source: ExperimentId, snapshot: ExperimentId, erase_at: datetime | None
+) -> bool:
+    """Insert a private experiment that is a copy of another's row; False if that is deleted.
+
+    It is erased at `erase_at`; None for never.
+    """
     statement = text(f"""
         INSERT INTO experiments
-            (experiment_id, visibility, is_listed, snapshot_of, {EXPERIMENT_COLUMNS})
-        SELECT :snapshot, 'private', false, experiment_id, {EXPERIMENT_COLUMNS}
+            (experiment_id, visibility, is_listed, erase_at, snapshot_of, {EXPERIMENT_COLUMNS})
+        SELECT :snapshot, 'private', false, CAST(:erase_at AS timestamptz), experiment_id,
+            {EXPERIMENT_COLUMNS}
         FROM experiments WHERE experiment_id = :source AND snapshot_of IS NULL
     """)  # noqa: S608 - a constant above
-    return db.execute(statement, {"source": source, "snapshot": snapshot}).rowcount == 1
+    parameters = {"source": source, "snapshot": snapshot, "erase_at": erase_at}
+    return db.execute(statement, parameters).rowcount == 1
 
 
 def copy_series(db: Connection, source: ExperimentId, snapshot: ExperimentId) -> None:
@@ -98,12 +106,6 @@ def copy_points(
         "series_ids": encode_array("bigint", series_ids),
     }
     db.execute(statement, parameters)
-
-
-def list_of_source(db: Connection, source: ExperimentId) -> list[ExperimentId]:
-    """Return the copies of an experiment."""
-    statement = text("SELECT experiment_id FROM experiments WHERE snapshot_of = :source")
-    return list(db.execute(statement, {"source": source}).scalars())
 
 
 def list_unused(db: Connection, source: ExperimentId, limit: int) -> list[ExperimentId]:
