@@ -226,6 +226,28 @@ class Invitation:
 
 
 @dataclass(frozen=True, slots=True)
+class ExperimentUsage:
+    """How many series and points one experiment has."""
+
+    experiment_id: ExperimentId
+    name: str
+    series: int
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceUsage:
+    """What a workspace stores; `largest` are its experiments with the most points."""
+
+    experiments: int
+    series: int
+    points: int
+    blobs: int
+    blob_bytes: int
+    largest: list[ExperimentUsage]
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     """An experiment as its owner sees it. `version` increases with every change of its data."""
 

@@ -55,7 +55,16 @@ from tbservice.errors import (
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
 from tbservice.pages import errors as error_pages
-from tbservice.pages import landing, me, sign_in, static_files
+from tbservice.pages import (
+    account,
+    invitation,
+    landing,
+    sign_in,
+    static_files,
+    workspace_members,
+    workspace_settings,
+    workspace_token_list,
+)
 from tbservice.pages.signed_in import SignInRequired
 from tbservice.scalars.compactor import Compactor
 from tbservice.server.grpc_service import GrpcService
@@ -108,7 +117,11 @@ _PAGE_MODULES = (
     static_files,
     landing,
     sign_in,
-    me,
+    account,
+    invitation,
+    workspace_settings,
+    workspace_members,
+    workspace_token_list,
 )
 """The same of our own pages; their routers have `include_in_schema=False`."""
 
