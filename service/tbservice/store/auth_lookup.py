@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection
 
@@ -41,6 +42,7 @@ class TokenIdentity:
     scopes: frozenset[Scope]
     is_use_recorded: bool
     user_id: UserId | None
+    expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ def find_owner_and_identity(
         db,
         """
             SELECT e.workspace_id, e.visibility, t.token_id, t.workspace_id, t.experiment_id,
-                t.scopes, coalesce(t.last_used_at > now() - interval '1 minute', false), t.user_id
+                t.scopes, coalesce(t.last_used_at > now() - interval '1 minute', false), t.user_id,
+                t.expires_at
             -- The outer joins make PostgreSQL evaluate the settings, which the row policies read,
             -- before it reads the tables.
             FROM (SELECT set_config('tbhub.experiment_id', %(experiment_id)s, true),
@@ -87,7 +90,8 @@ def find_owner_and_identity(
         """,
         {"experiment_id": experiment_id or "", "token_digest": (token_digest or b"").hex()},
     )
-    owner_id, visibility, token_id, workspace_id, bound_to, scopes, is_recorded, user_id = rows[0]
+    owner_id, visibility, token_id, workspace_id, bound_to, *rest = rows[0]
+    scopes, is_recorded, user_id, expires_at = rest
 
     owner, identity = _owner(owner_id, visibility), None
     if token_id is not None:
@@ -98,6 +102,7 @@ def find_owner_and_identity(
             frozenset(map(Scope, scopes)),
             is_recorded,
             user_id,
+            expires_at,
         )
     return owner, identity
 
