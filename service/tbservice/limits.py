@@ -93,6 +93,48 @@ EXPERIMENT_NAME_CHARS_MAX: Final = 200
 EXPERIMENT_DESCRIPTION_CHARS_MAX: Final = 100_000
 """Characters of an experiment's description."""
 
+EXPERIMENT_NOTES_CHARS_MAX: Final = 100_000
+"""Characters of the notes of an experiment."""
+
+EXPERIMENT_TAGS_ITEMS_MAX: Final = 50
+"""Items (tags for people) of one experiment."""
+
+EXPERIMENT_TAG_CHARS_MAX: Final = 64
+"""Characters of such a tag."""
+
+EXPERIMENT_PROPERTIES_ITEMS_MAX: Final = 100
+"""Properties (items) of one experiment; also fields of its origin."""
+
+EXPERIMENT_PROPERTY_KEY_CHARS_MAX: Final = 64
+"""Characters of the key of a property."""
+
+EXPERIMENT_PROPERTY_VALUE_CHARS_MAX: Final = 2_000
+"""Characters of the value of a property."""
+
+EXPERIMENT_WORDS_ITEMS_MAX: Final = 500
+"""Words (items) of one experiment that a search finds; the first ones of its texts."""
+
+EXPERIMENT_WORD_CHARS_MAX: Final = 40
+"""Characters of a word that are searched."""
+
+SEARCH_WORDS_ITEMS_MAX: Final = 8
+"""Words (items) of one search; further ones are ignored."""
+
+DELETED_EXPERIMENT_SECONDS: Final = 7 * 24 * 3600
+"""Seconds after which a deleted experiment is erased; until then it can be restored."""
+
+ERASE_TRANSACTION_ITEMS_MAX: Final = 10_000
+"""Rows (items) of a deleted experiment that one transaction erases."""
+
+ERASE_PAUSE_SECONDS: Final = 0.05
+"""Seconds between two such transactions, which leave the disk to others."""
+
+ERASE_INTERVAL_SECONDS: Final = 60.0
+"""Seconds after which a worker looks again for deleted experiments to erase."""
+
+ERASE_EXPERIMENTS_ITEMS_MAX: Final = 100
+"""Experiments (items) that one look finds."""
+
 JSON_BODY_BYTES_MAX: Final = 1 * MIB
 """Bytes of a JSON request body."""
 
@@ -186,7 +228,7 @@ LIVE_STREAMS_MAX: Final = 200
 LIVE_POLL_SECONDS: Final = 1.0
 """Seconds between two polls for changes of the experiments that are being followed."""
 
-LIVE_GRANT_SECONDS: Final = 10.0
+LIVE_GRANT_SECONDS: Final = 4.0
 """Seconds after which a live tail checks again that its reader may read."""
 
 LIVE_KEEPALIVE_SECONDS: Final = 15.0
@@ -344,6 +386,18 @@ TOKEN_SWEEP_ITEMS_MAX: Final = 10
 
 ENDED_TOKEN_SECONDS_MAX: Final = 90 * 24 * 3600
 """Seconds after which an expired or revoked token is deleted; it is listed until then."""
+
+SNAPSHOT_POINTS_MAX: Final = 100_000_000
+"""Points of an experiment, or of a slice of it, that a frozen link may copy."""
+
+SNAPSHOT_SECONDS_MAX: Final = 300.0
+"""Seconds that the copy of a frozen link may take; it is one transaction."""
+
+SNAPSHOT_CHUNK_POINTS: Final = 5_000_000
+"""Scalar points that one statement copies; a statement has 60 s."""
+
+SNAPSHOT_CHUNK_ITEMS: Final = 20_000
+"""Tensors and blob sequences that one statement copies, and series."""
 
 PERSON_SESSION_SECONDS_MAX: Final = 30 * 24 * 3600
 """Seconds after its sign-in from which a browser session is not valid."""

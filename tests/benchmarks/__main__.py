@@ -36,6 +36,7 @@ BENCHMARKS = (
     "attacks",
     "fairness",
     "suggestions",
+    "search",
 )
 """In the order of a point's path."""
 

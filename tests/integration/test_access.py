@@ -23,6 +23,8 @@ JSON = {"json": {}}
 TABLE = [
     ("POST", "/experiments", "workspace", 201, JSON),
     ("GET", "/experiments", "workspace", 200, {}),
+    ("GET", "/experiments/deleted", "workspace", 200, {}),
+    ("POST", "/experiments/{experiment_id}/restore", "workspace", 404, {}),
     ("GET", "/experiments/{experiment_id}", "read", 200, {}),
     ("PATCH", "/experiments/{experiment_id}", "admin", 200, JSON),
     ("DELETE", "/experiments/{experiment_id}", "admin", 204, {}),
@@ -37,6 +39,16 @@ TABLE = [
     ("POST", "/experiments/{experiment_id}/tokens", "admin", 201, {"json": {"scopes": ["read"]}}),
     ("GET", "/experiments/{experiment_id}/tokens", "admin", 200, {}),
     ("DELETE", "/experiments/{experiment_id}/tokens/{token_id}", "admin", 404, {}),
+    ("POST", "/experiments/{experiment_id}/links", "admin", 201, JSON),
+    ("GET", "/experiments/{experiment_id}/links", "admin", 200, {}),
+    (
+        "PATCH",
+        "/experiments/{experiment_id}/links/{token_id}",
+        "admin",
+        404,
+        {"json": {"label": "x"}},
+    ),
+    ("DELETE", "/experiments/{experiment_id}/links/{token_id}", "admin", 404, {}),
     (
         "POST",
         "/experiments/{experiment_id}/batches",

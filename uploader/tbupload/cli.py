@@ -39,8 +39,8 @@ examples:
   tbupload login --server https://HOST        log in through a browser, on any machine
 
 The experiment's URL is printed at once. Run the same command again on this machine to resume an
-upload that was stopped or killed; --new creates another experiment instead. `tbupload COMMAND
---help` shows the options of a command, `tbupload upload --help` those of an upload.
+upload that was stopped, killed or finished; --new creates another experiment instead. `tbupload
+COMMAND --help` shows the options of a command, `tbupload upload --help` those of an upload.
 
 Server and token: --server, then TBHUB_SERVER and TBHUB_TOKEN, then ~/.config/tbhub/config.toml.
 There is no option for the token: other users of the machine could read it in the process list.
@@ -85,6 +85,12 @@ _COMMANDS: Final = (
         "print an experiment's new points as they are committed",
         "tail:tail",
         "options.tail:add_options",
+    ),
+    _CommandEntry(
+        "create",
+        "create an experiment, or print the one of this name",
+        "experiments:create",
+        "options.experiments:add_create_options",
     ),
     _CommandEntry(
         "list",

@@ -45,6 +45,7 @@ from tbservice.api.v1 import (
     object_checks,
     points,
     run_hparams,
+    share_links,
     tail,
     tokens,
     workspace_tokens,
@@ -59,11 +60,22 @@ from tbservice.errors import (
     Unauthenticated,
     Unavailable,
 )
+from tbservice.experiments.eraser import Eraser
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
-from tbservice.pages import device, landing, oidc, sign_in, static_files
+from tbservice.pages import (
+    account,
+    device,
+    invitation,
+    landing,
+    oidc,
+    sign_in,
+    static_files,
+    workspace_members,
+    workspace_settings,
+    workspace_token_list,
+)
 from tbservice.pages import errors as error_pages
-from tbservice.pages import me as account_page
 from tbservice.pages.signed_in import SignInRequired
 from tbservice.scalars.compactor import Compactor
 from tbservice.server.grpc_service import GrpcService
@@ -102,6 +114,7 @@ _ROUTER_MODULES = (
     experiments,
     tokens,
     device_logins,
+    share_links,
     batches,
     blob_uploads,
     run_hparams,
@@ -122,9 +135,13 @@ _PAGE_MODULES = (
     static_files,
     landing,
     sign_in,
-    account_page,
     oidc,
     device,
+    account,
+    invitation,
+    workspace_settings,
+    workspace_members,
+    workspace_token_list,
 )
 """The same of our own pages; their routers have `include_in_schema=False`."""
 
@@ -156,6 +173,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.shares = WorkerShares(settings.database_pool_size)
     app.state.readiness = health.Readiness(app.state.database, app.state.objects)
     app.state.compactor = Compactor(app.state.database)
+    app.state.eraser = Eraser(app.state.database)
     app.state.ingest = Ingest(app.state.database, app.state.objects, app.state.compactor)
     app.state.notifier = ChangeNotifier(app.state.database)
     app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
@@ -205,6 +223,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     if not app.state.is_prepared:
         await run_in_threadpool(prepare_backends, app)
     app.state.compactor.start()
+    app.state.eraser.start()
     app.state.handlers.start()
     await app.state.grpc.start()
 
@@ -222,6 +241,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await app.state.grpc.stop()
         app.state.handlers.close()
         await run_in_threadpool(app.state.compactor.stop)
+        await run_in_threadpool(app.state.eraser.stop)
         await run_in_threadpool(app.state.database.stop)
         app.state.database.close()
         app.state.objects.close()

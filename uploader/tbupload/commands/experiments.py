@@ -30,6 +30,22 @@ def list_experiments(options: argparse.Namespace) -> int:
     return 0
 
 
+def create(options: argparse.Namespace) -> int:
+    """Run `tbupload create --name NAME`: print the URL of the experiment of this name."""
+    experiment, is_new = make_client(options).get_or_create_experiment(
+        name=options.name,
+        description=options.description,
+        visibility=options.visibility or "private",
+    )
+    if options.json:
+        print_json({"event": "created" if is_new else "exists", **experiment})
+        return 0
+    print_line(experiment["url"])
+    if not is_new and not options.quiet:
+        print_message("an experiment of this name exists; it was not changed")
+    return 0
+
+
 def show(options: argparse.Namespace) -> int:
     """Run `tbupload show ID`: print the fields of an experiment, one per line."""
     _print_experiment(

@@ -50,6 +50,9 @@ DIGESTS: Final = record(
         )
     }
 )
+SERIES: Final = mapping(
+    mapping(record({"max_step": integer(-(2**63)), "max_wall_time": number}))
+)  # by run and tag
 TENSOR_SERIES: Final = mapping(
     mapping(record({"summary_metadata": record({"content": string})}))
 )  # by run and tag
