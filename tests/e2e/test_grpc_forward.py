@@ -154,6 +154,47 @@ def test_forwarder_repeats_no_longer_than_allowed(owner_token, limit):
         assert time.monotonic() - begin < 5
 
 
+def test_forwarder_repeats_for_as_long_as_its_option_says(owner_token):
+    port = choose_ports(["grpc"], {})["grpc"]
+    with (
+        forwarder(f"http://{LOOPBACK}:{port}", owner_token, "--retry-timeout", "2") as process,
+        raw_client(process.port, service=KATIB) as call,
+    ):
+        begin = time.monotonic()
+        assert failure(lambda: call("Describe"))[0] == "UNAVAILABLE"
+        assert 1.9 < time.monotonic() - begin < 3
+
+
+def test_forwarder_tells_cause_before_deadline_of_caller(owner_token):
+    port = choose_ports(["grpc"], {})["grpc"]
+    with (
+        forwarder(f"http://{LOOPBACK}:{port}", owner_token) as process,
+        raw_client(process.port, service=KATIB) as call,
+    ):
+        assert [failure(lambda: call("Describe", timeout=1))[0] for _ in range(3)] == [
+            "UNAVAILABLE"
+        ] * 3
+
+
+@pytest.mark.parametrize(
+    ("service", "method"),
+    [
+        ("Suggestion", "ValidateAlgorithmSettings"),
+        ("EarlyStopping", "ValidateEarlyStoppingSettings"),
+    ],
+)
+def test_forwarder_leaves_repeating_validations_to_controller(owner_token, service, method):
+    """Ten answers and nine pauses of 3 seconds have to fit into the controller's 60 seconds."""
+    port = choose_ports(["grpc"], {})["grpc"]
+    with (
+        forwarder(f"http://{LOOPBACK}:{port}", owner_token) as process,
+        raw_client(process.port, service=f"api.v1.beta1.{service}") as call,
+    ):
+        begin = time.monotonic()
+        assert failure(lambda: call(method))[0] == "UNAVAILABLE"
+        assert time.monotonic() - begin < 3
+
+
 def test_forwarder_passes_health_and_reflection_on(settings, owner_token, tmp_path):
     with (
         live_grpc_service(settings, tmp_path) as (_, port),
