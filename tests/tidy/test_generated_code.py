@@ -32,8 +32,8 @@ FILES = {
 
 
 def test_every_proto_file_is_checked():
-    found = [*ROOT.glob("uploader/**/*.proto"), *ROOT.glob("service/**/*.proto")]
-    assert {str(path.relative_to(ROOT).with_suffix("")) for path in found} == set(FILES)
+    paths = [*ROOT.glob("uploader/**/*.proto"), *ROOT.glob("service/**/*.proto")]
+    assert {str(path.relative_to(ROOT).with_suffix("")) for path in paths} == set(FILES)
 
 
 def generated(module):
