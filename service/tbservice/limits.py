@@ -405,6 +405,9 @@ HPARAMS_EVALS_POINTS: Final = 1_000
 GRPC_MESSAGE_BYTES_MAX: Final = 16 * MIB
 """Bytes of one message that a gRPC client sends: about 200,000 metric logs of Katib."""
 
+GRPC_MESSAGE_FIELDS_MAX: Final = 2_000_000
+"""Fields in one message of a gRPC client: built, each empty message takes 64 bytes of memory."""
+
 GRPC_MESSAGE_SECONDS_MAX: Final = 60.0
 """Seconds a client may take to send the message of a gRPC call.
 

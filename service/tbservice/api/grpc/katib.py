@@ -146,7 +146,9 @@ class KatibMethods:
         """
 
         def begin() -> tuple[KatibGrant, katib_pb2.GetSuggestionsRequest]:
-            return self._grant(call), call.parse(katib_pb2.GetSuggestionsRequest)
+            grant, request = self._grant(call), call.parse(katib_pb2.GetSuggestionsRequest)
+            trials.check_request(request.experiment, request.trials)
+            return grant, request
 
         grant, request = await call.in_thread(begin)
         async with call.without_turn():
