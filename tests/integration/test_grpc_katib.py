@@ -3,11 +3,13 @@
 import threading
 
 import pytest
+from grpc_health.v1 import health_pb2
 
 from support.grpc_calls import call_server, failure, raw_client
 from support.katib_client import METHODS
 from support.uploading import wait_until
 from tbservice import limits
+from tbservice.api.grpc.health import make_health_handler
 from tbservice.api.grpc.katib import KatibMethods
 from tbservice.handlers.pool import HandlerPool
 
@@ -72,3 +74,39 @@ def test_validation_that_is_too_slow_is_no_consent(server, owner_token, monkeypa
         silent.set()
     expected = "UNAVAILABLE" if method in VALIDATIONS else "DEADLINE_EXCEEDED"
     assert (status, code) == (expected, "too_slow")
+
+
+def test_suggestions_are_not_serving_until_libraries_are_loaded(client, settings, database):
+    slow, quick = HandlerPool("support.slow_handler_jobs"), HandlerPool("support.handler_jobs")
+
+    def states(pool):
+        pool.warm()
+        with (
+            call_server(
+                settings,
+                database,
+                more_handlers=lambda runner: [
+                    make_health_handler(runner, client.app.state.readiness, lambda: pool.is_warm)
+                ],
+            ) as server,
+            raw_client(server.port, service="grpc.health.v1.Health") as call,
+        ):
+            if pool is quick:
+                wait_until(lambda: check(call, "manager.v1beta1.Suggestion") == "SERVING")
+            return [check(call, name) for name in NAMES]
+
+    assert states(slow) == ["SERVING"] * 4 + ["NOT_SERVING"] * 2
+    assert states(quick) == ["SERVING"] * 6
+    slow.close()
+    quick.close()
+
+
+NAMES = ["", "grpc.health.v1.Health", "api.v1.beta1.DBManager", "api.v1.beta1.EarlyStopping"]
+NAMES += ["manager.v1beta1.Suggestion", "api.v1.beta1.Suggestion"]
+
+
+def check(call, name):
+    """Return the state of a service by its name."""
+    reply = call("Check", health_pb2.HealthCheckRequest(service=name).SerializeToString())
+    status = health_pb2.HealthCheckResponse.FromString(reply).status
+    return health_pb2.HealthCheckResponse.ServingStatus.Name(status)
