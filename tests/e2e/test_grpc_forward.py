@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 
 import grpc
 import pytest
@@ -14,6 +13,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from support.grpc_calls import call_server, failure, live_grpc_service, raw_client
+from support.grpc_forwarder import forwarder
 from support.tls_proxy import tls_proxy
 from support.uploading import wait_until
 from tbservice.errors import Invalid, TooManyRequests, Unavailable
@@ -21,35 +21,6 @@ from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 KATIB = "api.v1.beta1.DBManager"
 SECONDS_MAX = 30
-
-
-@contextmanager
-def forwarder(server, token, *arguments, **more):
-    """Run the command until the block ends; yield its process and its port, read what it said."""
-    environment = {name: value for name, value in os.environ.items() if name[:6] != "TBHUB_"}
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tbupload", "grpc-forward"),
-            *("--listen", f"{LOOPBACK}:0", "--server", server, *arguments),
-        ],
-        env=environment | {"TBHUB_TOKEN": token, "TBHUB_CONFIG": os.devnull} | more,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        line = process.stdout.readline()
-        assert line, process.stderr.read()
-        process.port = int(line.split()[1].rpartition(":")[2])
-        yield process
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS_MAX) == 0
-    finally:
-        process.kill()
-        process.wait()
-        process.said = process.stderr.read()
-        process.stdout.close()
-        process.stderr.close()
 
 
 async def describe(call):
