@@ -71,20 +71,20 @@ def test_sweeps_survive_restarts_and_kills(settings, tmp_path):
         sweep_of("hyperband"),
         sweep_of("darts"),
     ]
-    with RestartingService(settings, tmp_path, workers=2) as service:
+    with RestartingService(settings, tmp_path) as service:
         token = service.live.new_owner()
         controllers = [
             Controller(
                 PatientKatib(service.port, token),
                 each,
                 loss,
-                trials=20,
+                trials=15,
                 parallel=3,
                 has_late_trial=True,
             )
             for each in experiments
         ]
-        SweepsWithRestarts(service, at=(5, 10, 15)).run(controllers)
+        SweepsWithRestarts(service, at=(4, 8, 12)).run(controllers)
         assert service.starts == 4
         assert any(item.is_stopped for item in controllers[0].items)
         for controller in controllers:
