@@ -36,6 +36,7 @@ BENCHMARKS = (
     "attacks",
     "fairness",
     "suggestions",
+    "sweeps",
 )
 """In the order of a point's path."""
 

@@ -14,6 +14,7 @@ import pytest
 from support.grpc_calls import failure, live_grpc_service, raw_client
 from support.katib_client import METHODS, TIME, katib_client, report
 from support.katib_controller import Controller
+from support.katib_seen import experiments, scalars, sessions
 from support.sweeps import experiment, parameter, sphere, trial
 from support.uploading import Reader
 from tbservice import limits
@@ -52,34 +53,6 @@ def reader(service, token):
     """The HTTP API with the same token."""
     with Reader(service[0].url, token).http as http:
         yield http
-
-
-def experiments(reader):
-    """Return {name: id} of the workspace's experiments."""
-    listed = reader.get("/api/v1/experiments").raise_for_status().json()["experiments"]
-    return {each["name"]: each["experiment_id"] for each in listed}
-
-
-def scalars(reader, experiment_id):
-    """Return {run: {tag: values}} of an experiment."""
-    path = f"/api/v1/experiments/{experiment_id}/scalars/data"
-    answer = reader.get(path, params={"downsample": 1000}).raise_for_status().json()
-    return {
-        run: {tag: series["values"] for tag, series in tags.items()} for run, tags in answer.items()
-    }
-
-
-def sessions(reader, experiment_id):
-    """Return the session groups of an experiment, as the HParams dashboard gets them."""
-    body = {
-        "allowedStatuses": [
-            f"STATUS_{name}" for name in ("UNKNOWN", "SUCCESS", "FAILURE", "RUNNING")
-        ],
-        "sliceSize": 1000,
-        "colParams": [{"metric": {"tag": "loss"}}],
-    }
-    path = f"/api/v1/experiments/{experiment_id}/hparams/session_groups"
-    return reader.post(path, json=body).raise_for_status().json()["sessionGroups"]
 
 
 def test_report_is_read_back_and_is_scalar(katib, reader):
