@@ -510,6 +510,9 @@ HPARAMS_EVALS_POINTS: Final = 1_000
 GRPC_MESSAGE_BYTES_MAX: Final = 16 * MIB
 """Bytes of one message that a gRPC client sends: about 200,000 metric logs of Katib."""
 
+GRPC_MESSAGE_FIELDS_MAX: Final = 2_000_000
+"""Fields in one message of a gRPC client: built, each empty message takes 64 bytes of memory."""
+
 GRPC_MESSAGE_SECONDS_MAX: Final = 60.0
 """Seconds a client may take to send the message of a gRPC call.
 
@@ -526,7 +529,12 @@ GRPC_CALLS_ITEMS_MAX: Final = 4_096
 """Calls (items) of gRPC that one worker has open at once; further ones are refused."""
 
 GRPC_CONNECTION_CALLS_ITEMS_MAX: Final = 256
-"""Calls (items) that one gRPC connection has open at once; its client queues further ones."""
+"""Calls (items) that one gRPC connection has open at once; its client queues further ones.
+
+Except on a new connection, before the client has learned this limit: then the rest of a burst is
+refused unhandled, which is UNAVAILABLE in Python. More would wait here instead, and be refused
+after `QUEUE_WAIT_SECONDS_MAX`.
+"""
 
 GRPC_CONNECTIONS_ITEMS_MAX: Final = 1_024
 """Connections (items) that the gRPC port of a worker accepts at once."""
