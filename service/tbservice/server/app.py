@@ -59,7 +59,6 @@ from tbservice.errors import (
 )
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
-from tbservice.pages import errors as error_pages
 from tbservice.pages import (
     account,
     invitation,
@@ -70,6 +69,7 @@ from tbservice.pages import (
     workspace_settings,
     workspace_token_list,
 )
+from tbservice.pages import errors as error_pages
 from tbservice.pages.signed_in import SignInRequired
 from tbservice.scalars.compactor import Compactor
 from tbservice.server.grpc_service import GrpcService
