@@ -21,13 +21,15 @@ SHORT_RETRY_TIMEOUT_SECONDS: Final = 20.0
 
 def make_client(options: argparse.Namespace) -> Client:
     """Return a client for a command that only sends a few requests."""
+    return Client(make_transport(options))
+
+
+def make_transport(options: argparse.Namespace) -> Transport:
+    """Return the transport of a command that only sends a few requests."""
     progress = progress_from_options(options)
-    return client_from_access(
-        access_from_options(options, progress),
-        options,
-        RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS),
-        progress,
-    )
+    access = access_from_options(options, progress)
+    retry_policy = RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS)
+    return Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
 
 
 def client_from_access(

@@ -1,13 +1,11 @@
-"""The commands on experiments and their tokens (list, show, share and so on), and `login`."""
+"""The commands on experiments (list, show and so on), and `login`."""
 
 from __future__ import annotations
 
 import argparse
 import getpass
 import os
-import re
 import sys
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tbupload.commands.connect import (
@@ -24,8 +22,6 @@ from tbupload.console.terminal import escape
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client
 from tbupload.http.retry import RetryPolicy
-
-EXPIRY_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 FORBIDDEN: Final = 403
 
@@ -97,20 +93,6 @@ def delete(options: argparse.Namespace) -> int:
     return 0
 
 
-def share(options: argparse.Namespace) -> int:
-    """Run `tbupload share ID`: print a link with a new read token, or list or revoke tokens."""
-    experiment_id = find_experiment_id(options.experiment)
-    if options.list:
-        for token in make_client(options).list_tokens(experiment_id):
-            _print_token(token, options)
-    elif options.revoke is not None:
-        make_client(options).revoke_token(experiment_id, options.revoke)
-        print_message(f"revoked {options.revoke}")
-    else:
-        _make_link(experiment_id, options)
-    return 0
-
-
 def login(options: argparse.Namespace) -> int:
     """Run `tbupload login`: check a token with its server, then store both in the config file."""
     server = find_access(options.server, os.environ).server
@@ -127,32 +109,6 @@ def login(options: argparse.Namespace) -> int:
     write_config(path, Config(server, token))
     print_message(f"stored {server} and its token in {path}")
     return 0
-
-
-def expiry(text: str, now: datetime) -> datetime:
-    """Return `now` plus a duration such as "30d" (m, h, d or w). Raise UsageError if malformed."""
-    match = re.fullmatch(r"([1-9][0-9]{0,4})([mhdw])", text)
-    if match is None:
-        raise UsageError(
-            f"--expires {text!r}: expected a number followed by m, h, d or w, for example 30d"
-        )
-    return now + timedelta(**{EXPIRY_UNITS[match[2]]: int(match[1])})
-
-
-def _make_link(experiment_id: str, options: argparse.Namespace) -> None:
-    fields: dict[str, Any] = {"scopes": ["read"]}
-    if options.label is not None:
-        fields["label"] = options.label
-    if options.expires is not None:
-        fields["expires_at"] = expiry(options.expires, datetime.now(UTC)).isoformat()
-    client = make_client(options)
-    url = client.get_experiment(experiment_id)["url"]
-    token = client.create_token(experiment_id, fields)
-    link = f"{url}?token={token['token']}"
-    if options.json:
-        print_json({**token, "url": link})
-    else:
-        print_line(link)
 
 
 def _check_accepted(client: Client) -> None:
@@ -188,15 +144,3 @@ def _print_experiment(experiment: dict[str, Any], options: argparse.Namespace) -
     else:
         for name, value in experiment.items():
             print_line(f"{name}: {value}")
-
-
-def _print_token(token: dict[str, Any], options: argparse.Namespace) -> None:
-    if options.json:
-        print_json(token)
-        return
-    state = "revoked" if token["revoked_at"] else f"expires {token['expires_at'] or 'never'}"
-    print_line(
-        "  ".join(
-            (token["id"], ",".join(token["scopes"]), f"{token['prefix']}…", state, token["label"])
-        )
-    )
