@@ -122,9 +122,13 @@ CREATE UNIQUE INDEX device_logins_by_user_code ON device_logins (user_code);
 CREATE INDEX device_logins_by_user ON device_logins (user_id);
 CREATE INDEX device_logins_by_expiry ON device_logins (expires_at);
 
--- NULL: a machine's token, or one that an administrator of the service made.
-ALTER TABLE tokens ADD COLUMN user_id text COLLATE "C" REFERENCES users ON DELETE CASCADE;
+ALTER TABLE tokens
+    -- Whom it acts for, and with whose rights it ends; NULL: a machine, or who has a link.
+    ADD COLUMN user_id text COLLATE "C" REFERENCES users ON DELETE CASCADE,
+    -- Who created it; NULL: an administrator of the service.
+    ADD COLUMN created_by text COLLATE "C" REFERENCES users ON DELETE SET NULL;
 CREATE INDEX tokens_by_user ON tokens (user_id) WHERE user_id IS NOT NULL;
+CREATE INDEX tokens_by_creator ON tokens (created_by) WHERE created_by IS NOT NULL;
 -- Listing of the tokens of a workspace that are valid for all of its experiments.
 CREATE INDEX tokens_by_workspace ON tokens (workspace_id, created_at DESC)
     WHERE experiment_id IS NULL;

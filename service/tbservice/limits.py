@@ -432,6 +432,12 @@ OPEN_INVITATIONS_ITEMS_MAX: Final = 1_000
 PERSON_WORKSPACES_ITEMS_MAX: Final = 100
 """Workspaces (items) of a person who may create another."""
 
+PERSONAL_TOKENS_ITEMS_MAX: Final = 1_000
+"""Tokens (items) of a person that a list shows, the newest."""
+
+MEMBERS_ITEMS_MAX: Final = 2_000
+"""Members (items) of a workspace."""
+
 EMAIL_CHARS_MAX: Final = 254
 """Characters of an e-mail address (RFC 5321, 4.5.3.1.3, less the angle brackets)."""
 

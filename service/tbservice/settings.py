@@ -91,6 +91,11 @@ class Settings(BaseSettings):
         default=ReservoirSizes(),
         description="Maximum points of a series in the classic API, by tag type, as a JSON object",
     )
+    people_create_workspaces: bool = Field(
+        default=True,
+        description="Whether people may create workspaces; otherwise only the administrator, with "
+        "`tbservice workspace create`",
+    )
     metrics_token: SecretStr | None = Field(
         default=None,
         description="Token for /metrics; empty: only direct clients on this machine may read them",

@@ -112,6 +112,19 @@ class OwnerGrant(Grant):
 
 
 @dataclass(frozen=True, slots=True)
+class PersonalGrant(Grant):
+    """May do what concerns the person `user_id` alone, by a token of theirs.
+
+    A new token of theirs may not exceed this one's scopes (admin includes all), workspace and
+    `expires_at` (None: never).
+    """
+
+    token_id: TokenId
+    scopes: frozenset[Scope]
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class ExperimentGrant(Grant):
     """A right on one experiment; the subclass is the right."""
 
@@ -169,12 +182,13 @@ class AdminGrant(ExperimentGrant):
 class KatibGrant(Grant):
     """May report trials of Katib: of one experiment, or of any in the workspace if that is None.
 
-    As over HTTP, who may only append deletes nothing: that needs a grant of the whole workspace.
-    With `may_read`, the logs can be read.
+    As over HTTP, who may only append deletes nothing: that needs `may_delete`, which is the scope
+    admin. With `may_read`, the logs can be read.
     """
 
     experiment_id: ExperimentId | None
     may_read: bool
+    may_delete: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +266,28 @@ class Invitation:
 
 
 @dataclass(frozen=True, slots=True)
+class ExperimentUsage:
+    """How many series and points one experiment has."""
+
+    experiment_id: ExperimentId
+    name: str
+    series: int
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceUsage:
+    """What a workspace stores; `largest` are its experiments with the most points."""
+
+    experiments: int
+    series: int
+    points: int
+    blobs: int
+    blob_bytes: int
+    largest: list[ExperimentUsage]
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     """An experiment as its owner sees it, without the texts of `ExperimentNotes`.
 
@@ -311,9 +347,14 @@ class ExperimentQuery:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token without its secret; `prefix` is the beginning of the secret, for lists."""
+    """A token without its secret; `prefix` is the beginning of the secret, for lists.
+
+    `created_by` is None for one that an administrator of the service created. With `is_personal`,
+    it acts for a person, who created it, and ends with their rights.
+    """
 
     token_id: TokenId
+    workspace_id: WorkspaceId
     experiment_id: ExperimentId | None
     scopes: tuple[Scope, ...]
     label: str
@@ -322,6 +363,8 @@ class Token:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    is_personal: bool = False
+    created_by: Person | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ MAY_IMPORT = {
     | {
         "tbservice.admission",
         "tbservice.auth",
+        "tbservice.experiments",
         "tbservice.reading",
         "tbservice.hparams",
     },

@@ -17,8 +17,10 @@ from tbservice.types import (
     AdminGrant,
     AppendGrant,
     ExperimentId,
+    Grant,
     KatibGrant,
     OwnerGrant,
+    PersonalGrant,
     Principal,
     ReadGrant,
     Role,
@@ -69,6 +71,19 @@ def grant_owner(
     if identity.user_id is not None and _find_role(db, identity) is not Role.OWNER:
         raise Forbidden("only an owner of the workspace may do this")
     return OwnerGrant(workspace_id, user_id=identity.user_id)
+
+
+def grant_member(
+    db: Connection, secret: str | None, workspace_id: WorkspaceId | None = None
+) -> WorkspaceGrant:
+    """Return the right to see a workspace and its members, whose addresses are not for machines.
+
+    Members have it, by their browser session or a token of theirs with the scope read, and so does
+    a machine's token with the scope admin. Raises as `grant_workspace` does.
+    """
+    identity = _require_workspace(db, secret, workspace_id)
+    _require_scope(identity, Scope.ADMIN if identity.user_id is None else Scope.READ)
+    return WorkspaceGrant(_workspace_of(identity), user_id=identity.user_id)
 
 
 def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGrant:
@@ -134,25 +149,57 @@ def grant_katib(db: Connection, secret: str | None) -> KatibGrant:
     _require_scope(identity, Scope.APPEND)
     may_read = bool(identity.scopes & {Scope.READ, Scope.ADMIN})
     return KatibGrant(
-        _workspace_of(identity), identity.experiment_id, may_read, user_id=identity.user_id
+        _workspace_of(identity),
+        identity.experiment_id,
+        may_read,
+        may_delete=identity.experiment_id is None and Scope.ADMIN in identity.scopes,
+        user_id=identity.user_id,
     )
 
 
-def grant_person(db: Connection, secret: str | None) -> UserId:
-    """Return the person of a browser session or of a token that acts for one.
+def grant_personal(
+    db: Connection, secret: str | None, scope: Scope | None = Scope.ADMIN
+) -> PersonalGrant:
+    """Return the right to do what concerns a person alone, in the workspace of their token.
 
-    For what concerns the person alone. Raises Unauthenticated, and Forbidden for a machine's token.
+    Args:
+        db: A connection.
+        secret: A token for a whole workspace that acts for a person.
+        scope: What it must permit; None for any.
+
+    Raises:
+        Unauthenticated: The secret is missing or not valid, or a browser session's.
+        Forbidden: The token is a machine's, is for one experiment, or lacks the scope.
     """
-    identity = _require_identity(db, secret, _look_up(db, None, secret)[1])
-    if identity.user_id is None:
-        raise Forbidden("this token acts for no person; use one of your own")
-    return identity.user_id
+    identity = _look_up(db, None, require_no_session(secret))[1]
+    identity = _require_identity(db, secret, identity)
+    if (
+        not isinstance(identity, TokenIdentity)
+        or identity.user_id is None
+        or identity.experiment_id is not None
+    ):
+        raise Forbidden("this token acts for no person in a workspace; use one of your own")
+    if scope is not None:
+        _require_scope(identity, scope)
+    return PersonalGrant(
+        identity.workspace_id,
+        identity.token_id,
+        identity.scopes,
+        identity.expires_at,
+        user_id=identity.user_id,
+    )
+
+
+def acting_person(grant: Grant) -> UserId:
+    """Return the person of a grant that was found to have one."""
+    assert grant.user_id is not None  # noqa: S101 - a personal grant has a person
+    return grant.user_id
 
 
 def identify(db: Connection, secret: str | None) -> Principal:
     """Return who a secret belongs to: of an anonymous link nobody, and no workspace.
 
-    Raises Unauthenticated.
+    `db` is a transaction. Raises Unauthenticated.
     """
     identity = _require_identity(db, secret, _look_up(db, None, secret)[1])
     if identity.link is not None and identity.link.is_anonymous:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.auth import secrets
 from tbservice.auth.emails import email_key, require_email_key
-from tbservice.errors import Forbidden, Invalid, NotFound
+from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.store import (
     browser_sessions,
     members,
@@ -70,7 +70,7 @@ def add_member(db: Connection, workspace_id: WorkspaceId, user_id: UserId, role:
     """Make a person a member of a workspace, and return the role that they have then.
 
     For what an administrator of the service decides. A member keeps a higher role. Raises NotFound
-    if there is no such workspace.
+    if there is no such workspace, and Conflict if it is full.
     """
     set_local(db, "workspace_id", str(workspace_id))
     if members.lock_workspace(db, workspace_id) is None:
@@ -78,8 +78,18 @@ def add_member(db: Connection, workspace_id: WorkspaceId, user_id: UserId, role:
     current = members.find_role(db, workspace_id, user_id)
     if current is not None and current.includes(role):
         return current
+    check_room(db, workspace_id, current)
     members.put(db, workspace_id, user_id, role)
     return role
+
+
+def check_room(db: Connection, workspace_id: WorkspaceId, current: Role | None) -> None:
+    """Check that a workspace, which is locked, has room for another member.
+
+    `current` is the person's role until now, None for a new member. Raises Conflict.
+    """
+    if current is None and members.count(db, workspace_id) >= limits.MEMBERS_ITEMS_MAX:
+        raise Conflict(f"a workspace has at most {limits.MEMBERS_ITEMS_MAX} members")
 
 
 def sign_in_identity(

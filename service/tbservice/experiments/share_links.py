@@ -135,5 +135,6 @@ def _check_private(db: Connection, grant: AdminGrant) -> None:
 
 def _delete_ended(db: Connection, grant: AdminGrant) -> None:
     ended_before = datetime.now(UTC) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
-    tokens.delete_ended(db, grant.experiment_id, ended_before, limits.TOKEN_SWEEP_ITEMS_MAX)
+    items_max = limits.TOKEN_SWEEP_ITEMS_MAX
+    tokens.delete_ended(db, grant.workspace_id, grant.experiment_id, ended_before, items_max)
     snapshots.delete_unused(db, grant.experiment_id)

@@ -158,12 +158,12 @@ def delete(
     is not known has nothing to delete.
 
     Raises:
-        Forbidden: The token is of one experiment.
+        Forbidden: The token is not an admin token of a workspace.
         TooLarge: Too many points from elsewhere are in the same series.
         Unavailable: Nothing was deleted; send the request again.
     """
-    if grant.experiment_id is not None:
-        raise Forbidden("this token is of one experiment; only one of a workspace can delete logs")
+    if grant.experiment_id is not None or not grant.may_delete:
+        raise Forbidden("only a token of a workspace with the scope admin can delete logs")
     name = request.trial_name
     with ingest.database.transaction(grant) as db:
         place = places.find_place(db, grant, name, experiment_name)

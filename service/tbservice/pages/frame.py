@@ -40,6 +40,7 @@ def _make_environment() -> Environment:
         auto_reload=False,
     )
     environment.globals |= {"static": static_url, "version": version("tbhub")}
+    environment.tests["ended"] = texts.is_ended
     environment.filters |= {
         "ago": texts.format_moment,
         "clip": texts.clip,

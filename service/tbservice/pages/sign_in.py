@@ -93,7 +93,7 @@ def redirect_to_sign_in(request: Request) -> Response:
 
 
 def _show_dead_link(request: Request) -> Response:
-    return render(request, "dead_link.html", NotFound.status)
+    return render(request, "dead_link.html", NotFound.status, is_invitation=False)
 
 
 def _is_opened_on_this_machine(request: Request) -> bool:

@@ -27,7 +27,7 @@ class SignInRequired(Unauthenticated):
     """Nobody is signed in: `server/app.py` redirects to the page to sign in."""
 
 
-def _find_person_session(request: Request) -> PersonSession | None:
+def find_person_session(request: Request) -> PersonSession | None:
     """Return who is signed in, and record it for `frame.render`; None if nobody is."""
     secret = session_cookie(request)
     if secret is None:
@@ -42,7 +42,7 @@ def _find_person_session(request: Request) -> PersonSession | None:
     return session
 
 
-MaybeSignedIn = Annotated[PersonSession | None, Depends(_find_person_session)]
+MaybeSignedIn = Annotated[PersonSession | None, Depends(find_person_session)]
 """Who is signed in; None if nobody is."""
 
 

@@ -7,6 +7,8 @@ from typing import Final
 
 from markupsafe import Markup
 
+from tbservice.types import Token
+
 _SECONDS: Final = {
     "year": 365 * 24 * 3600,
     "month": 30 * 24 * 3600,
@@ -45,6 +47,12 @@ def _describe_distance(seconds: float) -> str:
     if distance < _NOW_SECONDS:
         return "just now" if seconds >= 0 else "in a moment"
     return "a minute ago" if seconds > 0 else "in a minute"
+
+
+def is_ended(token: Token) -> bool:
+    """Return whether a token is revoked or has expired."""
+    is_expired = token.expires_at is not None and token.expires_at <= datetime.now(UTC)
+    return is_expired or token.revoked_at is not None
 
 
 def clip(text: str, chars_max: int) -> str:

@@ -37,6 +37,9 @@ from tbservice.api.v1 import (
     experiments,
     health,
     hparams,
+    invitations,
+    me,
+    members,
     metrics,
     object_checks,
     points,
@@ -44,6 +47,8 @@ from tbservice.api.v1 import (
     share_links,
     tail,
     tokens,
+    workspace_tokens,
+    workspaces,
 )
 from tbservice.errors import (
     CursorConflict,
@@ -56,8 +61,17 @@ from tbservice.errors import (
 from tbservice.experiments.eraser import Eraser
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
+from tbservice.pages import (
+    account,
+    invitation,
+    landing,
+    sign_in,
+    static_files,
+    workspace_members,
+    workspace_settings,
+    workspace_token_list,
+)
 from tbservice.pages import errors as error_pages
-from tbservice.pages import landing, me, sign_in, static_files
 from tbservice.pages.signed_in import SignInRequired
 from tbservice.scalars.compactor import Compactor
 from tbservice.server.grpc_service import GrpcService
@@ -88,6 +102,11 @@ are not finite are the strings "NaN", "Infinity" and "-Infinity".
 _ROUTER_MODULES = (
     health,
     metrics,
+    me,
+    workspaces,
+    members,
+    invitations,
+    workspace_tokens,
     experiments,
     tokens,
     share_links,
@@ -111,7 +130,11 @@ _PAGE_MODULES = (
     static_files,
     landing,
     sign_in,
-    me,
+    account,
+    invitation,
+    workspace_settings,
+    workspace_members,
+    workspace_token_list,
 )
 """The same of our own pages; their routers have `include_in_schema=False`."""
 

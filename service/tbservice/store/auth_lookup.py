@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection
 
@@ -45,6 +46,7 @@ class TokenIdentity:
     is_use_recorded: bool
     user_id: UserId | None
     link: LinkView | None
+    expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def find_owner_and_identity(
             SELECT e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL, t.token_id,
                 t.workspace_id, t.experiment_id, t.scopes,
                 coalesce(t.last_used_at > now() - interval '1 minute', false), t.user_id,
-                t.is_link, t.run_pattern, t.tag_pattern, t.is_anonymous
+                t.expires_at, t.is_link, t.run_pattern, t.tag_pattern, t.is_anonymous
             -- The outer joins make PostgreSQL evaluate the settings, which the row policies read,
             -- before it reads the tables.
             FROM (SELECT set_config('tbhub.experiment_id', %(experiment_id)s, true),
@@ -95,7 +97,8 @@ def find_owner_and_identity(
         {"experiment_id": experiment_id or "", "token_digest": (token_digest or b"").hex()},
     )
     owner, identity = _owner(*rows[0][:3]), None
-    token_id, workspace_id, bound_to, scopes, is_recorded, user_id, is_link, *shown = rows[0][3:]
+    token_id, workspace_id, bound_to, scopes, is_recorded, user_id, *rest = rows[0][3:]
+    expires_at, is_link, *shown = rest
     if token_id is not None:
         identity = TokenIdentity(
             token_id,
@@ -105,6 +108,7 @@ def find_owner_and_identity(
             is_recorded,
             user_id,
             LinkView(token_id, *shown) if is_link else None,
+            expires_at,
         )
     return owner, identity
 

@@ -77,11 +77,14 @@ def _select_by_number(plan: SearchPlan, query: ExperimentQuery, after: Position 
     return f"""
         SELECT {_columns()}, number AS sort_key
         FROM (
-            SELECT number FROM (
-                SELECT number FROM ({numbers}) AS matches ORDER BY number {descending}
-            ) AS e
-            WHERE {" AND ".join(["true", *plan.checks])}
-            LIMIT :limit
+            SELECT DISTINCT number FROM (
+                SELECT number FROM (
+                    SELECT number FROM ({numbers}) AS matches ORDER BY number {descending}
+                ) AS e
+                WHERE {" AND ".join(["true", *plan.checks])}
+                LIMIT :limit * {plan.copies}
+            ) AS matches
+            ORDER BY number {descending} LIMIT :limit
         ) AS found
         JOIN experiments AS e USING (number)
         WHERE e.workspace_id = :workspace_id AND e.is_listed
@@ -101,9 +104,14 @@ def _select_in_order(plan: SearchPlan, query: ExperimentQuery, after: Position |
     order = f"{column} {descending}, experiment_id {descending}"
     if plan.numbers is None:
         return f"""
-            SELECT {_columns()}, e.{column} AS sort_key FROM experiments AS e
-            WHERE {" AND ".join([*conditions, *plan.checks])}
-            ORDER BY {order} LIMIT :limit
+            SELECT {_columns()}, found.{column} AS sort_key
+            FROM (
+                SELECT experiment_id, {column} FROM experiments AS e
+                WHERE {" AND ".join([*conditions, *plan.checks])}
+                ORDER BY {order} LIMIT :limit
+            ) AS found
+            JOIN experiments AS e USING (experiment_id)
+            ORDER BY found.{column} {descending}, found.experiment_id {descending}
         """  # noqa: S608 - constants and placeholders
     # Sorted before the checks, which are made until the page is full.
     return f"""

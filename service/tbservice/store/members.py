@@ -77,6 +77,12 @@ def has_other_owner(db: Connection, workspace_id: WorkspaceId, user_id: UserId) 
     return bool(db.execute(statement, values).scalar_one())
 
 
+def count(db: Connection, workspace_id: WorkspaceId) -> int:
+    """Return the number of members of a workspace."""
+    statement = text("SELECT count(*) FROM members WHERE workspace_id = :workspace_id")
+    return int(db.execute(statement, {"workspace_id": workspace_id}).scalar_one())
+
+
 def list_members(db: Connection, workspace_id: WorkspaceId) -> list[Member]:
     """Return the members of a workspace, those who joined first first."""
     statement = text(f"{_MEMBERS} ORDER BY m.created_at, m.user_id")

@@ -19,7 +19,7 @@ from tbservice.types import ExperimentOrder, ExperimentQuery, WorkspaceId
 RARE_ROWS_MAX: Final = 50_000
 """Rows of a condition up to which all of them are read: about 20 ms."""
 
-SORTED_ROWS_MAX: Final = 20_000
+SORTED_ROWS_MAX: Final = 3_000
 """The same where the experiment of each row is read, to sort by one of its columns."""
 
 HASHED_ROWS_MAX: Final = 100_000
@@ -32,7 +32,7 @@ MERGED_WORDS_MAX: Final = 32
 class _Condition(NamedTuple):
     """An experiment must have one of these words.
 
-    `words` is None if they are many; `rows` counts their rows, up to HASHED_ROWS_MAX.
+    `words` is None if they are many; `rows` counts their rows, up to a maximum.
     """
 
     word_range: WordRange
@@ -45,10 +45,11 @@ class SearchPlan:
     """Parts of a statement, with their parameters.
 
     `numbers` is a query for the numbers of experiments to consider, None for all in the workspace;
-    `checks` are the conditions that remain, on `e.number`.
+    it returns each up to `copies` times. `checks` are the conditions that remain, on `e.number`.
     """
 
     numbers: str | None = None
+    copies: int = 1
     checks: list[str] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
 
@@ -68,15 +69,12 @@ def plan_search(
     of creation, the rows of one condition are read in order until the page is full. The other
     conditions are checked for one experiment after the other.
     """
-    conditions = [
-        *(_measure(db, workspace_id, exactly(word), word) for word in query.words),
-        *(_measure(db, workspace_id, beginning(prefix), None) for prefix in query.prefixes),
-    ]
-    if not all(condition.rows for condition in conditions):
+    is_by_creation = query.order is ExperimentOrder.CREATED
+    conditions = _list_conditions(db, workspace_id, query)
+    if conditions is None:
         return None
 
     plan = SearchPlan()
-    is_by_creation = query.order is ExperimentOrder.CREATED
     used = [condition for condition in conditions if condition.rows < RARE_ROWS_MAX]
     if is_by_creation and len(used) <= 1:
         merged = [each for each in used or conditions if each.words is not None]
@@ -94,19 +92,41 @@ def plan_search(
     return plan
 
 
-def _measure(
-    db: Connection, workspace_id: WorkspaceId, word_range: WordRange, word: str | None
-) -> _Condition:
-    rows = experiment_words.count_rows(db, workspace_id, word_range, HASHED_ROWS_MAX)
-    if word is not None:
-        return _Condition(word_range, [word], rows)
+def _list_conditions(
+    db: Connection, workspace_id: WorkspaceId, query: ExperimentQuery
+) -> list[_Condition] | None:
+    """Return the conditions of a query; None if no experiment meets one of them.
+
+    Rows are counted only if the number matters: 50,000 take about 10 ms.
+    """
+    is_by_creation = query.order is ExperimentOrder.CREATED
+    rows_max = RARE_ROWS_MAX if is_by_creation else HASHED_ROWS_MAX
+    ranges: list[tuple[WordRange, list[str] | None]] = [
+        (exactly(word), [word]) for word in query.words
+    ]
     limit = MERGED_WORDS_MAX + 1
-    words = experiment_words.list_words(db, workspace_id, word_range, limit)
-    return _Condition(word_range, words if len(words) < limit else None, rows)
+    for prefix in query.prefixes:
+        words = experiment_words.list_words(db, workspace_id, beginning(prefix), limit)
+        if not words:
+            return None
+        ranges.append((beginning(prefix), words if len(words) < limit else None))
+
+    conditions = []
+    for word_range, merged in ranges:
+        rows = 1
+        if not (is_by_creation and len(ranges) == 1 and merged is not None):
+            rows = experiment_words.count_rows(db, workspace_id, word_range, rows_max)
+        if not rows:
+            return None
+        conditions.append(_Condition(word_range, merged, rows))
+    return conditions
 
 
 def _merge(plan: SearchPlan, words: Collection[str], is_descending: bool) -> str:
-    """Return a query for the experiments with one of the words, in order, as far as it is read."""
+    """Return a query for the experiments with one of the words, of which each part has the order.
+
+    PostgreSQL merges them as far as the rows are read (a Merge Append).
+    """
     order = "DESC" if is_descending else ""
     queries = [
         f"""
@@ -116,12 +136,8 @@ def _merge(plan: SearchPlan, words: Collection[str], is_descending: bool) -> str
         """  # noqa: S608 - placeholders
         for word in words
     ]
-    if len(queries) == 1:
-        return queries[0]
-    return f"""
-        SELECT DISTINCT number FROM ({" UNION ALL ".join(queries)}) AS merged
-        ORDER BY number {order}
-    """  # noqa: S608 - placeholders
+    plan.copies = len(queries)
+    return " UNION ALL ".join(queries)
 
 
 def _select(plan: SearchPlan, word_range: WordRange) -> str:

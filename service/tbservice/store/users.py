@@ -53,6 +53,12 @@ def lock(db: Connection, user_id: UserId) -> User | None:
     return _find(db, "user_id = :value FOR SHARE", user_id)
 
 
+def lock_for_count(db: Connection, user_id: UserId) -> None:
+    """Let concurrent transactions that count what a user has wait for each other."""
+    statement = text("SELECT pg_advisory_xact_lock(hashtextextended('count ' || :user_id, 0))")
+    db.execute(statement, {"user_id": user_id})
+
+
 def set_disabled(db: Connection, user_id: UserId, is_disabled: bool) -> None:
     """Disable or enable a user. Idempotent."""
     statement = text("UPDATE users SET is_disabled = :is_disabled WHERE user_id = :user_id")

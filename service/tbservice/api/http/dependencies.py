@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from tbservice.api.http.etag import is_conditional, set_etag
@@ -20,7 +20,17 @@ from tbservice.ingest.service import Ingest
 from tbservice.settings import Settings
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
-from tbservice.types import AdminGrant, AppendGrant, ReadGrant, Scope, WorkspaceGrant
+from tbservice.types import (
+    INT64_MAX,
+    AdminGrant,
+    AppendGrant,
+    OwnerGrant,
+    PersonalGrant,
+    ReadGrant,
+    Scope,
+    WorkspaceGrant,
+    WorkspaceId,
+)
 
 _bearer = HTTPBearer(
     auto_error=False, description="A tbhub token: an owner token, or one created for an experiment"
@@ -83,6 +93,35 @@ UsesSettings = Annotated[Settings, Depends(_get_settings)]
 Secret = Annotated[str | None, Depends(_read_secret)]
 
 
+WorkspacePath = Annotated[
+    int, Path(ge=1, le=INT64_MAX, description="The workspace's id, as `GET /api/v1/me` names it")
+]
+
+
+def _grant_manage(
+    workspace_id: WorkspacePath, database: UsesDatabase, secret: Secret
+) -> OwnerGrant:
+    with database.without_transaction() as db:
+        return grants.grant_owner(db, secret, WorkspaceId(workspace_id))
+
+
+def _grant_see_members(
+    workspace_id: WorkspacePath, database: UsesDatabase, secret: Secret
+) -> WorkspaceGrant:
+    with database.without_transaction() as db:
+        return grants.grant_member(db, secret, WorkspaceId(workspace_id))
+
+
+def _grant_personal_admin(database: UsesDatabase, secret: Secret) -> PersonalGrant:
+    with database.without_transaction() as db:
+        return grants.grant_personal(db, secret)
+
+
+def _grant_personal(database: UsesDatabase, secret: Secret) -> PersonalGrant:
+    with database.without_transaction() as db:
+        return grants.grant_personal(db, secret, scope=None)
+
+
 def _grant_create(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
     with database.without_transaction() as db:
         return grants.grant_workspace(db, secret, Scope.APPEND)
@@ -119,6 +158,10 @@ def _grant_admin(experiment_id: str, database: UsesDatabase, secret: Secret) -> 
         return grants.grant_admin(db, experiment_id, secret)
 
 
+MayManage = Annotated[OwnerGrant, Depends(_grant_manage)]
+MaySeeMembers = Annotated[WorkspaceGrant, Depends(_grant_see_members)]
+ActsForPerson = Annotated[PersonalGrant, Depends(_grant_personal_admin)]
+IsPersonal = Annotated[PersonalGrant, Depends(_grant_personal)]
 MayCreate = Annotated[WorkspaceGrant, Depends(_grant_create)]
 MayList = Annotated[WorkspaceGrant, Depends(_grant_list)]
 MayRestore = Annotated[WorkspaceGrant, Depends(_grant_restore)]

@@ -13,7 +13,7 @@ from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesSettings
 from tbservice.api.v1.experiments import experiment_url
 from tbservice.api.v1.point_queries import FewFields
-from tbservice.api.v1.tokens import ExpiresAt
+from tbservice.api.v1.token_models import EndTime
 from tbservice.experiments import share_links
 from tbservice.patterns import PATTERN_CHARS_MAX
 from tbservice.settings import Settings
@@ -30,7 +30,7 @@ class NewLink(FewFields):
     model_config = ConfigDict(extra="forbid")
 
     label: Label = Field(default="", description="A name to recognize the link by")
-    expires_at: ExpiresAt = None
+    expires_at: EndTime = None
     runs: str | None = Field(
         default=None,
         max_length=PATTERN_CHARS_MAX,
