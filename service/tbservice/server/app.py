@@ -65,6 +65,7 @@ from tbservice.pages import (
     account,
     invitation,
     landing,
+    share_page,
     sign_in,
     static_files,
     workspace_members,
@@ -135,6 +136,7 @@ _PAGE_MODULES = (
     workspace_settings,
     workspace_members,
     workspace_token_list,
+    share_page,
 )
 """The same of our own pages; their routers have `include_in_schema=False`."""
 
