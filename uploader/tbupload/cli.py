@@ -115,9 +115,9 @@ _COMMANDS: Final = (
     ),
     _CommandEntry(
         "share",
-        "create a link that opens an experiment; list or revoke its tokens",
-        "experiments:share",
-        "options.experiments:add_share_options",
+        "create a link that opens an experiment; list, rename and revoke links",
+        "share:share",
+        "options.share:add_options",
     ),
     _CommandEntry(
         "grpc-forward",

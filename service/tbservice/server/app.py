@@ -69,6 +69,7 @@ from tbservice.pages import (
     invitation,
     landing,
     oidc,
+    share_page,
     sign_in,
     static_files,
     workspace_members,
@@ -142,6 +143,7 @@ _PAGE_MODULES = (
     workspace_settings,
     workspace_members,
     workspace_token_list,
+    share_page,
 )
 """The same of our own pages; their routers have `include_in_schema=False`."""
 

@@ -1,16 +1,13 @@
-"""The commands on experiments and their tokens: list, show, share and so on."""
+"""The commands on experiments: list, show and so on."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from datetime import UTC, datetime
 from typing import Any
 
 from tbupload.commands.connect import find_experiment_id, make_client
 from tbupload.commands.exit_codes import EXIT_FAILED
-from tbupload.commands.expiry import parse_expiry
-from tbupload.commands.token_lines import print_token
 from tbupload.console.output import print_json, print_line, print_message
 from tbupload.errors import UsageError
 from tbupload.http.client import Client
@@ -81,36 +78,6 @@ def delete(options: argparse.Namespace) -> int:
     else:
         print_line(f"deleted {experiment_id}")
     return 0
-
-
-def share(options: argparse.Namespace) -> int:
-    """Run `tbupload share ID`: print a link with a new read token, or list or revoke tokens."""
-    experiment_id = find_experiment_id(options.experiment)
-    if options.list:
-        for token in make_client(options).list_tokens(experiment_id):
-            print_token(token, is_json=options.json)
-    elif options.revoke is not None:
-        make_client(options).revoke_token(experiment_id, options.revoke)
-        print_message(f"revoked {options.revoke}")
-    else:
-        _make_link(experiment_id, options)
-    return 0
-
-
-def _make_link(experiment_id: str, options: argparse.Namespace) -> None:
-    fields: dict[str, Any] = {"scopes": ["read"]}
-    if options.label is not None:
-        fields["label"] = options.label
-    if options.expires is not None:
-        fields["expires_at"] = parse_expiry(options.expires, datetime.now(UTC)).isoformat()
-    client = make_client(options)
-    url = client.get_experiment(experiment_id)["url"]
-    token = client.create_token(experiment_id, fields)
-    link = f"{url}?token={token['token']}"
-    if options.json:
-        print_json({**token, "url": link})
-    else:
-        print_line(link)
 
 
 def _is_confirmed(client: Client, experiment_id: str) -> bool:

@@ -11,12 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesSettings
-from tbservice.api.v1.experiments import experiment_url
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.api.v1.token_models import EndTime
 from tbservice.experiments import share_links
 from tbservice.patterns import PATTERN_CHARS_MAX
-from tbservice.settings import Settings
 from tbservice.types import ShareLink
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/links", tags=["share links"])
@@ -113,7 +111,8 @@ def create_link(
             is_anonymous=new.anonymous,
             is_frozen=new.frozen,
         )
-    return NewLinkAnswer(**_fields(link), token=secret, url=link_url(settings, link, secret))
+    url = share_links.make_address(settings.public_url, link, secret)
+    return NewLinkAnswer(**_fields(link), token=secret, url=url)
 
 
 @router.get("")
@@ -152,11 +151,6 @@ def revoke_link(grant: MayAdminister, link_id: str, database: UsesDatabase) -> N
     """
     with database.transaction(grant) as db:
         share_links.revoke_link(db, grant, link_id)
-
-
-def link_url(settings: Settings, link: ShareLink, secret: str) -> str:
-    """Return the address that opens the page of what the link shows."""
-    return f"{experiment_url(settings, link.target)}?token={secret}"
 
 
 def _fields(link: ShareLink) -> dict[str, Any]:

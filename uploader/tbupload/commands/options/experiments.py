@@ -1,4 +1,4 @@
-"""Options of the commands on experiments and their tokens: list, show, share and so on."""
+"""Options of the commands on experiments: list, show and so on."""
 
 from __future__ import annotations
 
@@ -47,17 +47,3 @@ def add_delete_options(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not ask for confirmation; required without a terminal",
     )
-
-
-def add_share_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of `tbupload share`."""
-    add_experiment(command)
-    command.add_argument(
-        "--expires",
-        metavar="TIME",
-        help="when the link expires: 12h, 30d or 8w from now (default: never)",
-    )
-    command.add_argument("--label", help="a label to recognize the link's token by")
-    action = command.add_mutually_exclusive_group()
-    action.add_argument("--list", action="store_true", help="list the experiment's tokens instead")
-    action.add_argument("--revoke", metavar="TOKEN_ID", help="revoke a token instead")
