@@ -26,6 +26,8 @@ VIEWER = {"json": {"role": "viewer"}}
 TABLE = [
     ("POST", "/experiments", "create", 201, JSON),
     ("GET", "/experiments", "list", 200, {}),
+    ("GET", "/experiments/deleted", "list", 200, {}),
+    ("POST", "/experiments/{experiment_id}/restore", "manage", 404, {}),
     ("GET", "/experiments/{experiment_id}", "read", 200, {}),
     ("PATCH", "/experiments/{experiment_id}", "admin", 200, JSON),
     ("DELETE", "/experiments/{experiment_id}", "admin", 204, {}),
@@ -40,6 +42,16 @@ TABLE = [
     ("POST", "/experiments/{experiment_id}/tokens", "admin", 201, {"json": {"scopes": ["read"]}}),
     ("GET", "/experiments/{experiment_id}/tokens", "admin", 200, {}),
     ("DELETE", "/experiments/{experiment_id}/tokens/{token_id}", "admin", 404, {}),
+    ("POST", "/experiments/{experiment_id}/links", "admin", 201, JSON),
+    ("GET", "/experiments/{experiment_id}/links", "admin", 200, {}),
+    (
+        "PATCH",
+        "/experiments/{experiment_id}/links/{token_id}",
+        "admin",
+        404,
+        {"json": {"label": "x"}},
+    ),
+    ("DELETE", "/experiments/{experiment_id}/links/{token_id}", "admin", 404, {}),
     (
         "POST",
         "/experiments/{experiment_id}/batches",
@@ -149,7 +161,15 @@ CLASSIC = [
 ]
 """What the classic API answers to one who may read and says nothing more: they all want `read`."""
 
-OPEN = {"/healthz", "/readyz", "/api/v1/openapi.json", "/api/v1/docs"}
+OPEN = {
+    "/healthz",
+    "/readyz",
+    "/api/v1/openapi.json",
+    "/api/v1/docs",
+    # A command that logs in has nothing yet: see test_device_login.
+    "/api/v1/device-logins",
+    "/api/v1/device-logins/token",
+}
 OPERATORS = {"/metrics"}
 
 

@@ -16,10 +16,11 @@ from tbservice.admission import callers
 from tbservice.api.http.dependencies import get_database, get_object_store, get_settings
 from tbservice.auth import grants, secrets, tokens
 from tbservice.errors import Forbidden, NotFound, Unauthenticated
+from tbservice.pages.signed_in import find_person_session
 from tbservice.reading import comparison_spec
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader, Source
-from tbservice.types import ReadGrant
+from tbservice.types import ReadGrant, WorkspaceId
 
 COOKIE: Final = callers.READ_COOKIE
 
@@ -60,6 +61,16 @@ def open_experiment(request: Request) -> ExperimentReader:
     """Return a reader of the experiment in the request's path; raises as `open_source` does."""
     (reader,) = _open_readers(request)
     return reader
+
+
+def find_workspace(request: Request, source: Source) -> WorkspaceId | None:
+    """Return the workspace of the page's first experiment if a member of it is signed in."""
+    session = find_person_session(request)
+    readers = list(source.readers.values()) if isinstance(source, ComparisonReader) else [source]
+    if session is None or not isinstance(readers[0], ExperimentReader):
+        return None
+    membership = session.find_membership(readers[0].grant.workspace_id)
+    return None if membership is None else membership.workspace_id
 
 
 def page_path(request: Request) -> str:
@@ -174,7 +185,7 @@ def _make_read_only_token(
     """Return the token if it can only read, else create and return one that can only read."""
     if can_only_read:
         return token
-    with get_database(request).transaction(grant.workspace_id) as db:
+    with get_database(request).transaction(grant) as db:
         return tokens.create_session_token(db, grant)
 
 

@@ -14,10 +14,14 @@ STOP_SECONDS: Final = 60.0
 """Default time that the end of a `with` block waits for the remaining data to be sent."""
 
 TEXT_OPTIONS: Final = (
-    *("name", "description", "visibility", "experiment", "server"),
+    *("name", "description", "visibility", "experiment", "experiment_name", "resume"),
+    "server",
     *("include_runs", "exclude_runs", "include_tags", "exclude_tags"),
 )
 """Arguments of `follow` that become options of the same name, without conversion."""
+
+RESUME_CHOICES: Final = ("must", "allow", "never")
+"""The values of `resume`."""
 
 
 def follow(  # noqa: PLR0913  # the options of the command, by their names
@@ -27,6 +31,8 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     description: str | None = None,
     visibility: str | None = None,
     experiment: str | None = None,
+    experiment_name: str | None = None,
+    resume: str | None = None,
     new: bool = False,
     plugins: Iterable[str] | None = None,
     include_runs: str | None = None,
@@ -61,7 +67,12 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         description: the description of a new experiment, as Markdown.
         visibility: "private" (default), or "link" for everyone who has the URL.
         experiment: ID or URL of an existing experiment to add to, from any machine.
-        new: create a new experiment, even if an earlier one could be resumed.
+        experiment_name: name of an experiment to add to, which is created if there is none: one
+            experiment for several machines.
+        resume: "must": resume the experiment of the same call, or do not upload; "allow": resume it
+            if there is one; "never": create another one. "must" and "allow" also add runs that were
+            trained again from their start; by default, those get a new experiment.
+        new: the same as resume="never".
         plugins: upload only series of these plugins, for example ["scalars", "images"].
         include_runs: upload only runs that this regular expression matches completely.
         exclude_runs: do not upload runs that match.
@@ -76,7 +87,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
 
     Raises:
         TypeError: an argument has the wrong type.
-        ValueError: a number or path cannot be converted.
+        ValueError: a number or path cannot be converted, or `resume` is not one of its values.
     """
     arguments = dict(locals())  # every argument, by its name
     return Following(_command_line(arguments), token, float(end_seconds))
@@ -151,7 +162,8 @@ class Following:
     def url(self) -> str | None:
         """Return the experiment's URL, None while it is unknown, for example without a server.
 
-        Waits for the URL until 10 s after the start.
+        If a run is trained again meanwhile, it becomes that of another experiment. Waits for the
+        URL until 10 s after the start.
         """
         return self._event_field("url")
 
@@ -224,6 +236,8 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     for name, text in {**texts, "token": arguments["token"]}.items():
         if not isinstance(text, str | None):
             raise TypeError(f"{name} must be a string, not {type(text).__name__}")
+    if arguments["resume"] not in {None, *RESUME_CHOICES}:
+        raise ValueError(f"resume must be one of {RESUME_CHOICES}, not {arguments['resume']!r}")
     options = [f"--{name}={text}" for name, text in texts.items() if text is not None]
     return [*options, "--new"] if arguments["new"] else options
 
