@@ -21,7 +21,7 @@ WORKSPACE, THIS, OTHER = "workspace", "this experiment", "another experiment"
 
 @dataclass(frozen=True)
 class Principal:
-    """A secret, and what it stands for; `role` is None for a machine's token."""
+    """A secret, and what it means; `role` is None for a machine's token."""
 
     name: str
     secret: str | None
