@@ -63,8 +63,10 @@ from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
 from tbservice.pages import (
     account,
+    experiment_list,
+    experiment_page,
+    experiment_selection,
     invitation,
-    landing,
     sign_in,
     static_files,
     workspace_members,
@@ -128,7 +130,9 @@ _ROUTER_MODULES = (
 
 _PAGE_MODULES = (
     static_files,
-    landing,
+    experiment_list,
+    experiment_selection,
+    experiment_page,
     sign_in,
     account,
     invitation,
