@@ -149,7 +149,7 @@ def test_list_is_searched_filtered_and_sorted(page, start):
     look_again(page, "experiments_filtered")
     page.get_by_role("link", name="Clear").click()
     expect(page.locator(".experiments .name")).to_have_count(len(MADE))
-    page.get_by_role("link", name="Name").click()
+    page.get_by_role("link", name="Name", exact=True).click()
     expect(page.locator("th[aria-sort=ascending]")).to_have_count(1)
     expect(page.locator(".experiments .name").last).to_have_text("resnet50-imagenet-lr0.1")
     page.get_by_label("Search").fill("ann diverged")
