@@ -66,8 +66,10 @@ from tbservice.ingest.service import Ingest
 from tbservice.pages import (
     account,
     device,
+    experiment_list,
+    experiment_page,
+    experiment_selection,
     invitation,
-    landing,
     oidc,
     share_page,
     sign_in,
@@ -134,7 +136,9 @@ _ROUTER_MODULES = (
 
 _PAGE_MODULES = (
     static_files,
-    landing,
+    experiment_list,
+    experiment_selection,
+    experiment_page,
     sign_in,
     oidc,
     device,

@@ -44,8 +44,8 @@ class NewLink(FewFields):
     )
     frozen: bool = Field(
         default=False,
-        description="Show the data of now, also when they change; they are copied, which takes "
-        "about a second for four million points",
+        description="Show the data of now, also when they change. They are copied: a hundred "
+        "million points, the most that is possible, may take half a minute",
     )
 
 
@@ -126,7 +126,7 @@ def list_links(
 ) -> LinkPage:
     """List the experiment's share links, newest first.
 
-    Expired and revoked links are listed for 90 days, but for frozen ones, which are deleted with
+    Expired and revoked links are listed for 90 days. Frozen ones are not: they are deleted with
     their data.
     """
     with database.snapshot(grant) as db:
