@@ -11,7 +11,7 @@ from tbupload.cli import _build_parser, main
 from tbupload.commands.connect import find_experiment_id
 from tbupload.commands.expiry import parse_expiry
 from tbupload.commands.tail import _print_point
-from tbupload.config import Config, read_config
+from tbupload.config import Config, Profile, read_config
 from tbupload.errors import UsageError
 
 EXPERIMENT = {
@@ -344,7 +344,7 @@ def test_login_keeps_token_from_stdin_that_server_accepts(run, server, config, m
     code, out, err = run("login")
     assert (code, out) == (0, "")
     assert "tbh_new" not in err
-    assert read_config(config) == Config(server.url, "tbh_new")
+    assert read_config(config) == Config(Profile(server.url, "tbh_new"))
     assert server.requests[0].headers["Authorization"] == "Bearer tbh_new"
 
 
@@ -352,7 +352,7 @@ def test_login_keeps_token_that_is_for_one_experiment_only(run, server, config, 
     server.replies = [refusal(403)]
     monkeypatch.setattr("sys.stdin", io.StringIO("tbh_new\n"))
     assert run("login")[0] == 0
-    assert read_config(config).token == "tbh_new"
+    assert read_config(config).default.token == "tbh_new"
 
 
 def test_login_keeps_nothing_server_refuses(run, server, config, monkeypatch):

@@ -27,6 +27,7 @@ from tbservice.store import (
 from tbservice.types import (
     AdminGrant,
     Experiment,
+    ExperimentGrant,
     ExperimentNotes,
     ReadGrant,
     Visibility,
@@ -93,6 +94,15 @@ def get_or_create_experiment(
 
 def get_experiment(db: Connection, grant: ReadGrant) -> Experiment:
     """Return the experiment. Raises NotFound if it was deleted after the grant was created."""
+    return _find(db, grant)
+
+
+def find_own(db: Connection, grant: AdminGrant) -> Experiment:
+    """Return the experiment, to change it. Raises NotFound if it was deleted meanwhile."""
+    return _find(db, grant)
+
+
+def _find(db: Connection, grant: ExperimentGrant) -> Experiment:
     experiment = experiments.find(db, grant.experiment_id)
     if experiment is None:
         raise NotFound(NOT_FOUND)

@@ -1,29 +1,16 @@
-"""The commands on experiments (list, show and so on), and `login`."""
+"""The commands on experiments: list, show and so on."""
 
 from __future__ import annotations
 
 import argparse
-import getpass
-import os
 import sys
-from typing import Any, Final
+from typing import Any
 
-from tbupload.commands.connect import (
-    SHORT_RETRY_TIMEOUT_SECONDS,
-    client_from_access,
-    find_experiment_id,
-    make_client,
-    progress_from_options,
-)
+from tbupload.commands.connect import find_experiment_id, make_client
 from tbupload.commands.exit_codes import EXIT_FAILED
-from tbupload.config import Access, Config, check_token, config_path, find_access, write_config
 from tbupload.console.output import print_json, print_line, print_message
-from tbupload.console.terminal import escape
-from tbupload.errors import Refused, UsageError
+from tbupload.errors import UsageError
 from tbupload.http.client import Client
-from tbupload.http.retry import RetryPolicy
-
-FORBIDDEN: Final = 403
 
 
 def list_experiments(options: argparse.Namespace) -> int:
@@ -93,36 +80,6 @@ def delete(options: argparse.Namespace) -> int:
     return 0
 
 
-def login(options: argparse.Namespace) -> int:
-    """Run `tbupload login`: check a token with its server, then store both in the config file."""
-    server = find_access(options.server, os.environ).server
-    token = check_token(_read_token(server))
-    _check_accepted(
-        client_from_access(
-            Access(server, token),
-            options,
-            RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS),
-            progress_from_options(options),
-        )
-    )
-    path = config_path(os.environ)
-    write_config(path, Config(server, token))
-    print_message(f"stored {server} and its token in {path}")
-    return 0
-
-
-def _check_accepted(client: Client) -> None:
-    """Raise Refused if the server does not accept the token.
-
-    403 is accepted: a token of a single experiment is valid, but may not list experiments.
-    """
-    try:
-        next(client.list_experiments(), None)
-    except Refused as refusal:
-        if refusal.status != FORBIDDEN:
-            raise
-
-
 def _is_confirmed(client: Client, experiment_id: str) -> bool:
     name = client.get_experiment(experiment_id)["name"]
     print_message(
@@ -130,12 +87,6 @@ def _is_confirmed(client: Client, experiment_id: str) -> bool:
         end="",
     )
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
-
-
-def _read_token(server: str) -> str:
-    if sys.stdin.isatty():
-        return getpass.getpass(escape(f"token for {server} (not shown while you type): "))
-    return sys.stdin.readline()
 
 
 def _print_experiment(experiment: dict[str, Any], options: argparse.Namespace) -> None:

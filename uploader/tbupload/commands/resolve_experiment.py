@@ -112,9 +112,10 @@ class TargetResolver:
             "and a new one begins at steps that are stored"
         )
         if record is None or self._options.resume in {"must", "allow"}:
+            advice = "; --resume never creates another experiment instead" if record else ""
             self._progress.warn(
                 f"{facts}. Its points are added to those of the earlier training, which they "
-                "replace at the same steps; --resume never creates another experiment instead"
+                f"replace at the same steps{advice}"
             )
             guard = self._guard(self._client.get_streams(experiment_id))
             guard.is_active = False

@@ -47,7 +47,3 @@ def add_delete_options(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not ask for confirmation; required without a terminal",
     )
-
-
-def add_login_options(_command: argparse.ArgumentParser) -> None:
-    """Add nothing: `tbupload login` has only the options that every command has."""
