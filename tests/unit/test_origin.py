@@ -41,7 +41,7 @@ def test_origin_has_git_commit_and_changes(tmp_path, monkeypatch):
 
     def git(*arguments):
         names = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-        subprocess.run(["git", *names, *arguments], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(["git", *names, *arguments], cwd=tmp_path, check=True, capture_output=True)  # noqa: S607 - the git on the path
 
     git("init", "-b", "trunk")
     (tmp_path / "file").write_text("1")
@@ -57,7 +57,7 @@ def test_origin_has_git_commit_and_changes(tmp_path, monkeypatch):
 
 
 def test_git_of_hostile_directory_runs_no_program(tmp_path):
-    subprocess.run(["git", "init"], cwd=tmp_path, check=True, capture_output=True)
+    subprocess.run(["git", "init"], cwd=tmp_path, check=True, capture_output=True)  # noqa: S607 - the git on the path
     config = tmp_path / ".git" / "config"
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
