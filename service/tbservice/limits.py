@@ -537,6 +537,9 @@ HPARAMS_EVALS_POINTS: Final = 1_000
 GRPC_MESSAGE_BYTES_MAX: Final = 16 * MIB
 """Bytes of one message that a gRPC client sends: about 200,000 metric logs of Katib."""
 
+GRPC_MESSAGE_FIELDS_MAX: Final = 2_000_000
+"""Fields in one message of a gRPC client: built, each empty message takes 64 bytes of memory."""
+
 GRPC_MESSAGE_SECONDS_MAX: Final = 60.0
 """Seconds a client may take to send the message of a gRPC call.
 
@@ -553,7 +556,12 @@ GRPC_CALLS_ITEMS_MAX: Final = 4_096
 """Calls (items) of gRPC that one worker has open at once; further ones are refused."""
 
 GRPC_CONNECTION_CALLS_ITEMS_MAX: Final = 256
-"""Calls (items) that one gRPC connection has open at once; its client queues further ones."""
+"""Calls (items) that one gRPC connection has open at once; its client queues further ones.
+
+Except on a new connection, before the client has learned this limit: then the rest of a burst is
+refused unhandled, which is UNAVAILABLE in Python. More would wait here instead, and be refused
+after `QUEUE_WAIT_SECONDS_MAX`.
+"""
 
 GRPC_CONNECTIONS_ITEMS_MAX: Final = 1_024
 """Connections (items) that the gRPC port of a worker accepts at once."""
@@ -605,6 +613,36 @@ KATIB_SUGGESTION_DAYS_MAX: Final = 30
 
 KATIB_KEPT_POINTS_MAX: Final = 5_000_000
 """Points of other origin that a DeleteObservationLog may have to write again."""
+
+DEVICE_LOGIN_SECONDS_MAX: Final = 15 * 60
+"""Seconds a login of a command waits for a person's approval."""
+
+DEVICE_POLL_SECONDS: Final = 3
+"""Seconds that a command waits between two questions whether its login was approved."""
+
+DEVICE_CLIENT_CHARS_MAX: Final = 200
+"""Characters in which a command describes itself to the person who approves its login."""
+
+OIDC_SECONDS_MAX: Final = 10
+"""Seconds that an OpenID provider may take for each answer."""
+
+OIDC_CALLS_ITEMS_MAX: Final = 4
+"""Calls (items) to OpenID providers at a time in one worker process."""
+
+OIDC_METADATA_SECONDS: Final = 3600
+"""Seconds after which a provider's metadata and keys are fetched again."""
+
+OIDC_REFRESH_SECONDS_MIN: Final = 30
+"""Seconds between two fetches of a provider's keys because a key was unknown."""
+
+OIDC_CLOCK_SKEW_SECONDS_MAX: Final = 120
+"""Seconds by which a provider's clock may differ from the server's."""
+
+SIGN_IN_SECONDS_MAX: Final = 15 * 60
+"""Seconds a person may take at an OpenID provider to sign in."""
+
+SIGN_IN_PARAMETER_CHARS_MAX: Final = 4_096
+"""Characters of each parameter that a provider's redirect may have."""
 
 FORM_BYTES_MAX: Final = 256 * KIB
 """Bytes of a form that one of our pages posts: a text of 10,000 characters may take 120,000."""

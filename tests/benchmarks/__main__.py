@@ -37,6 +37,7 @@ BENCHMARKS = (
     "fairness",
     "suggestions",
     "search",
+    "sweeps",
 )
 """In the order of a point's path."""
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 from sqlalchemy import text
 
-from support.browser_pages import SCREENSHOTS, look_again, look_at, new_page, shoot
+from support.browser_pages import look_again, look_at, new_page, shoot
 from support.event_files import scalar_event, version_event, write_records
 from support.page_forms import new_link
 from support.people import new_member, new_person, sign_in
@@ -81,7 +81,7 @@ def test_sign_in_pages_look_well(page, live_service, database):
     expect(page.get_by_text("You are signed in as Bob Example")).to_be_visible()
 
 
-def test_account_page_shows_tokens_and_browsers(page, live_service, database, ann, workspace_id):
+def test_account_page_shows_tokens_and_browsers(page, live_service, database, ann):
     sign_in(database, ann)  # another browser
     open_as(page, database, ann, live_service.url)
     page.goto(f"{live_service.url}/me/token/new")
@@ -122,7 +122,7 @@ def test_invitation_makes_member(page, browser, live_service, database, ann, wor
         new_member(database, workspace_id, role)
     page.goto(address)
     page.get_by_label("E-mail address").fill("bob@example.org")
-    page.get_by_label("Role", exact=True).select_option("viewer")
+    page.get_by_role("region", name="Invite").get_by_label("Role").select_option("viewer")
     page.get_by_role("button", name="Create invitation link").press("Enter")
     link = page.get_by_label("Invitation link").input_value()
     look_again(page, "workspace_members")
@@ -142,12 +142,17 @@ def test_invitation_makes_member(page, browser, live_service, database, ann, wor
     member = page.get_by_role("listitem").filter(has_text="Bob Builder")
     member.locator("summary").press("Enter")
     member.get_by_label("Role").select_option("editor")
-    page.screenshot(path=SCREENSHOTS / "member_menu.png")
+    shoot(page, "member_menu")
+    page.set_viewport_size({"width": 390, "height": 844})
+    button = member.get_by_role("button", name="Remove from workspace")
+    button.scroll_into_view_if_needed()
+    expect(button).to_be_in_viewport(ratio=1)
+    shoot(page, "member_menu.phone")
     page.keyboard.press("Escape")
     expect(member.get_by_role("button", name="Save role")).to_be_hidden()
     expect(member.locator("summary")).to_be_focused()
     member.locator("summary").press("Enter")
-    member.get_by_role("button", name="Remove from workspace").press("Enter")
+    button.press("Enter")
     expect(page.get_by_role("status")).to_contain_text("The member was removed")
 
 

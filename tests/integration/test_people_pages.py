@@ -68,6 +68,10 @@ TABLE = [
         {"invitation_id": "x"},
         (SIGN_IN, 404, 403, 403, 404),
     ),
+    ("/experiment/EXPERIMENT/links", None, (SIGN_IN, 404, 403, 200, 200)),
+    ("/experiment/EXPERIMENT/links", {}, (SIGN_IN, 404, 403, 200, 200)),
+    ("/experiment/EXPERIMENT/links/rename", {"link_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
+    ("/experiment/EXPERIMENT/links/revoke", {"link_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
     ("/sign-out", {}, (SIGN_IN, 303, 303, 303, 303)),
 ]
 PUBLIC = {"/static/{digest}/{name}"}
@@ -99,6 +103,17 @@ def grant(workspace_id, ann):
     return OwnerGrant(workspace_id, user_id=ann.user_id)
 
 
+@pytest.fixture
+def address_of(client, owner_token, workspace_id):
+    """Return the address of a path of the table: of the workspace, and of an experiment in it."""
+    experiment = ApiClient(client, owner_token).new_experiment()
+
+    def address(path):
+        return path.replace("ID", str(workspace_id)).replace("EXPERIMENT", experiment)
+
+    return address
+
+
 def page_routes():
     """(method, path) of every route of our own pages that takes part in the table."""
     return {
@@ -111,9 +126,14 @@ def page_routes():
 
 
 @pytest.mark.parametrize(("path", "fields", "statuses"), TABLE, ids=lambda value: str(value)[:50])
-def test_page_shows_each_person_what_is_theirs(readers, workspace_id, path, fields, statuses):
-    address = path.replace("ID", str(workspace_id))
-    sent = {name: str(workspace_id) if value == "ID" else value for name, value in (fields or {}).items()}
+def test_page_shows_each_person_what_is_theirs(
+    readers, workspace_id, address_of, path, fields, statuses
+):
+    address = address_of(path)
+    sent = {
+        name: str(workspace_id) if value == "ID" else value
+        for name, value in (fields or {}).items()
+    }
     for reader, status in zip(readers.values(), statuses, strict=True):
         answer = reader.get(address) if fields is None else reader.post(address, sent)
         assert answer.status_code == status
@@ -123,18 +143,23 @@ def test_page_shows_each_person_what_is_theirs(readers, workspace_id, path, fiel
 
 def test_every_page_route_is_in_table():
     listed = {
-        ("GET" if fields is None else "POST", path.replace("ID", "{workspace_id}"))
+        (
+            "GET" if fields is None else "POST",
+            path.replace("ID", "{workspace_id}").replace("EXPERIMENT", "{experiment_id}"),
+        )
         for path, fields, _ in TABLE
     }
     assert page_routes() <= listed
 
 
-def test_every_form_refuses_other_sites_and_forged_tokens(client, readers, workspace_id):
+def test_every_form_refuses_other_sites_and_forged_tokens(
+    client, readers, workspace_id, address_of
+):
     owner = readers[OWNER]
     for path, fields, _ in TABLE:
         if fields is None or path == "/sign-in/link":  # this one needs nobody
             continue
-        address = path.replace("ID", str(workspace_id))
+        address = address_of(path)
         assert owner.post(address, fields, csrf=False).status_code == 403, path
         assert owner.post(address, fields, csrf="0" * 64).status_code == 403, path
         foreign = {"sec_fetch_site": "cross-site"}
@@ -176,7 +201,12 @@ def test_account_renames_person_and_ends_sessions(client, database, ann, owner):
 
 
 def test_personal_token_is_shown_once_and_acts_for_person(client, database, workspace_id, owner):
-    fields = {"workspace_id": workspace_id, "label": HOSTILE, "scope": ["read", "append"], "expires_days": "7"}
+    fields = {
+        "workspace_id": workspace_id,
+        "label": HOSTILE,
+        "scope": ["read", "append"],
+        "expires_days": "7",
+    }
     made = owner.post("/me/token/new", fields)
     assert made.status_code == 200
     assert made.headers["cache-control"] == "no-store"
@@ -185,9 +215,12 @@ def test_personal_token_is_shown_once_and_acts_for_person(client, database, work
     listed = owner.get("/me").text
     assert secret not in listed
     assert "<script>alert" not in listed + made.text
-    assert "in 6 days" in listed
+    assert "in 7 days" in listed
     (token_id,) = re.findall(r'name="token_id" value="(\w+)"', listed)
-    assert new_reader(client, database).post("/me/token/revoke", {"token_id": token_id}).status_code == 404
+    assert (
+        new_reader(client, database).post("/me/token/revoke", {"token_id": token_id}).status_code
+        == 404
+    )
     assert owner.post("/me/token/revoke", {"token_id": token_id}).status_code == 303
     assert ApiClient(client, secret).request("GET", f"/experiments/{experiment}").status_code == 401
     assert "Revoked" in owner.get("/me").text
@@ -207,14 +240,19 @@ def test_personal_token_is_shown_once_and_acts_for_person(client, database, work
     ],
 )
 def test_token_form_says_what_is_wrong_and_keeps_values(owner, workspace_id, change, status):
-    fields = {"workspace_id": workspace_id, "label": "kept label", "scope": "read", "expires_days": "7"}
+    fields = {
+        "workspace_id": workspace_id,
+        "label": "kept label",
+        "scope": "read",
+        "expires_days": "7",
+    }
     refused = owner.post("/me/token/new", fields | change)
     assert refused.status_code == status
     assert 'role="alert"' in refused.text
     assert "label" in change or 'value="kept label"' in refused.text
 
 
-def test_machine_token_belongs_to_workspace(client, database, workspace_id, owner, ann, grant):
+def test_machine_token_belongs_to_workspace(client, database, workspace_id, owner):
     address = f"/workspace/{workspace_id}"
     made = owner.post(f"{address}/token/new", {"label": "CI", "scope": ["append"]})
     (secret,) = set(re.findall(r"tbh_\w{38}", made.text))
@@ -253,7 +291,10 @@ def test_owner_changes_roles_but_workspace_keeps_owner(client, database, workspa
     assert (refused.status_code, "needs an owner" in refused.text) == (409, True)
     assert owner.post(f"{address}/member/remove", {"user_id": ann.user_id}).status_code == 409
     assert owner.post("/me/leave", {"workspace_id": workspace_id}).status_code == 409
-    assert owner.post(f"{address}/member/role", {"user_id": bob.user_id, "role": "x"}).status_code == 422
+    assert (
+        owner.post(f"{address}/member/role", {"user_id": bob.user_id, "role": "x"}).status_code
+        == 422
+    )
     changed = owner.post(f"{address}/member/role", {"user_id": bob.user_id, "role": "owner"})
     assert changed.headers["location"] == f"{address}?done=role"
     left = owner.post("/me/leave", {"workspace_id": workspace_id})
@@ -268,7 +309,9 @@ def test_owner_changes_roles_but_workspace_keeps_owner(client, database, workspa
 
 def test_invitation_is_accepted_once_by_whom_it_is_for(client, database, workspace_id, owner):
     address = f"/workspace/{workspace_id}"
-    made = owner.post(f"{address}/invitation", {"role": "editor", "email": "Bob@Example.org", "expires_days": "7"})
+    made = owner.post(
+        f"{address}/invitation", {"role": "editor", "email": "Bob@Example.org", "expires_days": "7"}
+    )
     (token,) = set(re.findall(r"/invitation\?token=(tbi_\w+)", made.text))
     assert token not in owner.get(address).text
     assert "Bob@Example.org" in owner.get(address).text
@@ -293,7 +336,10 @@ def test_ended_invitations_look_like_unknown_ones(client, database, workspace_id
     address = f"/workspace/{workspace_id}/invitation/revoke"
     assert owner.post(address, {"invitation_id": revoked_id.invitation_id}).status_code == 303
     reader = new_reader(client, database)
-    pages = [reader.get(f"/invitation?token={token}") for token in (expired, revoked, "", "tbi_x", "x" * 9_000)]
+    pages = [
+        reader.get(f"/invitation?token={token}")
+        for token in (expired, revoked, "", "tbi_x", "x" * 9_000)
+    ]
     assert {(page.status_code, page.text) for page in pages} == {(404, pages[0].text)}
     assert reader.post("/invitation", {"token": expired}).status_code == 404
 
@@ -340,7 +386,9 @@ def test_workspace_of_500_members_is_one_page(database, workspace_id, owner):
     with database.transaction(workspace_id) as db:
         for number in range(500):
             db.execute(
-                text("INSERT INTO users (user_id, name, email) VALUES (:id, :name, 'x@example.org')"),
+                text(
+                    "INSERT INTO users (user_id, name, email) VALUES (:id, :name, 'x@example.org')"
+                ),
                 {"id": f"{workspace_id}-{number}", "name": "n" * 200},
             )
         db.execute(
@@ -361,11 +409,20 @@ def test_usage_counts_what_workspace_stores(client, workspace_id, owner, owner_t
     api = ApiClient(client, owner_token)
     for name, steps in (("Small", 3), (HOSTILE, 9)):
         experiment = api.new_experiment(name=name)
-        api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(steps)), images("cat", [0], [[b"png"]])))
+        api.write(
+            experiment,
+            segment(stream(), 0, 9, scalars("loss", range(steps)), images("cat", [0], [[b"png"]])),
+        )
     stranger = new_workspace(database_url)
     ApiClient(client, stranger.owner_token).new_experiment()
     page = owner.get(f"/workspace/{workspace_id}/usage").text
-    assert re.findall(r"<dd>([^<]+)</dd>", page) == ["2", "14", "in 4 time series", "3 B", "1 object"]
+    assert re.findall(r"<dd>([^<]+)</dd>", page) == [
+        "2",
+        "14",
+        "in 4 time series",
+        "3 B",
+        "1 object",
+    ]
     assert page.index("&lt;script&gt;") < page.index("Small")
     assert "<script>alert" not in page
 
@@ -387,7 +444,7 @@ def test_only_administrator_creates_workspaces_if_so_set(settings, database):
         assert (refused.status_code, 'role="alert"' in refused.text) == (403, True)
 
 
-def test_role_that_was_lowered_counts_at_once(client, database, workspace_id, owner, grant):
+def test_role_that_was_lowered_counts_at_once(client, database, workspace_id, grant):
     bob = new_member(database, workspace_id, Role.OWNER)
     reader = new_reader(client, database, bob)
     assert reader.get(f"/workspace/{workspace_id}/tokens").status_code == 200

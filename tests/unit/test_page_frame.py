@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,13 +10,13 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from tbservice import limits
-from tbservice.errors import Forbidden, Invalid
+from tbservice.errors import Forbidden, Invalid, TooManyRequests
 from tbservice.pages import csrf, errors, static_files
 from tbservice.pages.forms import FormFields
 from tbservice.pages.frame import render, set_person_session
 from tbservice.pages.next_page import safe_next
 from tbservice.pages.person_session import PersonSession
-from tbservice.pages.texts import clip, format_bytes, format_moment, format_number
+from tbservice.pages.texts import clip, format_browser, format_bytes, format_moment, format_number
 from tbservice.types import Membership, Person, Role, UserId, WorkspaceId
 
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(1)</script>{{ 7 * 7 }}'
@@ -121,6 +122,8 @@ def test_next_page_is_path_of_this_service(sent, path):
         (120, "2 minutes ago"),
         (3600, "1 hour ago"),
         (-86400 * 6, "in 6 days"),
+        (-86400 * 6.9999, "in 7 days"),
+        (-86400 * 0.9999, "in 1 day"),
         (86400 * 800, "2 years ago"),
     ],
 )
@@ -191,3 +194,33 @@ def test_static_files_are_named_by_their_content():
     addresses = {name: static_files.static_url(name) for name in static_files._FILES}
     assert {"style.css", "site.js", "icon.svg"} <= set(addresses)
     assert len(set(addresses.values())) == len(addresses)
+
+
+def test_refusal_of_admission_is_page_for_browsers_alone():
+    error = TooManyRequests("too many requests of this caller are queued")
+    shown = errors.refuse(make_request("/me").scope, error)
+    assert (shown.status_code, shown.headers["retry-after"]) == (429, "2")
+    assert "Wait a few seconds" in shown.body.decode()
+    answer = errors.refuse(make_request("/me", accept="*/*").scope, error)
+    assert (answer.status_code, json.loads(answer.body)["code"]) == (429, "too_many_requests")
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "text"),
+    [
+        (
+            "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+            "Firefox on Linux",
+        ),
+        (
+            "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) Version/18.0 Safari/605.1.15",
+            "Safari on macOS",
+        ),
+        ("Mozilla/5.0 (Windows NT 10.0) Chrome/156.0 Safari/537.36 Edg/156.0", "Edge on Windows"),
+        ("Mozilla/5.0 (Linux; Android 16) Chrome/156.0 Mobile Safari/537.36", "Chrome on Android"),
+        ("curl/8.5", "curl/8.5"),
+        ("", "Unknown browser"),
+    ],
+)
+def test_browser_is_told_by_its_user_agent(user_agent, text):
+    assert format_browser(user_agent) == text

@@ -189,10 +189,13 @@ def enable(db: Connection, user_id: UserId) -> None:
 
 
 def rename(db: Connection, user_id: UserId, name: str) -> Person:
-    """Set the name that others see. Raises NotFound, and Invalid for a text over its limit."""
-    if len(name) > limits.PERSON_NAME_CHARS_MAX or "\0" in name:
+    """Set the name that others see, without control characters.
+
+    Raises NotFound, and Invalid for a text over its limit.
+    """
+    if len(name) > limits.PERSON_NAME_CHARS_MAX:
         raise Invalid(f"a name has at most {limits.PERSON_NAME_CHARS_MAX} characters")
-    users.set_name(db, user_id, name)
+    users.set_name(db, user_id, _clean_name(name))
     return find_person(db, user_id)
 
 

@@ -66,6 +66,11 @@ def create_link(
     return link, secret
 
 
+def make_address(server: str, link: ShareLink, secret: str) -> str:
+    """Return the address that opens the page of what a link shows; `server` is our public URL."""
+    return f"{server.rstrip('/')}/experiment/{link.target}/?token={secret}"
+
+
 def list_links(
     db: Connection, grant: AdminGrant, after: str | None, limit: int
 ) -> tuple[list[ShareLink], str | None]:

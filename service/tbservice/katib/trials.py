@@ -61,7 +61,7 @@ def record_request(
         NotFound: The experiment was deleted.
         Unavailable: Some trials may not be recorded; send the request again.
     """
-    _check_trials(experiment, trials)
+    check_request(experiment, trials)
     by_name = {places.check_trial_name(trial.name): trial for trial in trials}
     summary = HParamsPluginData(experiment=make_summary(experiment).SerializeToString())
     for group in _split(by_name):
@@ -87,7 +87,8 @@ def _move_here(
     return trial_moves.move_trials(db, place, names)
 
 
-def _check_trials(experiment: Experiment, trials: Sequence[Trial]) -> None:
+def check_request(experiment: Experiment, trials: Sequence[Trial]) -> None:
+    """Raise TooLarge if a request has too many trials, or parameters of one."""
     if len(trials) > limits.KATIB_TRIALS_ITEMS_MAX:
         limit = f"{limits.KATIB_TRIALS_ITEMS_MAX} trials (katib_trials_items_max)"
         raise TooLarge(f"a request has at most {limit}; this has {len(trials)}")

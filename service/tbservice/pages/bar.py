@@ -95,7 +95,7 @@ def render_comparison_bar(
 def _render_back(workspace_id: WorkspaceId | None) -> str:
     if workspace_id is None:
         return ""
-    return f'<a class="own" href="../../?workspace={workspace_id}">‹ Experiments</a>'
+    return f'<a class="own" href="../../?workspace={workspace_id}">&lsaquo; Experiments</a>'
 
 
 def _render_experiment(name: str, experiment: Experiment) -> str:

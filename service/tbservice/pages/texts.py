@@ -16,6 +16,9 @@ _SECONDS: Final = {
     "hour": 3600,
     "minute": 60,
 }
+_ROUNDED_UP_FROM: Final = 0.99
+"""Of a unit: what expires after 7 days does so in 6.999 when the page is shown."""
+
 _NOW_SECONDS: Final = 45
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _UNIT_FACTOR: Final = 1024
@@ -40,8 +43,8 @@ def format_moment(moment: datetime, now: datetime | None = None) -> Markup:
 def _describe_distance(seconds: float) -> str:
     distance = abs(seconds)
     for unit, unit_seconds in _SECONDS.items():
-        if distance >= unit_seconds:
-            number = int(distance // unit_seconds)
+        if distance >= _ROUNDED_UP_FROM * unit_seconds:
+            number = max(round(distance / unit_seconds), 1)
             text = f"{number} {unit}{'s' if number > 1 else ''}"
             return f"{text} ago" if seconds > 0 else f"in {text}"
     if distance < _NOW_SECONDS:

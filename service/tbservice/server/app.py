@@ -33,6 +33,7 @@ from tbservice.api.v1 import (
     blobs,
     catalog,
     changes,
+    device_logins,
     digests,
     experiments,
     health,
@@ -50,6 +51,7 @@ from tbservice.api.v1 import (
     workspace_tokens,
     workspaces,
 )
+from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.errors import (
     CursorConflict,
     ObjectMissing,
@@ -63,10 +65,13 @@ from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
 from tbservice.pages import (
     account,
+    device,
     experiment_list,
     experiment_page,
     experiment_selection,
     invitation,
+    oidc,
+    share_page,
     sign_in,
     static_files,
     workspace_members,
@@ -111,6 +116,7 @@ _ROUTER_MODULES = (
     workspace_tokens,
     experiments,
     tokens,
+    device_logins,
     share_links,
     batches,
     blob_uploads,
@@ -134,11 +140,14 @@ _PAGE_MODULES = (
     experiment_selection,
     experiment_page,
     sign_in,
+    oidc,
+    device,
     account,
     invitation,
     workspace_settings,
     workspace_members,
     workspace_token_list,
+    share_page,
 )
 """The same of our own pages; their routers have `include_in_schema=False`."""
 
@@ -173,6 +182,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.eraser = Eraser(app.state.database)
     app.state.ingest = Ingest(app.state.database, app.state.objects, app.state.compactor)
     app.state.notifier = ChangeNotifier(app.state.database)
+    app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
 
     for module in (*_ROUTER_MODULES, *_PAGE_MODULES):
         app.include_router(module.router)

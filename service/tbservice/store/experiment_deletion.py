@@ -74,7 +74,7 @@ def restore(
         rows = db.execute(
             text(f"""
                 -- Evaluated once. A sub-select may be evaluated for each row, and after the update
-                -- of the source it would find nothing to lock: its snapshots would stay deleted.
+                -- of the source finds nothing to lock: its snapshots would stay deleted.
                 WITH source AS MATERIALIZED (
                     SELECT experiment_id, deleted_at FROM experiments
                     WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id

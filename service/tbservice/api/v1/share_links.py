@@ -11,12 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesSettings
-from tbservice.api.v1.experiments import experiment_url
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.api.v1.token_models import EndTime
 from tbservice.experiments import share_links
 from tbservice.patterns import PATTERN_CHARS_MAX
-from tbservice.settings import Settings
 from tbservice.types import ShareLink
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/links", tags=["share links"])
@@ -46,8 +44,8 @@ class NewLink(FewFields):
     )
     frozen: bool = Field(
         default=False,
-        description="Show the data of now, also when they change; they are copied, which takes "
-        "about a second for four million points",
+        description="Show the data of now, also when they change. They are copied: a hundred "
+        "million points, the most that is possible, may take half a minute",
     )
 
 
@@ -113,7 +111,8 @@ def create_link(
             is_anonymous=new.anonymous,
             is_frozen=new.frozen,
         )
-    return NewLinkAnswer(**_fields(link), token=secret, url=link_url(settings, link, secret))
+    url = share_links.make_address(settings.public_url, link, secret)
+    return NewLinkAnswer(**_fields(link), token=secret, url=url)
 
 
 @router.get("")
@@ -127,7 +126,7 @@ def list_links(
 ) -> LinkPage:
     """List the experiment's share links, newest first.
 
-    Expired and revoked links are listed for 90 days, but for frozen ones, which are deleted with
+    Expired and revoked links are listed for 90 days. Frozen ones are not: they are deleted with
     their data.
     """
     with database.snapshot(grant) as db:
@@ -152,11 +151,6 @@ def revoke_link(grant: MayAdminister, link_id: str, database: UsesDatabase) -> N
     """
     with database.transaction(grant) as db:
         share_links.revoke_link(db, grant, link_id)
-
-
-def link_url(settings: Settings, link: ShareLink, secret: str) -> str:
-    """Return the address that opens the page of what the link shows."""
-    return f"{experiment_url(settings, link.target)}?token={secret}"
 
 
 def _fields(link: ShareLink) -> dict[str, Any]:

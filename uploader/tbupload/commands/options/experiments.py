@@ -1,4 +1,4 @@
-"""Options of the commands on experiments and their tokens: list, show, share and so on."""
+"""Options of the commands on experiments: list, show and so on."""
 
 from __future__ import annotations
 
@@ -31,21 +31,3 @@ def add_list_options(command: argparse.ArgumentParser) -> None:
 def add_show_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `tbupload show`."""
     add_experiment(command)
-
-
-def add_share_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of `tbupload share`."""
-    add_experiment(command)
-    command.add_argument(
-        "--expires",
-        metavar="TIME",
-        help="when the link expires: 12h, 30d or 8w from now (default: never)",
-    )
-    command.add_argument("--label", help="a label to recognize the link's token by")
-    action = command.add_mutually_exclusive_group()
-    action.add_argument("--list", action="store_true", help="list the experiment's tokens instead")
-    action.add_argument("--revoke", metavar="TOKEN_ID", help="revoke a token instead")
-
-
-def add_login_options(_command: argparse.ArgumentParser) -> None:
-    """Add nothing: `tbupload login` has only the options that every command has."""
