@@ -55,6 +55,11 @@ class PatternSearches:
         self._count(pattern, text)
         return pattern.match(text) is not None
 
+    def has_full_match(self, pattern: Any, text: str) -> bool:
+        """Return whether the pattern matches the complete text. Raises TooLarge."""
+        self._count(pattern, text)
+        return pattern.fullmatch(text) is not None
+
     def _count(self, pattern: Any, text: str) -> None:
         self._steps += pattern.programsize * len(text)
         if self._steps > limits.PATTERN_STEPS_MAX:

@@ -132,8 +132,34 @@ class ExperimentGrant(Grant):
 
 
 @dataclass(frozen=True, slots=True)
+class LinkView:
+    """What a share link shows of its experiment, until its token ends.
+
+    The complete name of a run, and of a tag, must match its pattern (RE2); None shows all.
+    `is_anonymous` hides who uploaded the experiment, and where it came from.
+    """
+
+    token_id: TokenId
+    run_pattern: str | None = None
+    tag_pattern: str | None = None
+    is_anonymous: bool = False
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether anything of the experiment is hidden."""
+        return self.is_anonymous or (self.run_pattern, self.tag_pattern) != (None, None)
+
+
+@dataclass(frozen=True, slots=True)
 class ReadGrant(ExperimentGrant):
-    """May read everything in the experiment."""
+    """May read the experiment: everything, or with a share link what it shows."""
+
+    link: LinkView | None = None
+
+    @property
+    def view(self) -> LinkView | None:
+        """What is shown, if it is not everything: part of the key of whatever is cached."""
+        return self.link if self.link is not None and self.link.is_restricted else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +289,13 @@ class WorkspaceUsage:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment as its owner sees it. `version` increases with every change of its data."""
+    """An experiment as its owner sees it, without the texts of `ExperimentNotes`.
+
+    `version` increases with every change of its data, and is 0 before the first. `points` counts
+    those that arrived, `bytes` is an estimate of their size; `data_at` is when the last of them
+    arrived, up to a minute early. `deleted_at` is set while it can be restored, until `erase_at`.
+    `number` is the order of creation.
+    """
 
     experiment_id: ExperimentId
     name: str
@@ -272,6 +304,45 @@ class Experiment:
     created_at: datetime
     updated_at: datetime
     version: int
+    tags: tuple[str, ...] = ()
+    created_by: UserId | None = None
+    points: int = 0
+    bytes: int = 0
+    data_at: datetime | None = None
+    deleted_at: datetime | None = None
+    erase_at: datetime | None = None
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentNotes:
+    """What is written about an experiment: Markdown, key-value pairs, and where it came from."""
+
+    notes: str
+    properties: dict[str, str]
+    origin: dict[str, str]
+
+
+class ExperimentOrder(enum.StrEnum):
+    """What a list of experiments is sorted by."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    NAME = "name"
+    SIZE = "size"
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentQuery:
+    """Which experiments of a workspace to list, and in what order.
+
+    An experiment must have each of `words`, and for each of `prefixes` a word that begins with it.
+    """
+
+    words: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    order: ExperimentOrder = ExperimentOrder.CREATED
+    is_descending: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +365,24 @@ class Token:
     last_used_at: datetime | None
     is_personal: bool = False
     created_by: Person | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLink:
+    """A share link without its secret. `target` is the experiment it opens, or its frozen copy."""
+
+    token_id: TokenId
+    target: ExperimentId
+    label: str
+    prefix: str
+    run_pattern: str | None
+    tag_pattern: str | None
+    is_anonymous: bool
+    is_frozen: bool
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,10 @@ TABLE = [
         {"invitation_id": "x"},
         (SIGN_IN, 404, 403, 403, 404),
     ),
+    ("/experiment/EXPERIMENT/links", None, (SIGN_IN, 404, 403, 200, 200)),
+    ("/experiment/EXPERIMENT/links", {}, (SIGN_IN, 404, 403, 200, 200)),
+    ("/experiment/EXPERIMENT/links/rename", {"link_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
+    ("/experiment/EXPERIMENT/links/revoke", {"link_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
     ("/sign-out", {}, (SIGN_IN, 303, 303, 303, 303)),
 ]
 PUBLIC = {"/static/{digest}/{name}"}
@@ -99,6 +103,17 @@ def grant(workspace_id, ann):
     return OwnerGrant(workspace_id, user_id=ann.user_id)
 
 
+@pytest.fixture
+def address_of(client, owner_token, workspace_id):
+    """Return the address of a path of the table: of the workspace, and of an experiment in it."""
+    experiment = ApiClient(client, owner_token).new_experiment()
+
+    def address(path):
+        return path.replace("ID", str(workspace_id)).replace("EXPERIMENT", experiment)
+
+    return address
+
+
 def page_routes():
     """(method, path) of every route of our own pages that takes part in the table."""
     return {
@@ -111,8 +126,10 @@ def page_routes():
 
 
 @pytest.mark.parametrize(("path", "fields", "statuses"), TABLE, ids=lambda value: str(value)[:50])
-def test_page_shows_each_person_what_is_theirs(readers, workspace_id, path, fields, statuses):
-    address = path.replace("ID", str(workspace_id))
+def test_page_shows_each_person_what_is_theirs(
+    readers, workspace_id, address_of, path, fields, statuses
+):
+    address = address_of(path)
     sent = {
         name: str(workspace_id) if value == "ID" else value
         for name, value in (fields or {}).items()
@@ -126,18 +143,23 @@ def test_page_shows_each_person_what_is_theirs(readers, workspace_id, path, fiel
 
 def test_every_page_route_is_in_table():
     listed = {
-        ("GET" if fields is None else "POST", path.replace("ID", "{workspace_id}"))
+        (
+            "GET" if fields is None else "POST",
+            path.replace("ID", "{workspace_id}").replace("EXPERIMENT", "{experiment_id}"),
+        )
         for path, fields, _ in TABLE
     }
     assert page_routes() <= listed
 
 
-def test_every_form_refuses_other_sites_and_forged_tokens(client, readers, workspace_id):
+def test_every_form_refuses_other_sites_and_forged_tokens(
+    client, readers, workspace_id, address_of
+):
     owner = readers[OWNER]
     for path, fields, _ in TABLE:
         if fields is None or path == "/sign-in/link":  # this one needs nobody
             continue
-        address = path.replace("ID", str(workspace_id))
+        address = address_of(path)
         assert owner.post(address, fields, csrf=False).status_code == 403, path
         assert owner.post(address, fields, csrf="0" * 64).status_code == 403, path
         foreign = {"sec_fetch_site": "cross-site"}

@@ -40,7 +40,8 @@ HTTP = {"tbservice.api.http", "tbservice.api.formats"}
 MAY_IMPORT = {
     "tbservice.store": PLAIN | METRICS | {"tbservice.settings"},
     "tbservice.scalars": PLAIN | METRICS | STORE,
-    "tbservice.auth": PLAIN | STORE,
+    "tbservice.auth": PLAIN | STORE | {"tbservice.settings"},
+    "tbservice.auth.oidc": PLAIN | STORE | {"tbservice.auth", "tbservice.settings"},
     "tbservice.experiments": PLAIN | STORE | {"tbservice.auth"},
     "tbservice.ingest": PLAIN | METRICS | STORE | {"tbservice.scalars"},
     "tbservice.reading": PLAIN

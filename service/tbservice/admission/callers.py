@@ -198,7 +198,7 @@ def session_cookie(request: HTTPConnection) -> str | None:
 
     It need not be valid.
     """
-    values = _cookie_values(request.headers.get("cookie", ""), session_cookie_name(request))
+    values = cookie_values(request.headers.get("cookie", ""), session_cookie_name(request))
     return next(filter(grants.parse_session_digest, values), None)
 
 
@@ -207,13 +207,13 @@ def page_tokens(cookie: str) -> list[str]:
 
     Too long values are ignored.
     """
-    for value in _cookie_values(cookie, READ_COOKIE):
+    for value in cookie_values(cookie, READ_COOKIE):
         if len(value) <= limits.COMPARISON_ITEMS_MAX * _TOKEN_CHARS_MAX:
             return value.split(TOKEN_SEPARATOR)
     return []
 
 
-def _cookie_values(cookie: str, wanted: str) -> Iterator[str]:
+def cookie_values(cookie: str, wanted: str) -> Iterator[str]:
     """Yield the values of the cookies with a name in a Cookie header.
 
     This does not use `http.cookies`, which parses quoted values in quadratic time (CVE-2024-7592)

@@ -89,15 +89,17 @@ def grant_member(
 def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGrant:
     """Return the right to read an experiment; those with visibility `link` need no secret.
 
-    Raises Unauthenticated, NotFound or Forbidden.
+    A share link shows the same whatever the visibility. Raises Unauthenticated, NotFound or
+    Forbidden.
     """
     owner, identity = _look_up(db, experiment_id, secret)
-    if owner is not None and owner.visibility is Visibility.LINK:
+    is_link = identity is not None and identity.link and identity.experiment_id == experiment_id
+    if owner is not None and owner.visibility is Visibility.LINK and not is_link:
         return ReadGrant(owner.workspace_id, ExperimentId(experiment_id))
     identity = _check_scope(
         experiment_id, owner, _require_identity(db, secret, identity), Scope.READ
     )
-    return ReadGrant(_workspace_of(identity), ExperimentId(experiment_id), user_id=identity.user_id)
+    return _read_grant(experiment_id, identity)
 
 
 def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tuple[ReadGrant, bool]:
@@ -108,9 +110,7 @@ def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tupl
     """
     identity = _authorize(db, experiment_id, require_no_session(secret), Scope.READ)
     is_for_this_alone = identity.experiment_id is not None and identity.scopes == {Scope.READ}
-    grant = ReadGrant(
-        _workspace_of(identity), ExperimentId(experiment_id), user_id=identity.user_id
-    )
+    grant = _read_grant(experiment_id, identity)
     return grant, is_for_this_alone
 
 
@@ -197,8 +197,13 @@ def acting_person(grant: Grant) -> UserId:
 
 
 def identify(db: Connection, secret: str | None) -> Principal:
-    """Return who a secret belongs to. `db` is a transaction. Raises Unauthenticated."""
+    """Return who a secret belongs to: of an anonymous link nobody, and no workspace.
+
+    `db` is a transaction. Raises Unauthenticated.
+    """
     identity = _require_identity(db, secret, _look_up(db, None, secret)[1])
+    if identity.link is not None and identity.link.is_anonymous:
+        return Principal(None, None, identity.experiment_id, identity.scopes, None)
     user_id = identity.user_id
     return Principal(
         None if user_id is None else people.find_person(db, user_id),
@@ -265,6 +270,15 @@ def _authorize(db: Connection, experiment_id: str, secret: str | None, scope: Sc
     return _check_scope(experiment_id, owner, _require_identity(db, secret, identity), scope)
 
 
+def _read_grant(experiment_id: str, identity: _Identity) -> ReadGrant:
+    return ReadGrant(
+        _workspace_of(identity),
+        ExperimentId(experiment_id),
+        identity.link,
+        user_id=identity.user_id,
+    )
+
+
 def _look_up(
     db: Connection,
     experiment_id: str | None,
@@ -318,6 +332,8 @@ def _check_scope(
     if owner is None or owner.workspace_id != identity.workspace_id or not has_experiment:
         raise NotFound("there is no such experiment, or it is not yours")
     _require_scope(identity, scope)
+    if owner.is_snapshot and scope is not Scope.READ:
+        raise Forbidden("this is the frozen copy of a share link: it can only be read")
     return identity
 
 

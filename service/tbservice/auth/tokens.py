@@ -151,8 +151,11 @@ def create_session_token(db: Connection, grant: ReadGrant) -> str:
     """Return the secret of a new token that may read for `SESSION_LIFETIME`.
 
     A browser stores it instead of one with more scopes. Deletes a few expired browser
-    sessions of the workspace: more than are created, so that they do not accumulate.
+    sessions of the workspace: more than are created, so that they do not accumulate. Raises
+    Forbidden for the grant of a share link: the token would show more than the link.
     """
+    if grant.link is not None:
+        raise Forbidden("a share link makes no tokens")
     tokens.delete_ended_sessions(db, grant.workspace_id, limits.TOKEN_SWEEP_ITEMS_MAX)
     properties = TokenProperties(
         grant.workspace_id,

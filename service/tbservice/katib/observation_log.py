@@ -58,7 +58,7 @@ def report(
     logs = decode_report(request, received_at)
     if not len(logs):
         return
-    with ingest.database.transaction(grant.workspace_id) as db:
+    with ingest.database.transaction(grant) as db:
         place = places.place_trial(db, grant, name, experiment_name)
         updates = log_writer.write_report(db, place, request, logs, received_at)
     observe(ingest, place, updates)
@@ -95,7 +95,7 @@ def get(
     reply = GetObservationLogReply()
     reply.observation_log.SetInParent()
 
-    with ingest.database.snapshot(grant.workspace_id) as db:
+    with ingest.database.snapshot(grant) as db:
         rows, names = _read_logs(db, grant, request, experiment_name, first, last)
     add = reply.observation_log.metric_logs.add
     for moment, metric, value in rows:
@@ -165,7 +165,7 @@ def delete(
     if grant.experiment_id is not None or not grant.may_delete:
         raise Forbidden("only a token of a workspace with the scope admin can delete logs")
     name = request.trial_name
-    with ingest.database.transaction(grant.workspace_id) as db:
+    with ingest.database.transaction(grant) as db:
         place = places.find_place(db, grant, name, experiment_name)
         if place is None:
             return

@@ -185,7 +185,7 @@ def _make_read_only_token(
     """Return the token if it can only read, else create and return one that can only read."""
     if can_only_read:
         return token
-    with get_database(request).transaction(grant.workspace_id) as db:
+    with get_database(request).transaction(grant) as db:
         return tokens.create_session_token(db, grant)
 
 

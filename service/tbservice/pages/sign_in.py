@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Final
+from typing import Final, cast
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import sign_in_links
+from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.errors import NotFound
 from tbservice.pages.frame import redirect, render
 from tbservice.pages.next_page import safe_next
@@ -33,7 +34,14 @@ def show_sign_in(request: Request, session: MaybeSignedIn, next: str = "/") -> R
     """Show how to sign in; who is signed in already goes to `next`."""
     if session is not None:
         return redirect(safe_next(next))
-    return render(request, "sign_in.html", next=safe_next(next), providers=_list_providers(request))
+    sign_in = cast("SignIn", request.app.state.sign_in)
+    return render(
+        request,
+        "sign_in.html",
+        form_targets=sign_in.list_origins(),
+        next=safe_next(next),
+        providers=sign_in.list_providers(),
+    )
 
 
 @router.get(f"{PATH}/link")
@@ -108,9 +116,3 @@ def _is_opened_on_this_machine(request: Request) -> bool:
     except ValueError:
         is_loopback = host == "localhost"
     return is_loopback and request.headers.get("sec-fetch-site") == "none"
-
-
-def _list_providers(request: Request) -> list[tuple[str, str]]:
-    """Return the id and the name of each OpenID provider that people can sign in at."""
-    sign_in = getattr(request.app.state, "sign_in", None)
-    return [] if sign_in is None else list(sign_in.list_providers())

@@ -33,6 +33,7 @@ from tbservice.api.v1 import (
     blobs,
     catalog,
     changes,
+    device_logins,
     digests,
     experiments,
     health,
@@ -44,11 +45,13 @@ from tbservice.api.v1 import (
     object_checks,
     points,
     run_hparams,
+    share_links,
     tail,
     tokens,
     workspace_tokens,
     workspaces,
 )
+from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.errors import (
     CursorConflict,
     ObjectMissing,
@@ -57,12 +60,18 @@ from tbservice.errors import (
     Unauthenticated,
     Unavailable,
 )
+from tbservice.experiments.eraser import Eraser
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
 from tbservice.pages import (
     account,
+    device,
+    experiment_list,
+    experiment_page,
+    experiment_selection,
     invitation,
-    landing,
+    oidc,
+    share_page,
     sign_in,
     static_files,
     workspace_members,
@@ -107,6 +116,8 @@ _ROUTER_MODULES = (
     workspace_tokens,
     experiments,
     tokens,
+    device_logins,
+    share_links,
     batches,
     blob_uploads,
     run_hparams,
@@ -125,13 +136,18 @@ _ROUTER_MODULES = (
 
 _PAGE_MODULES = (
     static_files,
-    landing,
+    experiment_list,
+    experiment_selection,
+    experiment_page,
     sign_in,
+    oidc,
+    device,
     account,
     invitation,
     workspace_settings,
     workspace_members,
     workspace_token_list,
+    share_page,
 )
 """The same of our own pages; their routers have `include_in_schema=False`."""
 
@@ -163,8 +179,10 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.shares = WorkerShares(settings.database_pool_size)
     app.state.readiness = health.Readiness(app.state.database, app.state.objects)
     app.state.compactor = Compactor(app.state.database)
+    app.state.eraser = Eraser(app.state.database)
     app.state.ingest = Ingest(app.state.database, app.state.objects, app.state.compactor)
     app.state.notifier = ChangeNotifier(app.state.database)
+    app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
 
     for module in (*_ROUTER_MODULES, *_PAGE_MODULES):
         app.include_router(module.router)
@@ -211,6 +229,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     if not app.state.is_prepared:
         await run_in_threadpool(prepare_backends, app)
     app.state.compactor.start()
+    app.state.eraser.start()
     app.state.handlers.start()
     await app.state.grpc.start()
 
@@ -228,6 +247,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await app.state.grpc.stop()
         app.state.handlers.close()
         await run_in_threadpool(app.state.compactor.stop)
+        await run_in_threadpool(app.state.eraser.stop)
         await run_in_threadpool(app.state.database.stop)
         app.state.database.close()
         app.state.objects.close()

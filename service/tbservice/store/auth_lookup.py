@@ -11,6 +11,7 @@ from tbservice import limits
 from tbservice.store.pg.pipeline import fetch_binary, query_with_rls
 from tbservice.types import (
     ExperimentId,
+    LinkView,
     Role,
     Scope,
     TokenId,
@@ -22,17 +23,19 @@ from tbservice.types import (
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOwner:
-    """The workspace that owns an experiment, and the experiment's visibility."""
+    """The workspace that owns an experiment, its visibility, and whether it is a frozen copy."""
 
     workspace_id: WorkspaceId
     visibility: Visibility
+    is_snapshot: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TokenIdentity:
     """The workspace, the experiment and the scopes of a valid token.
 
-    `experiment_id` is None for a token of the workspace, `user_id` for one that acts for nobody.
+    `experiment_id` is None for a token of the workspace, `user_id` for one that acts for nobody,
+    `link` for one that is no share link.
     `is_use_recorded`: its use was recorded within the last minute.
     """
 
@@ -42,6 +45,7 @@ class TokenIdentity:
     scopes: frozenset[Scope]
     is_use_recorded: bool
     user_id: UserId | None
+    link: LinkView | None
     expires_at: datetime | None
 
 
@@ -58,6 +62,7 @@ class SessionIdentity:
     role: Role | None
     is_use_recorded: bool
     experiment_id: None = None
+    link: None = None
 
     @property
     def scopes(self) -> frozenset[Scope]:
@@ -77,9 +82,10 @@ def find_owner_and_identity(
     rows = fetch_binary(
         db,
         """
-            SELECT e.workspace_id, e.visibility, t.token_id, t.workspace_id, t.experiment_id,
-                t.scopes, coalesce(t.last_used_at > now() - interval '1 minute', false), t.user_id,
-                t.expires_at
+            SELECT e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL, t.token_id,
+                t.workspace_id, t.experiment_id, t.scopes,
+                coalesce(t.last_used_at > now() - interval '1 minute', false), t.user_id,
+                t.expires_at, t.is_link, t.run_pattern, t.tag_pattern, t.is_anonymous
             -- The outer joins make PostgreSQL evaluate the settings, which the row policies read,
             -- before it reads the tables.
             FROM (SELECT set_config('tbhub.experiment_id', %(experiment_id)s, true),
@@ -90,10 +96,9 @@ def find_owner_and_identity(
         """,
         {"experiment_id": experiment_id or "", "token_digest": (token_digest or b"").hex()},
     )
-    owner_id, visibility, token_id, workspace_id, bound_to, *rest = rows[0]
-    scopes, is_recorded, user_id, expires_at = rest
-
-    owner, identity = _owner(owner_id, visibility), None
+    owner, identity = _owner(*rows[0][:3]), None
+    token_id, workspace_id, bound_to, scopes, is_recorded, user_id, *rest = rows[0][3:]
+    expires_at, is_link, *shown = rest
     if token_id is not None:
         identity = TokenIdentity(
             token_id,
@@ -102,6 +107,7 @@ def find_owner_and_identity(
             frozenset(map(Scope, scopes)),
             is_recorded,
             user_id,
+            LinkView(token_id, *shown) if is_link else None,
             expires_at,
         )
     return owner, identity
@@ -123,7 +129,8 @@ def find_owner_and_session(
         db,
         {"experiment_id": experiment_id or "", "secret_digest": session_digest.hex()},
         """
-            SELECT e.workspace_id, e.visibility, s.session_id, s.user_id, m.workspace_id, m.role,
+            SELECT e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL, s.session_id,
+                s.user_id, m.workspace_id, m.role,
                 coalesce(s.last_used_at > now() - interval '1 minute', false)
             FROM (SELECT) AS one
             LEFT JOIN experiments AS e ON e.experiment_id = %(experiment_id)s
@@ -141,7 +148,7 @@ def find_owner_and_session(
             "idle_seconds": limits.PERSON_SESSION_IDLE_SECONDS_MAX,
         },
     )
-    owner_id, visibility, session_id, user_id, member_of, role, is_recorded = rows[0]
+    session_id, user_id, member_of, role, is_recorded = rows[0][3:]
     identity = None
     if session_id is not None:
         identity = SessionIdentity(
@@ -151,7 +158,7 @@ def find_owner_and_session(
             None if role is None else Role(role),
             is_recorded,
         )
-    return _owner(owner_id, visibility), identity
+    return _owner(*rows[0][:3]), identity
 
 
 def record_session_use(db: Connection, session_id: str, user_id: UserId) -> None:
@@ -194,7 +201,9 @@ def record_token_use(db: Connection, identity: TokenIdentity) -> None:
     )
 
 
-def _owner(workspace_id: int | None, visibility: str | None) -> ExperimentOwner | None:
+def _owner(
+    workspace_id: int | None, visibility: str | None, is_snapshot: bool
+) -> ExperimentOwner | None:
     if workspace_id is None or visibility is None:
         return None
-    return ExperimentOwner(WorkspaceId(workspace_id), Visibility(visibility))
+    return ExperimentOwner(WorkspaceId(workspace_id), Visibility(visibility), is_snapshot)

@@ -105,11 +105,12 @@ def list_page(
         before: (created_at, id) of the previous page's last token; None for the first page.
         limit: Tokens at most.
         sessions: Return the valid tokens of browser sessions. Otherwise all other tokens, expired
-            and revoked ones included.
+            and revoked ones included, without share links.
     """
     rows = db.execute(
         text(f"""
             {_TOKENS} WHERE experiment_id = :experiment_id AND is_session = :sessions
+                AND NOT is_link
                 AND (NOT is_session OR (expires_at > now() AND revoked_at IS NULL))
                 {_PAGE}
         """),

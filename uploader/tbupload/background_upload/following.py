@@ -14,10 +14,14 @@ STOP_SECONDS: Final = 60.0
 """Default time that the end of a `with` block waits for the remaining data to be sent."""
 
 TEXT_OPTIONS: Final = (
-    *("name", "description", "visibility", "experiment", "server"),
+    *("name", "description", "visibility", "experiment", "experiment_name", "resume"),
+    "server",
     *("include_runs", "exclude_runs", "include_tags", "exclude_tags"),
 )
 """Arguments of `follow` that become options of the same name, without conversion."""
+
+RESUME_CHOICES: Final = ("must", "allow", "never")
+"""The values of `resume`."""
 
 
 def follow(  # noqa: PLR0913  # the options of the command, by their names
@@ -27,6 +31,8 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     description: str | None = None,
     visibility: str | None = None,
     experiment: str | None = None,
+    experiment_name: str | None = None,
+    resume: str | None = None,
     new: bool = False,
     plugins: Iterable[str] | None = None,
     include_runs: str | None = None,
@@ -51,9 +57,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     The upload starts with the `with` block, or with `start()`. At the end of the block, also after
     an exception or Ctrl-C, the script waits until everything written so far is sent, for at most
     `end_seconds`; the rest is then sent in the background. Problems with the upload are logged and
-    never raised: see `Following`.
-
-    If several processes train together, call `follow` in one of them: it uploads the files of all.
+    never raised: see `Following`. Of several processes, one should call it, for the files of all.
 
     Args:
         logdir: the log directory; it need not exist yet.
@@ -61,7 +65,9 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         description: the description of a new experiment, as Markdown.
         visibility: "private" (default), or "link" for everyone who has the URL.
         experiment: ID or URL of an existing experiment to add to, from any machine.
-        new: create a new experiment, even if an earlier one could be resumed.
+        experiment_name: name of an experiment to add to; created if there is none.
+        resume: "must", "allow" or "never", as for `tbupload --resume`.
+        new: the same as resume="never".
         plugins: upload only series of these plugins, for example ["scalars", "images"].
         include_runs: upload only runs that this regular expression matches completely.
         exclude_runs: do not upload runs that match.
@@ -75,11 +81,9 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         end_seconds: longest time, in seconds, that the end of the block waits.
 
     Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: a number or path cannot be converted.
+        TypeError, ValueError: an argument has the wrong type or value.
     """
-    arguments = dict(locals())  # every argument, by its name
-    return Following(_command_line(arguments), token, float(end_seconds))
+    return Following(_command_line(dict(locals())), token, float(end_seconds))
 
 
 class Following:
@@ -151,7 +155,8 @@ class Following:
     def url(self) -> str | None:
         """Return the experiment's URL, None while it is unknown, for example without a server.
 
-        Waits for the URL until 10 s after the start.
+        If a run is trained again meanwhile, it becomes that of another experiment. Waits for the
+        URL until 10 s after the start.
         """
         return self._event_field("url")
 
@@ -224,6 +229,8 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     for name, text in {**texts, "token": arguments["token"]}.items():
         if not isinstance(text, str | None):
             raise TypeError(f"{name} must be a string, not {type(text).__name__}")
+    if arguments["resume"] not in {None, *RESUME_CHOICES}:
+        raise ValueError(f"resume must be one of {RESUME_CHOICES}, not {arguments['resume']!r}")
     options = [f"--{name}={text}" for name, text in texts.items() if text is not None]
     return [*options, "--new"] if arguments["new"] else options
 

@@ -116,10 +116,10 @@ class UploaderProcess:
         return self.is_owned_here and self._process.poll() is None
 
     def experiment_event(self) -> dict[str, Any]:
-        """Return the event with the experiment, or {} if none arrived within EXPERIMENT_SECONDS."""
+        """Return the last event with an experiment, {} if none came within EXPERIMENT_SECONDS."""
         if self.is_owned_here:
             self._has_event.wait(max(0.0, self._started_at + EXPERIMENT_SECONDS - time.monotonic()))
-        return self._events[0] if self._events and "url" in self._events[0] else {}
+        return next((event for event in reversed(self._events) if "url" in event), {})
 
     def request_stop(self) -> None:
         """Request an orderly stop by writing to its stdin; a no-op if that is closed already."""

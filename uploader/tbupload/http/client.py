@@ -27,6 +27,7 @@ from tbupload.http.api_schemas import (
     OBJECT_CHECKS,
     RECORDS,
     RUNS,
+    SERIES,
     STREAMS,
     TENSOR_SERIES,
     TOKENS,
@@ -42,12 +43,15 @@ from tbupload.http.transport import Response, Transport
 from tbupload.http.wire_limits import WireLimits
 from tbupload.limits import LISTING_BYTES_MAX
 from tbwire import wire_pb2
+from tbwire.points import DataClassName
 
 COMPRESSED_BYTES_MIN: Final = 1024
 """Size from which a batch is compressed for a server on another machine."""
 
 PAGE_ITEMS: Final = 100
 """Experiments on a page of their listing."""
+
+CREATED: Final = 201  # RFC 9110, section 15.3.2
 
 PROTOBUF: Final = {"Content-Type": "application/x-protobuf", "Accept": "application/x-protobuf"}
 
@@ -91,6 +95,20 @@ class Client:
             fields,
             {"Idempotency-Key": request_key or str(uuid.uuid4())},
         ).json(EXPERIMENT)
+
+    def get_or_create_experiment(
+        self, *, name: str, description: str, visibility: str
+    ) -> tuple[Json, bool]:
+        """Return the fields of the experiment of this name, and whether it was created now.
+
+        An existing one is unchanged. Of several clients at the same time, one creates it.
+
+        Raises:
+            Conflict: Several experiments have the name.
+        """
+        fields = {"name": name, "description": description, "visibility": visibility}
+        answer = self._json("POST", "/api/v1/experiments", {**fields, "unique_name": True})
+        return answer.json(EXPERIMENT), answer.status == CREATED
 
     def get_experiment(self, experiment_id: str) -> Json:
         """Return the experiment's fields."""
@@ -188,6 +206,15 @@ class Client:
         """Return the names of the experiment's runs."""
         listing = self._transport.request("GET", _path(experiment_id, "runs")).json(RUNS)
         return [run["run"] for run in listing["runs"]]
+
+    def list_series(
+        self, experiment_id: str, data_class: DataClassName, run: str, tags: Sequence[str]
+    ) -> Json:
+        """Return those of a run's series that are stored: {tag: {max_step, max_wall_time, ...}}."""
+        fields = {"run": [run], "tag": list(tags)}
+        listing = self._json("POST", _path(experiment_id, data_class), fields).json(SERIES)
+        stored: Json = listing.get(run, {})
+        return stored
 
     def get_limits(self, experiment_id: str) -> WireLimits:
         """Return the server's limits, with a token that may only read.

@@ -132,13 +132,18 @@ def _grant_list(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
         return grants.grant_workspace(db, secret, Scope.READ)
 
 
+def _grant_restore(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
+    with database.without_transaction() as db:
+        return grants.grant_workspace(db, secret, Scope.ADMIN)
+
+
 def _grant_read(
     request: Request, experiment_id: str, database: UsesDatabase, secret: Secret
 ) -> ReadGrant:
     with database.without_transaction() as db:
         grant = grants.grant_read(db, experiment_id, secret)
     if is_conditional(request):
-        with database.transaction(grant.workspace_id) as db:
+        with database.transaction(grant) as db:
             set_etag(request, lifecycle.get_version_tag(db, grant))
     return grant
 
@@ -159,6 +164,7 @@ ActsForPerson = Annotated[PersonalGrant, Depends(_grant_personal_admin)]
 IsPersonal = Annotated[PersonalGrant, Depends(_grant_personal)]
 MayCreate = Annotated[WorkspaceGrant, Depends(_grant_create)]
 MayList = Annotated[WorkspaceGrant, Depends(_grant_list)]
+MayRestore = Annotated[WorkspaceGrant, Depends(_grant_restore)]
 MayRead = Annotated[ReadGrant, Depends(_grant_read)]
 MayAppend = Annotated[AppendGrant, Depends(_grant_append)]
 MayAdminister = Annotated[AdminGrant, Depends(_grant_admin)]

@@ -71,7 +71,7 @@ def list_tokens(grant: ActsForPerson, database: UsesDatabase) -> TokenList:
 
     Needs the scope admin. Expired and revoked ones are listed for about 90 days.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         listed = tokens.list_personal_tokens(db, acting_person(grant), grant.workspace_id)
     return TokenList(tokens=[token_answer(token) for token in listed])
 
@@ -86,7 +86,7 @@ def create_token(
     the same time. The response contains the secret, which cannot be read again. The token is
     revoked when the person's role permits less, and when they leave.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         token, secret = tokens.create_token_by_token(
             db, grant, new.scopes, new.label, new.expires_at
         )
@@ -99,7 +99,7 @@ def revoke_token(grant: ActsForPerson, token_id: str, database: UsesDatabase) ->
 
     Needs the scope admin. Repeating the request changes nothing.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         tokens.revoke_personal_token(db, acting_person(grant), token_id, grant.workspace_id)
 
 
@@ -110,7 +110,7 @@ def revoke_own_token(grant: IsPersonal, database: UsesDatabase) -> None:
     Of any scope, but it must be a person's for a workspace: a machine's and an experiment's are
     shared by many.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         tokens.revoke_personal_token(db, acting_person(grant), grant.token_id, grant.workspace_id)
 
 

@@ -43,7 +43,7 @@ def create_token(grant: MayAdminister, new: NewToken, database: UsesDatabase) ->
     The response contains the secret, which is stored as a hash and cannot be read again. Repeating
     the request creates another token.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         token, secret = tokens.create_token(
             db, grant, map(Scope, new.scopes), new.label, new.expires_at
         )
@@ -71,7 +71,7 @@ def list_tokens(
     when a page is opened with a token that can do more than read, the browser gets a read-only
     token that expires after 12 hours.
     """
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         page, following = tokens.list_tokens(db, grant, after, limit, sessions=sessions)
     return TokenPage(tokens=[token_answer(token) for token in page], next=following)
 
@@ -79,5 +79,5 @@ def list_tokens(
 @router.delete("/{token_id}", status_code=status.HTTP_204_NO_CONTENT)
 def revoke_token(grant: MayAdminister, token_id: str, database: UsesDatabase) -> None:
     """Revoke a token, with immediate effect; repeating the request changes nothing."""
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         tokens.revoke_token(db, grant, token_id)
