@@ -144,7 +144,7 @@ def test_list_has_pages(api, editor, workspace_id):
     seen, address = [], f"/?workspace={workspace_id}&sort=name"
     while address:
         page = editor.get(address).text
-        seen += re.findall(r'class="name"[^>]*>([^<]*)<', page)
+        seen += re.findall(r'class="name clip-lines"[^>]*>([^<]*)<', page)
         following = re.search(r'rel="next" href="([^"]*)"', page)
         address = following and following[1].replace("&amp;", "&")
     assert seen == names
