@@ -103,7 +103,12 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceGrant(Grant):
-    """May do in the whole workspace what the scope says that the grant was asked for."""
+    """May do in the whole workspace what the scope says that the grant was asked for.
+
+    With `may_share`, who has the scope admin, new experiments can be visible by link.
+    """
+
+    may_share: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
