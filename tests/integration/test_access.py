@@ -46,12 +46,12 @@ TABLE = [
     ("GET", "/experiments/{experiment_id}/links", "admin", 200, {}),
     (
         "PATCH",
-        "/experiments/{experiment_id}/links/{token_id}",
+        "/experiments/{experiment_id}/links/{link_id}",
         "admin",
         404,
         {"json": {"label": "x"}},
     ),
-    ("DELETE", "/experiments/{experiment_id}/links/{token_id}", "admin", 404, {}),
+    ("DELETE", "/experiments/{experiment_id}/links/{link_id}", "admin", 404, {}),
     (
         "POST",
         "/experiments/{experiment_id}/batches",
@@ -235,6 +235,7 @@ def test_every_route_takes_its_grant_and_no_other(
         workspace_id=world.workspace_id,
         user_id=new_member(database, world.workspace_id, Role.VIEWER).user_id,
         token_id="none",
+        link_id="none",
         invitation_id="none",
         sha256=SHA256,
         blob_key=world.blob_key,

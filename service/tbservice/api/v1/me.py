@@ -20,7 +20,7 @@ from tbservice.api.v1.token_models import (
 )
 from tbservice.auth import grants, members, tokens, workspaces
 from tbservice.auth.grants import acting_person
-from tbservice.types import Scope, Token
+from tbservice.types import Principal, Scope, Token
 
 router = APIRouter(prefix="/api/v1/me", tags=["me"])
 
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/api/v1/me", tags=["me"])
 class OwnTokenAnswer(BaseModel):
     """The token of the request."""
 
-    id: str
+    id: str | None = Field(description="null for an anonymous share link")
     scopes: list[Scope]
     label: str | None = Field(description="null for a token of one experiment")
     expires_at: datetime | None
@@ -51,6 +51,8 @@ def show_me(secret: Secret, database: UsesDatabase) -> MeAnswer:
     """Return what the token of the request is for."""
     with database.transaction() as db:
         principal = grants.identify(db, secret)
+    if principal.token_id is None:
+        return MeAnswer(person=None, token=_anonymous_token(principal), workspace=None)
     with database.snapshot(principal.workspace_id) as db:
         token = tokens.get_own_token(db, principal)
         if token.experiment_id is not None:
@@ -112,6 +114,17 @@ def revoke_own_token(grant: IsPersonal, database: UsesDatabase) -> None:
     """
     with database.transaction(grant) as db:
         tokens.revoke_personal_token(db, acting_person(grant), grant.token_id, grant.workspace_id)
+
+
+def _anonymous_token(principal: Principal) -> OwnTokenAnswer:
+    """Return what an anonymous share link may know of itself."""
+    return OwnTokenAnswer(
+        id=None,
+        scopes=list(principal.scopes),
+        label=None,
+        expires_at=None,
+        experiment_id=principal.experiment_id,
+    )
 
 
 def _own_token(token: Token) -> OwnTokenAnswer:
