@@ -115,6 +115,17 @@ def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tupl
     return grant, is_for_this_alone
 
 
+def grant_read_by_session(db: Connection, experiment_id: str, secret: str) -> ReadGrant:
+    """Return the right to read that a browser session has by its person's membership alone.
+
+    The visibility of the experiment is ignored. Raises as `grant_read` does, and Unauthenticated
+    for a token.
+    """
+    if parse_session_digest(secret) is None:
+        raise Unauthenticated("this is not a browser session")
+    return _read_grant(experiment_id, _authorize(db, experiment_id, secret, Scope.READ))
+
+
 def grant_append(db: Connection, experiment_id: str, secret: str | None) -> AppendGrant:
     """Return the right to append to an experiment and list its upload cursors.
 
