@@ -429,9 +429,7 @@ def test_workspace_of_500_members_is_one_page(database, workspace_id, owner):
     assert len(page.content) < 2_000_000
 
 
-def test_usage_counts_what_workspace_stores(
-    client, workspace_id, owner, owner_token, database_url
-):
+def test_usage_counts_what_workspace_stores(client, workspace_id, owner, owner_token, database_url):
     api = ApiClient(client, owner_token)
     for name, steps in (("Small", 3), (HOSTILE, 9)):
         experiment = api.new_experiment(name=name)
