@@ -320,37 +320,6 @@ class Experiment:
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentNotes:
-    """What is written about an experiment: Markdown, key-value pairs, and where it came from."""
-
-    notes: str
-    properties: dict[str, str]
-    origin: dict[str, str]
-
-
-class ExperimentOrder(enum.StrEnum):
-    """What a list of experiments is sorted by."""
-
-    CREATED = "created"
-    UPDATED = "updated"
-    NAME = "name"
-    SIZE = "size"
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentQuery:
-    """Which experiments of a workspace to list, and in what order.
-
-    An experiment must have each of `words`, and for each of `prefixes` a word that begins with it.
-    """
-
-    words: tuple[str, ...] = ()
-    prefixes: tuple[str, ...] = ()
-    order: ExperimentOrder = ExperimentOrder.CREATED
-    is_descending: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Token:
     """A token without its secret; `prefix` is the beginning of the secret, for lists.
 

@@ -112,7 +112,9 @@ def test_unique_name_requested_at_once_is_created_once(database, workspace_id):
             assert wait(others, timeout=0.5).done == set()
         answers = [other.result(timeout=60) for other in others]
     assert is_new
-    assert [(each.experiment_id, is_new) for each, is_new in answers] == [(first.experiment_id, False)] * 4
+    assert [(each.experiment_id, is_new) for each, is_new in answers] == [
+        (first.experiment_id, False)
+    ] * 4
 
 
 def test_experiments_are_listed_newest_first_and_searched(api):

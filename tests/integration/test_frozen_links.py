@@ -218,7 +218,8 @@ def end(database, workspace_id, link):
     with database.transaction(workspace_id) as db:
         for statement in (
             "UPDATE tokens SET expires_at = now() WHERE token_id = :token",
-            "UPDATE experiments SET erase_at = now() WHERE experiment_id = :target",
+            """UPDATE experiments SET erase_at = now()
+            WHERE experiment_id = :target AND erase_at > now()""",
         ):
             db.execute(text(statement), {"token": link["id"], "target": target_of(link)})
 

@@ -8,9 +8,10 @@ import pytest
 
 from tbservice import limits
 from tbservice.errors import Invalid
+from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.metadata import normalize_tags
 from tbservice.experiments.search_words import collect_words, parse_search
-from tbservice.types import Experiment, ExperimentId, ExperimentNotes, UserId, Visibility
+from tbservice.types import Experiment, ExperimentId, UserId, Visibility
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

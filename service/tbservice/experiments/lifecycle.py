@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.auth import secrets
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
+from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.metadata import Metadata, check_text, make_columns
 from tbservice.experiments.search_words import collect_words
 from tbservice.store import (
@@ -28,7 +29,6 @@ from tbservice.types import (
     AdminGrant,
     Experiment,
     ExperimentGrant,
-    ExperimentNotes,
     ReadGrant,
     Visibility,
     WorkspaceGrant,

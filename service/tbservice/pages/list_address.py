@@ -7,8 +7,9 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
+from tbservice.experiment_values import ExperimentOrder
 from tbservice.experiments.listing import Search
-from tbservice.types import ExperimentOrder, UserId, Visibility, WorkspaceId
+from tbservice.types import UserId, Visibility, WorkspaceId
 
 NO_CHART = "-"
 """The value of `chart` for a list without curves."""

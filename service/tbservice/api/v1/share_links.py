@@ -147,7 +147,7 @@ def rename_link(
 def revoke_link(grant: MayAdminister, link_id: str, database: UsesDatabase) -> None:
     """Revoke a share link, with immediate effect; the data of a frozen link are deleted.
 
-    Live tails and downloads that use it end within 5 seconds.
+    Live tails that use it end within 5 seconds, downloads at their next part.
     """
     with database.transaction(grant) as db:
         share_links.revoke_link(db, grant, link_id)
