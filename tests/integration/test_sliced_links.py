@@ -137,18 +137,18 @@ def api_reads(experiment, run, tag):
     evals = {"sessionName": run, "metricName": {"tag": tag, "group": ""}}
     yield "POST", f"{base}/hparams/metric_evals", {"json": evals}
     classic = f"/api/v0/experiments/{experiment}"
-    one = {"run": run, "tag": tag}
+    series = {"run": run, "tag": tag}
     for path in ("data/runs", "data/scalars", "data/images", "data/histograms", "data/graph"):
         yield "GET", f"{classic}/{path}", {}
-        yield "GET", f"{classic}/{path}", {"params": one}
+        yield "GET", f"{classic}/{path}", {"params": series}
     for path in ("data/compressedHistograms", "individualImage", "audio", "individualAudio"):
-        yield "GET", f"{classic}/{path}", {"params": {**one, "index": 0, "sample": 0}}
-    yield "GET", f"{classic}/data/run_metadata", {"params": one}
+        yield "GET", f"{classic}/{path}", {"params": {**series, "index": 0, "sample": 0}}
+    yield "GET", f"{classic}/data/run_metadata", {"params": series}
 
 
 def page_reads(experiment, run, tag, *, compared=True):
     """The same of the page's routes, and of a comparison's."""
-    one = {"run": run, "tag": tag}
+    series = {"run": run, "tag": tag}
     bases = [f"/experiment/{experiment}", f"/compare/a:{experiment},b:{experiment}"]
     for base in bases if compared else bases[:1]:
         inside = f"a/{run}" if "compare" in base else run
@@ -159,11 +159,11 @@ def page_reads(experiment, run, tag, *, compared=True):
             yield "GET", f"{base}/data/plugin/{plugin}/tags", {}
         for plugin in ("distributions", "pr_curves", "mesh", "custom_scalars"):
             yield "GET", f"{base}/data/plugin/{plugin}/tags", {}
-        one = {"run": inside, "tag": tag, "sample": 0}
+        series = {"run": inside, "tag": tag, "sample": 0}
         for path in ("scalars/scalars", "text/text", "images/images", "audio/audio"):
-            yield "GET", f"{base}/data/plugin/{path}", {"params": one}
+            yield "GET", f"{base}/data/plugin/{path}", {"params": series}
         for path in ("histograms/histograms", "distributions/distributions"):
-            yield "GET", f"{base}/data/plugin/{path}", {"params": one}
+            yield "GET", f"{base}/data/plugin/{path}", {"params": series}
         form = {"tag": tag, "runs": [inside]}
         yield "POST", f"{base}/data/plugin/scalars/scalars_multirun", {"data": form}
         cards = [

@@ -32,7 +32,12 @@ router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False
 
 _SHOWN_ERRORS: Final = (Conflict, Forbidden, Invalid)
 _MEMBERS_SHOWN: Final = 30
-_NO_PEOPLE: Final[dict[str, Any]] = {"origin": {}, "creator": None, "members": [], "more_members": 0}
+_NO_PEOPLE: Final[dict[str, Any]] = {
+    "origin": {},
+    "creator": None,
+    "members": [],
+    "more_members": 0,
+}
 """Of an experiment that everyone may read, strangers learn nothing about people and hosts."""
 
 
