@@ -110,7 +110,6 @@ CREATE TABLE device_logins (
     client text NOT NULL,  -- what the command says of itself: program and host
     created_at timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz NOT NULL,
-    polled_at timestamptz,
     user_id text COLLATE "C" REFERENCES users ON DELETE CASCADE,  -- of who approved or denied it
     workspace_id bigint REFERENCES workspaces ON DELETE CASCADE,  -- NULL with a user: denied
     scopes text[],

@@ -24,7 +24,7 @@ CREATE INDEX experiments_by_source ON experiments (snapshot_of) WHERE snapshot_o
 # have this schema alone in their search_path (store/link_views.py). So a table without a view does
 # not exist for them. `tbhub.visible_runs` and `tbhub.visible_tags` are an array of ids, or '*' for
 # all; without these settings nothing is visible. Row policies would do the same, but cost everybody
-# else 5 to 20 % of the time of small reads (docs/decisions/0024).
+# else 5 to 20 % of the time of small reads (docs/decisions/0025).
 #
 # Points are visible with their series. The condition on them is evaluated for each row, by the
 # primary key of the series: so it cannot change the plan of a query.

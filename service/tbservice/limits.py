@@ -120,6 +120,33 @@ EXPERIMENT_WORD_CHARS_MAX: Final = 40
 SEARCH_WORDS_ITEMS_MAX: Final = 8
 """Words (items) of one search; further ones are ignored."""
 
+LIST_PAGE_ITEMS: Final = 25
+"""Experiments (items) on one page of the list for people."""
+
+LIST_FILTER_ITEMS_MAX: Final = 200
+"""Tags and people (items) that the list for people offers as filters."""
+
+CHART_TAGS_ITEMS_MAX: Final = 40
+"""Scalar tags (items) that the list offers to draw."""
+
+CHART_RUNS_ITEMS_MAX: Final = 20
+"""Newest runs (items) of an experiment among which those with the drawn tag are looked for."""
+
+CHART_CURVES_ITEMS_MAX: Final = 3
+"""Curves (items) of one experiment in the list."""
+
+CHART_POINTS: Final = 60
+"""Points of one curve in the list."""
+
+NOTES_MARKDOWN_CHARS_MAX: Final = 20_000
+"""Characters of a description or of notes that our page renders as Markdown, within a second.
+
+A longer one is shown as it is.
+"""
+
+LIVE_SECONDS: Final = 300.0
+"""Seconds since the last data for which an experiment counts as live."""
+
 DELETED_EXPERIMENT_SECONDS: Final = 7 * 24 * 3600
 """Seconds after which a deleted experiment is erased; until then it can be restored."""
 

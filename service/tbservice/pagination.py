@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from tbservice.errors import MalformedRequest
-from tbservice.types import ExperimentOrder
+from tbservice.experiment_values import ExperimentOrder
 from tbwire.points import DataClass
 
 _INT64_MIN: Final = -(2**63)

@@ -17,8 +17,9 @@ from machine import report
 from service import Service
 
 from tbservice.auth.secrets import generate_experiment_id
+from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.search_words import collect_words
-from tbservice.types import Experiment, ExperimentNotes, UserId, Visibility
+from tbservice.types import Experiment, UserId, Visibility
 
 EXPERIMENTS = (1_000, 100_000)
 ROUNDS = 21
@@ -66,7 +67,7 @@ def measure(bench: Bench) -> None:
             for name, parameters in SEARCHES.items():
                 if not bench.is_chosen(name):
                     continue
-                seconds, found = [], 0
+                seconds, count_found = [], 0
                 for _ in range(ROUNDS):
                     began = time.perf_counter()
                     answer = http.get(
@@ -76,8 +77,8 @@ def measure(bench: Bench) -> None:
                     )
                     seconds.append(time.perf_counter() - began)
                     answer.raise_for_status()
-                    found = len(answer.json()["experiments"])
-                label = f"{count * bench.scale:9,.0f}: {name} ({found} found)"
+                    count_found = len(answer.json()["experiments"])
+                label = f"{count * bench.scale:9,.0f}: {name} ({count_found} found)"
                 told = f"{statistics.median(seconds) * 1e3:.1f} ms, best {min(seconds) * 1e3:.1f}"
                 report(label, told, TARGET)
         _report_size(service)

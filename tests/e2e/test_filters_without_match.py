@@ -88,7 +88,8 @@ def test_files_without_points_are_nothing_to_compare(uploader, reader, logdir):
 def test_live_upload_refuses_misspelled_plugin(uploader, reader, logdir, is_empty, request):
     if not is_empty:
         request.getfixturevalue("runs")
-    ended = uploader.run("--logdir", logdir, "--plugins", "scalar,mine")
+    with uploader.follow(logdir, "--plugins", "scalar,mine") as following:
+        ended = following.wait()
     assert (ended.code, ended.out) == (2, "")
     assert "--plugins scalar: there is no such plugin; did you mean scalars?" in ended.err
     assert experiments(reader) == []

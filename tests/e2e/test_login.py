@@ -121,6 +121,7 @@ def test_logout_revokes_what_login_made(home, live_service, person):
     token = config_of(home).default.token
     tbupload(home, "logout")
     assert config_of(home).default.token is None
+    assert "not logged in" in tbupload(home, "whoami", code=2).stderr
     refused = tbupload({**home, "TBHUB_TOKEN": token}, "whoami", code=1)
     assert "revoked" in refused.stderr
     assert "no token to remove" in tbupload(home, "logout", code=2).stderr
@@ -131,7 +132,7 @@ def test_denied_login_says_so_and_stores_nothing(home, live_service, person):
     answer_in_browser(live_service.url, person[0], "deny", code)
     said = process.communicate(timeout=SECONDS_MAX)[1]
     assert process.returncode == 1
-    assert "denied" in said
+    assert said.splitlines()[-1] == "tbupload: HTTP 403: the login was denied in the browser"
     assert config_of(home).default.token is None
 
 

@@ -33,9 +33,9 @@ def train_again(logdir, run="run", steps=range(4), **options):
     return train(logdir, steps, SECOND, run, value=2.0, **options)
 
 
-def events_of(ended):
+def events_of(out):
     """Return the events with an experiment: [(event, experiment)]."""
-    lines = [json.loads(line) for line in ended.out.splitlines()]
+    lines = [json.loads(line) for line in out.splitlines()]
     return [(line["event"], line["experiment_id"]) for line in lines if "url" in line]
 
 
@@ -58,20 +58,20 @@ def test_retrained_run_gets_new_experiment(upload, reader, logdir, first, name):
     before = reader.scalars(first)
     train_again(logdir, name=name)
     ended = upload()
-    ((event, second),) = events_of(ended)
+    ((event, second),) = events_of(ended.out)
     assert (ended.code, event, second != first) == (0, "created", True)
     assert "run 'run' was trained again" in ended.err
     assert f"/experiment/{first}/" in ended.err
     assert reader.scalars(first) == before
     assert reader.scalars(second) == tensorboard_scalars(logdir)
-    assert events_of(upload()) == [("resumed", second)]
+    assert events_of(upload().out) == [("resumed", second)]
 
 
 @pytest.mark.parametrize("resume", ["allow", "must"])
 def test_retrained_run_is_added_if_resume_says_so(upload, reader, logdir, first, resume):
     train_again(logdir)
     ended = upload("--resume", resume)
-    assert (ended.code, events_of(ended)) == (0, [("resumed", first)])
+    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
     assert "run 'run' was trained again" in ended.err
     assert "added to those of the earlier training" in ended.err
     values = [value for _, value in reader.scalars(first)["run"]["loss"].values()]
@@ -80,7 +80,7 @@ def test_retrained_run_is_added_if_resume_says_so(upload, reader, logdir, first,
 
 def test_resume_never_creates_experiment_as_new_does(upload, first):
     third = [upload(*option) for option in (("--resume", "never"), ("--new",))]
-    created = [events_of(ended)[0] for ended in third]
+    created = [events_of(ended.out)[0] for ended in third]
     assert [event for event, _ in created] == ["created"] * 2
     assert len({first, *(experiment for _, experiment in created)}) == 3
 
@@ -99,7 +99,7 @@ def test_resume_must_fails_without_earlier_upload(upload, reader, first):
 def test_named_experiment_is_kept_for_retrained_run(upload, logdir, first):
     train_again(logdir)
     ended = upload("--experiment", first)
-    assert (ended.code, events_of(ended)) == (0, [("resumed", first)])
+    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
     assert "was trained again" in ended.err
 
 
@@ -172,7 +172,7 @@ def test_retraining_is_not_mistaken(uploader, upload, reader, logdir, first, cha
     else:
         change(logdir)
         ended = upload()
-    assert (ended.code, events_of(ended)) == (0, [("resumed", first)])
+    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
     assert "trained again" not in ended.err
     stored = reader.scalars(first)
     for run, tags in tensorboard_scalars(logdir).items():
@@ -184,7 +184,7 @@ def test_retraining_is_not_mistaken(uploader, upload, reader, logdir, first, cha
 def test_other_filters_are_no_retraining(upload, logdir, first, filters):
     resumed_training(logdir)
     ended = upload("--experiment", first, *filters)
-    assert (ended.code, events_of(ended)) == (0, [("resumed", first)])
+    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
     assert "trained again" not in ended.err
 
 
@@ -200,20 +200,14 @@ def following(uploader, reader, logdir):
 
 def second_experiment(following, reader, logdir):
     """Wait until another experiment has what the files have, and stop; return both."""
-    _, (event, second) = wait_until(
-        lambda: len(found := events_of_running(following)) > 1 and found
-    )
+    wait_until(lambda: len(events_of(following.out())) > 1)
+    _, (event, second) = events_of(following.out())
     assert event == "created"
     wait_until(lambda: reader.scalars(second) == tensorboard_scalars(logdir))
     ended = following.stop()
     assert ended.code == 0, ended.err
     assert ended.err.count("was trained again") == 1
-    return [experiment for _, experiment in events_of(ended)]
-
-
-def events_of_running(following):
-    following.out = following._out.read_text()
-    return events_of(following)
+    return [experiment for _, experiment in events_of(ended.out)]
 
 
 def test_logdir_recreated_while_followed_gets_new_experiment(following, reader, logdir):
@@ -260,7 +254,7 @@ def test_resumed_training_that_appears_later_is_resumed(uploader, reader, logdir
         away.rename(logdir)
         wait_until(lambda: reader.scalars(first)["run"] == tensorboard_scalars(logdir)["run"])
         ended = following.stop()
-    assert (ended.code, events_of(ended)) == (0, [("resumed", first)])
+    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
 
 
 def test_live_retraining_is_added_if_resume_says_so(uploader, reader, logdir, first):
@@ -271,7 +265,7 @@ def test_live_retraining_is_added_if_resume_says_so(uploader, reader, logdir, fi
         train_again(logdir, "other")
         wait_until(lambda: (SECOND, 2.0) in reader.scalars(first)["other"]["loss"].values())
         ended = following.stop()
-    assert (ended.code, events_of(ended)) == (0, [("resumed", first)])
+    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
     assert ended.err.count("was trained again") == 1
 
 
@@ -281,7 +275,7 @@ def test_problem_before_retraining_is_in_exit_code(uploader, reader, logdir):
         experiment_id = following.wait_for_experiment()
         wait_until(lambda: reader.scalars(experiment_id))
         train_again(logdir)
-        wait_until(lambda: len(events_of_running(following)) > 1)
+        wait_until(lambda: len(events_of(following.out())) > 1)
         ended = following.stop()
     assert ended.code == 1
     assert "skipped 1: record whose checksum" in ended.err

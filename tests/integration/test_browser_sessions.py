@@ -103,6 +103,19 @@ def test_session_of_disabled_person_ends_at_once(database, person, secret):
     assert find(database, sign_in(database, person)) is not None
 
 
+def test_session_needs_person_who_is_not_disabled(database, person, secret, experiment):
+    """Also if session and link were left, as by an administrator's own statement."""
+    with database.transaction() as db:
+        link = sign_in_links.create_link(db, person.user_id)
+        statement = text("UPDATE users SET is_disabled = true WHERE user_id = :id")
+        db.execute(statement, {"id": person.user_id})
+    assert find(database, secret) is None
+    with database.without_transaction() as db, pytest.raises(Unauthenticated):
+        grants.grant_read(db, experiment, secret)
+    with database.transaction() as db, pytest.raises(NotFound):
+        sign_in_links.use_link(db, link)
+
+
 def test_session_rotated_has_new_secret_alone(database, secret):
     before = find(database, secret)
     with database.transaction() as db:

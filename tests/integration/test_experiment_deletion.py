@@ -79,8 +79,8 @@ def test_deletion_is_undone_completely(client, api, written):
     assert (restored.status_code, restored.json()["name"]) == (200, "mnist")
     assert ApiClient(client, token).get(written, "scalars/data", sampling="all") == before
     for parameters in ({}, {"q": "mnist"}, {"tag": "old"}):
-        found = api.request("GET", "/experiments", params=parameters).json()["experiments"]
-        assert [each["experiment_id"] for each in found] == [written]
+        listed = api.request("GET", "/experiments", params=parameters).json()["experiments"]
+        assert [each["experiment_id"] for each in listed] == [written]
     assert api.request("GET", "/experiments/deleted").json()["experiments"] == []
     assert api.request("POST", f"/experiments/{written}/restore").status_code == 404
 

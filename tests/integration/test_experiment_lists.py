@@ -16,7 +16,7 @@ def names(api):
     """Lists the names of the experiments that parameters select, over all pages."""
 
     def list_names(limit=100, **parameters):
-        found, after = [], None
+        listed, after = [], None
         while True:
             page = api.request(
                 "GET",
@@ -24,10 +24,10 @@ def names(api):
                 params={**parameters, "limit": limit} | ({"after": after} if after else {}),
             )
             assert page.status_code == 200, page.text
-            found += [each["name"] for each in page.json()["experiments"]]
+            listed += [each["name"] for each in page.json()["experiments"]]
             after = page.json()["next"]
             if after is None:
-                return found
+                return listed
 
     return list_names
 
@@ -61,24 +61,24 @@ def made(api):
 @pytest.mark.usefixtures("made", "rows_max")
 @pytest.mark.parametrize("limit", [1, 3, 100])
 def test_list_finds_what_matches(names, limit):
-    def found(**parameters):
+    def initials(**parameters):
         return [name[0] for name in names(limit, **parameters)]
 
-    assert found() == list("dCab")
-    assert found(q="res") == found(q="RESNET") == list("dab")
-    assert found(q="resnet5") == ["b"]
-    assert found(q="bert res") == found(q="res bert") == ["d"]
-    assert found(q="r") == list("dab")
-    assert found(q="diverged") == found(q="it") == ["a"]
-    assert found(q="adamw optim") == ["C"]
-    assert found(q="esnet") == found(q="bert diverged") == found(q="%") == []
-    assert found(tag="baseline") == list("ab")
-    assert found(tag="VISION") == list("db")
-    assert found(tag=["vision", "best"], q="bert") == ["d"]
-    assert found(tag="base") == []
-    assert found(visibility="link") == ["a"]
-    assert found(visibility="private", q="resnet") == list("db")
-    assert found(created_by="nobody") == []
+    assert initials() == list("dCab")
+    assert initials(q="res") == initials(q="RESNET") == list("dab")
+    assert initials(q="resnet5") == ["b"]
+    assert initials(q="bert res") == initials(q="res bert") == ["d"]
+    assert initials(q="r") == list("dab")
+    assert initials(q="diverged") == initials(q="it") == ["a"]
+    assert initials(q="adamw optim") == ["C"]
+    assert initials(q="esnet") == initials(q="bert diverged") == initials(q="%") == []
+    assert initials(tag="baseline") == list("ab")
+    assert initials(tag="VISION") == list("db")
+    assert initials(tag=["vision", "best"], q="bert") == ["d"]
+    assert initials(tag="base") == []
+    assert initials(visibility="link") == ["a"]
+    assert initials(visibility="private", q="resnet") == list("db")
+    assert initials(created_by="nobody") == []
 
 
 @pytest.mark.usefixtures("rows_max")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -12,8 +12,11 @@ from sqlalchemy import text
 
 from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
 from support.servers import new_owner
+from tbservice.experiments import lifecycle
 from tbservice.experiments.eraser import erase_due
+from tbservice.experiments.metadata import Metadata
 from tbservice.store.objects import ObjectStore
+from tbservice.types import WorkspaceGrant
 from tbwire import tensors, wire_pb2
 
 POINT_TABLES = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
@@ -95,11 +98,23 @@ def test_unique_name_is_of_one_workspace(api, client, settings):
     assert (mine.status_code, theirs.status_code) == (201, 201)
 
 
-def test_unique_name_requested_at_once_is_created_once(api):
-    with ThreadPoolExecutor(16) as threads:
-        answers = list(threads.map(lambda _: create_named(api), range(64)))
-    assert sorted({answer.status_code for answer in answers}) == [200, 201]
-    assert len({answer.json()["experiment_id"] for answer in answers}) == 1
+def test_unique_name_requested_at_once_is_created_once(database, workspace_id):
+    grant = WorkspaceGrant(workspace_id)
+
+    def create():
+        with database.transaction(workspace_id) as db:
+            return lifecycle.get_or_create_experiment(db, grant, Metadata("sweep"))
+
+    with ThreadPoolExecutor(4) as threads:
+        with database.transaction(workspace_id) as db:
+            first, is_new = lifecycle.get_or_create_experiment(db, grant, Metadata("sweep"))
+            others = [threads.submit(create) for _ in range(4)]
+            assert wait(others, timeout=0.5).done == set()
+        answers = [other.result(timeout=60) for other in others]
+    assert is_new
+    assert [(each.experiment_id, is_new) for each, is_new in answers] == [
+        (first.experiment_id, False)
+    ] * 4
 
 
 def test_experiments_are_listed_newest_first_and_searched(api):

@@ -105,8 +105,8 @@ def test_copy_made_during_uploads_is_state_of_one_moment(client, api, writers):
     experiment = api.new_experiment()
     writers(experiment)
     links = []
-    for _ in range(4):
-        time.sleep(0.7)
+    for _ in range(3):
+        time.sleep(0.5)
         links.append(make_link(api, experiment, frozen=True))
 
     counts = []
@@ -218,7 +218,8 @@ def end(database, workspace_id, link):
     with database.transaction(workspace_id) as db:
         for statement in (
             "UPDATE tokens SET expires_at = now() WHERE token_id = :token",
-            "UPDATE experiments SET erase_at = now() WHERE experiment_id = :target",
+            """UPDATE experiments SET erase_at = now()
+            WHERE experiment_id = :target AND erase_at > now()""",
         ):
             db.execute(text(statement), {"token": link["id"], "target": target_of(link)})
 

@@ -42,9 +42,9 @@ def test_invitation_shows_what_it_is_for(database, workspace_id, grant, invite):
     assert invitation.invited_by.user_id == grant.user_id
     assert (invitation.expires_at - invitation.created_at).days in {6, 7}
     with database.transaction() as db:
-        found = invitations.find_invitation(db, secret)
-    assert found == invitation
-    assert found.workspace_name == "a test's workspace"
+        shown = invitations.find_invitation(db, secret)
+    assert shown == invitation
+    assert shown.workspace_name == "a test's workspace"
     with database.transaction(workspace_id) as db:
         assert invitations.list_invitations(db, grant) == [invitation]
         stored = str(db.execute(text("SELECT * FROM invitations")).all())

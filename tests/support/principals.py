@@ -21,7 +21,7 @@ WORKSPACE, THIS, OTHER = "workspace", "this experiment", "another experiment"
 
 @dataclass(frozen=True)
 class Principal:
-    """A secret, and what it stands for; `role` is None for a machine's token."""
+    """A secret, and what it means; `role` is None for a machine's token."""
 
     name: str
     secret: str | None
@@ -116,10 +116,28 @@ def make_principals(client, database, database_url, workspace, experiment):
             secret = who.new_token(target, *scopes)
             name = f"{' and '.join(sorted(scopes))} token of {reach} {place}"
             made.append(Principal(name, secret, frozenset(scopes), reach, place))
+    made += _links(api, experiment)
     for place, place_id in ((HERE, workspace_id), (ELSEWHERE, elsewhere.workspace_id)):
         made += _machines(database, place, place_id)
         made += _people(database, place, place_id)
     return [*made, *_invalid(database, workspace_id, made)]
+
+
+def _links(api, experiment):
+    """Share links: of everything, of a slice, anonymous, and revoked."""
+    path = f"/experiments/{experiment}/links"
+    for name, properties in (
+        ("link", {}),
+        ("link of a slice", {"runs": "train", "tags": "loss|note|cat"}),
+        ("anonymous link", {"anonymous": True}),
+        ("revoked link", {}),
+    ):
+        made = api.request("POST", path, json=properties).json()
+        principal = Principal(name, made["token"], frozenset({"read"}), THIS)
+        if name == "revoked link":
+            api.request("DELETE", f"{path}/{made['id']}").raise_for_status()
+            principal = replace(principal, is_valid=False)
+        yield principal
 
 
 def _machines(database, place, place_id):

@@ -10,6 +10,7 @@ from support.source_code import modules
 
 PLAIN = {
     "tbservice.types",
+    "tbservice.experiment_values",
     "tbservice.samples",
     "tbservice.errors",
     "tbservice.limits",

@@ -8,9 +8,10 @@ import pytest
 
 from tbservice import limits
 from tbservice.errors import Invalid
+from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.metadata import normalize_tags
 from tbservice.experiments.search_words import collect_words, parse_search
-from tbservice.types import Experiment, ExperimentId, ExperimentNotes, UserId, Visibility
+from tbservice.types import Experiment, ExperimentId, UserId, Visibility
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -35,7 +36,7 @@ def finds(search, words):
         ("ResNet50-lr0.001_seed17", "lr0.001"),
         ("ResNet50-lr0.001_seed17", "17 lr0"),
         ("Straße", "STRASSE"),
-        ("Ａｄａｍ", "adam"),  # full-width letters
+        ("\uff21\uff44\uff41\uff4d", "adam"),  # full-width letters
         ("学习率实验", "实验"),
         ("épreuve", "ÉPR"),
     ],

@@ -103,15 +103,21 @@ _COMMANDS: Final = (
     ),
     _CommandEntry(
         "update-metadata",
-        "change an experiment's name, description or visibility",
-        "experiments:update_metadata",
-        "options.experiments:add_update_options",
+        "change an experiment's name, tags, notes, properties or visibility",
+        "metadata:update_metadata",
+        "options.metadata:add_update_options",
     ),
     _CommandEntry(
         "delete",
         "delete an experiment and all its data",
-        "experiments:delete",
-        "options.experiments:add_delete_options",
+        "metadata:delete",
+        "options.metadata:add_delete_options",
+    ),
+    _CommandEntry(
+        "restore",
+        "undo the deletion of an experiment",
+        "metadata:restore",
+        "options.metadata:add_restore_options",
     ),
     _CommandEntry(
         "share",

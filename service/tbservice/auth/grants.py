@@ -54,7 +54,8 @@ def grant_workspace(
     """
     identity = _require_workspace(db, secret, workspace_id)
     _require_scope(identity, scope)
-    return WorkspaceGrant(_workspace_of(identity), user_id=identity.user_id)
+    may_share = Scope.ADMIN in identity.scopes
+    return WorkspaceGrant(_workspace_of(identity), may_share=may_share, user_id=identity.user_id)
 
 
 def grant_owner(

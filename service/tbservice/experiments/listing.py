@@ -9,20 +9,14 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.experiment_values import ExperimentOrder, ExperimentQuery
 from tbservice.experiments import search_words
 from tbservice.experiments.metadata import check_text
 from tbservice.pagination import decode_list_token, encode_list_token
 from tbservice.store import experiment_list, experiment_words
 from tbservice.store.experiment_list import Position
 from tbservice.store.experiment_words import beginning
-from tbservice.types import (
-    Experiment,
-    ExperimentOrder,
-    ExperimentQuery,
-    UserId,
-    Visibility,
-    WorkspaceGrant,
-)
+from tbservice.types import Experiment, UserId, Visibility, WorkspaceGrant
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from itertools import chain, islice
 from typing import Final
 
 from tbservice import limits
-from tbservice.types import Experiment, ExperimentNotes, UserId, Visibility
+from tbservice.experiment_values import ExperimentNotes
+from tbservice.types import Experiment, UserId, Visibility
 
 _WORD: Final = re.compile(r"[^\W_]+")
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from tbservice.api.http.dependencies import get_settings
 from tbservice.pages.frame import render
 
-router = APIRouter(include_in_schema=False)
 
-
-@router.get("/")
 def show_landing(request: Request) -> Response:
     """Return the start page for a browser that is not signed in."""
     server = get_settings(request).public_url.rstrip("/")

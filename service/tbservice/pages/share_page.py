@@ -128,7 +128,7 @@ def revoke_link(
 def links_context(
     db: Connection, grant: AdminGrant, after: str | None = None, form: FormFields | None = None
 ) -> dict[str, Any]:
-    """Return the context of `_links.html`, but for `experiment`.
+    """Return the context of `_links.html`, to which `experiment` is to be added.
 
     Args:
         db: A snapshot of the workspace.

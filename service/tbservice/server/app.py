@@ -67,8 +67,10 @@ from tbservice.ingest.service import Ingest
 from tbservice.pages import (
     account,
     device,
+    experiment_list,
+    experiment_page,
+    experiment_selection,
     invitation,
-    landing,
     oidc,
     share_page,
     sign_in,
@@ -136,7 +138,9 @@ _ROUTER_MODULES = (
 
 _PAGE_MODULES = (
     static_files,
-    landing,
+    experiment_list,
+    experiment_selection,
+    experiment_page,
     sign_in,
     oidc,
     device,
@@ -236,6 +240,20 @@ def prepare_backends(app: FastAPI) -> None:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    def begin_stop() -> None:
+        app.state.forced_exit.begin()
+        app.state.notifier.close()
+        app.state.grpc.begin_stop()
+
+    with on_shutdown_signal(begin_stop):  # also while it starts
+        await _start(app)
+        try:
+            yield
+        finally:
+            await _stop(app)
+
+
+async def _start(app: FastAPI) -> None:
     if not app.state.is_prepared:
         await run_in_threadpool(prepare_backends, app)
     app.state.compactor.start()
@@ -243,24 +261,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.handlers.start()
     await app.state.grpc.start()
 
-    def begin_stop() -> None:
-        app.state.forced_exit.begin()
-        app.state.notifier.close()
-        app.state.grpc.begin_stop()
 
-    try:
-        with on_shutdown_signal(begin_stop):
-            yield
-    finally:
-        app.state.notifier.close()
-        await app.state.notifier.wait_closed()
-        await app.state.grpc.stop()
-        app.state.handlers.close()
-        await run_in_threadpool(app.state.compactor.stop)
-        await run_in_threadpool(app.state.eraser.stop)
-        await run_in_threadpool(app.state.database.stop)
-        app.state.database.close()
-        app.state.objects.close()
+async def _stop(app: FastAPI) -> None:
+    app.state.notifier.close()
+    await app.state.notifier.wait_closed()
+    await app.state.grpc.stop()
+    app.state.handlers.close()
+    await run_in_threadpool(app.state.compactor.stop)
+    await run_in_threadpool(app.state.eraser.stop)
+    await run_in_threadpool(app.state.database.stop)
+    app.state.database.close()
+    app.state.objects.close()
 
 
 async def _redirect_to_sign_in(request: Request, _error: Exception) -> Response:

@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from tbservice.experiment_values import ExperimentOrder, ExperimentQuery
 from tbservice.store.experiments import COLUMNS, make_experiment
 from tbservice.store.search_plan import SearchPlan, plan_search
-from tbservice.types import Experiment, ExperimentOrder, ExperimentQuery, WorkspaceId
+from tbservice.types import Experiment, WorkspaceId
 
 
 class Position(NamedTuple):

@@ -8,16 +8,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.experiment_values import ExperimentNotes
 from tbservice.store.pg.arrays import encode_array
 from tbservice.store.pg.pipeline import PendingResult, execute_binary
-from tbservice.types import (
-    Experiment,
-    ExperimentId,
-    ExperimentNotes,
-    UserId,
-    Visibility,
-    WorkspaceId,
-)
+from tbservice.types import Experiment, ExperimentId, UserId, Visibility, WorkspaceId
 
 COLUMNS: Final = """experiment_id, name, description, visibility, created_at, updated_at, version,
     tags, created_by, points, bytes, data_at, deleted_at, erase_at, number"""

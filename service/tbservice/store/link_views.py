@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice.errors import Unauthenticated
-from tbservice.patterns import PatternSearches, compile_pattern
+from tbservice.patterns import PatternSearches
 from tbservice.store.pg.pipeline import PendingResult, execute_binary, pipeline
 from tbservice.types import ExperimentId, LinkView
 
@@ -88,6 +88,4 @@ def _show(db: Connection, link: LinkView, names: Mapping[str, PendingResult]) ->
 
 def _match(searches: PatternSearches, pattern: str, names: Sequence[tuple[int, str]]) -> str:
     """Return, as an array of SQL, the ids of those whose complete name matches."""
-    compiled = compile_pattern(pattern)
-    ids = [str(id_) for id_, name in names if searches.has_full_match(compiled, name)]
-    return "{" + ",".join(ids) + "}"
+    return "{" + ",".join(map(str, searches.list_full_matches(pattern, names))) + "}"

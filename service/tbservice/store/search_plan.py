@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
+from tbservice.experiment_values import ExperimentOrder, ExperimentQuery
 from tbservice.store import experiment_words
 from tbservice.store.experiment_words import WordRange, beginning, exactly
-from tbservice.types import ExperimentOrder, ExperimentQuery, WorkspaceId
+from tbservice.types import WorkspaceId
 
 RARE_ROWS_MAX: Final = 50_000
 """Rows of a condition up to which all of them are read: about 20 ms."""

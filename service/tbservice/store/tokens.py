@@ -108,7 +108,7 @@ def list_page(
         before: (created_at, id) of the previous page's last token; None for the first page.
         limit: Tokens at most.
         sessions: Return the valid tokens of browser sessions. Otherwise all other tokens, expired
-            and revoked ones included, but for share links.
+            and revoked ones included, without share links.
     """
     rows = db.execute(
         text(f"""

@@ -57,9 +57,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     The upload starts with the `with` block, or with `start()`. At the end of the block, also after
     an exception or Ctrl-C, the script waits until everything written so far is sent, for at most
     `end_seconds`; the rest is then sent in the background. Problems with the upload are logged and
-    never raised: see `Following`.
-
-    If several processes train together, call `follow` in one of them: it uploads the files of all.
+    never raised: see `Following`. Of several processes, one should call it, for the files of all.
 
     Args:
         logdir: the log directory; it need not exist yet.
@@ -67,11 +65,8 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         description: the description of a new experiment, as Markdown.
         visibility: "private" (default), or "link" for everyone who has the URL.
         experiment: ID or URL of an existing experiment to add to, from any machine.
-        experiment_name: name of an experiment to add to, which is created if there is none: one
-            experiment for several machines.
-        resume: "must": resume the experiment of the same call, or do not upload; "allow": resume it
-            if there is one; "never": create another one. "must" and "allow" also add runs that were
-            trained again from their start; by default, those get a new experiment.
+        experiment_name: name of an experiment to add to; created if there is none.
+        resume: "must", "allow" or "never", as for `tbupload --resume`.
         new: the same as resume="never".
         plugins: upload only series of these plugins, for example ["scalars", "images"].
         include_runs: upload only runs that this regular expression matches completely.
@@ -86,11 +81,9 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         end_seconds: longest time, in seconds, that the end of the block waits.
 
     Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: a number or path cannot be converted, or `resume` is not one of its values.
+        TypeError, ValueError: an argument has the wrong type or value.
     """
-    arguments = dict(locals())  # every argument, by its name
-    return Following(_command_line(arguments), token, float(end_seconds))
+    return Following(_command_line(dict(locals())), token, float(end_seconds))
 
 
 class Following:

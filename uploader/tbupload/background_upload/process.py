@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
+from tbupload.commands.origin import COMMAND_VARIABLE
 from tbupload.console.terminal import escape
 
 EXPERIMENT_SECONDS: Final = 10.0
@@ -221,6 +222,8 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     if token is not None:
         environment["TBHUB_TOKEN"] = token
+    # What the experiment records as its command: the script, not the uploader.
+    environment[COMMAND_VARIABLE] = json.dumps(sys.argv)
 
     # In its own session, the uploader does not receive the terminal's Ctrl-C.
     platform_options: dict[str, Any] = {"start_new_session": True}

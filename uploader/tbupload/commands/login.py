@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tbupload.commands.connect import (
     SHORT_RETRY_TIMEOUT_SECONDS,
-    make_transport,
+    access_from_options,
     progress_from_options,
     transport_from_access,
 )
@@ -83,7 +83,13 @@ def logout(options: argparse.Namespace) -> int:
 
 def whoami(options: argparse.Namespace) -> int:
     """Run `tbupload whoami`: print whom the token acts for, where, and what it may do."""
-    transport = make_transport(options)
+    progress = progress_from_options(options)
+    access = access_from_options(options, progress)
+    if access.token is None:
+        raise UsageError(f"not logged in to {access.server}: run `tbupload login`")
+    transport = transport_from_access(
+        access, options, RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS), progress
+    )
     me = AccountClient(transport).get_me()
     if options.json:
         print_json({"server": transport.server, **me})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tbupload.commands.connect import find_experiment_id
+from tbupload.commands.origin import find_origin
 from tbupload.console.output import ignore_broken_pipe, print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.errors import Refused, UsageError
@@ -112,9 +113,10 @@ class TargetResolver:
             "and a new one begins at steps that are stored"
         )
         if record is None or self._options.resume in {"must", "allow"}:
+            advice = "; --resume never creates another experiment instead" if record else ""
             self._progress.warn(
                 f"{facts}. Its points are added to those of the earlier training, which they "
-                "replace at the same steps; --resume never creates another experiment instead"
+                f"replace at the same steps{advice}"
             )
             guard = self._guard(self._client.get_streams(experiment_id))
             guard.is_active = False
@@ -130,7 +132,10 @@ class TargetResolver:
         """Return the experiment of this name, and create it if there is none."""
         fields = self._key.choice
         experiment, is_new = self._client.get_or_create_experiment(
-            name=name, description=fields["description"], visibility=fields["visibility"]
+            name=name,
+            description=fields["description"],
+            visibility=fields["visibility"],
+            metadata=self._find_metadata(),
         )
         streams = self._client.get_streams(experiment["experiment_id"])
         if is_new:
@@ -176,12 +181,29 @@ class TargetResolver:
             description=fields["description"],
             visibility=fields["visibility"],
             request_key=record.request_key,
+            metadata=self._find_metadata(),
         )
         record = replace(record, experiment_id=created["experiment_id"], url=created["url"])
         self._resume_store.save(record)
 
         streams = self._client.get_streams(created["experiment_id"])
         return self._created(streams, record, fields["visibility"])
+
+    def _find_metadata(self) -> dict[str, Any]:
+        """Return tags, notes and origin of a new experiment; say what of this machine is sent."""
+        metadata: dict[str, Any] = {}
+        if self._options.tag:
+            metadata["tags"] = self._options.tag
+        if self._options.note is not None:
+            metadata["notes"] = self._options.note
+        if not self._options.no_origin:
+            logdir = self._upload_options.logdir
+            metadata["origin"] = find_origin(logdir if logdir.is_dir() else Path())
+            self._progress.info(
+                "the experiment records where it comes from "
+                f"({', '.join(metadata['origin'])}); --no-origin records nothing"
+            )
+        return metadata
 
     def _created(
         self, streams: ExperimentStreams, record: ResumeRecord | None, visibility: str

@@ -240,9 +240,8 @@ def _stop_on_signals(stop_token: StopToken, progress: ConsoleProgress) -> Iterat
 
 def _check_options(options: argparse.Namespace) -> None:
     """Raise UsageError for combinations that argparse cannot express."""
-    fields = [
-        name for name in ("name", "description", "visibility") if getattr(options, name) is not None
-    ]
+    names = ("name", "description", "visibility", "tag", "note")
+    fields = [name for name in names if getattr(options, name) is not None]
 
     if options.experiment is not None and fields:
         raise UsageError(

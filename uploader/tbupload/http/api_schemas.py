@@ -29,6 +29,13 @@ EXPERIMENT: Final = record(
     {"experiment_id": identifier, "url": string, "name": string, "created_at": string}, rest=plain
 )
 EXPERIMENTS: Final = record({"experiments": array(EXPERIMENT)})
+DELETED: Final = record(
+    {
+        "experiments": array(
+            record({"experiment_id": identifier, "name": string, "deleted_at": string}, rest=plain)
+        )
+    }
+)
 LIMITS: Final = record({"limits": mapping(plain)})
 STREAMS: Final = record({"streams": array(anything)})  # `parse_cursor` checks each
 FIRST_STREAMS: Final = record(

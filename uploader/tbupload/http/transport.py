@@ -256,7 +256,7 @@ class Transport:
                 retry_after_seconds(response.headers.get("Retry-After")),
                 is_throttled=response.status == TOO_MANY_REQUESTS,
             )
-        raise refused_error(response, content)
+        raise refused_error(response, path, content)
 
     def _open(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]

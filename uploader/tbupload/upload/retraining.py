@@ -133,18 +133,15 @@ class RetrainingGuard:
         )
 
     def _is_uploaded(self, run: str, path: Path) -> bool:
-        """Return whether the file was uploaded, by its first record and the committed bytes."""
-        reader = self._open(path)
+        """Return whether the file was uploaded, by its first record: a writer puts the time there.
+
+        Of a truncated file that is true as well: it is of the same training.
+        """
         try:
-            digest = reader.first_record_digest()
-            if digest is None:
-                return False
-            known = self.cursors.find((run, path.name, digest))
-            if known is None:
-                return self.cursors.has_with_other_filters((run, path.name, digest))
-            return reader.matches(known.offset, known.checksum)
+            digest = self._open(path).first_record_digest()
         except (ReadError, OSError):
             return False
+        return digest is not None and self.cursors.has_stream((run, path.name, digest))
 
     def _is_retrained(self, run: str, path: Path) -> bool:
         reader = self._open(path)

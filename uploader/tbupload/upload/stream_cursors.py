@@ -59,9 +59,10 @@ class StreamCursors:
         index = bisect_left(self._runs, key)
         return index < len(self._runs) and self._runs[index] == key
 
-    def has_with_other_filters(self, name: StreamName) -> bool:
-        """Return whether the server had the stream at the start, read with other filters."""
-        return _stream_key(name) in self._others
+    def has_stream(self, name: StreamName) -> bool:
+        """Return whether the server has the stream; with other filters, whether it had it then."""
+        key = _stream_key(name)
+        return key in self._packed_cursors or key in self._others
 
     def find(self, name: StreamName) -> KnownCursor | None:
         """Return the cursor of the stream's newest generation, if the server has one."""

@@ -9,18 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tbservice import limits
 from tbservice.api.v1.point_queries import FewFields
+from tbservice.experiment_values import ExperimentNotes, ExperimentOrder
 from tbservice.experiments.listing import Search
 from tbservice.experiments.metadata import Metadata
 from tbservice.settings import Settings
-from tbservice.types import (
-    Experiment,
-    ExperimentId,
-    ExperimentNotes,
-    ExperimentOrder,
-    Json,
-    UserId,
-    Visibility,
-)
+from tbservice.types import Experiment, ExperimentId, Json, UserId, Visibility
 
 _Tag = Annotated[str, StringConstraints(max_length=limits.EXPERIMENT_TAG_CHARS_MAX)]
 _Tags = Annotated[list[_Tag], Field(max_length=limits.EXPERIMENT_TAGS_ITEMS_MAX)]

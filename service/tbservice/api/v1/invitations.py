@@ -67,7 +67,7 @@ def create_invitation(
     Valid for 7 days unless `expires_at` says otherwise, and for 30 days at most. The service sends
     no e-mail. Repeating the request creates another invitation.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         invitation, secret = invitations.invite(db, grant, new.role, new.email, new.expires_at)
     url = invitation_url(settings.public_url, secret)
     return NewInvitationAnswer(**_fields(invitation), url=url)
@@ -76,7 +76,7 @@ def create_invitation(
 @router.get("")
 def list_invitations(grant: MayManage, database: UsesDatabase) -> InvitationList:
     """List the open invitations, newest first."""
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         listed = invitations.list_invitations(db, grant)
     return InvitationList(invitations=[InvitationAnswer(**_fields(each)) for each in listed])
 
@@ -84,7 +84,7 @@ def list_invitations(grant: MayManage, database: UsesDatabase) -> InvitationList
 @router.delete("/{invitation_id}", status_code=status.HTTP_204_NO_CONTENT)
 def revoke_invitation(grant: MayManage, invitation_id: str, database: UsesDatabase) -> None:
     """Revoke an invitation, with immediate effect; repeating the request changes nothing."""
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         invitations.revoke(db, grant, invitation_id)
 
 

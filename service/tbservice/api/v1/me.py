@@ -20,7 +20,7 @@ from tbservice.api.v1.token_models import (
 )
 from tbservice.auth import grants, members, tokens, workspaces
 from tbservice.auth.grants import acting_person
-from tbservice.types import Scope, Token
+from tbservice.types import Principal, Scope, Token
 
 router = APIRouter(prefix="/api/v1/me", tags=["me"])
 
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/api/v1/me", tags=["me"])
 class OwnTokenAnswer(BaseModel):
     """The token of the request."""
 
-    id: str
+    id: str | None = Field(description="null for an anonymous share link")
     scopes: list[Scope]
     label: str | None = Field(description="null for a token of one experiment")
     expires_at: datetime | None
@@ -51,6 +51,8 @@ def show_me(secret: Secret, database: UsesDatabase) -> MeAnswer:
     """Return what the token of the request is for."""
     with database.transaction() as db:
         principal = grants.identify(db, secret)
+    if principal.token_id is None:
+        return MeAnswer(person=None, token=_anonymous_token(principal), workspace=None)
     with database.snapshot(principal.workspace_id) as db:
         token = tokens.get_own_token(db, principal)
         if token.experiment_id is not None:
@@ -71,7 +73,7 @@ def list_tokens(grant: ActsForPerson, database: UsesDatabase) -> TokenList:
 
     Needs the scope admin. Expired and revoked ones are listed for about 90 days.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         listed = tokens.list_personal_tokens(db, acting_person(grant), grant.workspace_id)
     return TokenList(tokens=[token_answer(token) for token in listed])
 
@@ -86,7 +88,7 @@ def create_token(
     the same time. The response contains the secret, which cannot be read again. The token is
     revoked when the person's role permits less, and when they leave.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         token, secret = tokens.create_token_by_token(
             db, grant, new.scopes, new.label, new.expires_at
         )
@@ -99,7 +101,7 @@ def revoke_token(grant: ActsForPerson, token_id: str, database: UsesDatabase) ->
 
     Needs the scope admin. Repeating the request changes nothing.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         tokens.revoke_personal_token(db, acting_person(grant), token_id, grant.workspace_id)
 
 
@@ -110,8 +112,19 @@ def revoke_own_token(grant: IsPersonal, database: UsesDatabase) -> None:
     Of any scope, but it must be a person's for a workspace: a machine's and an experiment's are
     shared by many.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         tokens.revoke_personal_token(db, acting_person(grant), grant.token_id, grant.workspace_id)
+
+
+def _anonymous_token(principal: Principal) -> OwnTokenAnswer:
+    """Return what an anonymous share link may know of itself."""
+    return OwnTokenAnswer(
+        id=None,
+        scopes=list(principal.scopes),
+        label=None,
+        expires_at=None,
+        experiment_id=principal.experiment_id,
+    )
 
 
 def _own_token(token: Token) -> OwnTokenAnswer:

@@ -40,7 +40,7 @@ class MemberList(BaseModel):
 @router.get("")
 def list_members(grant: MaySeeMembers, database: UsesDatabase) -> MemberList:
     """List the members. Needs the scope read; a machine's token, admin."""
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         listed = members.list_members(db, grant)
     return MemberList(members=[_answer(member) for member in listed])
 
@@ -54,7 +54,7 @@ def set_role(
     Tokens of the member that are too strong for a lower role are revoked. The role of the last
     owner cannot be lowered (409, `last_owner`).
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         return _answer(members.set_role(db, grant, UserId(user_id), change.role))
 
 
@@ -65,7 +65,7 @@ def remove_member(grant: MayManage, user_id: str, database: UsesDatabase) -> Non
     Needs the scope admin, and of a person, the role owner. What the member created remains. The
     last owner cannot be removed (409, `last_owner`).
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         members.remove_member(db, grant, UserId(user_id))
 
 

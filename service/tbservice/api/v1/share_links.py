@@ -14,8 +14,8 @@ from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesSet
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.api.v1.token_models import EndTime
 from tbservice.experiments import share_links
+from tbservice.experiments.share_links import ShareLink
 from tbservice.patterns import PATTERN_CHARS_MAX
-from tbservice.types import ShareLink
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/links", tags=["share links"])
 
@@ -44,8 +44,8 @@ class NewLink(FewFields):
     )
     frozen: bool = Field(
         default=False,
-        description="Show the data of now, also when they change; they are copied, which takes "
-        "about a second for four million points",
+        description="Show the data of now, also when they change. They are copied: a hundred "
+        "million points, the most that is possible, may take half a minute",
     )
 
 
@@ -126,7 +126,7 @@ def list_links(
 ) -> LinkPage:
     """List the experiment's share links, newest first.
 
-    Expired and revoked links are listed for 90 days, but for frozen ones, which are deleted with
+    Expired and revoked links are listed for 90 days. Frozen ones are not: they are deleted with
     their data.
     """
     with database.snapshot(grant) as db:
@@ -147,7 +147,7 @@ def rename_link(
 def revoke_link(grant: MayAdminister, link_id: str, database: UsesDatabase) -> None:
     """Revoke a share link, with immediate effect; the data of a frozen link are deleted.
 
-    Live tails and downloads that use it end within 5 seconds.
+    Live tails that use it end within 5 seconds, downloads at their next part.
     """
     with database.transaction(grant) as db:
         share_links.revoke_link(db, grant, link_id)

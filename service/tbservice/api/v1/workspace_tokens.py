@@ -30,7 +30,7 @@ def create_token(
     it ends what it could do. The response contains the secret, which cannot be read again. The
     token stays when who created it leaves. Repeating the request creates another token.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         token, secret = tokens.create_workspace_token(
             db, grant, new.scopes, new.label, new.expires_at
         )
@@ -50,7 +50,7 @@ def list_tokens(
 
     Expired and revoked tokens are listed for about 90 days.
     """
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         page, following = tokens.list_workspace_tokens(db, grant, after, limit)
     return TokenPage(tokens=[token_answer(token) for token in page], next=following)
 
@@ -61,5 +61,5 @@ def revoke_token(grant: MayManage, token_id: str, database: UsesDatabase) -> Non
 
     Repeating the request changes nothing.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         tokens.revoke_workspace_token(db, grant, token_id)

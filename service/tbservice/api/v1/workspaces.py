@@ -63,13 +63,13 @@ def rename_workspace(
     grant: MayManage, change: WorkspaceName, database: UsesDatabase
 ) -> WorkspaceAnswer:
     """Rename a workspace. Needs the scope admin, and of a person, the role owner."""
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         workspaces.rename(db, grant, change.name)
     return _answer(database, grant)
 
 
 def _answer(database: Database, grant: Grant) -> WorkspaceAnswer:
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         return WorkspaceAnswer(
             workspace_id=grant.workspace_id,
             name=workspaces.get_name(db, grant.workspace_id),

@@ -21,29 +21,13 @@ def add_create_options(command: argparse.ArgumentParser) -> None:
 def add_list_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `tbupload list`."""
     command.add_argument(
-        "--query", metavar="TEXT", help="only experiments with this text in name or description"
+        "--query",
+        metavar="WORDS",
+        help="only experiments with words that begin like these, in name, tags, description, "
+        "notes, properties, or of who created it",
     )
 
 
 def add_show_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `tbupload show`."""
     add_experiment(command)
-
-
-def add_update_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of `tbupload update-metadata`."""
-    add_experiment(command)
-    command.add_argument("--name", help="the new name")
-    command.add_argument("--description", help="the new description, as Markdown")
-    add_visibility(command)
-
-
-def add_delete_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of `tbupload delete`."""
-    add_experiment(command)
-    command.add_argument(
-        "--yes",
-        "-y",
-        action="store_true",
-        help="do not ask for confirmation; required without a terminal",
-    )

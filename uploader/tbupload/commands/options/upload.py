@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from tbupload.commands.options.metadata import add_tags_and_notes
 from tbupload.commands.options.shared import (
     add_logdir,
     add_retry_timeout,
@@ -72,6 +73,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
     new_experiment.add_argument("--name", help="its name")
     new_experiment.add_argument("--description", help="its description, as Markdown")
     add_visibility(new_experiment)
+    add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
+    new_experiment.add_argument(
+        "--no-origin",
+        action="store_true",
+        help="do not record host, user, directory, command (secrets masked) and git commit",
+    )
 
     command.add_argument(
         "--hparams",
