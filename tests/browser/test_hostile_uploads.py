@@ -7,10 +7,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
+import httpx2
 import pytest
 from playwright.sync_api import Error, expect
 
 from support import servers as support
+from support.batches import ApiClient
 from support.browser_pages import open_tab
 from support.hostile_uploads import MARK, attacks, beacon, write_hostile_logdir
 from support.people import SESSION_COOKIE, new_member, sign_in
@@ -35,6 +37,7 @@ class Site:
     content: str
     database: Database
     workspace_id: int
+    owner_token: str
     experiment: str
     other: str
 
@@ -73,6 +76,7 @@ def site(request, servers, tmp_path_factory, asked):
             content if more else public,
             database,
             workspace.workspace_id,
+            workspace.owner_token,
             ended.experiment_id,
             other,
         )
@@ -148,12 +152,12 @@ def test_blob_that_is_opened_directly_runs_nothing(opened, site, asked):
     addresses = []
     for run, tags in runs.items():
         for tag in tags:
-            found = page.evaluate(
+            images = page.evaluate(
                 "query => fetch('data/plugin/images/images?' + new URLSearchParams(query))"
                 ".then(answer => answer.json())",
                 {"run": run, "tag": tag, "sample": 0},
             )
-            addresses += [f"data/plugin/images/individualImage?{each['query']}" for each in found]
+            addresses += [f"data/plugin/images/individualImage?{each['query']}" for each in images]
     assert len(addresses) >= 5
     base = page.url.split("?")[0].split("#")[0]
     for address in addresses[:5]:
@@ -174,6 +178,31 @@ def test_blob_that_is_opened_directly_runs_nothing(opened, site, asked):
             address,
         )
         check_nothing_ran(page, requests, site, asked)
+
+
+def test_our_own_pages_show_hostile_metadata_as_text(opened, site, asked):
+    page, requests = opened
+    texts = attacks(asked.url)
+    with httpx2.Client(base_url=site.public, trust_env=False) as client:
+        fields = {
+            "notes": "\n\n".join(texts),
+            "tags": [text[:50] for text in texts[:6]],
+            "properties": {f"{number} {text[:40]}": text for number, text in enumerate(texts)},
+        }
+        api = ApiClient(client, site.owner_token)
+        answer = api.request("PATCH", f"/experiments/{site.experiment}", json=fields)
+        assert answer.status_code == 200, answer.text
+    here = f"/experiment/{site.experiment}"
+    paths = ("/", "/?q=script", f"{here}/about", f"{here}/edit", f"{here}/links")
+    for path in paths:
+        assert page.goto(f"{site.public}{path}").status == 200, path
+        page.wait_for_timeout(300)
+        assert page.locator("main :is(script, iframe, object, embed, style, link)").count() == 0
+        assert page.locator("main :is([onerror], [onload], [onfocus], [ontoggle])").count() == 0
+        assert page.locator("main [href^='javascript:'], main [href^='data:']").count() == 0
+        check_nothing_ran(page, requests, site, asked)
+    page.goto(f"{site.public}{here}/about")
+    expect(page.locator("main")).to_contain_text(f"window.name='{MARK}'")
 
 
 ASK = """async ([method, address]) => {
@@ -201,7 +230,14 @@ def test_policy_lets_page_ask_nothing_but_its_own(opened, site):
 def test_script_past_policy_reads_no_page_of_its_reader(freed, site):
     assert freed.evaluate(ASK, ["GET", "data/runs"]).startswith("200")
     one_origin = site.content == site.public
-    for path in ("/me", f"/workspace/{site.workspace_id}", f"/experiment/{site.other}/links"):
+    about = f"/experiment/{site.other}/about"
+    for path in (
+        "/",
+        about,
+        "/me",
+        f"/workspace/{site.workspace_id}",
+        f"/experiment/{site.other}/links",
+    ):
         answer = freed.evaluate(ASK, ["GET", f"{site.public}{path}"])
         assert answer == ("403 false" if one_origin else "TypeError"), path
     assert freed.evaluate("document.cookie") == ""

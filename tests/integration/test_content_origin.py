@@ -219,6 +219,7 @@ def test_scripts_and_frames_get_no_token(browser, experiment, headers):
 
 PUBLIC_PATHS = (
     *("/", "/me", "/sign-in", "/sign-in/link?token=x", "/device", "/invitation?token=x"),
+    *("/experiment/{experiment}/about", "/experiment/{experiment}/edit"),
     *("/workspace/{workspace}", "/workspace/new", "/experiment/{experiment}/links/x"),
     *("/api/v1/experiments", "/api/v1/experiments/{experiment}", "/api/v1/docs", "/metrics"),
     *(

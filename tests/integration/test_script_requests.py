@@ -34,7 +34,7 @@ def reader(client, database, workspace_id):
 
 @pytest.mark.parametrize("headers", REQUESTS, ids=lambda headers: "-".join(headers.values()))
 def test_scripts_and_frames_read_no_page_of_person(reader, workspace_id, headers):
-    for path in ("/me", "/sign-in", "/workspace/new", f"/workspace/{workspace_id}", "/device"):
+    for path in ("/", "/me", "/sign-in", "/workspace/new", f"/workspace/{workspace_id}", "/device"):
         answer = reader.get(path, **headers)
         assert answer.status_code == 403, path
         assert "csrf" not in answer.text
