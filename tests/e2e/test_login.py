@@ -166,3 +166,21 @@ def test_tokens_are_created_listed_and_revoked(home, live_service, person):
     tbupload(home, "token", "revoke", line.split()[0])
     assert tbupload(other, "whoami", code=1).stderr
     assert "TOKEN_ID" in tbupload(home, "token", "revoke", code=2).stderr
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_whoami_of_a_share_link_names_nobody(home, live_service, anonymous):
+    owner = {"Authorization": f"Bearer {live_service.new_owner()}"}
+    api = f"{live_service.url}/api/v1/experiments"
+    experiment = requests.post(api, json={}, headers=owner, timeout=SECONDS_MAX).json()
+    link = requests.post(
+        f"{api}/{experiment['experiment_id']}/links",
+        json={"anonymous": anonymous},
+        headers=owner,
+        timeout=SECONDS_MAX,
+    ).json()
+    reader = {**home, "TBHUB_TOKEN": link["token"], "TBHUB_SERVER": live_service.url}
+    who = tbupload(reader, "whoami").stdout
+    assert "person: none (a share link)" in who
+    assert f"experiment: {experiment['experiment_id']}" in who
+    assert "workspace" not in who

@@ -5,16 +5,19 @@ forms that another site sends.
 from __future__ import annotations
 
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
 
 from support.batches import scalars, segment, stream
 from support.page_forms import new_reader
-from support.people import new_member
+from support.people import BLOCKED_SECONDS, new_member
 from support.servers import new_workspace
+from tbservice.experiments import deletion
 from tbservice.pages.markdown import render_markdown
-from tbservice.types import Role
+from tbservice.types import AdminGrant, ExperimentId, Role
 
 HOSTILE = '"><script>alert(1)</script>'
 
@@ -160,3 +163,31 @@ def test_list_has_pages(api, editor, workspace_id):
 def test_markdown_takes_bounded_time(text):
     assert "<script" not in render_markdown(text)
     assert render_markdown("x" * 20_001).startswith("<pre>")
+
+
+def test_form_keeps_properties_it_cannot_show(api, editor):
+    kept = {"config": "a: 1\nb = 2", "k=v": "x", " spaced ": "y", "page": "\u2028"}
+    experiment = api.new_experiment(properties={**kept, "lr": "0.1", "old": "z"})
+    address = f"/experiment/{experiment}/edit"
+    shown = re.search(
+        r'<textarea id="properties".*?>\n(.*?)</textarea>', editor.get(address).text, re.DOTALL
+    )
+    assert sorted(shown[1].splitlines()) == ["lr = 0.1", "old = z"]
+
+    fields = {"name": "n", "visibility": "private", "properties": "lr = 0.2"}
+    assert editor.post(address, fields).status_code == 303
+    properties = api.request("GET", f"/experiments/{experiment}").json()["properties"]
+    assert properties == {**kept, "lr": "0.2"}
+
+
+def test_selection_deleted_meanwhile_is_no_error(api, editor, database, workspace_id):
+    first, second = api.new_experiment(), api.new_experiment()
+    grant = AdminGrant(workspace_id, ExperimentId(first))
+    with ThreadPoolExecutor(1) as threads:
+        with database.transaction(grant) as db:
+            deletion.delete_experiment(db, grant)
+            fields = {"experiment": [first, second], "workspace": workspace_id}
+            deleting = threads.submit(editor.post, "/experiments/delete", fields)
+            time.sleep(BLOCKED_SECONDS)
+        assert deleting.result().status_code == 303
+    assert api.request("GET", f"/experiments/{second}").status_code == 404

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -111,7 +111,9 @@ def show_edit(
         "description": experiment.description,
         "notes": notes.notes,
         "tags": ", ".join(experiment.tags),
-        "properties": "\n".join(f"{key} = {value}" for key, value in notes.properties.items()),
+        "properties": "\n".join(
+            f"{key} = {value}" for key, value in _writable(notes.properties).items()
+        ),
         "visibility": experiment.visibility.value,
     }
     return _show_form(request, session, grant, values)
@@ -164,10 +166,13 @@ def _may_change(membership: Membership | None) -> bool:
 
 
 def _read_metadata(form: FormFields, values: dict[str, str], before: dict[str, str]) -> Metadata:
-    """Return what the form sets; properties that it does not name are removed. Raises Invalid."""
+    """Return what the form sets; properties that it showed and does not name now are removed.
+
+    Raises Invalid.
+    """
     visibility = Visibility(form.choice("visibility", set(Visibility)))
     tags = [tag for tag in values["tags"].split(",") if tag.strip()]
-    properties: dict[str, str | None] = dict.fromkeys(before)
+    properties: dict[str, str | None] = dict.fromkeys(_writable(before))
     for line in values["properties"].splitlines():
         key, equals, value = line.partition("=")
         if equals:
@@ -177,6 +182,20 @@ def _read_metadata(form: FormFields, values: dict[str, str], before: dict[str, s
     return Metadata(
         values["name"], values["description"], visibility, tags, values["notes"], properties
     )
+
+
+def _writable(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that a line `key = value` of the form can say.
+
+    Others, as of several lines, which the API accepts, are not in the form, and stay as they are.
+    """
+    return {
+        key: value
+        for key, value in properties.items()
+        if "=" not in key
+        and (key, value) == (key.strip(), value.strip())
+        and len(f"{key}={value}".splitlines()) == 1
+    }
 
 
 def _show_form(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import Final
 from urllib.parse import quote
 
@@ -91,14 +92,15 @@ def show_deleted(request: Request, session: SignedIn, database: UsesDatabase) ->
 
 
 def delete_one(database: Database, experiment_id: str, secret: str) -> None:
-    """Delete an experiment, unless it is not there or not the person's."""
-    with database.without_transaction() as db:
-        try:
+    """Delete an experiment, unless it is not there or not the person's.
+
+    Another request may delete it in between, as of a button that is clicked twice.
+    """
+    with suppress(NotFound):
+        with database.without_transaction() as db:
             grant = grants.grant_admin(db, experiment_id, secret)
-        except NotFound:
-            return
-    with database.transaction(grant) as db:
-        deletion.delete_experiment(db, grant)
+        with database.transaction(grant) as db:
+            deletion.delete_experiment(db, grant)
 
 
 def _find_name(database: Database, experiment_id: str, secret: str) -> str:

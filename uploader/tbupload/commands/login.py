@@ -97,10 +97,12 @@ def whoami(options: argparse.Namespace) -> int:
     person, token, workspace = me["person"], me["token"], me["workspace"]
     lines = {
         "server": transport.server,
-        "person": f"{person['name']} <{person['email']}>" if person else "none (a machine's token)",
-        "workspace": f"{workspace['name']} ({workspace['workspace_id']})",
-        "role": workspace.get("role"),
-        "token": f"{token['id']} {token['label']}".rstrip(),
+        "person": f"{person['name']} <{person['email']}>"
+        if person
+        else _describe_nobody(workspace),
+        "workspace": f"{workspace['name']} ({workspace['workspace_id']})" if workspace else None,
+        "role": workspace.get("role") if workspace else None,
+        "token": f"{token['id'] or ''} {token['label'] or ''}".strip() or None,
         "experiment": token.get("experiment_id"),
         "scopes": ", ".join(token["scopes"]),
         "expires": token.get("expires_at") or "never",
@@ -109,6 +111,10 @@ def whoami(options: argparse.Namespace) -> int:
         if value is not None:
             print_line(f"{key}: {value}")
     return 0
+
+
+def _describe_nobody(workspace: object) -> str:
+    return "none (a machine's token)" if workspace else "none (a share link)"
 
 
 def _profile_name(options: argparse.Namespace) -> str | None:

@@ -98,11 +98,14 @@ WORKSPACE: Final = record({"workspace_id": integer(), "name": string}, rest=plai
 ME: Final = record(
     {
         "person": nullable(record({"name": string, "email": string})),
-        "token": record({"id": string, "scopes": array(string), "label": string}, rest=plain),
-        "workspace": WORKSPACE,
+        "token": record(
+            {"id": nullable(string), "scopes": array(string), "label": nullable(string)}, rest=plain
+        ),
+        "workspace": nullable(WORKSPACE),
     },
     rest=plain,
 )
+"""A share link has no label and no workspace; an anonymous one has no id either."""
 
 REQUIRED_LIMITS: Final = (
     "batch_bytes_max",
