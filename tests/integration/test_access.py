@@ -121,7 +121,7 @@ TABLE = [
     ("PATCH", "/workspaces/{workspace_id}/members/{user_id}", "owner", 200, VIEWER),
     ("DELETE", "/workspaces/{workspace_id}/members/{user_id}", "owner", 204, {}),
     ("GET", "/workspaces/{workspace_id}/invitations", "owner", 200, {}),
-    ("POST", "/workspaces/{workspace_id}/invitations", "owner", 201, VIEWER),
+    ("POST", "/workspaces/{workspace_id}/invitations", "owning person", 201, VIEWER),
     ("DELETE", "/workspaces/{workspace_id}/invitations/{invitation_id}", "owner", 404, {}),
     ("GET", "/workspaces/{workspace_id}/tokens", "owner", 200, {}),
     (

@@ -191,3 +191,21 @@ def test_selection_deleted_meanwhile_is_no_error(api, editor, database, workspac
             time.sleep(BLOCKED_SECONDS)
         assert deleting.result().status_code == 303
     assert api.request("GET", f"/experiments/{second}").status_code == 404
+
+
+def test_form_that_others_changed_meanwhile_replaces_nothing_unseen(api, editor, experiment):
+    address = f"/experiment/{experiment}/edit"
+    state = re.search(r'name="state" value="(\w+)"', editor.get(address).text)[1]
+    by_job = {"properties": {"added": "by a job"}, "notes": "by a job"}
+    api.request("PATCH", f"/experiments/{experiment}", json=by_job).raise_for_status()
+
+    mine = {"name": "mine", "notes": "mine", "visibility": "private"}
+    refused = editor.post(address, {**mine, "state": state})
+    assert (refused.status_code, "since you opened the form" in refused.text) == (409, True)
+    assert ">\nmine</textarea>" in refused.text
+    stored = api.request("GET", f"/experiments/{experiment}").json()
+    assert (stored["notes"], stored["properties"]) == ("by a job", {"added": "by a job"})
+
+    state = re.search(r'name="state" value="(\w+)"', refused.text)[1]
+    assert editor.post(address, {**mine, "state": state}).status_code == 303
+    assert api.request("GET", f"/experiments/{experiment}").json()["notes"] == "mine"

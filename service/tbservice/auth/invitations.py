@@ -40,7 +40,7 @@ def invite(
 
     Raises:
         Invalid: The address, or the time: it has passed, or is later than `INVITATION_SECONDS_MAX`.
-        Forbidden: Who acts is no owner any more; or is a machine, and the role is owner.
+        Forbidden: Who acts is no owner any more, or is a machine.
         Conflict: Too many invitations are open.
     """
     now = datetime.now(UTC)
@@ -53,8 +53,8 @@ def invite(
         raise Invalid(f"expires_at must be in the future, and at most {days} days from now")
 
     members.lock_as_owner(db, grant)
-    if role is Role.OWNER:
-        members.require_person(grant)
+    # What a stolen token of a machine could leave behind would outlive it.
+    members.require_person(grant)
     if invitations.count_open(db, grant.workspace_id) >= limits.OPEN_INVITATIONS_ITEMS_MAX:
         raise Conflict("too many invitations are open: revoke some that are not needed")
     ended_before = now - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)

@@ -21,6 +21,7 @@ from tbservice.store import (
     katib_trials,
     points,
     runs_tags,
+    share_links,
     time_series,
     upload_streams,
     users,
@@ -139,8 +140,11 @@ def get_version_tag(db: Connection, grant: ReadGrant) -> str:
 def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> Experiment:
     """Change what is not None.
 
-    Raises Invalid for texts over their limit, NotFound if the experiment was deleted.
+    Raises Invalid for texts over their limit, NotFound if the experiment was deleted, and Conflict
+    if everyone could read then what a link hides.
     """
+    if metadata.visibility is Visibility.LINK:
+        _check_links(db, grant)
     # The first update locks the row: of two changes at once, each keeps the other's properties.
     if metadata.properties is not None and experiments.update(db, grant.experiment_id, {}) is None:
         raise NotFound(NOT_FOUND)
@@ -152,6 +156,17 @@ def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> 
     if columns:
         index_words(db, grant.workspace_id, experiment)
     return experiment
+
+
+def _check_links(db: Connection, grant: AdminGrant) -> None:
+    """Raise Conflict if a link hides something of the experiment: its readers have the id."""
+    count = share_links.count_restricted(db, grant.experiment_id)
+    if count:
+        raise Conflict(
+            f"{count} share link{'s' if count > 1 else ''} of this experiment hide runs, tags, or "
+            "who and where, and their readers could then read everything: revoke them first, or "
+            "make frozen ones"
+        )
 
 
 def index_words(db: Connection, workspace_id: WorkspaceId, experiment: Experiment) -> None:

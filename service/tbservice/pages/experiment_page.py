@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -32,6 +33,10 @@ router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False
 
 _SHOWN_ERRORS: Final = (Conflict, Forbidden, Invalid)
 _MEMBERS_SHOWN: Final = 30
+_CHANGED_MEANWHILE: Final = (
+    "somebody, or a program, has changed this experiment since you opened the form: compare yours "
+    "with what is stored, which you see in another tab; saving again replaces it"
+)
 _NO_PEOPLE: Final[dict[str, Any]] = {
     "origin": {},
     "creator": None,
@@ -106,17 +111,7 @@ def show_edit(
     with _admin_transaction(database, experiment_id, session) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         notes = lifecycle.get_notes(db, experiment)
-    values = {
-        "name": experiment.name,
-        "description": experiment.description,
-        "notes": notes.notes,
-        "tags": ", ".join(experiment.tags),
-        "properties": "\n".join(
-            f"{key} = {value}" for key, value in _writable(notes.properties).items()
-        ),
-        "visibility": experiment.visibility.value,
-    }
-    return _show_form(request, session, grant, values)
+    return _show_form(request, session, grant, _form_values(experiment, notes))
 
 
 @router.post("/edit")
@@ -128,12 +123,16 @@ def edit(
     database: UsesDatabase,
 ) -> Response:
     """Change what the form says."""
-    names = ("name", "description", "notes", "tags", "properties", "visibility")
-    values = {name: form.text(name).replace("\r\n", "\n") for name in names}
     with _admin_transaction(database, experiment_id, session) as (db, grant):
-        before = lifecycle.get_notes(db, lifecycle.find_own(db, grant)).properties
+        experiment = lifecycle.find_own(db, grant)
+        notes = lifecycle.get_notes(db, experiment)
+    stored = _form_values(experiment, notes)
+    values = {name: form.text(name).replace("\r\n", "\n") for name in stored}
+    values["state"] = stored["state"]
     try:
-        metadata = _read_metadata(form, values, before)
+        if form.text("state") not in {"", stored["state"]}:
+            raise Conflict(_CHANGED_MEANWHILE)
+        metadata = _read_metadata(form, values, notes.properties)
         with database.transaction(grant) as db:
             lifecycle.update_experiment(db, grant, metadata)
     except _SHOWN_ERRORS as error:
@@ -182,6 +181,21 @@ def _read_metadata(form: FormFields, values: dict[str, str], before: dict[str, s
     return Metadata(
         values["name"], values["description"], visibility, tags, values["notes"], properties
     )
+
+
+def _form_values(experiment: Experiment, notes: ExperimentNotes) -> dict[str, str]:
+    """Return the fields of the form; `state` tells whether somebody has changed one meanwhile."""
+    values = {
+        "name": experiment.name,
+        "description": experiment.description,
+        "notes": notes.notes,
+        "tags": ", ".join(experiment.tags),
+        "properties": "\n".join(
+            f"{key} = {value}" for key, value in _writable(notes.properties).items()
+        ),
+        "visibility": experiment.visibility.value,
+    }
+    return values | {"state": hashlib.sha256(repr(values).encode()).hexdigest()}
 
 
 def _writable(properties: Mapping[str, str]) -> dict[str, str]:

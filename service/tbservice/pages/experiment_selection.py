@@ -117,7 +117,9 @@ def _read_ids(form: FormFields) -> list[ExperimentId]:
     ids = [
         each for each in dict.fromkeys(form.texts("experiment")) if secrets.is_experiment_id(each)
     ]
-    return [ExperimentId(each) for each in ids[: limits.LIST_PAGE_ITEMS]]
+    if len(ids) > limits.LIST_PAGE_ITEMS:
+        raise Invalid(f"select at most {limits.LIST_PAGE_ITEMS} experiments at a time")
+    return [ExperimentId(each) for each in ids]
 
 
 def _read_workspace(form: FormFields) -> WorkspaceId:

@@ -89,6 +89,17 @@ def create(
     return _link(row.one())
 
 
+def count_restricted(db: Connection, experiment_id: ExperimentId) -> int:
+    """Return how many valid links show less of the experiment itself than all of it."""
+    statement = text("""
+        SELECT count(*) FROM tokens
+        WHERE experiment_id = :experiment_id AND is_link
+            AND (run_pattern IS NOT NULL OR tag_pattern IS NOT NULL OR is_anonymous)
+            AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
+    """)
+    return int(db.execute(statement, {"experiment_id": experiment_id}).scalar_one())
+
+
 def list_page(
     db: Connection,
     experiment_id: ExperimentId,

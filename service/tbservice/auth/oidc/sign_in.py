@@ -21,11 +21,11 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import people
-from tbservice.auth.oidc.memberships import higher_role, plan_memberships
+from tbservice.auth.oidc.memberships import plan_memberships
 from tbservice.auth.oidc.provider import Authorization, Provider
-from tbservice.errors import Forbidden, MalformedRequest, NotFound
+from tbservice.errors import Conflict, Forbidden, MalformedRequest, NotFound
 from tbservice.settings import OidcProvider
-from tbservice.store import members, sign_in_attempts
+from tbservice.store import sign_in_attempts
 from tbservice.store.pg.database import Database
 from tbservice.store.sign_in_attempts import SignInAttempt
 from tbservice.types import Person, Role, WorkspaceId
@@ -173,14 +173,11 @@ def _find_person(db: Connection, settings: OidcProvider, claims: Mapping[str, An
 
 
 def _admit(db: Connection, workspace_id: WorkspaceId, person: Person, role: Role) -> None:
-    """Make a person a member with at least this role. Does nothing if there is no workspace."""
-    if members.lock_workspace(db, workspace_id) is None:
-        _log.warning("a rule of a sign-in provider names workspace %d: missing", workspace_id)
-        return
-    current = members.find_role(db, workspace_id, person.user_id)
-    highest = higher_role(role, current)
-    if highest != current:
-        members.put(db, workspace_id, person.user_id, highest)
+    """Make a person a member with at least this role, unless the workspace is missing or full."""
+    try:
+        people.add_member(db, workspace_id, person.user_id, role)
+    except (NotFound, Conflict) as error:
+        _log.warning("a rule of a sign-in provider: workspace %d: %s", workspace_id, error)
 
 
 def _email(value: object) -> str:
