@@ -8,6 +8,7 @@ import math
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -20,6 +21,7 @@ from tbupload.commands.connect import (
 )
 from tbupload.commands.dry_run import DryRun
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TEMPORARY_FAILURE
+from tbupload.commands.follow_requests import start_control
 from tbupload.commands.resolve_experiment import Target, resolve_experiment
 from tbupload.commands.stdin_watch import stop_on_stdin
 from tbupload.console.output import ignore_broken_pipe, print_json
@@ -30,8 +32,9 @@ from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.http.cancellation import STOP_GRACE_SECONDS, StopToken
 from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir, has_uploadable_files, no_files_text
+from tbupload.upload.follow_control import FollowControl
 from tbupload.upload.hparams_file import NO_HPARAMS, read_hparams_file
-from tbupload.upload.session import Upload, UploadOptions
+from tbupload.upload.session import PAUSE_SECONDS_MAX, Upload, UploadOptions
 from tbupload.upload.summary import Summary
 
 ONE_SHOT_RETRY_TIMEOUT_SECONDS: Final = 300.0
@@ -98,7 +101,10 @@ def _upload(
     access = access_from_options(options, progress)
     client = client_from_access(access, options, retry_policy, progress)
 
-    with _stop_on_signals(stop_token, progress):
+    control = start_control(options, stop_token)
+    upload_options = replace(upload_options, control=control)
+
+    with _stop_on_signals(stop_token, control, progress):
         if options.end_with_stdin:
             stop_on_stdin(stop_token)
         target = resolve_experiment(client, access.server, options, progress)
@@ -125,9 +131,15 @@ def _upload(
 
 
 def _wait_for_logdir(upload_options: UploadOptions, stop_token: StopToken) -> bool:
-    """Wait until the log directory exists or a stop is requested; return whether it exists."""
+    """Wait until the log directory exists or it is time to end; return whether it exists."""
+    control = upload_options.control
     while not upload_options.logdir.is_dir() and not stop_token.is_stopping:
-        stop_token.sleep(upload_options.poll_seconds)
+        if control is not None:
+            while (name := control.pop_look()) is not None:
+                control.report_look(name, Summary())
+            if control.has_been_quiet():
+                break
+        stop_token.sleep(min(upload_options.poll_seconds, PAUSE_SECONDS_MAX))
     return upload_options.logdir.is_dir()
 
 
@@ -164,7 +176,9 @@ def _print_end_event(event: dict[str, Any], summary: Summary, options: argparse.
 
 
 @contextlib.contextmanager
-def _stop_on_signals(stop_token: StopToken, progress: ConsoleProgress) -> Iterator[None]:
+def _stop_on_signals(
+    stop_token: StopToken, control: FollowControl | None, progress: ConsoleProgress
+) -> Iterator[None]:
     """Stop gracefully on the first Ctrl-C or SIGTERM during the block, and exit on the second."""
     is_stop_requested = False
 
@@ -177,7 +191,10 @@ def _stop_on_signals(stop_token: StopToken, progress: ConsoleProgress) -> Iterat
             write_raw(clear + b"tbupload: stopped at once; committed data is kept\n")
             os._exit(EXIT_TEMPORARY_FAILURE)
         is_stop_requested = True
-        stop_token.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
+        if number == signal.SIGTERM and control is not None:
+            control.hurry()
+        else:
+            stop_token.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
         if progress.shows_info:
             write_raw(clear + b"stopping after sending what is there now; repeat to stop at once\n")
 
@@ -204,5 +221,8 @@ def _check_options(options: argparse.Namespace) -> None:
     if options.experiment is not None and options.new:
         raise UsageError("--new and --experiment exclude each other: use only one of them")
 
-    if options.one_shot and options.wait_for_logdir:
-        raise UsageError("--wait-for-logdir and --one-shot exclude each other")
+    for name in ("wait_for_logdir", "end_with_process"):
+        if options.one_shot and getattr(options, name):
+            raise UsageError(f"--{name.replace('_', '-')} and --one-shot exclude each other")
+    if options.commands_from_stdin and options.end_with_process is None:
+        raise UsageError("--commands-from-stdin needs --end-with-process")
