@@ -214,7 +214,7 @@ def test_second_ctrl_c_prints_no_traceback(start, live_service):
 
 
 def test_follow_prints_no_warning_at_exit_in_development_mode(start):
-    training = start('tbupload.follow("runs", end_seconds=0).url', "-X", "dev")
+    training = start('upload = tbupload.follow("runs", end_seconds=0); upload.url', "-X", "dev")
     _, err = training.communicate(timeout=SECONDS_MAX)
     assert err == ""
 

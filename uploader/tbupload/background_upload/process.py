@@ -114,12 +114,6 @@ class UploaderProcess:
         """Request its end once the files have been unchanged for this time."""
         self._command(f"retire {quiet_seconds:f}")
 
-    def abandon(self) -> None:
-        """Do not report its end any more: the script ends."""
-        self._may_end = True
-        if self._process.returncode is None:
-            self._process.returncode = 0  # or Python warns of a process that is still running
-
     def request_look(self) -> str:
         """Ask for a look at the files now; return its name, for `wait_for_look`."""
         self._look_count += 1

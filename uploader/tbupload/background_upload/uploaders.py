@@ -7,6 +7,7 @@ import functools
 import os
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -62,7 +63,8 @@ def start(
     _install_exit()
     logdir = str(Path(logdir).absolute())
     key = (*options, token, logdir, *map(os.environ.get, START_VARIABLES))
-    exit_seconds = default_exit_seconds() if exit_seconds is None else exit_seconds
+    if exit_seconds is None:
+        exit_seconds = default_exit_seconds(os.environ, Path("/proc/1/comm"))
     with _lock:
         _uploaders[:] = [each for each in _uploaders if each.process.is_running]
         for each in _uploaders:
@@ -78,16 +80,18 @@ def start(
         return uploader
 
 
-@functools.cache
-def default_exit_seconds() -> float:
-    """Return EXIT_SECONDS where the uploader would be killed with this process, else 0."""
-    if os.getpid() == 1 or any(name in os.environ for name in BATCH_VARIABLES):
+def default_exit_seconds(environment: Mapping[str, str], init: Path) -> float:
+    """Return EXIT_SECONDS where the uploader would be killed with this process, else 0.
+
+    `init` is the file with the name of process 1. In a container that is the script itself, or a
+    shell or a small init that ends with it.
+    """
+    if any(name in environment for name in BATCH_VARIABLES):
         return EXIT_SECONDS
     try:
-        name = Path("/proc/1/comm").read_text(encoding="utf-8", errors="replace")
+        name = init.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return 0.0
-    # In a container, process 1 is the program itself, or a shell or a small init that ends with it.
     return 0.0 if name.startswith(SYSTEM_INITS) else EXIT_SECONDS
 
 
@@ -124,9 +128,6 @@ def _exit() -> None:
         _wait_for([each for each in running if each.exit_seconds > 0])
     except KeyboardInterrupt:
         logger.warning("tbupload: interrupted; the rest is sent in the background")
-    finally:
-        for each in running:
-            each.process.abandon()
 
 
 def _wait_for(uploaders: list[Uploader]) -> None:
