@@ -93,7 +93,7 @@ def test_objects_are_found_by_class_and_subclass():
 
     sys.modules[__name__].Writer = Writer
     made = [Writer(), Derived()]
-    assert {id(found) for found in open_writers._objects((__name__, "Writer"))} == set(
+    assert {id(writer) for writer in open_writers._objects((__name__, "Writer"))} == set(
         map(id, made)
     )
     assert open_writers._objects((__name__, "NoWriter"), ("no_module", "Writer")) == []

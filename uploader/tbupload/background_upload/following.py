@@ -55,17 +55,8 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
             train("runs/")
 
     The upload starts at once, in a process of its own, and follows the files until this process
-    has ended, however that happens, and the files have been unchanged for 10 s. So a writer may be
-    closed after the block, or never. The end of the block flushes the open writers of PyTorch,
-    tensorboardX, TensorFlow and clu, and returns at once: use `upload.wait()` to wait until
-    everything is stored. Problems with the upload are logged and never raised: see `Following`.
-
-    What a writer has not written to its file is lost if the process is killed: only the files are
-    uploaded. Where the uploader would be killed with the script (in a container, and in jobs of
-    SLURM, PBS and LSF), the script waits at its exit, as `end_seconds` says.
-
-    Called again with the same arguments while the upload is running, as in a notebook, it
-    continues that upload.
+    has ended and they have been unchanged for 10 s. The end of the block flushes open writers and
+    returns at once; `upload.wait()` waits until everything is stored. See `Following`.
 
     If several processes train together, call `follow` in one of them: it uploads the files of all.
 
@@ -94,14 +85,21 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         ValueError: a number, path or regular expression is not valid.
     """
     arguments = dict(locals())  # every argument, by its name
-    options = _command_line(arguments)
-    _check_patterns(arguments)
-    end_seconds = None if end_seconds is None else float(end_seconds)
-    return Following(options, token, os.fsdecode(logdir), end_seconds).start()
+    return Following(_command_line(arguments), token, os.fsdecode(logdir), end_seconds).start()
 
 
 class Following:
     """An upload in the background of a script, created by `follow`.
+
+    The end of the block flushes the open writers of PyTorch, tensorboardX, TensorFlow and clu. They
+    may be closed after it, or never: the upload ends after this process, however that ends. What a
+    writer has not written to its file is lost if the process is killed: only files are uploaded.
+
+    Where the uploader would be killed with the script (in a container, and in jobs of SLURM, PBS
+    and LSF), the script waits at its exit, as `end_seconds` says.
+
+    Called again with the same arguments while the upload is running, as in a notebook, `follow`
+    continues it.
 
     It is running already. In a notebook, whose process does not end, stop it if it is not needed
     any more:
@@ -125,7 +123,7 @@ class Following:
         self._options = options
         self._token = token
         self._logdir = logdir
-        self._end_seconds = end_seconds
+        self._end_seconds = None if end_seconds is None else float(end_seconds)
         self._uploader: Uploader | None = None
         self._depth = 0
         self._result: Result | None = None
@@ -269,6 +267,7 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     for name, text in {**texts, "token": arguments["token"]}.items():
         if not isinstance(text, str | None):
             raise TypeError(f"{name} must be a string, not {type(text).__name__}")
+    _check_patterns(arguments)
     options = [f"--{name}={text}" for name, text in texts.items() if text is not None]
     return [*options, "--new"] if arguments["new"] else options
 

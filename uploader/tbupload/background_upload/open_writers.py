@@ -83,7 +83,7 @@ def _drain_clu(writer: Any, deadline: float) -> None:
     `AsyncWriter.flush` would make the script's own calls fail meanwhile: it replaces the pool.
     """
     try:
-        last = writer._pool._pool.submit(lambda: None)  # noqa: SLF001
+        last = writer._pool._pool.submit(lambda: None)  # noqa: SLF001  # no public way
     except RuntimeError:  # closed, or the interpreter exits: nothing is queued any more
         return
     last.result(max(0.0, deadline - time.monotonic()))
@@ -91,21 +91,21 @@ def _drain_clu(writer: Any, deadline: float) -> None:
 
 def _flush_tensorboard(thread: Any, deadline: float) -> None:
     """Flush as `EventFileWriter.flush` does, which would wait without a limit."""
-    _wait_until(lambda: thread._queue.unfinished_tasks == 0, deadline)  # noqa: SLF001
-    thread._record_writer.flush()  # noqa: SLF001
+    _wait_until(lambda: thread._queue.unfinished_tasks == 0, deadline)  # noqa: SLF001  # no public way
+    thread._record_writer.flush()  # noqa: SLF001  # no public way
 
 
 def _flush_tensorboardx(thread: Any, deadline: float) -> None:
     """Flush also what is queued, which `EventFileWriter.flush` does not."""
-    queue = thread._queue  # noqa: SLF001
+    queue = thread._queue  # noqa: SLF001  # no public way
     try:
         queue.qsize()
-        is_empty = lambda: queue.qsize() == 0  # noqa: E731
+        is_empty: Callable[[], bool] = lambda: queue.qsize() == 0  # noqa: E731  # shorter
     except NotImplementedError:  # macOS
         is_empty = queue.empty
     _wait_until(is_empty, deadline)
     time.sleep(TAKEN_EVENT_SECONDS)
-    thread._record_writer.flush()  # noqa: SLF001
+    thread._record_writer.flush()  # noqa: SLF001  # no public way
 
 
 def _wait_until(is_true: Callable[[], bool], deadline: float) -> None:

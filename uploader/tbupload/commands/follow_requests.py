@@ -101,7 +101,8 @@ def _write_to_log(options: argparse.Namespace) -> None:
     title = f"{now} process {options.end_with_process} has ended; {options.logdir}:\n"
     try:
         log = _open_log(path)
-        os.write(log, title.encode("utf-8", "backslashreplace"))
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(title)
     except OSError:
         log = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
