@@ -11,6 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE  # where it is set: tests start hundreds of pro
 IS_NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$python -c '$(IS_NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
+OPENID := tests/support/openid_provider
+NODE_MODULES := $(OPENID)/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --group build
@@ -22,7 +24,7 @@ up: $(VENV)/service
 
 # The linters come last, so that a matter of style never hides what the tests say. Three processes, even on two cores:
 # a third of the time tests wait, for processes that start and end. Each takes 1 GB with its servers.
-test: $(VENV)/test
+test: $(VENV)/test $(NODE_MODULES)
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 	@$(MAKE) --no-print-directory lint
 
@@ -45,7 +47,7 @@ lock:
 		--output-file requirements-bench.lock
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(OPENID)/node_modules
 
 # Each environment is a file whose age tells whether its lock has changed since. Every package is checked by its hash.
 $(VENV)/service: requirements.lock pyproject.toml | $(BIN)/python
@@ -57,6 +59,13 @@ $(VENV)/service: requirements.lock pyproject.toml | $(BIN)/python
 $(VENV)/test: requirements-test.lock $(VENV)/service
 	@echo "installing the tests' tools into $(VENV)"
 	@$(PIP) install --require-hashes --requirement requirements-test.lock
+	@touch $@
+
+# The OpenID provider that sign-in is tested with; npm checks each package by its hash.
+$(NODE_MODULES): $(OPENID)/package-lock.json
+	@command -v npm >/dev/null || { echo "the tests need Node.js 20 or newer with npm: install it \
+	(Debian: apt-get install nodejs npm)" >&2; exit 1; }
+	@npm ci --prefix $(OPENID) --no-audit --no-fund --silent
 	@touch $@
 
 $(VENV)/bench: requirements-bench.lock $(VENV)/test

@@ -93,6 +93,35 @@ def _create_token(options: argparse.Namespace) -> None:
     print(issue_owner_token(options.workspace, options.label))
 
 
+def _invite_user(options: argparse.Namespace) -> None:
+    from tbservice.server.administration import invite_user
+    from tbservice.types import Role
+
+    print(invite_user(options.email, options.name, options.workspace, Role(options.role)))
+
+
+def _list_users(_options: argparse.Namespace) -> None:
+    from tbservice.server.administration import read_users
+
+    for user in read_users():
+        places = [f"{each.workspace_id}:{each.role.value}" for each in user.memberships]
+        state = "disabled" if user.is_disabled else "active"
+        person = user.person
+        print("\t".join((person.user_id, person.email, person.name, state, " ".join(places))))
+
+
+def _disable_user(options: argparse.Namespace) -> None:
+    from tbservice.server.administration import disable_user
+
+    disable_user(options.email)
+
+
+def _enable_user(options: argparse.Namespace) -> None:
+    from tbservice.server.administration import enable_user
+
+    enable_user(options.email)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tbservice", description="The tbhub server.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -117,6 +146,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_token(
         commands.add_parser("token", help="create a workspace token").add_subparsers(required=True)
+    )
+    _add_user(
+        commands.add_parser(
+            "user", help="invite people by sign-in links, list, disable and enable them"
+        ).add_subparsers(required=True)
     )
     return parser
 
@@ -169,6 +203,45 @@ def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     create.add_argument("--label", default="", help="what the token is for")
     create.set_defaults(command=_create_token)
+
+
+def _add_user(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = (
+        "print a link that signs the person with this e-mail address in, once, within 24 hours; "
+        "the person is created if there is none"
+    )
+    invite = commands.add_parser("invite", help=text, description=text)
+    invite.add_argument("email", metavar="EMAIL")
+    invite.add_argument("--name", default="", help="what others see of a new person")
+    invite.add_argument(
+        "--workspace",
+        type=_workspace_id,
+        metavar="ID",
+        help="make the person a member of this workspace",
+    )
+    invite.add_argument(
+        "--role",
+        choices=("owner", "editor", "viewer"),
+        default="editor",
+        help="the role in it (default: %(default)s); a member keeps a higher one",
+    )
+    invite.set_defaults(command=_invite_user)
+
+    text = "print id, e-mail address, name, state and workspaces of everyone, separated by tabs"
+    commands.add_parser("list", help=text, description=text).set_defaults(command=_list_users)
+    for name, command, text in (
+        ("disable", _disable_user, "disable a person: end all sessions and revoke all tokens"),
+        ("enable", _enable_user, "enable a person again, who must then sign in"),
+    ):
+        parser = commands.add_parser(name, help=text, description=text)
+        parser.add_argument("email", metavar="EMAIL")
+        parser.set_defaults(command=command)
+
+
+def _workspace_id(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 2**63:
+        raise argparse.ArgumentTypeError(f"{text} is not the id of a workspace")
+    return int(text)
 
 
 def _port(text: str) -> int:

@@ -93,6 +93,75 @@ EXPERIMENT_NAME_CHARS_MAX: Final = 200
 EXPERIMENT_DESCRIPTION_CHARS_MAX: Final = 100_000
 """Characters of an experiment's description."""
 
+EXPERIMENT_NOTES_CHARS_MAX: Final = 100_000
+"""Characters of the notes of an experiment."""
+
+EXPERIMENT_TAGS_ITEMS_MAX: Final = 50
+"""Items (tags for people) of one experiment."""
+
+EXPERIMENT_TAG_CHARS_MAX: Final = 64
+"""Characters of such a tag."""
+
+EXPERIMENT_PROPERTIES_ITEMS_MAX: Final = 100
+"""Properties (items) of one experiment; also fields of its origin."""
+
+EXPERIMENT_PROPERTY_KEY_CHARS_MAX: Final = 64
+"""Characters of the key of a property."""
+
+EXPERIMENT_PROPERTY_VALUE_CHARS_MAX: Final = 2_000
+"""Characters of the value of a property."""
+
+EXPERIMENT_WORDS_ITEMS_MAX: Final = 500
+"""Words (items) of one experiment that a search finds; the first ones of its texts."""
+
+EXPERIMENT_WORD_CHARS_MAX: Final = 40
+"""Characters of a word that are searched."""
+
+SEARCH_WORDS_ITEMS_MAX: Final = 8
+"""Words (items) of one search; further ones are ignored."""
+
+LIST_PAGE_ITEMS: Final = 25
+"""Experiments (items) on one page of the list for people."""
+
+LIST_FILTER_ITEMS_MAX: Final = 200
+"""Tags and people (items) that the list for people offers as filters."""
+
+CHART_TAGS_ITEMS_MAX: Final = 40
+"""Scalar tags (items) that the list offers to draw."""
+
+CHART_RUNS_ITEMS_MAX: Final = 20
+"""Newest runs (items) of an experiment among which those with the drawn tag are looked for."""
+
+CHART_CURVES_ITEMS_MAX: Final = 3
+"""Curves (items) of one experiment in the list."""
+
+CHART_POINTS: Final = 60
+"""Points of one curve in the list."""
+
+NOTES_MARKDOWN_CHARS_MAX: Final = 20_000
+"""Characters of a description or of notes that our page renders as Markdown, within a second.
+
+A longer one is shown as it is.
+"""
+
+LIVE_SECONDS: Final = 300.0
+"""Seconds since the last data for which an experiment counts as live."""
+
+DELETED_EXPERIMENT_SECONDS: Final = 7 * 24 * 3600
+"""Seconds after which a deleted experiment is erased; until then it can be restored."""
+
+ERASE_TRANSACTION_ITEMS_MAX: Final = 10_000
+"""Rows (items) of a deleted experiment that one transaction erases."""
+
+ERASE_PAUSE_SECONDS: Final = 0.05
+"""Seconds between two such transactions, which leave the disk to others."""
+
+ERASE_INTERVAL_SECONDS: Final = 60.0
+"""Seconds after which a worker looks again for deleted experiments to erase."""
+
+ERASE_EXPERIMENTS_ITEMS_MAX: Final = 100
+"""Experiments (items) that one look finds."""
+
 JSON_BODY_BYTES_MAX: Final = 1 * MIB
 """Bytes of a JSON request body."""
 
@@ -186,7 +255,7 @@ LIVE_STREAMS_MAX: Final = 200
 LIVE_POLL_SECONDS: Final = 1.0
 """Seconds between two polls for changes of the experiments that are being followed."""
 
-LIVE_GRANT_SECONDS: Final = 10.0
+LIVE_GRANT_SECONDS: Final = 4.0
 """Seconds after which a live tail checks again that its reader may read."""
 
 LIVE_KEEPALIVE_SECONDS: Final = 15.0
@@ -345,6 +414,69 @@ TOKEN_SWEEP_ITEMS_MAX: Final = 10
 ENDED_TOKEN_SECONDS_MAX: Final = 90 * 24 * 3600
 """Seconds after which an expired or revoked token is deleted; it is listed until then."""
 
+SNAPSHOT_POINTS_MAX: Final = 100_000_000
+"""Points of an experiment, or of a slice of it, that a frozen link may copy."""
+
+SNAPSHOT_SECONDS_MAX: Final = 300.0
+"""Seconds that the copy of a frozen link may take; it is one transaction."""
+
+SNAPSHOT_CHUNK_POINTS: Final = 5_000_000
+"""Scalar points that one statement copies; a statement has 60 s."""
+
+SNAPSHOT_CHUNK_ITEMS: Final = 20_000
+"""Tensors and blob sequences that one statement copies, and series."""
+
+PERSON_SESSION_SECONDS_MAX: Final = 30 * 24 * 3600
+"""Seconds after its sign-in from which a browser session is not valid."""
+
+PERSON_SESSION_IDLE_SECONDS_MAX: Final = 14 * 24 * 3600
+"""Seconds after its last use from which a browser session is not valid."""
+
+PERSON_SESSIONS_ITEMS_MAX: Final = 50
+"""Browser sessions (items) of a person.
+
+A sign-in beyond them ends the one that was used least recently.
+"""
+
+SIGN_IN_SWEEP_ITEMS_MAX: Final = 10
+"""Expired rows (items) of a table deleted at a time, whenever a sign-in adds one."""
+
+SIGN_IN_LINK_SECONDS: Final = 24 * 3600
+"""Seconds for which a one-time sign-in link of an administrator is valid."""
+
+SIGN_IN_LINK_LOCAL_SECONDS: Final = 15 * 60
+"""Seconds for which the sign-in link that `tbservice up` prints is valid."""
+
+INVITATION_SECONDS: Final = 7 * 24 * 3600
+"""Seconds for which an invitation is valid, unless it says otherwise."""
+
+INVITATION_SECONDS_MAX: Final = 30 * 24 * 3600
+"""Seconds for which an invitation can be valid."""
+
+OPEN_INVITATIONS_ITEMS_MAX: Final = 1_000
+"""Invitations (items) of a workspace that are open."""
+
+PERSON_WORKSPACES_ITEMS_MAX: Final = 100
+"""Workspaces (items) of a person who may create another."""
+
+PERSONAL_TOKENS_ITEMS_MAX: Final = 1_000
+"""Tokens (items) of a person that a list shows, the newest."""
+
+MEMBERS_ITEMS_MAX: Final = 2_000
+"""Members (items) of a workspace."""
+
+EMAIL_CHARS_MAX: Final = 254
+"""Characters of an e-mail address (RFC 5321, 4.5.3.1.3, less the angle brackets)."""
+
+PERSON_NAME_CHARS_MAX: Final = 200
+"""Characters of a person's name; a longer one of a provider is cut."""
+
+USER_AGENT_CHARS_MAX: Final = 300
+"""Characters kept of what a browser says of itself."""
+
+ADDRESS_CHARS_MAX: Final = 64
+"""Characters kept of a client's network address."""
+
 LOG_MESSAGE_CHARS_MAX: Final = 2_000
 """Characters of a log record's message, escaped; the middle of a longer one is left out."""
 
@@ -405,6 +537,9 @@ HPARAMS_EVALS_POINTS: Final = 1_000
 GRPC_MESSAGE_BYTES_MAX: Final = 16 * MIB
 """Bytes of one message that a gRPC client sends: about 200,000 metric logs of Katib."""
 
+GRPC_MESSAGE_FIELDS_MAX: Final = 2_000_000
+"""Fields in one message of a gRPC client: built, each empty message takes 64 bytes of memory."""
+
 GRPC_MESSAGE_SECONDS_MAX: Final = 60.0
 """Seconds a client may take to send the message of a gRPC call.
 
@@ -421,7 +556,12 @@ GRPC_CALLS_ITEMS_MAX: Final = 4_096
 """Calls (items) of gRPC that one worker has open at once; further ones are refused."""
 
 GRPC_CONNECTION_CALLS_ITEMS_MAX: Final = 256
-"""Calls (items) that one gRPC connection has open at once; its client queues further ones."""
+"""Calls (items) that one gRPC connection has open at once; its client queues further ones.
+
+Except on a new connection, before the client has learned this limit: then the rest of a burst is
+refused unhandled, which is UNAVAILABLE in Python. More would wait here instead, and be refused
+after `QUEUE_WAIT_SECONDS_MAX`.
+"""
 
 GRPC_CONNECTIONS_ITEMS_MAX: Final = 1_024
 """Connections (items) that the gRPC port of a worker accepts at once."""
@@ -473,3 +613,42 @@ KATIB_SUGGESTION_DAYS_MAX: Final = 30
 
 KATIB_KEPT_POINTS_MAX: Final = 5_000_000
 """Points of other origin that a DeleteObservationLog may have to write again."""
+
+DEVICE_LOGIN_SECONDS_MAX: Final = 15 * 60
+"""Seconds a login of a command waits for a person's approval."""
+
+DEVICE_POLL_SECONDS: Final = 3
+"""Seconds that a command waits between two questions whether its login was approved."""
+
+DEVICE_CLIENT_CHARS_MAX: Final = 200
+"""Characters in which a command describes itself to the person who approves its login."""
+
+OIDC_SECONDS_MAX: Final = 10
+"""Seconds that an OpenID provider may take for each answer."""
+
+OIDC_CALLS_ITEMS_MAX: Final = 4
+"""Calls (items) to OpenID providers at a time in one worker process."""
+
+OIDC_METADATA_SECONDS: Final = 3600
+"""Seconds after which a provider's metadata and keys are fetched again."""
+
+OIDC_REFRESH_SECONDS_MIN: Final = 30
+"""Seconds between two fetches of a provider's keys because a key was unknown."""
+
+OIDC_CLOCK_SKEW_SECONDS_MAX: Final = 120
+"""Seconds by which a provider's clock may differ from the server's."""
+
+SIGN_IN_SECONDS_MAX: Final = 15 * 60
+"""Seconds a person may take at an OpenID provider to sign in."""
+
+SIGN_IN_PARAMETER_CHARS_MAX: Final = 4_096
+"""Characters of each parameter that a provider's redirect may have."""
+
+FORM_BYTES_MAX: Final = 256 * KIB
+"""Bytes of a form that one of our pages posts: a text of 10,000 characters may take 120,000."""
+
+FORM_FIELDS_ITEMS_MAX: Final = 1_000
+"""Fields (items) of such a form; a list of experiments may be selected on one page."""
+
+EXPIRY_DAYS_MAX: Final = 3_650
+"""Days of 86,400 seconds after which a token or link that a page makes expires at the latest."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from tbservice.errors import MalformedRequest
+from tbservice.experiment_values import ExperimentOrder
 from tbwire.points import DataClass
 
 _INT64_MIN: Final = -(2**63)
@@ -31,6 +33,24 @@ def decode_page_token(after: str) -> tuple[datetime, str]:
         created_at, item_id = base64.urlsafe_b64decode(after).decode().split(" ")
         return datetime.fromisoformat(created_at), item_id
     except (binascii.Error, ValueError) as error:
+        raise MalformedRequest(_DETAIL) from error
+
+
+def encode_list_token(order: ExperimentOrder, key: datetime | str | int, item_id: str) -> str:
+    """Return the token after an experiment of a list, with what the list is sorted by."""
+    sent = key.isoformat() if isinstance(key, datetime) else key
+    content = json.dumps([order.value, sent, item_id])
+    return base64.urlsafe_b64encode(content.encode()).decode()
+
+
+def decode_list_token(after: str, order: ExperimentOrder) -> tuple[datetime | str | int, str]:
+    """Return the position of the experiment before the page, in a list of this order.
+
+    Raises MalformedRequest, also for a token of another order.
+    """
+    try:
+        return _parse_list_token(json.loads(base64.urlsafe_b64decode(after)), order)
+    except (binascii.Error, ValueError, TypeError, RecursionError) as error:
         raise MalformedRequest(_DETAIL) from error
 
 
@@ -82,3 +102,21 @@ def _decode_int64s(after: str, count: int) -> list[int]:
     if len(numbers) != count or not all(_INT64_MIN <= n <= _INT64_MAX for n in numbers):
         raise MalformedRequest(_DETAIL)
     return numbers
+
+
+def _parse_list_token(fields: Any, order: ExperimentOrder) -> tuple[datetime | str | int, str]:
+    """Return key and id of a decoded token. Raises ValueError or TypeError."""
+    encoded_order, key, item_id = fields
+    texts = [item_id]
+    if order in {ExperimentOrder.CREATED, ExperimentOrder.SIZE}:
+        if type(key) is not int or not 0 <= key <= _INT64_MAX:
+            raise ValueError(key)
+    elif order is ExperimentOrder.NAME:
+        texts.append(key)
+    else:
+        key = datetime.fromisoformat(key)
+    for content in texts:
+        str.encode(content)  # raises TypeError, or ValueError for half of a character
+    if encoded_order != order.value or any("\0" in content for content in texts):
+        raise ValueError(encoded_order)
+    return key, item_id

@@ -6,7 +6,8 @@ look-around and no back-references: a pattern with these is invalid.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
 
 import re2
 
@@ -18,6 +19,9 @@ PATTERN_CHARS_MAX: Final = 10_000
 
 _PROGRAM_BYTES_MAX: Final = 1024 * 1024
 """Bytes that RE2 may use for a compiled pattern; the module `re2` caches up to 128 of them."""
+
+_SET_PROGRAM_INSTRUCTIONS_MAX: Final = 1_000
+"""Instructions of a compiled pattern up to which a set of patterns is used."""
 
 
 def compile_pattern(pattern: str) -> Any:
@@ -35,6 +39,22 @@ def compile_pattern(pattern: str) -> Any:
         raise ValueError(f"not a valid RE2 regular expression: {text}") from error
 
 
+def _compile_full_match(pattern: str, compiled: Any) -> Callable[[str], Any]:
+    """Return a function that tells whether a complete text matches.
+
+    A set of one pattern makes no objects for each match: 5 times as fast, with 100,000 names. But
+    it fails where the pattern's automaton does not fit into its memory.
+    """
+    if compiled.programsize > _SET_PROGRAM_INSTRUCTIONS_MAX:
+        return cast("Callable[[str], Any]", compiled.fullmatch)
+    options = re2.Options()
+    options.log_errors = False
+    one = re2.Set.FullMatchSet(options)
+    one.Add(pattern)
+    one.Compile()
+    return cast("Callable[[str], Any]", one.Match)
+
+
 class PatternSearches:
     """Matches patterns with texts, up to `PATTERN_STEPS_MAX` steps for one request.
 
@@ -47,16 +67,26 @@ class PatternSearches:
 
     def has_match(self, pattern: Any, text: str) -> bool:
         """Return whether the pattern matches anywhere in the text. Raises TooLarge."""
-        self._count(pattern, text)
+        self._count(pattern, len(text))
         return pattern.search(text) is not None
 
     def has_match_at_start(self, pattern: Any, text: str) -> bool:
         """Return whether the pattern matches the beginning of the text. Raises TooLarge."""
-        self._count(pattern, text)
+        self._count(pattern, len(text))
         return pattern.match(text) is not None
 
-    def _count(self, pattern: Any, text: str) -> None:
-        self._steps += pattern.programsize * len(text)
+    def list_full_matches(self, pattern: str, names: Sequence[tuple[int, str]]) -> list[int]:
+        """Return the ids of those (id, name) whose complete name the pattern matches.
+
+        The pattern must be valid. Raises TooLarge.
+        """
+        compiled = compile_pattern(pattern)
+        self._count(compiled, sum(len(name) for _, name in names))
+        has_match = _compile_full_match(pattern, compiled)
+        return [id_ for id_, name in names if has_match(name)]
+
+    def _count(self, pattern: Any, chars: int) -> None:
+        self._steps += pattern.programsize * chars
         if self._steps > limits.PATTERN_STEPS_MAX:
             limit = f"the limit of {limits.PATTERN_STEPS_MAX} (pattern_steps_max)"
             raise TooLarge(f"regular expressions would take {self._steps} steps, over {limit}")

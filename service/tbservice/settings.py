@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tbservice.types import Role
 
 
 class ReservoirSizes(BaseModel):
@@ -19,6 +22,82 @@ class ReservoirSizes(BaseModel):
     compressedHistograms: int = Field(default=500, ge=1)  # noqa: N815 - the API's name for it
     images: int = Field(default=10, ge=1)
     audio: int = Field(default=10, ge=1)
+
+
+class MembershipRule(BaseModel):
+    """Who becomes a member of a workspace by signing in at an OpenID provider.
+
+    Either everyone with a confirmed e-mail address of `email_domain`, or everyone whose `claim` has
+    this `value`, or is a list with it. A rule adds members and raises roles; it never lowers one.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    workspace: int = Field(ge=1, description="Id of the workspace")
+    role: Role = Field(default=Role.EDITOR, description="Role of its members")
+    email_domain: str | None = Field(default=None, min_length=1, max_length=253)
+    claim: str | None = Field(default=None, min_length=1, max_length=200)
+    value: str | None = Field(default=None, min_length=1, max_length=1000)
+
+    @model_validator(mode="after")
+    def _check_condition(self) -> MembershipRule:
+        """Require one condition: a rule without any would admit everyone."""
+        is_by_claim = self.claim is not None and self.value is not None
+        if is_by_claim == (self.email_domain is not None) or (
+            (self.claim is None) != (self.value is None)
+        ):
+            raise ValueError("a rule has either 'email_domain', or 'claim' and 'value'")
+        return self
+
+
+class OidcProvider(BaseModel):
+    """An OpenID Connect provider at which people sign in."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9-]{0,39}$",
+        description="Part of the redirect URI, <public URL>/sign-in/oidc/<id>/callback",
+    )
+    name: str = Field(min_length=1, max_length=100, description="Shown on the button")
+    issuer: str = Field(
+        description="Issuer URL, to which /.well-known/openid-configuration is added"
+    )
+    client_id: str = Field(min_length=1)
+    client_secret: SecretStr | None = Field(default=None, description="Empty for a public client")
+    client_secret_file: Path | None = Field(default=None, description="File with the secret")
+    scopes: tuple[str, ...] = ("openid", "email", "profile")
+    members: tuple[MembershipRule, ...] = ()
+
+    @field_validator("issuer")
+    @classmethod
+    def _check_issuer(cls, issuer: str) -> str:
+        """Require TLS: the provider's keys come from there."""
+        return require_tls(issuer)
+
+    @field_validator("scopes")
+    @classmethod
+    def _check_scopes(cls, scopes: tuple[str, ...]) -> tuple[str, ...]:
+        if "openid" not in scopes:
+            raise ValueError("must contain 'openid'")
+        return scopes
+
+    def read_client_secret(self) -> str | None:
+        """Return the secret, from its file if there is one. Raises OSError."""
+        if self.client_secret_file is not None:
+            return self.client_secret_file.read_text(encoding="utf-8").strip()
+        return self.client_secret.get_secret_value() if self.client_secret else None
+
+
+def require_tls(url: str) -> str:
+    """Return the URL if it is https, or http to this machine; else raise ValueError."""
+    parts = urlsplit(url)
+    is_local = parts.hostname in {"localhost", "127.0.0.1", "::1"}
+    if not parts.hostname or (
+        parts.scheme != "https" and not (parts.scheme == "http" and is_local)
+    ):
+        raise ValueError("must be an https URL (http only to this machine)")
+    return url
 
 
 class Settings(BaseSettings):
@@ -91,10 +170,27 @@ class Settings(BaseSettings):
         default=ReservoirSizes(),
         description="Maximum points of a series in the classic API, by tag type, as a JSON object",
     )
+    oidc_providers: tuple[OidcProvider, ...] = Field(
+        default=(),
+        description="OpenID Connect providers at which people sign in, as a JSON list of objects; "
+        "empty: by one-time links alone (`tbservice user invite`)",
+    )
+    people_create_workspaces: bool = Field(
+        default=True,
+        description="Whether people may create workspaces; otherwise only the administrator, with "
+        "`tbservice workspace create`",
+    )
     metrics_token: SecretStr | None = Field(
         default=None,
         description="Token for /metrics; empty: only direct clients on this machine may read them",
     )
+
+    @field_validator("oidc_providers")
+    @classmethod
+    def _check_ids(cls, providers: tuple[OidcProvider, ...]) -> tuple[OidcProvider, ...]:
+        if len({provider.id for provider in providers}) < len(providers):
+            raise ValueError("two providers have the same id")
+        return providers
 
     @field_validator("grpc_port", "grpc_certificate_file", "grpc_key_file", mode="before")
     @classmethod

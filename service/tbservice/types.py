@@ -18,6 +18,9 @@ ExperimentId = NewType("ExperimentId", str)
 WorkspaceId = NewType("WorkspaceId", int)
 TokenId = NewType("TokenId", str)
 
+UserId = NewType("UserId", str)
+"""128 random bits in base62, 22 characters."""
+
 INT64_MAX: Final = 2**63 - 1
 """The maximum of PostgreSQL's bigint, and of every integer in a request."""
 
@@ -46,6 +49,30 @@ class Scope(enum.StrEnum):
     ADMIN = "admin"
 
 
+class Role(enum.StrEnum):
+    """What a member of a workspace may do, each including the next.
+
+    An owner manages members, invitations and the workspace's tokens; an editor creates, changes,
+    shares and deletes experiments; a viewer reads.
+    """
+
+    OWNER = "owner"
+    EDITOR = "editor"
+    VIEWER = "viewer"
+
+    @property
+    def scopes(self) -> frozenset[Scope]:
+        """What a browser session, and at most a token, of a member with this role may do."""
+        return frozenset({Scope.READ}) if self is Role.VIEWER else frozenset(Scope)
+
+    def includes(self, other: Role) -> bool:
+        """Return whether this role permits all that the other does."""
+        return _ROLE_ORDER.index(self) <= _ROLE_ORDER.index(other)
+
+
+_ROLE_ORDER: Final = list(Role)
+
+
 HparamValue = bool | float | str | None
 """The value of a hyperparameter; None for one that has no value."""
 
@@ -64,14 +91,37 @@ class SessionStatus(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Proof of an authorization check by `auth/grants.py`. Compaction makes its own."""
+    """Proof of an authorization check by `auth/grants.py`. Compaction makes its own.
+
+    `user_id` is the person who acts, by a browser session or a token of theirs. It is None for a
+    machine's token, and for who has no more than a link.
+    """
 
     workspace_id: WorkspaceId
+    user_id: UserId | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceGrant(Grant):
-    """May create and list experiments in the workspace."""
+    """May do in the whole workspace what the scope says that the grant was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerGrant(Grant):
+    """May manage the workspace: its name, members, invitations and tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalGrant(Grant):
+    """May do what concerns the person `user_id` alone, by a token of theirs.
+
+    A new token of theirs may not exceed this one's scopes (admin includes all), workspace and
+    `expires_at` (None: never).
+    """
+
+    token_id: TokenId
+    scopes: frozenset[Scope]
+    expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +132,34 @@ class ExperimentGrant(Grant):
 
 
 @dataclass(frozen=True, slots=True)
+class LinkView:
+    """What a share link shows of its experiment, until its token ends.
+
+    The complete name of a run, and of a tag, must match its pattern (RE2); None shows all.
+    `is_anonymous` hides who uploaded the experiment, and where it came from.
+    """
+
+    token_id: TokenId
+    run_pattern: str | None = None
+    tag_pattern: str | None = None
+    is_anonymous: bool = False
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether anything of the experiment is hidden."""
+        return self.is_anonymous or (self.run_pattern, self.tag_pattern) != (None, None)
+
+
+@dataclass(frozen=True, slots=True)
 class ReadGrant(ExperimentGrant):
-    """May read everything in the experiment."""
+    """May read the experiment: everything, or with a share link what it shows."""
+
+    link: LinkView | None = None
+
+    @property
+    def view(self) -> LinkView | None:
+        """What is shown, if it is not everything: part of the key of whatever is cached."""
+        return self.link if self.link is not None and self.link.is_restricted else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +182,120 @@ class AdminGrant(ExperimentGrant):
 class KatibGrant(Grant):
     """May report trials of Katib: of one experiment, or of any in the workspace if that is None.
 
-    As over HTTP, who may only append deletes nothing: that needs a grant of the whole workspace.
-    With `may_read`, the logs can be read.
+    As over HTTP, who may only append deletes nothing: that needs `may_delete`, which is the scope
+    admin. With `may_read`, the logs can be read.
     """
 
     experiment_id: ExperimentId | None
     may_read: bool
+    may_delete: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A user. `email` is "" if none is known; `name` may be "" (then show the e-mail address)."""
+
+    user_id: UserId
+    name: str
+    email: str
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who a secret belongs to, before anything is asked for.
+
+    A browser session has a person and no workspace: the role in each workspace says what it may do.
+    A token has a workspace and scopes, and a person unless it is a machine's.
+    """
+
+    person: Person | None
+    workspace_id: WorkspaceId | None
+    experiment_id: ExperimentId | None
+    scopes: frozenset[Scope]
+    token_id: TokenId | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserSession:
+    """A browser that a person is signed in with; the secret is not part of it."""
+
+    session_id: str
+    person: Person
+    user_agent: str
+    address: str
+    created_at: datetime
+    last_used_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A workspace that a person is a member of."""
+
+    workspace_id: WorkspaceId
+    workspace_name: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a workspace."""
+
+    person: Person
+    role: Role
+    joined_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A link that invites to a workspace; the secret is not part of it. `email` "" is for anyone.
+
+    At most one of `accepted_at` and `revoked_at` is set.
+    """
+
+    invitation_id: str
+    workspace_id: WorkspaceId
+    workspace_name: str
+    role: Role
+    email: str
+    invited_by: Person | None
+    created_at: datetime
+    expires_at: datetime
+    accepted_at: datetime | None
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentUsage:
+    """How many series and points one experiment has."""
+
+    experiment_id: ExperimentId
+    name: str
+    series: int
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceUsage:
+    """What a workspace stores; `largest` are its experiments with the most points."""
+
+    experiments: int
+    series: int
+    points: int
+    blobs: int
+    blob_bytes: int
+    largest: list[ExperimentUsage]
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment as its owner sees it. `version` increases with every change of its data."""
+    """An experiment as its owner sees it, without the texts of `ExperimentNotes`.
+
+    `version` increases with every change of its data, and is 0 before the first. `points` counts
+    those that arrived, `bytes` is an estimate of their size; `data_at` is when the last of them
+    arrived, up to a minute early. `deleted_at` is set while it can be restored, until `erase_at`.
+    `number` is the order of creation.
+    """
 
     experiment_id: ExperimentId
     name: str
@@ -125,17 +304,50 @@ class Experiment:
     created_at: datetime
     updated_at: datetime
     version: int
+    tags: tuple[str, ...] = ()
+    created_by: UserId | None = None
+    points: int = 0
+    bytes: int = 0
+    data_at: datetime | None = None
+    deleted_at: datetime | None = None
+    erase_at: datetime | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token without its secret; `prefix` is the beginning of the secret, for lists."""
+    """A token without its secret; `prefix` is the beginning of the secret, for lists.
+
+    `created_by` is None for one that an administrator of the service created. With `is_personal`,
+    it acts for a person, who created it, and ends with their rights.
+    """
 
     token_id: TokenId
+    workspace_id: WorkspaceId
     experiment_id: ExperimentId | None
     scopes: tuple[Scope, ...]
     label: str
     prefix: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+    is_personal: bool = False
+    created_by: Person | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLink:
+    """A share link without its secret. `target` is the experiment it opens, or its frozen copy."""
+
+    token_id: TokenId
+    target: ExperimentId
+    label: str
+    prefix: str
+    run_pattern: str | None
+    tag_pattern: str | None
+    is_anonymous: bool
+    is_frozen: bool
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None

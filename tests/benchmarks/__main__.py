@@ -37,6 +37,8 @@ BENCHMARKS = (
     "attacks",
     "fairness",
     "suggestions",
+    "search",
+    "sweeps",
 )
 """In the order of a point's path."""
 

@@ -77,7 +77,9 @@ def measure(bench: Bench) -> None:
 
 
 def upload(service: Service, logdir: Path, *arguments: str, server: str = "") -> Uploaded:
-    """Runs `tbupload --one-shot` to its end; `server` when it is to be reached elsewhere."""
+    """Runs `tbupload --one-shot` to its end, into a new experiment; `server` when it is to be
+    reached elsewhere.
+    """
     command = [
         sys.executable,
         "-m",
@@ -85,6 +87,7 @@ def upload(service: Service, logdir: Path, *arguments: str, server: str = "") ->
         "--logdir",
         str(logdir),
         "--one-shot",
+        "--new",
         "--quiet",
         *arguments,
     ]

@@ -4,10 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 from support import event_files
 from support.uploading import wait_until
+from tbupload.upload import follow_control
 
 
 def write(logdir, steps):
@@ -20,15 +22,25 @@ def points(reader, experiment_id):
     return runs.get("run", {}).get("loss", {}).get("count", 0)
 
 
-def test_terminated_uploader_ends_although_training_continues(uploader, reader, logdir):
+def test_terminated_uploader_ends_although_training_continues(
+    uploader, reader, logdir, monkeypatch
+):
+    grace_seconds = follow_control.SENDING_SECONDS_MIN + 1
+    monkeypatch.setattr(follow_control, "STOP_GRACE_SECONDS", grace_seconds)
+    before = signal.getsignal(signal.SIGTERM)
+    terminated_at = []
+
+    def terminate():
+        wait_until(lambda: signal.getsignal(signal.SIGTERM) is not before)
+        terminated_at.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=terminate).start()
     write(logdir, range(10))
-    options = ("--end-with-process", os.getpid())
-    with uploader.follow(logdir, *options) as following:
-        experiment_id = following.wait_for_experiment()
-        began = time.monotonic()
-        assert following.stop(signal.SIGTERM).code == 0
-    assert 10 < time.monotonic() - began < 25
-    assert points(reader, experiment_id) == 10
+    ended = uploader.run("--logdir", logdir, "--end-with-process", os.getpid())
+    assert ended.code == 0, ended.err
+    assert 1 < time.monotonic() - terminated_at[0] < grace_seconds
+    assert points(reader, ended.experiment_id) == 10
 
 
 def test_command_ends_with_another_process(uploader, reader, logdir):

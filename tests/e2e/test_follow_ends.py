@@ -24,6 +24,7 @@ import atexit, os, signal, sys, time
 from pathlib import Path
 import tbupload
 from support import event_files
+from tbupload.background_upload import process as uploader_process
 
 def train(steps, logdir="runs"):
     events = [event_files.scalar_event("loss", step, float(step)) for step in steps]
@@ -32,6 +33,9 @@ def train(steps, logdir="runs"):
 def wait_for(name):
     while not Path(name).exists():
         time.sleep(0.01)
+
+def end_soon():  # instead of 10 s after the files have changed last
+    uploader_process.FIXED_OPTIONS += ("--quiet-seconds=1",)
 """
 
 
@@ -140,7 +144,7 @@ def test_exit_of_script_waits_as_long_as_end_seconds(
         (tmp_path / "end").touch()
         if end_seconds:
             with pytest.raises(subprocess.TimeoutExpired):
-                training.wait(3)
+                training.wait(2)
         else:
             training.wait(SECONDS_MAX)
         psutil.Process(process_id).kill()
@@ -222,6 +226,7 @@ def test_follow_prints_no_warning_at_exit_in_development_mode(start):
 def test_follow_continues_while_training_is_stopped(start, reader, tmp_path):
     training = start(
         """
+        end_soon()
         with tbupload.follow("runs", poll_seconds=0.05, end_seconds=0) as upload:
             print(upload.experiment_id, upload._process._process.pid, flush=True)
             wait_for("go")
@@ -232,7 +237,7 @@ def test_follow_continues_while_training_is_stopped(start, reader, tmp_path):
     training.send_signal(signal.SIGSTOP)
     write(tmp_path / "runs", range(3), run="other")
     wait_until(lambda: points(reader, experiment_id, "other") == 3)
-    time.sleep(12)  # longer than files have to be quiet after its end
+    time.sleep(3)  # longer than files have to be quiet after its end
     assert not has_ended(process_id)
     (tmp_path / "go").touch()
     training.send_signal(signal.SIGCONT)

@@ -291,6 +291,8 @@ def test_follow_lets_exceptions_through_after_sending_all(run_script, reader, en
 def test_follow_ends_when_training_with_forks_is_killed(run_script, reader, tmp_path):
     ended = run_script(
         """
+        from tbupload.background_upload import process as uploader_process
+        uploader_process.FIXED_OPTIONS += ("--quiet-seconds=1",)
         upload = tbupload.follow("runs")
         process = upload._process._process
         print(upload.experiment_id, process.pid, flush=True)

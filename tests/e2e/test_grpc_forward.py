@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 
 import grpc
 import pytest
@@ -14,6 +13,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from support.grpc_calls import call_server, failure, live_grpc_service, raw_client
+from support.grpc_forwarder import forwarder
 from support.tls_proxy import tls_proxy
 from support.uploading import wait_until
 from tbservice.errors import Invalid, TooManyRequests, Unavailable
@@ -21,35 +21,6 @@ from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 KATIB = "api.v1.beta1.DBManager"
 SECONDS_MAX = 30
-
-
-@contextmanager
-def forwarder(server, token, *arguments, **more):
-    """Run the command until the block ends; yield its process and its port, read what it said."""
-    environment = {name: value for name, value in os.environ.items() if name[:6] != "TBHUB_"}
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tbupload", "grpc-forward"),
-            *("--listen", f"{LOOPBACK}:0", "--server", server, *arguments),
-        ],
-        env=environment | {"TBHUB_TOKEN": token, "TBHUB_CONFIG": os.devnull} | more,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        line = process.stdout.readline()
-        assert line, process.stderr.read()
-        process.port = int(line.split()[1].rpartition(":")[2])
-        yield process
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS_MAX) == 0
-    finally:
-        process.kill()
-        process.wait()
-        process.said = process.stderr.read()
-        process.stdout.close()
-        process.stderr.close()
 
 
 async def describe(call):
@@ -152,6 +123,47 @@ def test_forwarder_repeats_no_longer_than_allowed(owner_token, limit):
         status, _, _ = failure(lambda: call("Describe", timeout=20 if limit == "option" else 2))
         assert status in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
         assert time.monotonic() - begin < 5
+
+
+def test_forwarder_repeats_for_as_long_as_its_option_says(owner_token):
+    port = choose_ports(["grpc"], {})["grpc"]
+    with (
+        forwarder(f"http://{LOOPBACK}:{port}", owner_token, "--retry-timeout", "2") as process,
+        raw_client(process.port, service=KATIB) as call,
+    ):
+        begin = time.monotonic()
+        assert failure(lambda: call("Describe"))[0] == "UNAVAILABLE"
+        assert 1.9 < time.monotonic() - begin < 3
+
+
+def test_forwarder_tells_cause_before_deadline_of_caller(owner_token):
+    port = choose_ports(["grpc"], {})["grpc"]
+    with (
+        forwarder(f"http://{LOOPBACK}:{port}", owner_token) as process,
+        raw_client(process.port, service=KATIB) as call,
+    ):
+        assert [failure(lambda: call("Describe", timeout=1))[0] for _ in range(3)] == [
+            "UNAVAILABLE"
+        ] * 3
+
+
+@pytest.mark.parametrize(
+    ("service", "method"),
+    [
+        ("Suggestion", "ValidateAlgorithmSettings"),
+        ("EarlyStopping", "ValidateEarlyStoppingSettings"),
+    ],
+)
+def test_forwarder_leaves_repeating_validations_to_controller(owner_token, service, method):
+    """Ten answers and nine pauses of 3 seconds have to fit into the controller's 60 seconds."""
+    port = choose_ports(["grpc"], {})["grpc"]
+    with (
+        forwarder(f"http://{LOOPBACK}:{port}", owner_token) as process,
+        raw_client(process.port, service=f"api.v1.beta1.{service}") as call,
+    ):
+        begin = time.monotonic()
+        assert failure(lambda: call(method))[0] == "UNAVAILABLE"
+        assert time.monotonic() - begin < 3
 
 
 def test_forwarder_passes_health_and_reflection_on(settings, owner_token, tmp_path):

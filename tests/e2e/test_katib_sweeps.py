@@ -1,24 +1,24 @@
 """Sweeps of a simulated Katib over gRPC: each algorithm, with stragglers, repeated reports, and a
-service that restarts between the calls.
+service that restarts between the calls and while they are under way.
+
+More of them, on functions that are hard to minimize: `make bench ARGS=sweeps`.
 """
 
-import random
-from contextlib import ExitStack
-
-import grpc
 import pytest
 
 from support.grpc_calls import live_grpc_service
-from support.katib_client import Katib, katib_client
 from support.katib_controller import Controller
-from support.sweeps import ALGORITHMS, experiment, parameter, sphere
+from support.katib_restarts import PatientKatib, RestartingService, SweepsWithRestarts
+from support.katib_seen import check_sweep
+from support.sweeps import ALGORITHMS, darts_experiment, experiment, parameter, sphere
 from support.uploading import Reader
 from tbservice.katib import katib_pb2 as pb
-from tbservice.local.embedded.ports import LOOPBACK
 
-X = parameter("x", "double", -5, 5, step="0.05")
-Y = parameter("y", "double", -5, 5, step="0.05")
-SETTINGS = {"hyperband": {"r_l": 9, "eta": 3, "resource_name": "x"}}
+SPACE = (
+    parameter("x", "double", -5, 5, step="0.05"),
+    parameter("y", "double", -5, 5, step="0.05"),
+)
+RESOURCE = parameter("epochs", "int", 1, 3)
 
 
 @pytest.fixture(scope="module")
@@ -33,82 +33,61 @@ def service(servers, tmp_path_factory):
         yield live
 
 
-class ManyConnections:
-    """A `Katib` that opens a connection for each call, so that any worker may answer it."""
-
-    def __init__(self, port, token):
-        self._port, self._token = port, token
-
-    def __getattr__(self, name):
-        def call(*arguments, **options):
-            options_of_channel = [("grpc.use_local_subchannel_pool", 1)]
-            with grpc.insecure_channel(f"{LOOPBACK}:{self._port}", options_of_channel) as channel:
-                return getattr(Katib(channel, self._token), name)(*arguments, **options)
-
-        return call
+def sweep_of(algorithm, **options):
+    """Return an experiment of 3 trials at a time, which is enough for Hyperband's resource of 3."""
+    options |= {"name": f"sweep-{algorithm}", "parallel_trial_count": 3, "max_trial_count": 40}
+    if algorithm == "darts":
+        return darts_experiment(**options)
+    if algorithm != "hyperband":
+        return experiment(algorithm, *SPACE, **options)
+    settings = {"r_l": 3, "resource_name": "epochs"}
+    return experiment(algorithm, *SPACE, RESOURCE, settings=settings, **options)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def loss(assignments):
+    """Return what a trial reports; those of DARTS have no numbers."""
+    return sphere(assignments) if "x" in assignments else 1.0
+
+
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, "darts"])
 def test_sweep_runs_over_two_workers(service, algorithm):
-    """Exactly as many suggestions as wanted, all different, within bounds and on steps."""
+    """Exactly as many suggestions as wanted, all different, within bounds and on steps; and every
+    report is stored once, as it was sent.
+    """
     live, port = service
     token = live.new_owner()
-    katib = ManyConnections(port, token)
-    sweep = experiment(
-        algorithm,
-        X,
-        Y,
-        name=f"sweep-{algorithm}",
-        settings=SETTINGS.get(algorithm),
-        parallel_trial_count=9,
-        max_trial_count=40,
-    )
-    controller = Controller(
-        katib, sweep, sphere, trials=40, parallel=9 if algorithm == "hyperband" else 4
-    )
+    katib = PatientKatib(port, token)
+    controller = Controller(katib, sweep_of(algorithm), loss, trials=40, parallel=3)
     controller.run()
-    points = [tuple(sorted(item.assignments.items())) for item in controller.items]
-    assert len(points) == 40
-    for point in points:
-        for _, text in point:
-            value = float(text)
-            assert -5 <= value <= 9
-            if algorithm != "hyperband":
-                assert abs(round(value / 0.05) * 0.05 - value) < 1e-9
-    if algorithm != "hyperband":  # which runs the same point again with more of its resource
-        assert len(set(points)) == 40
-    for item in controller.items:
-        assert len(katib.logs(item.name, "loss")) == len(item.reported)
     with Reader(live.url, token).http as reader:
-        (listed,) = reader.get("/api/v1/experiments").json()["experiments"]
-        assert listed["name"] == sweep.name
+        check_sweep(controller, katib, reader)
 
 
-def test_sweep_survives_restarts_between_calls(settings, tmp_path):
-    """As Katib sees it behind the forwarder: the service ends and starts, and nothing is lost."""
-    with ExitStack() as stack:
-        running = stack.enter_context(ExitStack())
-        live, port = running.enter_context(live_grpc_service(settings, tmp_path))
-        token = live.new_owner()
-        katib = katib_client(stack, port, token)
-        generator = random.Random(0)  # noqa: S311 - a simulation
-
-        def restart():
-            if generator.random() < 0.3:
-                running.close()
-                more = {"TBHUB_GRPC_PORT": str(port)}
-                running.enter_context(live_grpc_service(settings, tmp_path, **more))
-                wait_for(katib)
-
-        stopping = pb.EarlyStoppingSpec(algorithm_name="medianstop")
-        sweep = experiment("cmaes", X, Y, name="restarted", early_stopping=stopping)
-        controller = Controller(katib, sweep, sphere, trials=24, parallel=4, between=restart)
-        controller.run()
-        assert len({tuple(item.assignments.items()) for item in controller.items}) == 24
-        for item in controller.items:
-            assert len(katib.logs(item.name, "loss")) == len(item.reported)
-
-
-def wait_for(katib):
-    """Wait for the channel to connect again, as a client does that waits until it is ready."""
-    grpc.channel_ready_future(katib._channel).result(60)
+def test_sweeps_survive_restarts_and_kills(settings, tmp_path):
+    """As Katib sees it behind the forwarder: calls are repeated until they are answered."""
+    stopping = pb.EarlyStoppingSpec(algorithm_name="medianstop")
+    experiments = [
+        sweep_of("cmaes", early_stopping=stopping),
+        sweep_of("hyperband"),
+        sweep_of("darts"),
+    ]
+    with RestartingService(settings, tmp_path) as service:
+        token = service.live.new_owner()
+        controllers = [
+            Controller(
+                PatientKatib(service.port, token),
+                each,
+                loss,
+                trials=15,
+                parallel=3,
+                has_late_trial=True,
+            )
+            for each in experiments
+        ]
+        SweepsWithRestarts(service, at=(4, 8, 12)).run(controllers)
+        assert service.starts == 4
+        assert any(item.is_stopped for item in controllers[0].items)
+        for controller in controllers:
+            with Reader(service.live.url, token).http as reader:
+                check_sweep(controller, controller.katib, reader)
+        assert sum(controller.katib.repeated for controller in controllers) > 0

@@ -113,12 +113,13 @@ def test_upload_twice_at_once_stores_nothing_twice(uploader, reader, logdir):
 
 def test_other_filters_read_files_again_and_store_nothing_twice(uploader, reader, logdir):
     write_run(logdir, "run", [(step, float(step)) for step in range(10)])
-    first = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "nothing")
-    assert reader.scalars(first.experiment_id) == {}
+    write_run(logdir, "other", [(0, 0.0)], tag="other")
+    first = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "other")
+    assert list(reader.scalars(first.experiment_id)) == ["other"]
     second = uploader.run(
         "--logdir", logdir, "--one-shot", "--experiment", first.experiment_id, "--json"
     )
-    assert second.done["scalars"] == 10
+    assert second.done["scalars"] == 11
     assert reader.get(first.experiment_id, "scalars")["run"]["loss"]["count"] == 10
 
 
@@ -249,7 +250,7 @@ def test_append_only_token_is_enough_to_go_on_with_experiment(uploader, reader, 
     limited = type(uploader)(uploader.server, answer.json()["token"], uploader.directory)
     assert limited.run("--logdir", logdir, "--one-shot", "--experiment", experiment_id).code == 0
     assert reader.scalars(experiment_id).keys() == {"run", "other"}
-    refused = limited.run("--logdir", logdir, "--one-shot")
+    refused = limited.run("--logdir", logdir, "--one-shot", "--new")
     assert refused.code == 1
     assert "may not do this" in refused.err
 

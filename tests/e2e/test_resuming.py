@@ -79,25 +79,26 @@ def test_new_option_starts_experiment_that_later_runs_resume(uploader, logdir, k
         assert following.wait_for_experiment() == another
 
 
-def test_one_shot_resumes_killed_upload_then_starts_new(uploader, logdir, killed):
+def test_one_shot_given_again_resumes_and_says_nothing_new(uploader, reader, logdir, killed):
     other = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "lo.*")
+    write(logdir, range(10, 12))
     finished = uploader.run("--logdir", logdir / "run" / "..", "--one-shot", "--json")
-    after = uploader.run("--logdir", logdir, "--one-shot", "--json")
-    assert [events_of(ended.out)[0]["event"] for ended in (finished, after)] == [
-        "resumed",
-        "created",
-    ]
-    assert finished.code == 0
-    assert finished.experiment_id == killed
-    assert len({killed, other.experiment_id, after.experiment_id}) == 3
+    again = uploader.run("--logdir", logdir, "--one-shot", "--json")
+    assert (finished.code, again.code) == (0, 0)
+    assert [ended.done["scalars"] for ended in (finished, again)] == [2, 0]
+    assert "nothing new" not in finished.err
+    assert "nothing new" in again.err
+    assert "--new" in again.err
+    assert killed == finished.experiment_id == again.experiment_id != other.experiment_id
+    assert set(experiments_of(reader)) == {killed, other.experiment_id}
 
 
-def test_one_shot_that_skipped_something_is_complete_too(uploader, logdir):
+def test_one_shot_that_skipped_something_is_resumed_too(uploader, logdir):
     write(logdir, range(10))
     event_files.spoil_payload(logdir / "run" / "tfevents.1", 3)
     first, second = (uploader.run("--logdir", logdir, "--one-shot") for _ in range(2))
     assert (first.code, second.code) == (1, 1)
-    assert first.experiment_id != second.experiment_id
+    assert first.experiment_id == second.experiment_id
 
 
 def test_one_shot_that_lost_its_server_is_resumed(uploader, reader, live_service, logdir):
@@ -222,8 +223,7 @@ def test_terminal_shows_live_lines_and_each_sentence_once(uploader, live_service
         code, shown = on_a_terminal(uploader, "--logdir", troubled, "--one-shot", "--server", proxy)
     assert code == 1
     text = shown.replace("\r", "\n")
-    url = text.splitlines()[0]
-    assert "/experiment/" in url
+    url = next(line for line in text.splitlines() if "/experiment/" in line)
     live = [line for line in text.split("\n") if "%|" in line]
     assert any("bytes/s" in line and "points" in line for line in live)
     assert text.count(url) > 1

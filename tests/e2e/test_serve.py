@@ -23,6 +23,7 @@ from support.servers import database_name, environment_of, live_service
 from support.source_code import ROOT
 from support.uploading import wait_until
 from tbservice import limits
+from tbservice.auth import people, sign_in_links
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.server.workers import WORKER_HEALTHCHECK_SECONDS_MAX
 
@@ -83,6 +84,40 @@ def test_from_empty_database_to_upload_token_by_commands_alone(
             )
             assert answer.status_code == httpx2.codes.CREATED
             assert answer.json()["url"].startswith(live.url)
+
+
+def test_user_commands_invite_list_disable_and_enable(settings, workspace_id, database):
+    def user(*arguments):
+        return tbservice(settings, "user", *arguments)
+
+    place = str(workspace_id)
+    code, url, said = user("invite", "Ann@Example.org", "--name", "Ann\tLee", "--workspace", place)
+    assert (code, said) == (0, "")
+    secret = url.strip().removeprefix("http://testserver/sign-in/link?token=")
+    again = user("invite", "ann@example.org", "--workspace", place, "--role", "viewer")[1]
+    assert again != url
+    with database.transaction() as db:
+        assert sign_in_links.use_link(db, secret).name == "Ann Lee"
+        person = people.find_by_email(db, "ann@example.org")
+    listed = f"{person.user_id}\tAnn@Example.org\tAnn Lee\t{{}}\t{place}:editor"
+    assert listed.format("active") in user("list")[1].splitlines()
+    assert user("disable", "ANN@example.org") == (0, "", "")
+    assert listed.format("disabled") in user("list")[1].splitlines()
+    assert user("invite", "ann@example.org")[0] == 1
+    assert user("enable", "ann@example.org") == (0, "", "")
+    assert user("invite", "ann@example.org")[0] == 0
+
+    for arguments, problem in (
+        (("invite", "nobody"), "this is not an e-mail address"),
+        (("disable", "bob@example.org"), "there is no person with this e-mail address"),
+        (("invite", "bob@example.org", "--workspace", "999999"), "there is no such workspace"),
+    ):
+        code, output, said = user(*arguments)
+        assert (code, output, len(said.splitlines())) == (1, "", 1)
+        assert problem in said
+    for place in ("0", "x", str(2**63)):
+        assert user("invite", "bob@example.org", "--workspace", place)[:2] == (2, "")
+    assert "bob@example.org" not in user("list")[1]
 
 
 def test_serve_workers_share_database_and_stop_at_sigterm(settings, owner_token, tmp_path):

@@ -19,9 +19,13 @@ from grpc_health.v1 import health_pb2
 
 from support.grpc_calls import raw_client
 from support.servers import choose_directory
+from tbservice.auth import people, sign_in_links
+from tbservice.errors import NotFound
 from tbservice.local.embedded import subprocesses
 from tbservice.local.embedded.instance import Instance
 from tbservice.store.pg import migrate
+from tbservice.store.pg.database import Database
+from tbservice.types import Role
 
 NOBODY = 65_534
 READY = re.compile(r"^tbhub is ready at (http://127\.0\.0\.1:\d+)$")
@@ -56,6 +60,7 @@ class Up:
             self.kill()
             raise AssertionError((line, self.errors.read_text()))
         self.url = match[1]
+        self.sign_in = self.process.stdout.readline().strip()
 
     def kill(self):
         """Kill it and its servers."""
@@ -323,6 +328,32 @@ def test_wrong_usage_ends_with_code_2():
             [sys.executable, "-m", "tbservice", *arguments], capture_output=True, check=False
         )
         assert done.returncode == 2
+
+
+def sign_in_with(database, line):
+    """Use the link of a line of `tbservice up`; return the person and their memberships."""
+    secret = re.search(r"/sign-in/link\?token=(tbl_\w+)$", line)[1]
+    with database.transaction() as db:
+        person = sign_in_links.use_link(db, secret)
+        return person, people.list_memberships(db, person.user_id)
+
+
+def test_up_prints_link_that_signs_owner_in_once(home):
+    lines = []
+    for _ in range(2):  # a new link at each start, for the same person
+        with running(home) as up:
+            assert up.sign_in.startswith(f"sign in within 15 minutes, once: {up.url}/sign-in/link?")
+            lines.append(up.sign_in)
+            assert up.end(signal.SIGTERM)[0] == 0
+    with Instance(home / ".local/share/tbhub") as instance:
+        database = Database(instance.postgres.url(), 1)
+        signed_in = [sign_in_with(database, line) for line in lines]
+        with pytest.raises(NotFound):
+            sign_in_with(database, lines[0])
+        database.close()
+    (person, (membership,)), again = signed_in
+    assert again == (person, [membership])
+    assert (person.email, membership.role) == ("owner@localhost", Role.OWNER)
 
 
 def test_up_prints_grpc_port_that_answers(home):

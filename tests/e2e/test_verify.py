@@ -291,7 +291,7 @@ def test_verify_reports_cut_record_and_fails_for_damaged(logdir, upload, verify,
     assert verdict["notes"][0].startswith(f"{path}: its last")
     event_files.spoil_payload(path, 5)
     event_files.spoil_length_checksum(write(logdir, "bad", *scalars("loss", line(9))), 4)
-    uploaded = uploader.run("--logdir", logdir, "--one-shot", "--json")
+    uploaded = uploader.run("--logdir", logdir, "--one-shot", "--new", "--json")
     code, findings, verdict = verify(uploaded.experiment_id, "--strict")
     assert not differing(findings)
     assert (code, uploaded.code) == (1, 1)

@@ -29,6 +29,8 @@ COMMANDS = {
     "update": ("update-metadata", "abc", "--name", "x"),
     "delete": ("delete", "abc", "--yes"),
     "share": ("share", "abc"),
+    "links": ("share", "list", "abc"),
+    "rename link": ("share", "rename", "abc", "l1", "x"),
     "tokens": ("share", "abc", "--list"),
     "revoke": ("share", "abc", "--revoke", "t1"),
     "login": ("login",),

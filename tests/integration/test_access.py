@@ -1,11 +1,9 @@
-"""Access to every route: without a token, with another tenant's, an expired one, a revoked one, and
-one of each scope.
-"""
+"""Access to every route: by every kind of principal, valid and not, of this workspace and another."""
 
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
 
 import pytest
 from pydantic import SecretStr
@@ -14,15 +12,22 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from support.batches import PROTOBUF, ApiClient, batch, images, scalars, segment, stream, texts
-from support.servers import new_owner, new_workspace
+from support.people import cookie_of, new_member
+from support.principals import Principal, make_principals
+from support.servers import new_workspace
 from tbservice.server.app import create_app
+from tbservice.store.pg.database import Database
+from tbservice.types import Role
 
 # Route, what it needs, what it answers to one who has it, and what is sent along.
 SHA256 = "0" * 64
 JSON = {"json": {}}
+VIEWER = {"json": {"role": "viewer"}}
 TABLE = [
-    ("POST", "/experiments", "workspace", 201, JSON),
-    ("GET", "/experiments", "workspace", 200, {}),
+    ("POST", "/experiments", "create", 201, JSON),
+    ("GET", "/experiments", "list", 200, {}),
+    ("GET", "/experiments/deleted", "list", 200, {}),
+    ("POST", "/experiments/{experiment_id}/restore", "manage", 404, {}),
     ("GET", "/experiments/{experiment_id}", "read", 200, {}),
     ("PATCH", "/experiments/{experiment_id}", "admin", 200, JSON),
     ("DELETE", "/experiments/{experiment_id}", "admin", 204, {}),
@@ -37,6 +42,16 @@ TABLE = [
     ("POST", "/experiments/{experiment_id}/tokens", "admin", 201, {"json": {"scopes": ["read"]}}),
     ("GET", "/experiments/{experiment_id}/tokens", "admin", 200, {}),
     ("DELETE", "/experiments/{experiment_id}/tokens/{token_id}", "admin", 404, {}),
+    ("POST", "/experiments/{experiment_id}/links", "admin", 201, JSON),
+    ("GET", "/experiments/{experiment_id}/links", "admin", 200, {}),
+    (
+        "PATCH",
+        "/experiments/{experiment_id}/links/{link_id}",
+        "admin",
+        404,
+        {"json": {"label": "x"}},
+    ),
+    ("DELETE", "/experiments/{experiment_id}/links/{link_id}", "admin", 404, {}),
     (
         "POST",
         "/experiments/{experiment_id}/batches",
@@ -94,7 +109,39 @@ TABLE = [
         )
     ],
     ("GET", "/blobs/{blob_key}", "read", 200, {}),
+    ("GET", "/me", "any", 200, {}),
+    ("GET", "/me/tokens", "person", 200, {}),
+    ("POST", "/me/tokens", "person", 201, {"json": {"scopes": ["read"]}}),
+    ("DELETE", "/me/tokens/{token_id}", "person", 404, {}),
+    ("DELETE", "/me/token", "personal token", 204, {}),
+    ("POST", "/workspaces", "person", 201, {"json": {"name": "new"}}),
+    ("GET", "/workspaces/{workspace_id}", "member", 200, {}),
+    ("PATCH", "/workspaces/{workspace_id}", "owner", 200, {"json": {"name": "new"}}),
+    ("GET", "/workspaces/{workspace_id}/members", "member", 200, {}),
+    ("PATCH", "/workspaces/{workspace_id}/members/{user_id}", "owner", 200, VIEWER),
+    ("DELETE", "/workspaces/{workspace_id}/members/{user_id}", "owner", 204, {}),
+    ("GET", "/workspaces/{workspace_id}/invitations", "owner", 200, {}),
+    ("POST", "/workspaces/{workspace_id}/invitations", "owner", 201, VIEWER),
+    ("DELETE", "/workspaces/{workspace_id}/invitations/{invitation_id}", "owner", 404, {}),
+    ("GET", "/workspaces/{workspace_id}/tokens", "owner", 200, {}),
+    (
+        "POST",
+        "/workspaces/{workspace_id}/tokens",
+        "owning person",
+        201,
+        {"json": {"scopes": ["read"]}},
+    ),
+    ("DELETE", "/workspaces/{workspace_id}/tokens/{token_id}", "owner", 404, {}),
 ]
+GONE_AFTERWARDS = {
+    ("DELETE", "/experiments/{experiment_id}"),
+    ("DELETE", "/experiments/{experiment_id}/runs"),
+    ("DELETE", "/experiments/{experiment_id}/series"),
+    ("DELETE", "/workspaces/{workspace_id}/members/{user_id}"),
+}
+"""Routes that answer 404 to the second who may use them."""
+DESTRUCTIVE = GONE_AFTERWARDS | {("DELETE", "/me/token")}
+"""Routes for which a test has a world of its own."""
 CLASSIC = [
     (path, status)
     for status, paths in {
@@ -114,12 +161,46 @@ CLASSIC = [
 ]
 """What the classic API answers to one who may read and says nothing more: they all want `read`."""
 
-OPEN = {"/healthz", "/readyz", "/api/v1/openapi.json", "/api/v1/docs"}
+OPEN = {
+    "/healthz",
+    "/readyz",
+    "/api/v1/openapi.json",
+    "/api/v1/docs",
+    # A command that logs in has nothing yet: see test_device_login.
+    "/api/v1/device-logins",
+    "/api/v1/device-logins/token",
+}
 OPERATORS = {"/metrics"}
 
 
-@pytest.fixture
-def experiment(api):
+@dataclass(frozen=True)
+class World:
+    """An experiment with every kind of data in a workspace, and one of each principal."""
+
+    workspace_id: int
+    experiment: str
+    blob_key: str
+    principals: list[Principal]
+
+
+def make_world(client, database, database_url):
+    workspace = new_workspace(database_url)
+    api = ApiClient(client, workspace.owner_token)
+    experiment = new_experiment(api)
+    principals = make_principals(client, database, database_url, workspace, experiment)
+    return World(workspace.workspace_id, experiment, blob_key_of(api, experiment), principals)
+
+
+@pytest.fixture(scope="module")
+def shared_world(shared_application, shared_settings):
+    """What all routes that delete nothing are asked about."""
+    url = shared_settings.database_url.get_secret_value()
+    database = Database(url, 2)
+    yield make_world(shared_application, database, url)
+    database.close()
+
+
+def new_experiment(api):
     experiment = api.new_experiment()
     sent = segment(
         stream(),
@@ -133,88 +214,86 @@ def experiment(api):
     return experiment
 
 
-@pytest.fixture
-def tokens(api, experiment, client, settings, database, workspace_id):
-    soon = datetime.now(UTC) + timedelta(hours=1)
-    stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
-    made = {scope: api.new_token(experiment, scope) for scope in ("append", "read")}
-    made["expired"] = api.new_token(experiment, "read", "append", expires_at=soon.isoformat())
-    with database.transaction(workspace_id) as db:
-        db.execute(text("UPDATE tokens SET expires_at = now() WHERE expires_at IS NOT NULL"))
-    made["revoked"] = api.new_token(experiment, "read", "append")
-    (revoked,) = [
-        t
-        for t in api.get(experiment, "tokens")["tokens"]
-        if made["revoked"].startswith(t["prefix"])
-    ][:1]
-    newest = api.get(experiment, "tokens")["tokens"][0]
-    assert newest["created_at"] >= revoked["created_at"]
-    api.request("DELETE", f"/experiments/{experiment}/tokens/{newest['id']}").raise_for_status()
-    made["another's experiment"] = stranger.new_token(stranger.new_experiment(), "read", "append")
-    made["another's owner"] = stranger.headers["Authorization"].removeprefix("Bearer ")
-    made["another experiment"] = api.new_token(api.new_experiment(), "read", "append")
-    made["mistyped"] = made["read"][:-1] + ("0" if made["read"][-1] != "0" else "1")
-    return made
-
-
-@pytest.fixture
-def blob_key(api, experiment):
+def blob_key_of(api, experiment):
     return api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"][0][0]["key"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "need", "status", "options"), TABLE, ids=lambda value: str(value)[:60]
-)
+@pytest.fixture
+def experiment(api):
+    return new_experiment(api)
+
+
+@pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route[0]}-{route[1]}"[:60])
 def test_every_route_takes_its_grant_and_no_other(
-    client, api, experiment, tokens, blob_key, method, path, need, status, options
+    client, database, database_url, shared_world, route
 ):
-    path = path.format(
-        experiment_id=experiment,
+    method, path, need, status, options = route
+    is_destructive = (method, path) in DESTRUCTIVE
+    world = make_world(client, database, database_url) if is_destructive else shared_world
+    address = path.format(
+        experiment_id=world.experiment,
+        workspace_id=world.workspace_id,
+        user_id=new_member(database, world.workspace_id, Role.VIEWER).user_id,
         token_id="none",
+        link_id="none",
+        invitation_id="none",
         sha256=SHA256,
-        blob_key=blob_key,
+        blob_key=world.blob_key,
         kind="scalars",
         run="train",
     )
-    check_grants(client, api, tokens, method, f"/api/v1{path}", need, status, options)
+    statuses = {status, 404} if (method, path) in GONE_AFTERWARDS else {status}
+    route = (method, f"/api/v1{address}", need, statuses, options)
+    check_grants(client, world.principals, *route)
 
 
-def test_every_classic_route_takes_grant_to_read(client, api, experiment, tokens):
+def test_every_classic_route_takes_grant_to_read(client, shared_world):
     for path, status in CLASSIC:
-        check_grants(
-            client,
-            api,
-            tokens,
-            "GET",
-            f"/api/v0/experiments/{experiment}/{path}",
-            "read",
-            status,
-            {},
-        )
+        address = f"/api/v0/experiments/{shared_world.experiment}/{path}"
+        check_grants(client, shared_world.principals, "GET", address, "read", {status}, {})
 
 
-def check_grants(client, api, tokens, method, address, need, status, options):
-    """Ask with every kind of token: those with the right get `status`, all others their error."""
+CODES = {401: "unauthenticated", 403: "forbidden", 404: "not_found"}
 
-    def ask(token):
-        headers = ApiClient(client, token).headers | options.get("headers", {})
-        return client.request(method, address, **(options | {"headers": headers}))
 
-    for useless in (None, tokens["expired"], tokens["revoked"], tokens["mistyped"], "nonsense"):
-        answer = ask(useless)
-        assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
-    for token in ("another's experiment", "another's owner", "another experiment"):
-        answer = ask(tokens[token])
-        if need == "workspace":
-            assert answer.status_code == (status if token == "another's owner" else 403)
+def check_grants(client, principals, method, address, need, statuses, options):
+    """Ask as every principal: those with the right get one of the statuses, all others their error;
+    and nobody anything by a cookie.
+    """
+    seen = set()
+    # Those with the right are last, because they may delete what the others are asked about.
+    for principal in sorted(principals, key=lambda each: each.status(need) is None):
+        headers = ApiClient(client, principal.secret).headers | options.get("headers", {})
+        answer = client.request(method, address, **(options | {"headers": headers}))
+        expected = principal.status(need)
+        if expected is None:
+            assert answer.status_code in statuses, (principal.name, answer.text)
+            seen.add(answer.status_code)
         else:
-            assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
-    for scope in ("append", "read"):
-        if scope != need:
-            assert ask(tokens[scope]).status_code == 403
-        else:
-            assert ask(tokens[scope]).status_code == status
-    assert ask(api.headers["Authorization"].removeprefix("Bearer ")).status_code == status
+            got = (answer.status_code, answer.json()["code"])
+            assert got == (expected, CODES[expected]), principal.name
+        if principal.is_session or principal.role:
+            cookies = cookie_of(principal.secret) | options.get("headers", {})
+            answer = client.request(method, address, **(options | {"headers": cookies}))
+            assert answer.status_code == 401, principal.name
+    assert seen == statuses
+
+
+PAGES = ("/", "/data/runs", "/data/plugin/scalars/tags", "/data/blob/{blob_key}")
+
+
+@pytest.mark.parametrize("page", ["/experiment/{id}", "/compare/a:{id},b:{id}"])
+def test_pages_open_to_sessions_of_members_alone(client, shared_world, page):
+    """Each data route of a page, by cookie; the page itself shows a form to all others."""
+    for principal in (each for each in shared_world.principals if each.is_session):
+        for path in PAGES:
+            rest = path.format(blob_key=shared_world.blob_key)
+            address = page.format(id=shared_world.experiment) + rest
+            answer = client.get(address, headers=cookie_of(principal.secret))
+            is_open = principal.page_status() is None
+            assert (answer.status_code == 200) == is_open, (principal.name, address)
+            assert is_open or answer.status_code in {401, 404}
+            assert is_open or "loss" not in answer.text
 
 
 def test_every_route_of_application_is_in_table(client):
@@ -228,8 +307,7 @@ def test_every_route_of_application_is_in_table(client):
 
 
 @pytest.mark.parametrize("path", OPERATORS)
-def test_metrics_open_to_no_token_of_tenant(client, api, tokens, settings, path):
-    owner = api.headers["Authorization"].removeprefix("Bearer ")
+def test_metrics_open_to_no_token_of_tenant(client, shared_world, settings, path):
     guarded = create_app(
         settings.model_copy(update={"metrics_token": SecretStr("the operator's own")})
     )
@@ -240,8 +318,7 @@ def test_metrics_open_to_no_token_of_tenant(client, api, tokens, settings, path)
             "nonsense",
             "the operator's",
             "the öperator's own",
-            owner,
-            *tokens.values(),
+            *(principal.secret for principal in shared_world.principals),
         ):
             headers = {} if token is None else {"Authorization": f"Bearer {token}".encode()}
             assert client.get(path, headers=headers).status_code == 404
@@ -258,9 +335,11 @@ def test_metrics_open_to_no_token_of_tenant(client, api, tokens, settings, path)
         )
 
 
-def test_experiment_that_is_not_there_looks_like_another_tenants(client, api, experiment, tokens):
+def test_experiment_that_is_not_there_looks_like_another_tenants(
+    client, api, experiment, shared_world
+):
     nothing = "A" * 22
-    for token in (None, tokens["another's owner"]):
+    for token in [None, *(each.secret for each in shared_world.principals)]:
         there = ApiClient(client, token).request("GET", f"/experiments/{experiment}")
         absent = ApiClient(client, token).request("GET", f"/experiments/{nothing}")
         assert (there.status_code, there.json()) == (absent.status_code, absent.json())
@@ -268,7 +347,8 @@ def test_experiment_that_is_not_there_looks_like_another_tenants(client, api, ex
     assert api.request("GET", "/experiments/..%2f").status_code == 404
 
 
-def test_link_visibility_grants_read_to_all_and_write_to_none(client, api, experiment, blob_key):
+def test_link_visibility_grants_read_to_all_and_write_to_none(client, api, experiment):
+    blob_key = blob_key_of(api, experiment)
     api.request(
         "PATCH", f"/experiments/{experiment}", json={"visibility": "link"}
     ).raise_for_status()

@@ -6,21 +6,25 @@ import asyncio
 
 import pytest
 
+from support.people import cookie_of, new_person, sign_in
 from tbservice.admission.callers import CallerLookup
 from tbservice.auth import secrets
+from tbservice.auth.secrets import SecretKind
 
 ADDRESS = "address 192.0.2.1"
 
 
 @pytest.fixture
-def identify(database):
-    """The caller of a GET of an experiment, with a token or none."""
+def identify(client, database):
+    """The caller of a GET of an experiment, with a token, a cookie, or none."""
     lookup = CallerLookup(database)
 
-    def identify(experiment, token=None):
+    def identify(experiment, token=None, cookie=None):
         headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
+        headers += [(b"cookie", cookie_of(cookie)["Cookie"].encode())] if cookie else []
         path = f"/api/v1/experiments/{experiment}/scalars/data"
         scope = {"type": "http", "path": path, "query_string": b"", "headers": headers}
+        scope["app"] = client.app
         return asyncio.run(lookup.identify({**scope, "client": ("192.0.2.1", 1)}))
 
     return identify
@@ -56,3 +60,17 @@ def test_caller_with_unknown_token_is_address(api, identify):
     experiment = api.new_experiment(visibility="link")
     assert identify(experiment, secrets.generate_token()).key == ADDRESS
     assert identify(experiment, "malformed").is_reader
+
+
+def test_caller_with_browser_session_is_its_person(api, owner_token, database, identify):
+    experiment = api.new_experiment(visibility="link")
+    person = new_person(database)
+    cookie = sign_in(database, person)
+    for _ in range(2):  # looked up, then cached
+        caller = identify(experiment, cookie=cookie)
+        assert caller.key == caller.line == caller.client == f"person {person.user_id}"
+        assert not caller.is_anonymous
+        assert not caller.is_reader
+    assert identify(experiment, owner_token, cookie).key.startswith("workspace ")
+    unknown = secrets.generate_secret(SecretKind.SESSION)
+    assert identify(experiment, cookie=unknown).is_reader

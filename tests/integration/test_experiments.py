@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
 from sqlalchemy import text
 
 from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
+from support.servers import new_owner
+from tbservice.experiments import lifecycle
+from tbservice.experiments.eraser import erase_due
+from tbservice.experiments.metadata import Metadata
 from tbservice.store.objects import ObjectStore
+from tbservice.types import WorkspaceGrant
 from tbwire import tensors, wire_pb2
 
 POINT_TABLES = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
 
 
+@pytest.mark.own_database
 def test_experiment_lives_from_creation_to_deletion(api, database, workspace_id):
     made = api.request(
         "POST", "/experiments", json={"name": "first", "description": "a try"}
@@ -31,9 +39,10 @@ def test_experiment_lives_from_creation_to_deletion(api, database, workspace_id)
     api.request(
         "PUT", f"{path}/blobs/{hashlib.sha256(b'blob').hexdigest()}", content=b"blob"
     ).raise_for_status()
-    assert api.request("DELETE", path).status_code == 204
+    assert api.request("DELETE", path, params={"final": True}).status_code == 204
     assert api.request("DELETE", path).status_code == 404
     assert api.request("GET", path).status_code == 404
+    assert erase_due(database, threading.Event()) == 1
     with database.transaction(workspace_id) as db:
         for table in (
             *POINT_TABLES,
@@ -54,6 +63,58 @@ def test_repeated_creation_makes_one_experiment(api):
     }
     assert len(ids) == 1
     assert len(api.request("GET", "/experiments").json()["experiments"]) == 1
+
+
+def create_named(api, name="sweep", **fields):
+    fields = {"name": name, "unique_name": True, **fields}
+    return api.request("POST", "/experiments", json=fields)
+
+
+def test_unique_name_returns_existing_experiment_unchanged(api):
+    first = create_named(api, description="a try")
+    again = create_named(api, description="other", visibility="link")
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == first.json()
+    path = f"/experiments/{first.json()['experiment_id']}"
+    api.request("PATCH", path, json={"name": "renamed"}).raise_for_status()
+    assert create_named(api).status_code == 201
+    assert create_named(api, "renamed").json()["experiment_id"] in path
+    assert create_named(api, "Sweep").status_code == 201
+    api.request("DELETE", path).raise_for_status()
+    assert create_named(api, "renamed").status_code == 201
+
+
+def test_unique_name_that_several_have_is_refused(api):
+    for _ in range(2):
+        api.new_experiment(name="twice")
+    refused = create_named(api, "twice")
+    assert (refused.status_code, refused.json()["code"]) == (409, "ambiguous_name")
+    assert create_named(api, "").status_code == 422
+
+
+def test_unique_name_is_of_one_workspace(api, client, settings):
+    other = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
+    mine, theirs = create_named(api), create_named(other)
+    assert (mine.status_code, theirs.status_code) == (201, 201)
+
+
+def test_unique_name_requested_at_once_is_created_once(database, workspace_id):
+    grant = WorkspaceGrant(workspace_id)
+
+    def create():
+        with database.transaction(workspace_id) as db:
+            return lifecycle.get_or_create_experiment(db, grant, Metadata("sweep"))
+
+    with ThreadPoolExecutor(4) as threads:
+        with database.transaction(workspace_id) as db:
+            first, is_new = lifecycle.get_or_create_experiment(db, grant, Metadata("sweep"))
+            others = [threads.submit(create) for _ in range(4)]
+            assert wait(others, timeout=0.5).done == set()
+        answers = [other.result(timeout=60) for other in others]
+    assert is_new
+    assert [(each.experiment_id, is_new) for each, is_new in answers] == [
+        (first.experiment_id, False)
+    ] * 4
 
 
 def test_experiments_are_listed_newest_first_and_searched(api):

@@ -19,6 +19,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from support.admission import come_in
 from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
+from support.uploading import wait_until
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge, Unavailable
 from tbservice.handlers.fork_server import FORK, MESSAGE
@@ -118,6 +119,17 @@ def test_handler_has_no_secret_and_no_connection(monkeypatch, database):
     assert not [name for name in names if "TBHUB" in name or "AWS" in name]
     assert len([name for name in files if name.startswith("socket:")]) == 1
     assert not [name for name in files if not name.startswith("socket:")]
+
+
+def test_warm_pool_has_process_before_first_job():
+    pool = HandlerPool("support.handler_jobs", "support.handler_jobs", "support.handler_jobs")
+    assert not pool.is_warm
+    pool.warm()
+    wait_until(lambda: pool.is_warm)
+    (process,) = pool._idle
+    assert run(pool, "echo", 1) == 1
+    assert pool._idle == [process]
+    pool.close()
 
 
 def test_handler_message_is_not_unpickled_as_code(pool, tmp_path):

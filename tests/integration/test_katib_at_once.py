@@ -26,7 +26,7 @@ THREADS = 16
 @pytest.fixture
 def grant(workspace_id):
     """Katib's right to report in the whole workspace."""
-    return KatibGrant(workspace_id, None, may_read=True)
+    return KatibGrant(workspace_id, None, may_read=True, may_delete=True)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from support.batches import scalars, segment, stream, texts
 from support.katib import KatibClient, log
+from support.people import new_machine_token
 from support.servers import new_workspace
 from tbservice import limits
 from tbservice.auth import grants
@@ -21,7 +22,7 @@ from tbservice.katib.katib_pb2 import (
     MetricLog,
     ReportObservationLogRequest,
 )
-from tbservice.types import KatibGrant
+from tbservice.types import KatibGrant, Scope
 
 TRIAL = "random-bcdf2456"
 NOON = "2026-01-31T12:00:00Z"
@@ -31,7 +32,9 @@ NOON_SECONDS = 1769860800.0
 @pytest.fixture
 def katib(client, workspace_id):
     """Katib's calls, of the whole workspace."""
-    return KatibClient(client.app.state.ingest, KatibGrant(workspace_id, None, may_read=True))
+    return KatibClient(
+        client.app.state.ingest, KatibGrant(workspace_id, None, may_read=True, may_delete=True)
+    )
 
 
 def only_experiment(api):
@@ -402,7 +405,8 @@ def test_experiment_deleted_under_token_is_not_found(api, client, workspace_id):
 def test_tenants_with_equal_names_stay_apart(client, katib, database_url):
     other = new_workspace(database_url)
     theirs = KatibClient(
-        client.app.state.ingest, KatibGrant(other.workspace_id, None, may_read=True)
+        client.app.state.ingest,
+        KatibGrant(other.workspace_id, None, may_read=True, may_delete=True),
     )
     katib.report(TRIAL, log("m", "ours"))
     assert theirs.get(TRIAL) == []
@@ -447,7 +451,9 @@ def grant_of(database, secret):
 
 
 def test_grant_of_owner_is_for_whole_workspace(database, owner_token, workspace_id):
-    assert grant_of(database, owner_token) == KatibGrant(workspace_id, None, may_read=True)
+    assert grant_of(database, owner_token) == KatibGrant(
+        workspace_id, None, may_read=True, may_delete=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -472,9 +478,20 @@ def test_grant_of_token_is_for_its_experiment(
     else:
         with pytest.raises(Forbidden, match="lacks the scope read"):
             katib.get(TRIAL)
-    with pytest.raises(Forbidden, match="only one of a workspace can delete"):
+    with pytest.raises(Forbidden, match="a workspace with the scope admin can delete"):
         katib.delete(TRIAL)
     assert points(api, experiment_id=experiment_id)["m"][2] == [1]
+
+
+@pytest.mark.parametrize("scopes", [["append"], ["append", "read"]])
+def test_grant_of_weaker_workspace_token_deletes_nothing(client, database, workspace_id, scopes):
+    secret = new_machine_token(database, workspace_id, *map(Scope, scopes))
+    grant = grant_of(database, secret)
+    assert grant == KatibGrant(workspace_id, None, may_read="read" in scopes)
+    katib = KatibClient(client.app.state.ingest, grant)
+    katib.report(TRIAL, log("m", 1))
+    with pytest.raises(Forbidden, match="a workspace with the scope admin can delete"):
+        katib.delete(TRIAL)
 
 
 @pytest.mark.parametrize("secret", [None, "", "tbh_x", "tbh_" + "0" * 38])

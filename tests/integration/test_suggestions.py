@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.sweeps import ALGORITHMS, Sweep, experiment, parameter, rows_of, trial
+from support.sweeps import ALGORITHMS, Sweep, check_value, experiment, parameter, rows_of, trial
 from tbservice import limits
 from tbservice.errors import Invalid
 from tbservice.katib import katib_pb2 as pb
@@ -72,21 +72,6 @@ STEPPED = tuple(
 )
 
 
-def check(spec, text):
-    """Fails unless a value is one that Katib's trial could get."""
-    space = spec.feasible_space
-    if spec.parameter_type in {pb.CATEGORICAL, pb.DISCRETE}:
-        assert text in space.list
-        return
-    value = int(text) if spec.parameter_type == pb.INT else float(text)
-    assert text == str(value)
-    assert float(space.min) <= value <= float(space.max)
-    step = float(space.step or (1 if spec.parameter_type == pb.INT else 0))
-    if step:
-        times = (value - float(space.min)) / step
-        assert times == pytest.approx(round(times))
-
-
 def loss(assignments):
     return float(assignments["int"]) + abs(float(assignments.get("normal", 0)))
 
@@ -106,7 +91,7 @@ def test_sweep_keeps_to_every_kind_of_parameter(algorithm):
     for item in sweep.items:
         assert [*item.assignments][: len(parameters)] == [spec.name for spec in parameters]
         for spec in parameters:
-            check(spec, item.assignments[spec.name])
+            check_value(spec, item.assignments[spec.name])
     assert len({(*item.assignments.items(),) for item in sweep.items}) == 16
 
 

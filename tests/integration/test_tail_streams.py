@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from support.admission import CALLER, STRANGER, come_in, used_up
 from support.batches import scalars, segment, stream
+from support.share_links import make_link, revoke
 from tbservice import limits
 from tbservice.admission import admitted
 from tbservice.admission.answers import ABORT_KEY, ResponseSender
@@ -22,6 +23,8 @@ from tbservice.api.v1.changes import FollowQuery
 from tbservice.auth import grants
 from tbservice.errors import TooManyRequests
 from tbupload.http.sse import read_events
+
+GRANT_SECONDS, POLL_SECONDS = limits.LIVE_GRANT_SECONDS, limits.LIVE_POLL_SECONDS
 
 
 @pytest.fixture
@@ -114,6 +117,42 @@ def test_tail_ends_when_its_token_does(api, database, workspace_id, experiment, 
                 db.execute(text(statement))
             name, content = await until(events, lambda event: event[0] == "end")
             assert (name, content["code"]) == ("end", "unauthenticated")
+
+    asyncio.run(follow())
+
+
+def test_link_ends_within_five_seconds():
+    assert GRANT_SECONDS + POLL_SECONDS <= 5
+
+
+def test_tail_of_revoked_link_ends(api, database, experiment):
+    link = make_link(api, experiment, tags="loss")
+
+    async def follow():
+        async with following(database) as followers:
+            events = events_of(reader_of(database, followers, experiment, link["token"]))
+            await anext(events)
+            await asyncio.to_thread(revoke, api, experiment, link)
+            name, content = await until(events, lambda event: event[0] == "end")
+            assert (name, content["code"]) == ("end", "unauthenticated")
+
+    asyncio.run(follow())
+
+
+def test_tail_of_slice_sends_what_matches(api, database, experiment):
+    link = make_link(api, experiment, runs="train|later", tags="loss")
+
+    async def follow():
+        async with following(database) as followers:
+            events = events_of(reader_of(database, followers, experiment, link["token"]))
+            assert steps_of(await anext(events)) == [0, 1]
+            for number, run in enumerate(("hidden", "later")):
+                sent = segment(stream(run), 0, 9, scalars("loss", [number]), scalars("other", [7]))
+                await asyncio.to_thread(api.write, experiment, sent)
+            changed = await until(events, lambda event: event[1]["points"])
+            assert {run: list(tags) for run, tags in changed[1]["points"].items()} == {
+                "later": ["loss"]
+            }
 
     asyncio.run(follow())
 

@@ -176,7 +176,7 @@ def test_experiment_that_does_not_exist_looks_like_private_one(client, api, expe
             gone = client.get(f"/experiment/{missing}/{path}", headers=headers)
             assert (there.status_code, there.text, there.headers) == (
                 gone.status_code,
-                gone.text,
+                gone.text.replace(missing, experiment),
                 gone.headers,
             )
             assert there.status_code in {401, 404}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from support import axe
 from support.uploading import wait_until
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -102,3 +103,33 @@ def has_drawing(locator):
         return sum(image.getchannel("S").histogram()[SATURATED:]) > DRAWN_PIXELS_MIN
 
     return wait_until(is_drawn)
+
+
+LOOKS = {
+    "light": ("light", (1400, 900)),
+    "dark": ("dark", (1400, 900)),
+    "phone": ("light", (390, 844)),
+}
+"""Colour scheme and size of the window of each look of our own pages."""
+
+
+def look_at(page, address, name):
+    """Open one of our own pages in each of the LOOKS: save a picture, and check that axe-core finds
+    nothing and that nothing is wider than the window.
+    """
+    page.goto(address)
+    look_again(page, name)
+
+
+def look_again(page, name):
+    """The same for what the page shows now."""
+    for look, (scheme, (width, height)) in LOOKS.items():
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": height})
+        SCREENSHOTS.mkdir(exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / f"{name}.{look}.png", full_page=True)
+        problems = axe.find_problems(page)
+        assert not problems, (look, problems)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), look
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1400, "height": 900})

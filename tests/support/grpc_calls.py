@@ -21,7 +21,7 @@ SERVICE = "tbhub.test.Calls"
 class CallServer:
     """A running server: its shares, its loop, and the errors that it logged."""
 
-    def __init__(self, settings, database, service, port, answers):
+    def __init__(self, settings, database, service, port, answers, more_handlers):
         self.port = port or choose_ports(["grpc"], {})["grpc"]
         self.shares = WorkerShares(settings.database_pool_size)
         self.failures = []
@@ -30,6 +30,7 @@ class CallServer:
         self._database = database
         self._service = service
         self._answers = answers
+        self._more_handlers = more_handlers
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
@@ -48,9 +49,9 @@ class CallServer:
         methods = {
             name: runner.handler(f"Calls/{name}", answer) for name, answer in self._answers.items()
         }
-        listener = GrpcListener(
-            self._settings, [grpc.method_handlers_generic_handler(self._service, methods)], 1.0
-        )
+        handlers = [grpc.method_handlers_generic_handler(self._service, methods)]
+        handlers += self._more_handlers(runner)
+        listener = GrpcListener(self._settings, handlers, 1.0)
         await listener.start()
         self._ready.set()
         await self._stopped.wait()
@@ -62,9 +63,14 @@ class CallServer:
 
 
 @contextmanager
-def call_server(settings, database, *, service=SERVICE, port=None, **answers):
-    """Serve these methods, coroutine functions of a `Call`, until the block ends."""
-    server = CallServer(settings, database, service, port, answers)
+def call_server(
+    settings, database, *, service=SERVICE, port=None, more_handlers=lambda _runner: [], **answers
+):
+    """Serve these methods, coroutine functions of a `Call`, until the block ends.
+
+    And what `more_handlers` returns for the `CallRunner`.
+    """
+    server = CallServer(settings, database, service, port, answers, more_handlers)
     server.start()
     try:
         yield server

@@ -43,6 +43,11 @@ TOKEN = {
     "expires_at": None,
     "revoked_at": None,
 }
+LINK = {
+    "id": "l1", "label": "l", "prefix": "tbh_ab", "created_at": "2026-01-01T00:00:00Z",
+    **dict.fromkeys(("runs", "tags", "expires_at", "revoked_at", "last_used_at")),
+    "anonymous": False, "frozen": True,
+}
 DIGEST = {"run": ".", "tag": "loss", "plugin": "scalars", "data_class": "scalar", "count": 1}
 DIGEST |= {"sha256": "00" * 32, "metadata_sha256": "00" * 32}
 RECORDS = {"records": base64.b64encode(bytes(24)).decode(), "next": None}
@@ -151,6 +156,10 @@ ROUTES = [
     ("GET", r"names", _fixed({"a": ["loss"]})),
     ("POST", r"digests", _fixed({"limits": LIMITS, "series": [DIGEST], "next": None})),
     ("POST", r"digests/records", _fixed(RECORDS)),
+    ("POST", r"links", _fixed({**LINK, "token": "tbh_secret", "url": "http://x/"})),
+    ("GET", r"links", _fixed({"links": [LINK]})),
+    ("PATCH", r"links/\w+", _fixed(LINK)),
+    ("DELETE", r"links/\w+", lambda _: Reply(204, b"")),
     ("POST", r"tokens", _fixed({**TOKEN, "token": "tbh_secret"})),
     ("GET", r"tokens", _fixed({"tokens": [TOKEN]})),
     ("DELETE", r"tokens/\w+", lambda _: Reply(204, b"")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,9 @@ from tbservice.katib import katib_pb2 as pb
 STEPS = 6
 """Reports of a trial that runs to its end."""
 
+NOTES = ("0.10", "nan", "-1E-3", "unavailable", "1e999", "é -", "1_0", "7", "", " 3")
+"""Values that must come back as they were sent, most of which are no numbers."""
+
 
 @dataclass
 class SimulatedTrial:
@@ -23,18 +27,35 @@ class SimulatedTrial:
     started: datetime
     rules: list
     reported: list = field(default_factory=list)
+    requests: list = field(default_factory=list)
     is_stopped: bool = False
     is_straggler: bool = False
+    waits_for_trials: int = 0
+    """How many trials there must be before it moves."""
+    end: datetime | None = None
 
     @property
     def is_done(self):
         return self.is_stopped or len(self.reported) == STEPS
+
+    @property
+    def logs(self):
+        """What was reported, as `Katib.logs` returns it: metric, value, time."""
+        return [
+            (log.metric.name, log.metric.value, log.time_stamp)
+            for request in self.requests
+            for log in request.observation_log.metric_logs
+        ]
 
 
 @dataclass
 class Controller:
     """Runs one experiment: asks for suggestions, reports each step, repeats some reports, and
     applies the rules of early stopping, as Katib's components do.
+
+    The second trial never ends, and with `has_late_trial` the fourth one only ends when two thirds
+    of all trials have been made. Some reports are sent twice, at once or after later ones; some
+    replies with suggestions are thrown away and asked for again.
     """
 
     katib: object
@@ -43,17 +64,21 @@ class Controller:
     trials: int = 60
     parallel: int = 4
     seed: int = 0
+    has_late_trial: bool = False
     between: object = lambda: None
     """Called between the calls of a round, for example to restart the server."""
 
     items: list = field(default_factory=list)
+    ended: list = field(default_factory=list)
+    """Trials in the order of their ends."""
     clock: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 
     def __post_init__(self):
         self._random = random.Random(self.seed)  # noqa: S311 - a simulation
+        self._notes = itertools.cycle(NOTES)
 
     def run(self):
-        """Run all trials but the stragglers, which never end; return the final losses."""
+        """Run all trials but the one that never ends; return the final losses by end."""
         self.katib.validate(self.experiment)
         while True:
             running = [item for item in self.items if not item.is_done]
@@ -63,9 +88,10 @@ class Controller:
                 self.between()
             moving = [item for item in self.items if not item.is_done and not item.is_straggler]
             if not moving:
-                return [item.reported[-1] for item in self.items if item.is_done]
+                return [item.reported[-1] for item in self.ended]
             for item in moving:
-                self._step(item)
+                if item.waits_for_trials <= len(self.items):
+                    self._step(item)
 
     def _ask(self, wanted):
         request = pb.GetSuggestionsRequest(
@@ -74,11 +100,12 @@ class Controller:
             current_request_number=wanted,
             total_request_number=len(self.items) + wanted,
         )
-        reply = self.katib.suggest(request)
+        for _ in range(2 if self._random.random() < 0.2 else 1):
+            reply = self.katib.suggest(request)
         names = [row.trial_name for row in reply.parameter_assignments]
         rows = rows_of(reply)
         assert len(rows) == wanted
-        assert len(set(names)) == wanted
+        assert len({*names, *(item.name for item in self.items)}) == len(self.items) + wanted
         # Its settings are merged into those of every later request.
         settings = self.experiment.spec.algorithm.algorithm_settings
         known = {setting.name: setting for setting in settings}
@@ -88,22 +115,32 @@ class Controller:
         if self.experiment.spec.HasField("early_stopping"):
             rules = self.katib.rules(self.experiment, self.messages())
         for name, row in zip(names, rows, strict=True):
-            is_straggler = len(self.items) == 1
-            self.items.append(
-                SimulatedTrial(name, row, self.clock, rules, is_straggler=is_straggler)
-            )
+            item = SimulatedTrial(name, row, self.clock, rules)
+            item.is_straggler = len(self.items) == 1
+            if self.has_late_trial and len(self.items) == 3:
+                item.waits_for_trials = self.trials * 2 // 3
+            self.items.append(item)
 
     def _step(self, item):
         self.clock += timedelta(seconds=7)
-        step = len(item.reported) + 1
+        step, time = len(item.reported) + 1, _text(self.clock)
         item.reported.append(self.objective(item.assignments) * (1 + (STEPS - step) / STEPS))
-        request = report(item.name, ("loss", repr(item.reported[-1]), _text(self.clock)))
-        for _ in range(2 if self._random.random() < 0.2 else 1):  # a retry repeats the bytes
+        loss = ("loss", repr(item.reported[-1]), time)
+        request = report(item.name, loss, ("note", next(self._notes), time))
+        item.requests.append(request)
+        chance = self._random.random()
+        self.katib.call("ReportObservationLog", request)
+        if chance < 0.2:  # its answer was lost: a retry repeats the bytes
             self.katib.call("ReportObservationLog", request)
+        elif chance < 0.3:  # a retry that was on its way while others arrived
+            self.katib.call("ReportObservationLog", self._random.choice(item.requests))
         for rule in item.rules:
             if step == rule.start_step and min(item.reported) > float(rule.value):
                 item.is_stopped = True
                 self.katib.stop(item.name)
+        if item.is_done:
+            item.end = self.clock
+            self.ended.append(item)
 
     def messages(self):
         """Return all trials as the controller sends them, in an order of its own."""
@@ -115,7 +152,7 @@ class Controller:
             return trial(item.name, item.assignments, condition=pb.TrialStatus.RUNNING, start=start)
         condition = pb.TrialStatus.EARLYSTOPPED if item.is_stopped else pb.TrialStatus.SUCCEEDED
         value = min(item.reported)
-        return trial(item.name, item.assignments, repr(value), condition, start, _text(self.clock))
+        return trial(item.name, item.assignments, repr(value), condition, start, _text(item.end))
 
 
 def _text(time):

@@ -59,6 +59,17 @@ def experiment(algorithm, *parameters, name="sweep", kind=pb.MINIMIZE, settings=
     )
 
 
+def darts_experiment(**options):
+    """Returns an Experiment of DARTS, whose trials all get the same assignments."""
+    message = experiment("darts", **options)
+    sizes = pb.Operation.ParameterSpecs(parameters=[parameter("filter_size", "categorical", 3, 5)])
+    message.spec.nas_config.graph_config.num_layers = 3
+    message.spec.nas_config.operations.operation.add(
+        operation_type="separable_convolution", parameter_specs=sizes
+    )
+    return message
+
+
 def trial(name, assignments, value=None, condition=None, start="", end=""):
     """Returns a Trial; one with a value has succeeded."""
     if condition is None:
@@ -87,6 +98,21 @@ def trial(name, assignments, value=None, condition=None, start="", end=""):
 def rows_of(reply):
     """Returns the assignments of a reply, a dictionary for each suggestion."""
     return [{a.name: a.value for a in row.assignments} for row in reply.parameter_assignments]
+
+
+def check_value(spec, text):
+    """Fails unless a value is one that Katib's trial could get: in bounds, on a step, as listed."""
+    space = spec.feasible_space
+    if spec.parameter_type in {pb.CATEGORICAL, pb.DISCRETE}:
+        assert text in space.list
+        return
+    value = int(text) if spec.parameter_type == pb.INT else float(text)
+    assert text == str(value)
+    assert float(space.min) <= value <= float(space.max)
+    step = float(space.step or (1 if spec.parameter_type == pb.INT else 0))
+    if step:
+        times = (value - float(space.min)) / step
+        assert math.isclose(times, round(times), rel_tol=1e-6, abs_tol=1e-12)
 
 
 @dataclass

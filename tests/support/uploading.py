@@ -62,6 +62,10 @@ class Following:
         assert printed or not has_ended, self.err()
         return printed
 
+    def out(self) -> str:
+        """Return its stdout until now."""
+        return self._out.read_text()
+
     def err(self) -> str:
         """Return its stderr until now."""
         return self._err.read_text()

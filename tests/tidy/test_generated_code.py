@@ -9,6 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from support.proto_source import declared
 from support.source_code import ROOT
+from tbservice.katib import katib_pb2
 from tbwire import (
     hparams_pb2,
     hparams_union_pb2,
@@ -18,15 +19,21 @@ from tbwire import (
     wire_pb2,
 )
 
+WIRE = "uploader/tbwire"
 FILES = {
-    "wire": wire_pb2,
-    "read": read_pb2,
-    "tensorboard": tensorboard_pb2,
-    "projector": projector_pb2,
-    "hparams": hparams_pb2,
-    "hparams_union": hparams_union_pb2,
+    f"{WIRE}/wire": wire_pb2,
+    f"{WIRE}/read": read_pb2,
+    f"{WIRE}/tensorboard": tensorboard_pb2,
+    f"{WIRE}/projector": projector_pb2,
+    f"{WIRE}/hparams": hparams_pb2,
+    f"{WIRE}/hparams_union": hparams_union_pb2,
+    "service/tbservice/katib/katib": katib_pb2,
 }
-SOURCES = ROOT / "uploader/tbwire"
+
+
+def test_every_proto_file_is_checked():
+    paths = [*ROOT.glob("uploader/**/*.proto"), *ROOT.glob("service/**/*.proto")]
+    assert {str(path.relative_to(ROOT).with_suffix("")) for path in paths} == set(FILES)
 
 
 def generated(module):
@@ -52,6 +59,8 @@ def add_message(message, declarations):
     }
     for nested in message.nested_types:
         add_message(nested, declarations)
+    for enum in message.enum_types:
+        declarations[f"{name}.{enum.name}"] = {value.name: (value.number,) for value in enum.values}
 
 
 def type_name(field):
@@ -67,17 +76,17 @@ def type_name(field):
 
 @pytest.mark.parametrize("name", FILES)
 def test_generated_code_is_current(name):
-    source = declared(SOURCES / f"{name}.proto")
+    source = declared(ROOT / f"{name}.proto")
     assert source
     assert generated(FILES[name]) == source
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_stubs_for_type_checkers_know_every_field(name):
-    tree = ast.parse((SOURCES / f"{name}_pb2.pyi").read_text())
+    tree = ast.parse((ROOT / f"{name}_pb2.pyi").read_text())
     stubs = {}
     gather_fields(tree.body, "", stubs)
-    for message, fields in declared(SOURCES / f"{name}.proto").items():
+    for message, fields in declared(ROOT / f"{name}.proto").items():
         assert fields.keys() <= stubs[message]
 
 
@@ -91,5 +100,10 @@ def gather_fields(body, outer, stubs):
 
 
 def test_our_messages_never_take_names_of_tensorboards():
-    packages = {f"tbhub.{name}" for name in FILES}
-    assert {module.DESCRIPTOR.package for module in FILES.values()} == packages
+    ours = {
+        f"tbhub.{name.rpartition('/')[2]}": module
+        for name, module in FILES.items()
+        if name.startswith(WIRE)
+    }
+    assert {module.DESCRIPTOR.package for module in ours.values()} == set(ours)
+    assert katib_pb2.DESCRIPTOR.package == "api.v1.beta1"

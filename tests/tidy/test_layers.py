@@ -10,6 +10,7 @@ from support.source_code import modules
 
 PLAIN = {
     "tbservice.types",
+    "tbservice.experiment_values",
     "tbservice.samples",
     "tbservice.errors",
     "tbservice.limits",
@@ -40,7 +41,8 @@ HTTP = {"tbservice.api.http", "tbservice.api.formats"}
 MAY_IMPORT = {
     "tbservice.store": PLAIN | METRICS | {"tbservice.settings"},
     "tbservice.scalars": PLAIN | METRICS | STORE,
-    "tbservice.auth": PLAIN | STORE,
+    "tbservice.auth": PLAIN | STORE | {"tbservice.settings"},
+    "tbservice.auth.oidc": PLAIN | STORE | {"tbservice.auth", "tbservice.settings"},
     "tbservice.experiments": PLAIN | STORE | {"tbservice.auth"},
     "tbservice.ingest": PLAIN | METRICS | STORE | {"tbservice.scalars"},
     "tbservice.reading": PLAIN
@@ -92,6 +94,7 @@ MAY_IMPORT = {
     | {
         "tbservice.admission",
         "tbservice.auth",
+        "tbservice.experiments",
         "tbservice.reading",
         "tbservice.hparams",
     },
@@ -165,6 +168,7 @@ ONLY_IN = {
     "scipy": {"tbservice.katib.suggestions"},
     "sklearn": {"tbservice.katib.suggestions.surrogates"},
     "threadpoolctl": {"tbservice.katib.suggestions.reply"},
+    "jinja2": {"tbservice.pages.frame"},
     "prometheus_client": {"tbservice.metrics", "tbservice.api.http.metrics_exposition"},
 }
 

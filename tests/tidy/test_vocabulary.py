@@ -34,7 +34,7 @@ MODULE_NAMES = {
 }
 PER = re.compile(r"(?<!NOT)_A_[A-Z]")
 FILLERS = {"one"}
-FILLERS_OF_TESTS = {"one", "found", "chosen", "person"}
+FILLERS_OF_TESTS = {"one", "found", "chosen"}
 TEST_NAME_CHARS_MAX = 60
 
 PRODUCT = product()

@@ -9,9 +9,9 @@ import pytest
 from support.faulty_server import Reply, faulty_server, refusal
 from tbupload.cli import _build_parser, main
 from tbupload.commands.connect import find_experiment_id
-from tbupload.commands.experiments import expiry
+from tbupload.commands.expiry import parse_expiry
 from tbupload.commands.tail import _print_point
-from tbupload.config import Config, read_config
+from tbupload.config import Config, Profile, read_config
 from tbupload.errors import UsageError
 
 EXPERIMENT = {
@@ -55,6 +55,17 @@ def config(tmp_path, monkeypatch):
     monkeypatch.setenv("TBHUB_CONFIG", str(path))
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     return path
+
+
+LINK = {
+    **dict.fromkeys(("runs", "tags", "expires_at", "revoked_at", "last_used_at")),
+    "id": "l1",
+    "label": "for the paper",
+    "prefix": "tbh_ab",
+    "created_at": "2026-01-01T00:00:00Z",
+    "anonymous": False,
+    "frozen": False,
+}
 
 
 @pytest.fixture
@@ -224,33 +235,82 @@ def test_delete_asks_on_terminal(run, server, monkeypatch, answer, code):
     assert ("DELETE" in {request.method for request in server.requests}) == (code == 0)
 
 
-def test_share_prints_link_with_read_token(run, server):
-    server.replies = [reply(EXPERIMENT), reply({**TOKEN, "token": "tbh_abcd"}, 201)]
+def test_share_prints_link(run, server):
+    server.replies = [reply({**LINK, "token": "tbh_abcd", "url": "http://x/?token=tbh_abcd"}, 201)]
     code, out, _ = run("share", "abc", "--expires", "30d", "--label", "for the paper")
-    assert (code, out) == (0, "http://tbhub.example/experiment/abc/?token=tbh_abcd\n")
-    asked = json.loads(server.requests[1].body)
-    assert (asked["scopes"], asked["label"]) == (["read"], "for the paper")
+    assert (code, out) == (0, "http://x/?token=tbh_abcd\n")
+    asked = json.loads(server.requests[0].body)
+    assert set(asked) == {"label", "expires_at"}
+    assert asked["label"] == "for the paper"
     assert 29 <= (datetime.fromisoformat(asked["expires_at"]) - datetime.now(UTC)).days <= 30
 
 
-def test_share_lists_and_revokes_tokens(run, server):
-    server.replies = [reply({"tokens": [TOKEN]})]
-    assert run("share", "abc", "--list")[1] == "t1  read  tbh_ab…  expires never  for the paper\n"
+def test_share_sends_what_link_shows(run, server):
+    server.replies = [reply({**LINK, "token": "t", "url": "u"}, 201)]
+    patterns = ("--runs", "train.*", "--tags", "loss|lr")
+    assert run("share", "abc", *patterns, "--anonymous", "--frozen")[0] == 0
+    asked = json.loads(server.requests[0].body)
+    assert asked == {"runs": "train.*", "tags": "loss|lr", "anonymous": True, "frozen": True}
+
+
+def test_share_lists_links_with_last_use(run, server):
+    sliced = {**LINK, "runs": "a.*", "frozen": True, "last_used_at": "2026-01-01"}
+    server.replies = [reply({"links": [LINK, sliced]})]
+    assert run("share", "list", "abc")[1].splitlines() == [
+        "l1  tbh_ab…  everything  never used  expires never  for the paper",
+        "l1  tbh_ab…  runs a.*, frozen  used 2026-01-01  expires never  for the paper",
+    ]
+
+
+def test_share_renames_and_revokes(run, server):
+    server.replies = [reply(LINK)]
+    assert run("share", "rename", "abc", "l1", "new name")[0] == 0
+    assert json.loads(server.requests[-1].body) == {"label": "new name"}
     server.replies = [Reply(204, b"")]
+    assert run("share", "revoke", "http://x/experiment/abc/", "l1")[0] == 0
+    asked = [(request.method, request.path) for request in server.requests]
+    path = "/api/v1/experiments/abc/links/l1"
+    assert asked == [("PATCH", path), ("DELETE", path)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list",),
+        ("list", "abc", "def"),
+        ("rename", "abc", "l1"),
+        ("revoke", "abc"),
+        ("abc", "def"),
+        ("list", "abc", "--frozen"),
+        ("revoke", "abc", "l1", "--list"),
+        ("abc", "--expires", "soon"),
+    ],
+)
+def test_share_refuses_wrong_usage(run, server, words):
+    assert run("share", *words)[0] == 2
+    assert server.requests == []
+
+
+def test_share_lists_and_revokes_links_and_tokens(run, server):
+    server.replies = [reply({"links": [LINK]}), reply({"tokens": [TOKEN]})]
+    assert run("share", "abc", "--list")[1].splitlines() == [
+        "l1  tbh_ab…  everything  never used  expires never  for the paper",
+        "t1  read  tbh_ab…  expires never  for the paper",
+    ]
+    server.replies = [refusal(404), Reply(204, b"")]
     assert run("share", "abc", "--revoke", "t1")[0] == 0
-    assert (server.requests[-1].method, server.requests[-1].path) == (
-        "DELETE",
-        "/api/v1/experiments/abc/tokens/t1",
-    )
+    asked = [(request.method, request.path) for request in server.requests[-2:]]
+    base = "/api/v1/experiments/abc"
+    assert asked == [("DELETE", f"{base}/links/t1"), ("DELETE", f"{base}/tokens/t1")]
 
 
 def test_expiry_is_number_and_unit():
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    assert expiry("12h", now) == datetime(2026, 1, 1, 12, tzinfo=UTC)
-    assert expiry("8w", now) == datetime(2026, 2, 26, tzinfo=UTC)
+    assert parse_expiry("12h", now) == datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert parse_expiry("8w", now) == datetime(2026, 2, 26, tzinfo=UTC)
     for text in ("", "30", "d", "0d", "-1d", "1.5d", "30 d", "1y"):
         with pytest.raises(UsageError, match="30d"):
-            expiry(text, now)
+            parse_expiry(text, now)
 
 
 def test_what_is_no_experiment_is_refused_before_any_request():
@@ -284,7 +344,7 @@ def test_login_keeps_token_from_stdin_that_server_accepts(run, server, config, m
     code, out, err = run("login")
     assert (code, out) == (0, "")
     assert "tbh_new" not in err
-    assert read_config(config) == Config(server.url, "tbh_new")
+    assert read_config(config) == Config(Profile(server.url, "tbh_new"))
     assert server.requests[0].headers["Authorization"] == "Bearer tbh_new"
 
 
@@ -292,7 +352,7 @@ def test_login_keeps_token_that_is_for_one_experiment_only(run, server, config, 
     server.replies = [refusal(403)]
     monkeypatch.setattr("sys.stdin", io.StringIO("tbh_new\n"))
     assert run("login")[0] == 0
-    assert read_config(config).token == "tbh_new"
+    assert read_config(config).default.token == "tbh_new"
 
 
 def test_login_keeps_nothing_server_refuses(run, server, config, monkeypatch):

@@ -14,6 +14,7 @@ from tbupload.commands.process_watch import WatchedProcess
 from tbupload.http.cancellation import StopToken
 from tbupload.upload import follow_control
 from tbupload.upload.follow_control import FollowControl
+from tbupload.upload.summary import Summary
 
 
 @pytest.fixture
@@ -41,10 +42,16 @@ def test_control_ends_nothing_by_itself(control, token):
     assert not token.is_stopping
 
 
-def test_control_returns_looks_in_their_order(control):
+def test_control_keeps_looks_in_order_until_they_are_answered(token):
+    answered = []
+    control = FollowControl(token, lambda name, _: answered.append(name))
     control.request_look("1")
     control.request_look("2")
-    assert [control.pop_look() for _ in range(3)] == ["1", "2", None]
+    assert (control.next_look, control.next_look) == ("1", "1")
+    for name in ("1", "2"):
+        assert control.next_look == name
+        control.answer_look(name, Summary())
+    assert (control.next_look, answered) == (None, ["1", "2"])
 
 
 def test_quiet_counts_from_request_and_from_last_change(control):

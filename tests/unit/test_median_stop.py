@@ -41,7 +41,7 @@ def values(rules):
             r"min_trials_required must be greater than zero \(>0\)",
         ),
         (spec(start_step=0), r"start_step must be greater or equal than one \(>=1\)"),
-        (spec(start_step=2**31), r"start_step must be greater or equal than one \(>=1\)"),
+        (spec(start_step=2**31), r"^start_step should be at most 2147483647$"),
         (
             spec(start_step="x"),
             r"failed to validate start_step\(x\): invalid literal for int\(\) with base 10: 'x'",

@@ -83,13 +83,12 @@ def test_new_begins_another_one_which_is_one_from_then_on(uploads):
     assert uploads.find_or_create(KEY).request_key == second.request_key
 
 
-def test_what_is_complete_is_forgotten_and_nothing_else(uploads):
+def test_find_returns_known_upload_and_creates_none(uploads, path):
+    assert uploads.find(KEY) is None
+    assert not path.exists()
     made(uploads)
-    made(uploads, replace(KEY, logdir="/other"), "def")
-    uploads.remove("https://other.example", "def")
-    uploads.remove(KEY.server, "abc")
-    assert uploads.find_or_create(KEY).experiment_id is None
-    assert uploads.find_or_create(replace(KEY, logdir="/other")).experiment_id == "def"
+    assert uploads.find(KEY).experiment_id == "abc"
+    assert uploads.find(replace(KEY, logdir="/other")) is None
 
 
 def test_resume_record_of_gone_experiment_is_replaced_once(uploads):

@@ -82,6 +82,15 @@ def test_double_with_step_is_on_step(low, width, step, scale, distribution, posi
     assert number.parse(number.text(value)) == value
 
 
+@pytest.mark.parametrize(("low", "high"), [(-5.0, 10.0), (0.0, 1.0), (0.1, 0.7), (1000.1, 1000.7)])
+def test_step_that_was_computed_ends_at_the_bound(low, high):
+    """15 / 7 as text is rounded up: seven of them, added exactly, are more than 15."""
+    for count in range(1, 200):
+        number = read(parameter("x", "double", low, high, step=(high - low) / count))
+        assert number.count == count + 1
+        assert [number.text(0), number.text(count)] == [str(low), str(high)]
+
+
 @given(
     bounds=st.tuples(*[st.integers(-(2**63) + 1, 2**63 - 1)] * 2).map(sorted),
     step=st.one_of(st.just(1), st.integers(1, 2**62)),

@@ -105,7 +105,7 @@ REFUSED = [
     ),
     (
         experiment("tpe", settings={"prior_weight": "1e999"}),
-        "prior_weight should be great than zero",
+        "prior_weight should be at most 1e+300",
     ),
     (
         experiment("tpe", settings={"prior_weight": "aaa"}),
@@ -121,7 +121,15 @@ REFUSED = [
     ),
     (
         experiment("tpe", settings={"n_ei_candidates": 10**12}),
-        "n_ei_candidates should be great or equal than zero, and at most 10000",
+        "n_ei_candidates should be at most 10000",
+    ),
+    (
+        experiment("tpe", settings={"n_ei_candidates": -1}),
+        "n_ei_candidates should be great or equal than zero",
+    ),
+    (
+        experiment("tpe", settings={"n_EI_candidates": 10**12}),
+        "n_EI_candidates should be at most 10000",
     ),
     *[
         (
@@ -150,6 +158,7 @@ REFUSED = [
         experiment("cmaes", *PAIR, settings={"sigma": -10}),
         "sigma should be great or equal than zero",
     ),
+    (experiment("cmaes", *PAIR, settings={"sigma": "inf"}), "sigma should be at most 1e+300"),
     (
         experiment("cmaes", INT, parameter("b", "discrete", 1, 2)),
         "cmaes only supports two or more dimensional continuous search space.",

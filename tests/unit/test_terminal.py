@@ -75,12 +75,24 @@ TOKEN = {
     "label": HOSTILE,
     "scopes": ["read", HOSTILE],
 }
+LINK = {
+    **dict.fromkeys(("id", "label", "prefix", "created_at", "runs", "tags"), HOSTILE),
+    **dict.fromkeys(("expires_at", "last_used_at"), HOSTILE),
+    "revoked_at": None,
+    "anonymous": True,
+    "frozen": False,
+}
 ANSWERS = {
     ("list",): {"experiments": [EXPERIMENT], "next": None},
     ("show", "abc"): EXPERIMENT,
     ("update-metadata", "abc", "--name", "x"): EXPERIMENT,
-    ("share", "abc"): {**EXPERIMENT, **TOKEN, "expires_at": None, "revoked_at": None},
-    ("share", "abc", "--list"): {"tokens": [{**TOKEN, "expires_at": HOSTILE, "revoked_at": None}]},
+    ("share", "abc"): {**LINK, "url": f"http://x/{HOSTILE}", "token": HOSTILE},
+    ("share", "list", "abc"): {"links": [LINK]},
+    ("share", "rename", "abc", "l1", "x"): LINK,
+    ("share", "abc", "--list"): {
+        "links": [LINK],
+        "tokens": [{**TOKEN, "expires_at": HOSTILE, "revoked_at": None}],
+    },
 }
 
 

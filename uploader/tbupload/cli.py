@@ -36,11 +36,11 @@ examples:
   tbupload export --experiment ID --output DIR     write Parquet, CSV or event files
   tbupload tail ID                            print new points as they are committed
   tbupload share ID --expires 30d             print a link that opens it, valid for 30 days
-  tbupload login --server https://HOST        store a server's address and a token
+  tbupload login --server https://HOST        log in through a browser, on any machine
 
 The experiment's URL is printed at once. Run the same command again on this machine to resume an
-upload that was stopped or killed; --new creates another experiment instead. `tbupload COMMAND
---help` shows the options of a command, `tbupload upload --help` those of an upload.
+upload that was stopped, killed or finished; --new creates another experiment instead. `tbupload
+COMMAND --help` shows the options of a command, `tbupload upload --help` those of an upload.
 
 Server and token: --server, then TBHUB_SERVER and TBHUB_TOKEN, then ~/.config/tbhub/config.toml.
 There is no option for the token: other users of the machine could read it in the process list.
@@ -87,6 +87,12 @@ _COMMANDS: Final = (
         "options.tail:add_options",
     ),
     _CommandEntry(
+        "create",
+        "create an experiment, or print the one of this name",
+        "experiments:create",
+        "options.experiments:add_create_options",
+    ),
+    _CommandEntry(
         "list",
         "list your experiments, latest first",
         "experiments:list_experiments",
@@ -97,21 +103,27 @@ _COMMANDS: Final = (
     ),
     _CommandEntry(
         "update-metadata",
-        "change an experiment's name, description or visibility",
-        "experiments:update_metadata",
-        "options.experiments:add_update_options",
+        "change an experiment's name, tags, notes, properties or visibility",
+        "metadata:update_metadata",
+        "options.metadata:add_update_options",
     ),
     _CommandEntry(
         "delete",
         "delete an experiment and all its data",
-        "experiments:delete",
-        "options.experiments:add_delete_options",
+        "metadata:delete",
+        "options.metadata:add_delete_options",
+    ),
+    _CommandEntry(
+        "restore",
+        "undo the deletion of an experiment",
+        "metadata:restore",
+        "options.metadata:add_restore_options",
     ),
     _CommandEntry(
         "share",
-        "create a link that opens an experiment; list or revoke its tokens",
-        "experiments:share",
-        "options.experiments:add_share_options",
+        "create a link that opens an experiment; list, rename and revoke links",
+        "share:share",
+        "options.share:add_options",
     ),
     _CommandEntry(
         "grpc-forward",
@@ -121,9 +133,27 @@ _COMMANDS: Final = (
     ),
     _CommandEntry(
         "login",
-        "store a server's address and a token (read from stdin)",
-        "experiments:login",
-        "options.experiments:add_login_options",
+        "log in through a browser, or store a token, for a server",
+        "login:login",
+        "options.login:add_login_options",
+    ),
+    _CommandEntry(
+        "logout",
+        "remove the stored token of a server",
+        "login:logout",
+        "options.login:add_logout_options",
+    ),
+    _CommandEntry(
+        "whoami",
+        "show whom the token acts for, and what it may do",
+        "login:whoami",
+        "options.login:add_whoami_options",
+    ),
+    _CommandEntry(
+        "token",
+        "create, list and revoke tokens of yours or of a workspace",
+        "tokens:token",
+        "options.tokens:add_options",
     ),
 )
 

@@ -9,19 +9,49 @@ import tempfile
 import tomllib
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from tbupload.errors import UsageError
 from tbupload.http.connection_pool import is_loopback
 
+_FROM_BROWSER: Final = "token_is_from_browser"
+_NO_SERVER: Final = (
+    "no server: give --server URL, set TBHUB_SERVER, or run `tbupload login --server URL`"
+)
+
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    """Content of the config file; the token belongs to `server` and is sent to no other."""
+class Profile:
+    """A server and the token for it, which is sent to no other server.
+
+    With `is_from_browser`, `tbupload login` made the token for this file alone: logging out revokes
+    it.
+    """
 
     server: str | None = None
     token: str | None = None
+    is_from_browser: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Content of the config file: the profile that is used by default, and others by name."""
+
+    default: Profile = Profile()
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+
+    def find(self, name: str | None) -> Profile | None:
+        """Return the profile of this name, the default one for None; None if there is none."""
+        return self.default if name is None else self.profiles.get(name)
+
+    def replace(self, name: str | None, profile: Profile | None) -> Config:
+        """Return the configuration with another profile of this name, without it for None."""
+        if name is None:
+            return Config(profile or Profile(), self.profiles)
+        others = {key: value for key, value in self.profiles.items() if key != name}
+        return Config(self.default, others if profile is None else {**others, name: profile})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,53 +78,83 @@ def read_config(path: Path) -> Config:
         return Config()
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}") from error
+    profiles = content.get("profiles", {})
+    if not isinstance(profiles, dict):
+        raise UsageError(f"{path}: profiles must be tables, such as [profiles.work]")
+    return Config(
+        _parse_profile(path, "", content),
+        {
+            name: _parse_profile(path, f"profiles.{name}: ", table)
+            for name, table in profiles.items()
+        },
+    )
+
+
+def _parse_profile(path: Path, place: str, table: object) -> Profile:
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: {place}must be a table")
     for key in ("server", "token"):
-        if not isinstance(content.get(key, ""), str):
-            raise UsageError(f"{path}: {key} must be a string")
-    return Config(content.get("server"), content.get("token"))
+        if not isinstance(table.get(key, ""), str):
+            raise UsageError(f"{path}: {place}{key} must be a string")
+    return Profile(table.get("server"), table.get("token"), table.get(_FROM_BROWSER) is True)
 
 
 def write_config(path: Path, config: Config) -> None:
     """Write the config file atomically (temporary file and rename), readable by its owner only."""
-    lines = [
-        f"{key} = {json.dumps(value)}\n"
-        for key, value in (("server", config.server), ("token", config.token))
-        if value
-    ]
+    lines = _format_profile(config.default)
+    for name, profile in config.profiles.items():
+        lines += ["\n", f"[profiles.{json.dumps(name)}]\n", *_format_profile(profile)]
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # mkstemp creates the file with mode 0600.
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.writelines(lines)
-    Path(name).replace(path)
+    Path(temporary).replace(path)
+
+
+def _format_profile(profile: Profile) -> list[str]:
+    """Return the lines of a profile; JSON strings are strings of TOML too."""
+    fields = (
+        ("server", profile.server),
+        ("token", profile.token),
+        (_FROM_BROWSER, profile.is_from_browser),
+    )
+    return [f"{key} = {json.dumps(value)}\n" for key, value in fields if value]
 
 
 def find_access(
-    server: str | None, environment: Mapping[str, str], *, link: str | None = None
+    server: str | None,
+    environment: Mapping[str, str],
+    *,
+    profile: str | None = None,
+    link: str | None = None,
 ) -> Access:
     """Return the server to use, and the token for it.
 
     Args:
         server: the value of `--server`, or None.
         environment: the environment variables.
+        profile: the value of `--profile`, or None: then TBHUB_PROFILE counts.
         link: the server of an experiment's URL. Someone else may have written that URL, so the
             token of another server is never sent there.
 
     Raises:
-        UsageError: no server is configured, or an address or token is malformed.
+        UsageError: no server is configured, there is no such profile, or an address or token is
+            malformed.
     """
     path = config_path(environment)
     config = read_config(path)
-    configured = environment.get("TBHUB_SERVER") or config.server
+    selected = _select_profile(path, config, profile or environment.get("TBHUB_PROFILE") or None)
+    # --profile is more explicit than the environment, which may be of another shell session.
+    variables = {} if profile else environment
+    configured = variables.get("TBHUB_SERVER") or selected.server
     named = server or link or configured
     if not named:
-        raise UsageError(
-            "no server: give --server URL, set TBHUB_SERVER, or run `tbupload login --server URL`"
-        )
+        raise UsageError(_NO_SERVER)
     address = check_server(named)
 
     warnings = []
-    token = environment.get("TBHUB_TOKEN") or None
+    token = variables.get("TBHUB_TOKEN") or None
     if (
         token is not None
         and link
@@ -107,12 +167,9 @@ def find_access(
         )
         token = None
 
-    if token is None and config.token and config.server and check_server(config.server) == address:
-        token = config.token
-        if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-            warnings.append(
-                f"{path} contains a token and other users can read it: run `chmod 600 {path}`"
-            )
+    if token is None:
+        token = _stored_token(config, selected, address)
+        warnings += _warn_of_readers(path) if token is not None else []
 
     if token is not None:
         token = check_token(token)
@@ -121,6 +178,32 @@ def find_access(
                 f"{address} is not https: anyone on the network path can read the token"
             )
     return Access(address, token, tuple(warnings))
+
+
+def _warn_of_readers(path: Path) -> list[str]:
+    """Return a warning if other users can read the config file, whose token is used."""
+    if not path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        return []
+    return [f"{path} contains a token and other users can read it: run `chmod 600 {path}`"]
+
+
+def _select_profile(path: Path, config: Config, name: str | None) -> Profile:
+    profile = config.find(name)
+    if profile is None:
+        names = ", ".join(config.profiles) or "none"
+        raise UsageError(
+            f"{path} has no profile {name!r} (it has: {names}): "
+            f"`tbupload login --server URL --profile {name}` stores one"
+        )
+    return profile
+
+
+def _stored_token(config: Config, selected: Profile, address: str) -> str | None:
+    """Return the token for this server: of the selected profile, or else of the first that fits."""
+    for profile in (selected, config.default, *config.profiles.values()):
+        if profile.token and profile.server and check_server(profile.server) == address:
+            return profile.token
+    return None
 
 
 def check_server(server: str) -> str:

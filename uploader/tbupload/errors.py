@@ -5,6 +5,7 @@ UploadError
 │   ├── NotAnEventFile   no TFRecord header at its start: skip the file and report it
 │   ├── CorruptRecord    a record length fails its checksum: records after it cannot be located
 │   └── FileReplaced     truncated or replaced: start a new generation of its stream
+├── RunRetrained         a run was trained again: its points belong to another experiment
 ├── LogdirError          the log directory does not exist, or contains nothing to upload
 ├── OutputError          a file of an export cannot be written
 ├── UsageError           wrong arguments or configuration
@@ -61,6 +62,14 @@ class FileReplaced(ReadError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "was truncated or replaced since it was last read")
+
+
+class RunRetrained(UploadError):
+    """The files of a run were replaced by those of another training, of which nothing was sent."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"run {run!r} was trained again from its start, into new files")
+        self.run = run
 
 
 class LogdirError(UploadError):

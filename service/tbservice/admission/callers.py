@@ -9,11 +9,13 @@ import ipaddress
 import re
 import time
 from collections import OrderedDict
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from tbservice import limits
@@ -22,12 +24,21 @@ from tbservice.admission.shares import Caller
 from tbservice.auth import grants
 from tbservice.errors import TooManyRequests
 from tbservice.store.pg.database import Database
+from tbservice.types import UserId
 
 READ_COOKIE: Final = "tbhub_read"
 """Name of the cookie that stores the read tokens of a page."""
 
 TOKEN_SEPARATOR: Final = "."  # noqa: S105 - no secret
 """Separator of the tokens in that cookie: a comparison has one per experiment."""
+
+_HOST_PREFIX: Final = "__Host-"
+"""Prefix of a cookie's name that browsers accept only over https, from this host, for all paths.
+
+A page of a sibling domain can therefore not plant a session of its own (RFC 6265bis, 4.1.3.2).
+"""
+
+_SESSION_COOKIE: Final = "tbhub_session"
 
 _LOOKUPS_MAX: Final = 8
 _LOOKUPS_WAITING_MAX: Final = 100
@@ -41,31 +52,47 @@ _TOKEN_CHARS_MAX: Final = 100
 """Characters above which a string cannot be a token."""
 
 
+@dataclass(frozen=True, slots=True)
+class _SessionKey:
+    """The digest of a browser session."""
+
+    digest: bytes
+
+
+_Known = bytes | str | _SessionKey
+"""What a caller is looked up by: the digest of a token, an experiment's id, or a session."""
+
+
 class CallerLookup:
     """The lookup of each request's caller.
 
-    The workspace of a token, and that of an experiment that is visible by link, are cached for
-    `CALLER_CACHE_SECONDS`. A token that is revoked in the meantime still counts against its
-    workspace's share, but gives no access.
+    The workspace of a token, the person of a browser session, and the workspace of an experiment
+    that is visible by link, are cached for `CALLER_CACHE_SECONDS`. A token that is revoked in the
+    meantime still counts against its workspace's share, but gives no access.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: OrderedDict[bytes | str, tuple[Caller, float]] = OrderedDict()
+        self._known: OrderedDict[_Known, tuple[Caller, float]] = OrderedDict()
         self._lookups = FairQueue("token look-ups", _LOOKUPS_MAX, 2, _LOOKUPS_WAITING_MAX)
 
     async def identify(self, scope: Scope) -> Caller:
         """Return the caller of a request.
 
-        It is the workspace of its token; without a token, the readers of the workspace whose public
-        link it uses; or else its address, also if the lookup fails because too many lookups of the
-        address wait or the database does not respond.
+        It is the workspace of the token in its header, or the person of its browser session; the
+        workspace of another token; without any, the readers of the workspace whose public link it
+        uses; or else its address, also if the lookup fails because too many lookups of the address
+        wait or the database does not respond.
         """
         experiment = _experiment(scope)
         address = address_caller(scope["client"][0] if scope.get("client") else "")
         if experiment is not None:
             address = replace(address, line=experiment)
-        digest = grants.parse_token_digest(_token(scope))
+        if "authorization" not in (headers := Headers(scope=scope)):
+            session = grants.parse_session_digest(_session(scope, headers))
+            if session is not None and (caller := await self._find(_SessionKey(session), address)):
+                return caller
+        digest = grants.parse_token_digest(_token(scope, headers))
         if digest is not None:
             return await self._find(digest, address) or address
 
@@ -82,8 +109,8 @@ class CallerLookup:
         digest = grants.parse_token_digest(secret)
         return address if digest is None else await self._find(digest, address) or address
 
-    async def _find(self, known: bytes | str, address: Caller) -> Caller | None:
-        """Return the caller of a token's digest, or the readers of a public experiment."""
+    async def _find(self, known: _Known, address: Caller) -> Caller | None:
+        """Return the caller of a digest, or the readers of a public experiment."""
         if caller := self._find_cached(known):
             return caller
         try:
@@ -92,11 +119,11 @@ class CallerLookup:
         except TooManyRequests:
             return None
 
-    def _find_cached(self, known: bytes | str) -> Caller | None:
+    def _find_cached(self, known: _Known) -> Caller | None:
         caller, valid_until = self._known.get(known, (None, 0.0))
         return caller if time.monotonic() < valid_until else None
 
-    async def _look_up(self, known: bytes | str) -> Caller | None:
+    async def _look_up(self, known: _Known) -> Caller | None:
         try:
             caller = await run_in_threadpool(self._read, known)
         except Exception:  # noqa: BLE001 - the route's own query reports a database error
@@ -108,8 +135,11 @@ class CallerLookup:
                 self._known.popitem(last=False)
         return caller
 
-    def _read(self, known: bytes | str) -> Caller | None:
+    def _read(self, known: _Known) -> Caller | None:
         with self._database.without_transaction() as db:
+            if isinstance(known, _SessionKey):
+                user_id = grants.find_session_caller(db, known.digest)
+                return None if user_id is None else _person_caller(user_id)
             if isinstance(known, bytes):
                 found = grants.find_caller(db, known)
             else:
@@ -121,6 +151,11 @@ class CallerLookup:
         key = f"workspace {workspace_id}"
         client = f"{key}'s readers" if is_reader else key
         return Caller(key, is_anonymous=False, line=key, client=client, is_reader=is_reader)
+
+
+def _person_caller(user_id: UserId) -> Caller:
+    key = f"person {user_id}"
+    return Caller(key, is_anonymous=False, line=key, client=key)
 
 
 def address_caller(host: str) -> Caller:
@@ -149,22 +184,56 @@ def _experiment(scope: Scope) -> str | None:
     return match and match.group(1)
 
 
+def session_cookie_name(request: HTTPConnection) -> str:
+    """Return the name of the cookie of browser sessions, by the scheme of the public URL.
+
+    One name only: over https, a cookie without the prefix may have been planted.
+    """
+    is_https = request.app.state.settings.public_url.startswith("https:")
+    return f"{_HOST_PREFIX}{_SESSION_COOKIE}" if is_https else _SESSION_COOKIE
+
+
+def session_cookie(request: HTTPConnection) -> str | None:
+    """Return the secret of the browser session in a request's cookie; None for anything else.
+
+    It need not be valid.
+    """
+    values = cookie_values(request.headers.get("cookie", ""), session_cookie_name(request))
+    return next(filter(grants.parse_session_digest, values), None)
+
+
 def page_tokens(cookie: str) -> list[str]:
     """Return the tokens that a Cookie header has for a page; empty if it has none.
 
-    Too long values are ignored. This does not use `http.cookies`, which parses quoted values in
-    quadratic time (CVE-2024-7592) and would block the event loop.
+    Too long values are ignored.
     """
-    for pair in cookie.split(";"):
-        name, _, value = pair.strip().partition("=")
-        if name == READ_COOKIE and len(value) <= limits.COMPARISON_ITEMS_MAX * _TOKEN_CHARS_MAX:
+    for value in cookie_values(cookie, READ_COOKIE):
+        if len(value) <= limits.COMPARISON_ITEMS_MAX * _TOKEN_CHARS_MAX:
             return value.split(TOKEN_SEPARATOR)
     return []
 
 
-def _token(scope: Scope) -> str | None:
+def cookie_values(cookie: str, wanted: str) -> Iterator[str]:
+    """Yield the values of the cookies with a name in a Cookie header.
+
+    This does not use `http.cookies`, which parses quoted values in quadratic time (CVE-2024-7592)
+    and would block the event loop.
+    """
+    for pair in cookie.split(";"):
+        name, _, value = pair.strip().partition("=")
+        if name == wanted and value:
+            yield value
+
+
+def _session(scope: Scope, headers: Headers) -> str | None:
+    """Return the secret of the browser session of a request, if it has one."""
+    if _SESSION_COOKIE not in headers.get("cookie", "") or "app" not in scope:
+        return None
+    return session_cookie(HTTPConnection(scope))
+
+
+def _token(scope: Scope, headers: Headers) -> str | None:
     """Return the first token of a request: of its header, its page's cookie or its query."""
-    headers = Headers(scope=scope)
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if token:
         return token.strip() if scheme.lower() == "bearer" else None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tbservice.admission.admitted import admit
@@ -31,8 +33,16 @@ _EXPERIMENT: Final = re.compile(r"/api/v[01]/experiments/([^/]+)(/.*)?")
 class AdmissionMiddleware:
     """Middleware that shares a worker fairly among callers."""
 
-    def __init__(self, app: ASGIApp, database: Database, shares: WorkerShares) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        database: Database,
+        shares: WorkerShares,
+        refuse: Callable[[Scope, TooManyRequests], Response] = refuse,
+    ) -> None:
+        """Begin with no caller known. `refuse` returns the response to a refused request."""
         self._app = app
+        self._refuse = refuse
         self._database = database
         self._shares = shares
         self._callers = CallerLookup(database)
@@ -55,7 +65,7 @@ class AdmissionMiddleware:
         except TooManyRequests as error:
             if answer.has_begun:
                 raise
-            await answer.send_refusal(refuse(scope, error))
+            await answer.send_refusal(self._refuse(scope, error))
         finally:
             turn.release()
             body.close()

@@ -1,60 +1,117 @@
-"""Authorize callers: turn a token into a grant, or raise. Nothing else makes grants for callers.
+"""Authorize callers: turn a secret into a grant, or raise. Nothing else makes grants for callers.
 
-A missing experiment and another workspace's look the same: 404 with a valid token, 401 without.
+A secret is a token, or that of a browser session (cookies only: see `api/http/dependencies.py`). A
+missing experiment and another workspace's look the same: 404 with a valid secret, 401 without.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from tbservice.auth import secrets
+from tbservice.auth import people, secrets
+from tbservice.auth.secrets import SecretKind
 from tbservice.errors import Forbidden, NotFound, Unauthenticated
 from tbservice.store import auth_lookup
-from tbservice.store.auth_lookup import ExperimentOwner, TokenIdentity
+from tbservice.store.auth_lookup import ExperimentOwner, SessionIdentity, TokenIdentity
 from tbservice.types import (
     AdminGrant,
     AppendGrant,
     ExperimentId,
+    Grant,
     KatibGrant,
+    OwnerGrant,
+    PersonalGrant,
+    Principal,
     ReadGrant,
+    Role,
     Scope,
+    UserId,
     Visibility,
     WorkspaceGrant,
     WorkspaceId,
 )
 
+_Identity = TokenIdentity | SessionIdentity
 
-def grant_workspace(db: Connection, secret: str | None) -> WorkspaceGrant:
-    """Return the right to create and list experiments; requires an admin token of a workspace.
+_NO_WORKSPACE = "there is no such workspace, or it is not yours"
 
-    Raises Unauthenticated, or Forbidden if the token is for one experiment or has no admin scope.
+
+def grant_workspace(
+    db: Connection, secret: str | None, scope: Scope, workspace_id: WorkspaceId | None = None
+) -> WorkspaceGrant:
+    """Return the right to create (append), list (read) or change experiments of a workspace.
+
+    Args:
+        db: A connection.
+        secret: A token of a workspace, or a browser session.
+        scope: What is to be done.
+        workspace_id: Where: needed for a browser session; a token's is known.
+
+    Raises:
+        Unauthenticated: The secret is missing or not valid.
+        Forbidden: The token is for one experiment, or lacks the scope, as does the person's role.
+        NotFound: The workspace is missing, or not the caller's.
     """
-    identity = _require_token(db, secret, _look_up(db, None, secret)[1])
-    if identity.experiment_id is not None or Scope.ADMIN not in identity.scopes:
-        raise Forbidden("this token is not for the whole workspace; use a workspace token")
-    return WorkspaceGrant(identity.workspace_id)
+    identity = _require_workspace(db, secret, workspace_id)
+    _require_scope(identity, scope)
+    return WorkspaceGrant(_workspace_of(identity), user_id=identity.user_id)
+
+
+def grant_owner(
+    db: Connection, secret: str | None, workspace_id: WorkspaceId | None = None
+) -> OwnerGrant:
+    """Return the right to manage a workspace: its name, members, invitations and tokens.
+
+    Owners have it, by their browser session or a token of theirs with the scope admin, and so does
+    a machine's token with this scope. Raises as `grant_workspace` does.
+    """
+    identity = _require_workspace(db, secret, workspace_id)
+    _require_scope(identity, Scope.ADMIN)
+    workspace_id = _workspace_of(identity)
+    if identity.user_id is not None and _find_role(db, identity) is not Role.OWNER:
+        raise Forbidden("only an owner of the workspace may do this")
+    return OwnerGrant(workspace_id, user_id=identity.user_id)
+
+
+def grant_member(
+    db: Connection, secret: str | None, workspace_id: WorkspaceId | None = None
+) -> WorkspaceGrant:
+    """Return the right to see a workspace and its members, whose addresses are not for machines.
+
+    Members have it, by their browser session or a token of theirs with the scope read, and so does
+    a machine's token with the scope admin. Raises as `grant_workspace` does.
+    """
+    identity = _require_workspace(db, secret, workspace_id)
+    _require_scope(identity, Scope.ADMIN if identity.user_id is None else Scope.READ)
+    return WorkspaceGrant(_workspace_of(identity), user_id=identity.user_id)
 
 
 def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGrant:
-    """Return the right to read an experiment; those with visibility `link` need no token.
+    """Return the right to read an experiment; those with visibility `link` need no secret.
 
-    Raises Unauthenticated, NotFound or Forbidden.
+    A share link shows the same whatever the visibility. Raises Unauthenticated, NotFound or
+    Forbidden.
     """
     owner, identity = _look_up(db, experiment_id, secret)
-    if owner is not None and owner.visibility is Visibility.LINK:
+    is_link = identity is not None and identity.link and identity.experiment_id == experiment_id
+    if owner is not None and owner.visibility is Visibility.LINK and not is_link:
         return ReadGrant(owner.workspace_id, ExperimentId(experiment_id))
-    identity = _check_scope(experiment_id, owner, _require_token(db, secret, identity), Scope.READ)
-    return ReadGrant(identity.workspace_id, ExperimentId(experiment_id))
+    identity = _check_scope(
+        experiment_id, owner, _require_identity(db, secret, identity), Scope.READ
+    )
+    return _read_grant(experiment_id, identity)
 
 
 def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tuple[ReadGrant, bool]:
     """Return the right to read by this token alone, and whether it permits nothing else.
 
-    The visibility of the experiment is ignored. Raises as `grant_read` does.
+    The visibility of the experiment is ignored, and so are browser sessions. Raises as `grant_read`
+    does.
     """
-    identity = _authorize(db, experiment_id, secret, Scope.READ)
+    identity = _authorize(db, experiment_id, require_no_session(secret), Scope.READ)
     is_for_this_alone = identity.experiment_id is not None and identity.scopes == {Scope.READ}
-    return ReadGrant(identity.workspace_id, ExperimentId(experiment_id)), is_for_this_alone
+    grant = _read_grant(experiment_id, identity)
+    return grant, is_for_this_alone
 
 
 def grant_append(db: Connection, experiment_id: str, secret: str | None) -> AppendGrant:
@@ -64,9 +121,10 @@ def grant_append(db: Connection, experiment_id: str, secret: str | None) -> Appe
     """
     identity = _authorize(db, experiment_id, secret, Scope.APPEND)
     return AppendGrant(
-        identity.workspace_id,
+        _workspace_of(identity),
         ExperimentId(experiment_id),
-        may_name_workspace_blobs=identity.experiment_id is None,
+        may_name_workspace_blobs=_may_read_workspace(identity),
+        user_id=identity.user_id,
     )
 
 
@@ -76,24 +134,105 @@ def grant_admin(db: Connection, experiment_id: str, secret: str | None) -> Admin
     Raises Unauthenticated, NotFound or Forbidden.
     """
     identity = _authorize(db, experiment_id, secret, Scope.ADMIN)
-    return AdminGrant(identity.workspace_id, ExperimentId(experiment_id))
+    return AdminGrant(
+        _workspace_of(identity), ExperimentId(experiment_id), user_id=identity.user_id
+    )
 
 
 def grant_katib(db: Connection, secret: str | None) -> KatibGrant:
     """Return the right to report trials of Katib, whose requests name no experiment of ours.
 
-    An admin token of a workspace is for all of its experiments, one with the scope `append` for its
-    own experiment. Raises Unauthenticated or Forbidden.
+    A token of a workspace is for all of its experiments, another one for its own experiment. It
+    needs the scope append. Raises Unauthenticated or Forbidden.
     """
-    identity = _require_token(db, secret, _look_up(db, None, secret)[1])
+    identity = _require_identity(db, require_no_session(secret), _look_up(db, None, secret)[1])
     _require_scope(identity, Scope.APPEND)
     may_read = bool(identity.scopes & {Scope.READ, Scope.ADMIN})
-    return KatibGrant(identity.workspace_id, identity.experiment_id, may_read)
+    return KatibGrant(
+        _workspace_of(identity),
+        identity.experiment_id,
+        may_read,
+        may_delete=identity.experiment_id is None and Scope.ADMIN in identity.scopes,
+        user_id=identity.user_id,
+    )
+
+
+def grant_personal(
+    db: Connection, secret: str | None, scope: Scope | None = Scope.ADMIN
+) -> PersonalGrant:
+    """Return the right to do what concerns a person alone, in the workspace of their token.
+
+    Args:
+        db: A connection.
+        secret: A token for a whole workspace that acts for a person.
+        scope: What it must permit; None for any.
+
+    Raises:
+        Unauthenticated: The secret is missing or not valid, or a browser session's.
+        Forbidden: The token is a machine's, is for one experiment, or lacks the scope.
+    """
+    identity = _look_up(db, None, require_no_session(secret))[1]
+    identity = _require_identity(db, secret, identity)
+    if (
+        not isinstance(identity, TokenIdentity)
+        or identity.user_id is None
+        or identity.experiment_id is not None
+    ):
+        raise Forbidden("this token acts for no person in a workspace; use one of your own")
+    if scope is not None:
+        _require_scope(identity, scope)
+    return PersonalGrant(
+        identity.workspace_id,
+        identity.token_id,
+        identity.scopes,
+        identity.expires_at,
+        user_id=identity.user_id,
+    )
+
+
+def acting_person(grant: Grant) -> UserId:
+    """Return the person of a grant that was found to have one."""
+    assert grant.user_id is not None  # noqa: S101 - a personal grant has a person
+    return grant.user_id
+
+
+def identify(db: Connection, secret: str | None) -> Principal:
+    """Return who a secret belongs to: of an anonymous link nobody, and no workspace.
+
+    `db` is a transaction. Raises Unauthenticated.
+    """
+    identity = _require_identity(db, secret, _look_up(db, None, secret)[1])
+    if identity.link is not None and identity.link.is_anonymous:
+        return Principal(None, None, identity.experiment_id, identity.scopes, None)
+    user_id = identity.user_id
+    return Principal(
+        None if user_id is None else people.find_person(db, user_id),
+        identity.workspace_id,
+        identity.experiment_id,
+        identity.scopes,
+        identity.token_id if isinstance(identity, TokenIdentity) else None,
+    )
+
+
+def require_no_session(secret: str | None) -> str | None:
+    """Return a secret that is not a browser session's, which only its cookie may send.
+
+    A route that takes it from a header needs no protection against requests from other sites, and
+    a page's script could not use a stolen one. Raises Unauthenticated.
+    """
+    if secret is not None and secret.startswith(SecretKind.SESSION):
+        raise Unauthenticated("this is not a token: a browser session is for pages only")
+    return secret
 
 
 def parse_token_digest(secret: str | None) -> bytes | None:
     """Return the digest by which a token is looked up; None for a malformed token."""
-    return secrets.token_digest(secret) if secret is not None and secrets.is_token(secret) else None
+    return None if secret is None else secrets.parse_digest(secret, SecretKind.TOKEN)
+
+
+def parse_session_digest(secret: str | None) -> bytes | None:
+    """Return the digest by which a browser session is looked up; None for a malformed secret."""
+    return None if secret is None else secrets.parse_digest(secret, SecretKind.SESSION)
 
 
 def find_caller(db: Connection, digest: bytes) -> tuple[WorkspaceId, bool] | None:
@@ -104,6 +243,15 @@ def find_caller(db: Connection, digest: bytes) -> tuple[WorkspaceId, bool] | Non
     """
     identity = auth_lookup.find_owner_and_identity(db, None, digest)[1]
     return None if identity is None else (identity.workspace_id, identity.scopes == {Scope.READ})
+
+
+def find_session_caller(db: Connection, digest: bytes) -> UserId | None:
+    """Return the person of a browser session, whose share of the server its requests use.
+
+    None for one that is not valid. This is not a grant.
+    """
+    identity = auth_lookup.find_owner_and_session(db, None, None, digest)[1]
+    return None if identity is None else identity.user_id
 
 
 def find_link_owner(db: Connection, experiment_id: str) -> WorkspaceId | None:
@@ -117,18 +265,31 @@ def find_link_owner(db: Connection, experiment_id: str) -> WorkspaceId | None:
     return owner.workspace_id if owner and owner.visibility is Visibility.LINK else None
 
 
-def _authorize(
-    db: Connection, experiment_id: str, secret: str | None, scope: Scope
-) -> TokenIdentity:
+def _authorize(db: Connection, experiment_id: str, secret: str | None, scope: Scope) -> _Identity:
     owner, identity = _look_up(db, experiment_id, secret)
-    return _check_scope(experiment_id, owner, _require_token(db, secret, identity), scope)
+    return _check_scope(experiment_id, owner, _require_identity(db, secret, identity), scope)
+
+
+def _read_grant(experiment_id: str, identity: _Identity) -> ReadGrant:
+    return ReadGrant(
+        _workspace_of(identity),
+        ExperimentId(experiment_id),
+        identity.link,
+        user_id=identity.user_id,
+    )
 
 
 def _look_up(
-    db: Connection, experiment_id: str | None, secret: str | None
-) -> tuple[ExperimentOwner | None, TokenIdentity | None]:
+    db: Connection,
+    experiment_id: str | None,
+    secret: str | None,
+    workspace_id: WorkspaceId | None = None,
+) -> tuple[ExperimentOwner | None, _Identity | None]:
     is_id = experiment_id is not None and secrets.is_experiment_id(experiment_id)
     known_id = ExperimentId(experiment_id) if experiment_id is not None and is_id else None
+    session_digest = parse_session_digest(secret)
+    if session_digest is not None:
+        return auth_lookup.find_owner_and_session(db, known_id, workspace_id, session_digest)
     digest = parse_token_digest(secret)
     return (
         (None, None)
@@ -137,31 +298,70 @@ def _look_up(
     )
 
 
-def _require_token(
-    db: Connection, secret: str | None, identity: TokenIdentity | None
-) -> TokenIdentity:
-    """Return the identity of the token, and record that it was used."""
+def _require_identity(db: Connection, secret: str | None, identity: _Identity | None) -> _Identity:
+    """Return the identity of the secret, and record that it was used."""
     if secret is None:
         raise Unauthenticated("a token is needed: send it as 'Authorization: Bearer <token>'")
     if identity is None:
         raise Unauthenticated("this token is unknown, expired or revoked")
     if not identity.is_use_recorded:
-        auth_lookup.record_token_use(db, identity)
+        if isinstance(identity, SessionIdentity):
+            auth_lookup.record_session_use(db, identity.session_id, identity.user_id)
+        else:
+            auth_lookup.record_token_use(db, identity)
+    return identity
+
+
+def _require_workspace(
+    db: Connection, secret: str | None, workspace_id: WorkspaceId | None
+) -> _Identity:
+    """Return the identity of a secret that is valid for a whole workspace."""
+    identity = _look_up(db, None, secret, workspace_id)[1]
+    identity = _require_identity(db, secret, identity)
+    if identity.experiment_id is not None:
+        raise Forbidden("this token is not for the whole workspace; use a workspace token")
+    if identity.workspace_id is None or workspace_id not in {None, identity.workspace_id}:
+        raise NotFound(_NO_WORKSPACE)
     return identity
 
 
 def _check_scope(
-    experiment_id: str, owner: ExperimentOwner | None, identity: TokenIdentity, scope: Scope
-) -> TokenIdentity:
+    experiment_id: str, owner: ExperimentOwner | None, identity: _Identity, scope: Scope
+) -> _Identity:
     has_experiment = identity.experiment_id in {None, experiment_id}
     if owner is None or owner.workspace_id != identity.workspace_id or not has_experiment:
         raise NotFound("there is no such experiment, or it is not yours")
     _require_scope(identity, scope)
+    if owner.is_snapshot and scope is not Scope.READ:
+        raise Forbidden("this is the frozen copy of a share link: it can only be read")
     return identity
 
 
-def _require_scope(identity: TokenIdentity, scope: Scope) -> None:
-    if not identity.scopes & {scope, Scope.ADMIN}:
-        raise Forbidden(
-            f"this token lacks the scope {scope.value}; it has {', '.join(sorted(identity.scopes))}"
-        )
+def _require_scope(identity: _Identity, scope: Scope) -> None:
+    if identity.scopes & {scope, Scope.ADMIN}:
+        return
+    if isinstance(identity, SessionIdentity):
+        raise Forbidden(f"your role in this workspace does not include the right to {scope.value}")
+    raise Forbidden(
+        f"this token lacks the scope {scope.value}; it has {', '.join(sorted(identity.scopes))}"
+    )
+
+
+def _find_role(db: Connection, identity: _Identity) -> Role | None:
+    """Return the role of the identity's person; that of a token's is looked up."""
+    if isinstance(identity, SessionIdentity):
+        return identity.role
+    if identity.user_id is None:
+        return None
+    return auth_lookup.find_role(db, identity.workspace_id, identity.user_id)
+
+
+def _workspace_of(identity: _Identity) -> WorkspaceId:
+    """Return the workspace of an identity that was found to have one."""
+    assert identity.workspace_id is not None  # noqa: S101 - checked before
+    return identity.workspace_id
+
+
+def _may_read_workspace(identity: _Identity) -> bool:
+    is_for_all = identity.experiment_id is None
+    return is_for_all and bool(identity.scopes & {Scope.READ, Scope.ADMIN})

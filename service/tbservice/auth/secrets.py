@@ -1,26 +1,35 @@
-"""Generate ids and tokens: 128 random bits in base62, and tokens with a recognizable format.
+"""Generate ids and secrets: 128 random bits in base62, and secrets with a recognizable format.
 
 A token is `tbh_`, 32 random base62 characters (190 bits), and 6 with the CRC-32 (RFC 1952, section
 8) of all of these: secret scanners can recognize it, and a mistyped one is rejected without a
-database query.
+database query. Other secrets differ in their prefix, so that none is taken for one of another kind.
 """
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import secrets
 import string
 import zlib
 from typing import Final
 
-from tbservice.types import ExperimentId, TokenId
+from tbservice.types import ExperimentId, TokenId, UserId
 
 _ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _ID_CHARS: Final = 22
-_TOKEN_PREFIX: Final = "tbh_"  # noqa: S105 - the beginning of every token, not a secret
 _RANDOM_CHARS: Final = 32
 _CHECKSUM_CHARS: Final = 6
 _PREFIX_CHARS: Final = 8
+
+
+class SecretKind(enum.StrEnum):
+    """The kinds of secrets, by the prefix that they begin with."""
+
+    TOKEN = "tbh_"  # noqa: S105 - the beginning of every token, not a secret
+    SESSION = "tbs_"
+    SIGN_IN_LINK = "tbl_"
+    INVITATION = "tbi_"
 
 
 def generate_experiment_id() -> ExperimentId:
@@ -38,29 +47,57 @@ def is_experiment_id(candidate: str) -> bool:
     return len(candidate) == _ID_CHARS and candidate.isascii() and candidate.isalnum()
 
 
-def generate_token() -> str:
-    """Return the secret of a new token."""
-    body = _TOKEN_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_CHARS))
+def generate_user_id() -> UserId:
+    """Return a new user id."""
+    return UserId(_base62(secrets.randbits(128), _ID_CHARS))
+
+
+def generate_public_id() -> str:
+    """Return a new id of a browser session or an invitation, which is not secret."""
+    return _base62(secrets.randbits(128), _ID_CHARS)
+
+
+def generate_secret(kind: SecretKind) -> str:
+    """Return a new secret."""
+    body = kind + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_CHARS))
     return body + _checksum(body)
 
 
-def is_token(candidate: str) -> bool:
-    """Return whether this has the format of a token and a valid checksum."""
+def is_secret(candidate: str, kind: SecretKind) -> bool:
+    """Return whether this has the format of a secret of the kind, and a valid checksum."""
     body, checksum = candidate[:-_CHECKSUM_CHARS], candidate[-_CHECKSUM_CHARS:]
     is_well_formed = (
-        len(body) == len(_TOKEN_PREFIX) + _RANDOM_CHARS
-        and body.startswith(_TOKEN_PREFIX)
-        and body.isascii()
+        len(body) == len(kind) + _RANDOM_CHARS and body.startswith(kind) and body.isascii()
     )
     return is_well_formed and checksum == _checksum(body)
 
 
-def token_digest(token: str) -> bytes:
-    """Return the digest that is stored of a token.
+def generate_token() -> str:
+    """Return the secret of a new token."""
+    return generate_secret(SecretKind.TOKEN)
+
+
+def is_token(candidate: str) -> bool:
+    """Return whether this has the format of a token and a valid checksum."""
+    return is_secret(candidate, SecretKind.TOKEN)
+
+
+def is_session(candidate: str) -> bool:
+    """Return whether this has the format of a browser session's secret and a valid checksum."""
+    return is_secret(candidate, SecretKind.SESSION)
+
+
+def secret_digest(secret: str) -> bytes:
+    """Return the digest that is stored of a secret.
 
     A plain SHA-256 suffices: 190 random bits cannot be guessed, unlike passwords.
     """
-    return hashlib.sha256(token.encode()).digest()
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def parse_digest(candidate: str, kind: SecretKind) -> bytes | None:
+    """Return the digest of a secret of the kind; None for anything else."""
+    return secret_digest(candidate) if is_secret(candidate, kind) else None
 
 
 def get_display_prefix(token: str) -> str:

@@ -9,11 +9,26 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.auth import secrets
-from tbservice.errors import Invalid, NotFound
+from tbservice.auth import members, people, secrets
+from tbservice.auth.grants import acting_person
+from tbservice.errors import Forbidden, Invalid, NotFound
 from tbservice.pagination import decode_page_token, encode_page_token
+from tbservice.store import members as member_rows
 from tbservice.store import tokens
-from tbservice.types import AdminGrant, ExperimentId, ReadGrant, Scope, Token, TokenId, WorkspaceId
+from tbservice.store.tokens import TokenProperties
+from tbservice.types import (
+    AdminGrant,
+    ExperimentId,
+    OwnerGrant,
+    PersonalGrant,
+    Principal,
+    ReadGrant,
+    Scope,
+    Token,
+    TokenId,
+    UserId,
+    WorkspaceId,
+)
 
 SESSION_LIFETIME: Final = timedelta(hours=12)
 """How long a browser may read after its user entered a token with more scopes than read."""
@@ -34,36 +49,130 @@ def create_token(
     unique_scopes = tuple(sorted(set(scopes)))
     if not unique_scopes or Scope.ADMIN in unique_scopes:
         raise Invalid("a token of one experiment has the scope append, read, or both")
-    if expires_at is not None and expires_at <= datetime.now(UTC):
-        raise Invalid("expires_at is in the past")
-    ended_before = datetime.now(UTC) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
-    tokens.delete_ended(db, grant.experiment_id, ended_before, limits.TOKEN_SWEEP_ITEMS_MAX)
-    return _create(db, grant.workspace_id, grant.experiment_id, unique_scopes, label, expires_at)
+    _check_end(expires_at)
+    _delete_ended(db, grant.workspace_id, grant.experiment_id)
+    properties = TokenProperties(
+        grant.workspace_id,
+        grant.experiment_id,
+        unique_scopes,
+        label,
+        expires_at,
+        user_id=grant.user_id,
+        created_by=grant.user_id,
+    )
+    return _create(db, properties)
+
+
+def create_workspace_token(
+    db: Connection,
+    grant: OwnerGrant,
+    scopes: Iterable[Scope],
+    label: str = "",
+    expires_at: datetime | None = None,
+) -> tuple[Token, str]:
+    """Create a token of a machine for a whole workspace; return it and its secret.
+
+    Deletes a few ended tokens of the workspace. Raises Invalid for no scope, for a label that is
+    too long and for a time that has passed; Forbidden if a machine acts, or who is no owner any
+    more.
+    """
+    unique_scopes = _check_scopes(scopes)
+    _check_end(expires_at)
+    acting = members.require_person(grant)
+    members.lock_as_owner(db, grant)
+    _delete_ended(db, grant.workspace_id, None)
+    properties = TokenProperties(
+        grant.workspace_id, None, unique_scopes, label, expires_at, created_by=acting
+    )
+    return _create(db, properties)
+
+
+def create_personal_token(
+    db: Connection,
+    user_id: UserId,
+    workspace_id: WorkspaceId,
+    scopes: Iterable[Scope],
+    label: str = "",
+    expires_at: datetime | None = None,
+) -> tuple[Token, str]:
+    """Create a token that acts for a person in one workspace; return it and its secret.
+
+    It is revoked when the person's role permits less, and when they leave or are disabled. Deletes
+    a few ended tokens of the workspace. `db` is a transaction of the workspace.
+
+    Raises:
+        Invalid: No scope, a label that is too long, or a time that has passed.
+        Forbidden: The person's role permits less, or they are disabled.
+        NotFound: They are no member of the workspace.
+    """
+    check_personal_token(db, user_id, workspace_id, scopes := list(scopes), label, expires_at)
+    _delete_ended(db, workspace_id, None)
+    unique_scopes = _check_scopes(scopes)
+    properties = TokenProperties(
+        workspace_id, None, unique_scopes, label, expires_at, user_id=user_id, created_by=user_id
+    )
+    return _create(db, properties)
+
+
+def create_token_by_token(
+    db: Connection,
+    grant: PersonalGrant,
+    scopes: Iterable[Scope],
+    label: str = "",
+    expires_at: datetime | None = None,
+) -> tuple[Token, str]:
+    """Create another token of the person; without `expires_at`, it ends with the grant's token.
+
+    Raises as `create_personal_token` does; and Invalid if it would outlive the grant's token.
+    """
+    if grant.expires_at is not None:
+        expires_at = expires_at or grant.expires_at
+        if expires_at > grant.expires_at:
+            raise Invalid("expires_at is later than the end of the token that creates this one")
+    user_id = acting_person(grant)
+    return create_personal_token(db, user_id, grant.workspace_id, scopes, label, expires_at)
+
+
+def check_personal_token(
+    db: Connection,
+    user_id: UserId,
+    workspace_id: WorkspaceId,
+    scopes: Iterable[Scope],
+    label: str = "",
+    expires_at: datetime | None = None,
+) -> None:
+    """Check that `create_personal_token` would succeed; raises as it does."""
+    _check_label(label)
+    _check_end(expires_at)
+    _check_person(db, workspace_id, user_id, set(_check_scopes(scopes)))
 
 
 def create_session_token(db: Connection, grant: ReadGrant) -> str:
     """Return the secret of a new token that may read for `SESSION_LIFETIME`.
 
     A browser stores it instead of one with more scopes. Deletes a few expired browser
-    sessions of the workspace: more than are created, so that they do not accumulate.
+    sessions of the workspace: more than are created, so that they do not accumulate. Raises
+    Forbidden for the grant of a share link: the token would show more than the link.
     """
+    if grant.link is not None:
+        raise Forbidden("a share link makes no tokens")
     tokens.delete_ended_sessions(db, grant.workspace_id, limits.TOKEN_SWEEP_ITEMS_MAX)
-    expires_at = datetime.now(UTC) + SESSION_LIFETIME
-    scopes = (Scope.READ,)
-    return _create(
-        db,
+    properties = TokenProperties(
         grant.workspace_id,
         grant.experiment_id,
-        scopes,
+        (Scope.READ,),
         "browser session",
-        expires_at,
+        datetime.now(UTC) + SESSION_LIFETIME,
+        user_id=grant.user_id,
+        created_by=grant.user_id,
         is_session=True,
-    )[1]
+    )
+    return _create(db, properties)[1]
 
 
 def create_owner_token(db: Connection, workspace_id: WorkspaceId, label: str) -> tuple[Token, str]:
     """Create an admin token of a workspace. For administrators, never behind a route."""
-    return _create(db, workspace_id, None, (Scope.ADMIN,), label, None)
+    return _create(db, TokenProperties(workspace_id, None, (Scope.ADMIN,), label, None))
 
 
 def list_tokens(
@@ -81,37 +190,120 @@ def list_tokens(
     return page, encode_page_token(last.created_at, last.token_id) if last else None
 
 
+def list_workspace_tokens(
+    db: Connection, grant: OwnerGrant, after: str | None, limit: int
+) -> tuple[list[Token], str | None]:
+    """Return a page of the tokens for the whole workspace, of machines and of people.
+
+    As `list_tokens` does.
+    """
+    before = decode_page_token(after) if after else None
+    rows = tokens.list_page_of_workspace(db, grant.workspace_id, before, limit + 1)
+    page = rows[:limit]
+    last = page[-1] if len(rows) > limit else None
+    return page, encode_page_token(last.created_at, last.token_id) if last else None
+
+
+def list_personal_tokens(
+    db: Connection, user_id: UserId, workspace_id: WorkspaceId | None = None
+) -> list[Token]:
+    """Return the newest tokens that act for a person, in one workspace or in all with None.
+
+    Newest first, at most `PERSONAL_TOKENS_ITEMS_MAX`, without their secrets. `db` is a transaction.
+    """
+    return tokens.list_of_user(db, user_id, workspace_id, limits.PERSONAL_TOKENS_ITEMS_MAX)
+
+
+def get_own_token(db: Connection, principal: Principal) -> Token:
+    """Return the token that a principal was identified by.
+
+    `db` is a transaction of its workspace. Raises NotFound if it was deleted since.
+    """
+    token = None if principal.token_id is None else tokens.find(db, principal.token_id)
+    if token is None:
+        raise NotFound("there is no such token")
+    return token
+
+
 def revoke_token(db: Connection, grant: AdminGrant, token_id: str) -> None:
     """Revoke a token of the experiment. Raises NotFound if it has no such token."""
     if not tokens.revoke(db, grant.experiment_id, TokenId(token_id)):
         raise NotFound("the experiment has no such token")
 
 
-def _create(
-    db: Connection,
-    workspace_id: WorkspaceId,
-    experiment_id: ExperimentId | None,
-    scopes: tuple[Scope, ...],
-    label: str,
-    expires_at: datetime | None,
-    *,
-    is_session: bool = False,
-) -> tuple[Token, str]:
+def revoke_workspace_token(db: Connection, grant: OwnerGrant, token_id: str) -> None:
+    """Revoke a token for the whole workspace, a machine's or a person's. Idempotent.
+
+    Raises NotFound if the workspace has no such token.
+    """
+    if not tokens.revoke_of_workspace(db, grant.workspace_id, TokenId(token_id)):
+        raise NotFound("the workspace has no such token")
+
+
+def revoke_personal_token(
+    db: Connection, user_id: UserId, token_id: str, workspace_id: WorkspaceId | None = None
+) -> None:
+    """Revoke a token that acts for this person, in one workspace or in any with None. Idempotent.
+
+    Raises NotFound if they have no such token. `db` is a transaction.
+    """
+    if not tokens.revoke_personal(db, user_id, workspace_id, TokenId(token_id)):
+        raise NotFound("you have no such token")
+
+
+def _create(db: Connection, properties: TokenProperties) -> tuple[Token, str]:
+    """Insert a token of valid properties; return it and its secret."""
+    _check_label(properties.label)
+    if properties.user_id is not None:
+        _check_person(db, properties.workspace_id, properties.user_id, set(properties.scopes))
+    secret = secrets.generate_token()
+    token = tokens.create(
+        db,
+        secrets.generate_token_id(),
+        secrets.get_display_prefix(secret),
+        secrets.secret_digest(secret),
+        properties,
+    )
+    return token, secret
+
+
+def _delete_ended(
+    db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId | None
+) -> None:
+    ended_before = datetime.now(UTC) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
+    tokens.delete_ended(db, workspace_id, experiment_id, ended_before, limits.TOKEN_SWEEP_ITEMS_MAX)
+
+
+def _check_scopes(scopes: Iterable[Scope]) -> tuple[Scope, ...]:
+    unique_scopes = tuple(sorted(set(scopes)))
+    if not unique_scopes:
+        raise Invalid("a token has at least one scope: append, read or admin")
+    return unique_scopes
+
+
+def _check_end(expires_at: datetime | None) -> None:
+    if expires_at is not None and expires_at <= datetime.now(UTC):
+        raise Invalid("expires_at is in the past")
+
+
+def _check_label(label: str) -> None:
     if len(label) > limits.EXPERIMENT_NAME_CHARS_MAX or "\0" in label:
         raise Invalid(
             f"a label has at most {limits.EXPERIMENT_NAME_CHARS_MAX} characters, none of them NUL"
         )
-    secret = secrets.generate_token()
-    token = tokens.create(
-        db,
-        workspace_id,
-        secrets.generate_token_id(),
-        experiment_id,
-        scopes,
-        label,
-        secrets.get_display_prefix(secret),
-        secrets.token_digest(secret),
-        expires_at,
-        is_session=is_session,
-    )
-    return token, secret
+
+
+def _check_person(
+    db: Connection, workspace_id: WorkspaceId, user_id: UserId, scopes: set[Scope]
+) -> None:
+    """Check that a person may have a token of these scopes, and keep it so for the transaction.
+
+    Who lowers the role or disables the person waits for the transaction, and then revokes the
+    token. Raises Forbidden, and NotFound if they are no member of the workspace.
+    """
+    people.require_enabled(db, user_id)
+    role = member_rows.find_role(db, workspace_id, user_id, lock=True)
+    if role is None:
+        raise NotFound("there is no such workspace, or it is not yours")
+    if not scopes <= role.scopes:
+        raise Forbidden(f"the role {role.value} permits no token with these scopes")

@@ -1,25 +1,84 @@
-"""Create and list workspaces, which separate tenants; for administrators of the service."""
+"""Create, list and rename workspaces, which separate tenants."""
 
 from __future__ import annotations
 
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.errors import Invalid
-from tbservice.store import workspaces
-from tbservice.types import WorkspaceId
+from tbservice.auth import members, people
+from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
+from tbservice.store import members as member_rows
+from tbservice.store import users, workspaces
+from tbservice.store.pg.database import set_local
+from tbservice.types import Membership, OwnerGrant, Role, UserId, WorkspaceId
 
 
 def create_workspace(db: Connection, name: str) -> WorkspaceId:
-    """Create a workspace. Raises Invalid for a name that is empty or too long."""
-    if not name or len(name) > limits.EXPERIMENT_NAME_CHARS_MAX or "\0" in name:
+    """Create a workspace that nobody owns yet. For administrators of the service.
+
+    Raises Invalid for a name that is empty or too long.
+    """
+    _check_name(name)
+    return workspaces.create(db, name)
+
+
+def create_for_person(
+    db: Connection, user_id: UserId, name: str, *, is_permitted: bool
+) -> Membership:
+    """Create a workspace that a person owns.
+
+    Args:
+        db: A transaction of no workspace.
+        user_id: The person.
+        name: The workspace's name.
+        is_permitted: The setting `people_create_workspaces`.
+
+    Raises:
+        Invalid: The name is empty or too long.
+        Conflict: They are a member of `PERSON_WORKSPACES_ITEMS_MAX` workspaces.
+        Forbidden: They are disabled, or the setting forbids it.
+    """
+    if not is_permitted:
+        raise Forbidden("on this service, its administrator creates the workspaces")
+    _check_name(name)
+    people.require_enabled(db, user_id)
+    users.lock_for_count(db, user_id)
+    if len(member_rows.list_of_user(db, user_id)) >= limits.PERSON_WORKSPACES_ITEMS_MAX:
+        raise Conflict(
+            f"you are a member of {limits.PERSON_WORKSPACES_ITEMS_MAX} workspaces: leave one first"
+        )
+    workspace_id = workspaces.create(db, name)
+    set_local(db, "workspace_id", str(workspace_id))
+    member_rows.put(db, workspace_id, user_id, Role.OWNER)
+    return Membership(workspace_id, name, Role.OWNER)
+
+
+def list_workspaces(db: Connection) -> list[tuple[WorkspaceId, str]]:
+    """Return the id and name of every workspace, the oldest first. For administrators."""
+    return workspaces.list_all(db)
+
+
+def get_name(db: Connection, workspace_id: WorkspaceId) -> str:
+    """Return the name of a workspace that the caller has a grant for. Raises NotFound."""
+    name = workspaces.find_name(db, workspace_id)
+    if name is None:
+        raise NotFound("there is no such workspace, or it is not yours")
+    return name
+
+
+def rename(db: Connection, grant: OwnerGrant, name: str) -> None:
+    """Rename the workspace. Idempotent.
+
+    Raises Invalid for a name that is empty or too long, Forbidden for who is no owner any more.
+    """
+    _check_name(name)
+    members.lock_as_owner(db, grant)
+    workspaces.rename(db, grant.workspace_id, name)
+
+
+def _check_name(name: str) -> None:
+    if not name.strip() or len(name) > limits.EXPERIMENT_NAME_CHARS_MAX or "\0" in name:
         raise Invalid(
             f"a workspace's name has 1 to {limits.EXPERIMENT_NAME_CHARS_MAX} characters, "
             "none of them NUL"
         )
-    return workspaces.create(db, name)
-
-
-def list_workspaces(db: Connection) -> list[tuple[WorkspaceId, str]]:
-    """Return the id and name of every workspace, the oldest first."""
-    return workspaces.list_all(db)

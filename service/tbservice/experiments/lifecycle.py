@@ -1,14 +1,21 @@
-"""Create, list, update and delete experiments; delete their runs and series."""
+"""Create, show and update experiments; delete their runs and series."""
 
 from __future__ import annotations
+
+import hashlib
+from typing import Final
 
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import secrets
-from tbservice.errors import Invalid, NotFound
-from tbservice.pagination import decode_page_token, encode_page_token
+from tbservice.errors import Conflict, Invalid, NotFound
+from tbservice.experiment_values import ExperimentNotes
+from tbservice.experiments.metadata import Metadata, check_text, make_columns
+from tbservice.experiments.search_words import collect_words
 from tbservice.store import (
+    experiment_size,
+    experiment_words,
     experiments,
     katib_observations,
     katib_trials,
@@ -16,92 +23,143 @@ from tbservice.store import (
     runs_tags,
     time_series,
     upload_streams,
+    users,
 )
-from tbservice.types import AdminGrant, Experiment, ReadGrant, Visibility, WorkspaceGrant
+from tbservice.types import (
+    AdminGrant,
+    Experiment,
+    ExperimentGrant,
+    ReadGrant,
+    Visibility,
+    WorkspaceGrant,
+    WorkspaceId,
+)
 
-_NOT_FOUND = "there is no such experiment, or it is not yours"
+NOT_FOUND = "there is no such experiment, or it is not yours"
+
+_VIEW_CHARS: Final = 16
+"""Hexadecimal digits by which an ETag tells what links show."""
 
 
 def create_experiment(
     db: Connection,
     grant: WorkspaceGrant,
-    name: str = "",
-    description: str = "",
-    visibility: Visibility = Visibility.PRIVATE,
+    metadata: Metadata = Metadata(),  # noqa: B008 - immutable
     request_key: str | None = None,
 ) -> Experiment:
     """Create an experiment, or return the one created with the same `request_key`.
 
     Raises Invalid for texts over their limit.
     """
-    _check_texts(name, description)
-    _check_text("an Idempotency-Key", request_key or "", limits.EXPERIMENT_NAME_CHARS_MAX)
-    experiment_id = secrets.generate_experiment_id()
-    return experiments.create(
-        db, grant.workspace_id, experiment_id, name, description, visibility, request_key
+    check_text("an Idempotency-Key", request_key or "", limits.EXPERIMENT_NAME_CHARS_MAX)
+    defaults = {"name": "", "description": "", "visibility": Visibility.PRIVATE.value}
+    experiment, is_new = experiments.create(
+        db,
+        grant.workspace_id,
+        secrets.generate_experiment_id(),
+        {**defaults, **make_columns(metadata, {})},
+        request_key,
+        grant.user_id,
     )
+    if is_new:
+        index_words(db, grant.workspace_id, experiment)
+    return experiment
+
+
+def get_or_create_experiment(
+    db: Connection, grant: WorkspaceGrant, metadata: Metadata
+) -> tuple[Experiment, bool]:
+    """Return the experiment of this name, and whether it was created now.
+
+    Of concurrent calls with one name, one creates it. An existing one is not changed.
+
+    Raises:
+        Invalid: A text is over its limit, or the name is empty.
+        Conflict: Several experiments have the name.
+    """
+    if not metadata.name:
+        raise Invalid("unique_name requires a name")
+    columns = make_columns(metadata, {})
+    name, name_key = columns["name"], columns["name_key"]
+    known = experiments.lock_name(db, grant.workspace_id, name, name_key, limit=2)
+    if len(known) > 1:
+        raise Conflict(
+            "several experiments have this name: name one by its ID, or rename the others",
+            code="ambiguous_name",
+        )
+    if known:
+        return known[0], False
+    return create_experiment(db, grant, metadata), True
 
 
 def get_experiment(db: Connection, grant: ReadGrant) -> Experiment:
     """Return the experiment. Raises NotFound if it was deleted after the grant was created."""
+    return _find(db, grant)
+
+
+def find_own(db: Connection, grant: AdminGrant) -> Experiment:
+    """Return the experiment, to change it. Raises NotFound if it was deleted meanwhile."""
+    return _find(db, grant)
+
+
+def _find(db: Connection, grant: ExperimentGrant) -> Experiment:
     experiment = experiments.find(db, grant.experiment_id)
     if experiment is None:
-        raise NotFound(_NOT_FOUND)
+        raise NotFound(NOT_FOUND)
     return experiment
+
+
+def get_notes(db: Connection, experiment: Experiment) -> ExperimentNotes:
+    """Return what is written about an experiment that another use case has returned.
+
+    Raises NotFound if it was deleted meanwhile.
+    """
+    notes = experiments.find_notes(db, experiment.experiment_id)
+    if notes is None:
+        raise NotFound(NOT_FOUND)
+    return notes
 
 
 def get_version_tag(db: Connection, grant: ReadGrant) -> str:
     """Return a text that changes whenever data, name or visibility of the experiment change.
 
-    For ETags. Raises NotFound.
+    For ETags: links that show different things have different texts. Raises NotFound.
     """
     experiment = get_experiment(db, grant)
-    return f"{experiment.version}-{experiment.updated_at.timestamp():.6f}"
+    version = f"{experiment.version}-{experiment.updated_at.timestamp():.6f}"
+    if grant.view is None:
+        return version
+    view = hashlib.sha256(repr(grant.view).encode()).hexdigest()
+    return f"{version}-{view[:_VIEW_CHARS]}"
 
 
-def list_experiments(
-    db: Connection, grant: WorkspaceGrant, search_text: str, after: str | None, limit: int
-) -> tuple[list[Experiment], str | None]:
-    """Return a page of the workspace's experiments and the page token of the next one, if any.
-
-    The newest first. `search_text` must occur in name or description, ignoring case. Raises
-    MalformedRequest if `after` is not a page token.
-    """
-    _check_text("q", search_text, limits.EXPERIMENT_NAME_CHARS_MAX)
-    before = decode_page_token(after) if after else None
-    rows = experiments.list_page(db, grant.workspace_id, search_text, before, limit + 1)
-    page = rows[:limit]
-    last = page[-1] if len(rows) > limit else None
-    return page, encode_page_token(last.created_at, last.experiment_id) if last else None
-
-
-def update_experiment(
-    db: Connection,
-    grant: AdminGrant,
-    name: str | None = None,
-    description: str | None = None,
-    visibility: Visibility | None = None,
-) -> Experiment:
+def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> Experiment:
     """Change what is not None.
 
     Raises Invalid for texts over their limit, NotFound if the experiment was deleted.
     """
-    _check_texts(name or "", description or "")
-    experiment = experiments.update(db, grant.experiment_id, name, description, visibility)
+    # The first update locks the row: of two changes at once, each keeps the other's properties.
+    if metadata.properties is not None and experiments.update(db, grant.experiment_id, {}) is None:
+        raise NotFound(NOT_FOUND)
+    notes = experiments.find_notes(db, grant.experiment_id)
+    columns = make_columns(metadata, notes.properties if notes else {})
+    experiment = experiments.update(db, grant.experiment_id, columns)
     if experiment is None:
-        raise NotFound(_NOT_FOUND)
+        raise NotFound(NOT_FOUND)
+    if columns:
+        index_words(db, grant.workspace_id, experiment)
     return experiment
 
 
-def delete_experiment(db: Connection, grant: AdminGrant) -> None:
-    """Delete the experiment with everything in it. Raises NotFound if it was deleted before.
-
-    The experiment's row is deleted first: an ingest in progress fails at its last statement and
-    rolls back.
-    """
-    if not experiments.delete(db, grant.experiment_id):
-        raise NotFound(_NOT_FOUND)
-    points.delete_experiment_points(db, grant.experiment_id)
+def index_words(db: Connection, workspace_id: WorkspaceId, experiment: Experiment) -> None:
+    """Let searches find an experiment by its present texts."""
+    notes = experiments.find_notes(db, experiment.experiment_id)
+    if notes is None:
+        return
+    creator = None if experiment.created_by is None else users.find(db, experiment.created_by)
+    people = [creator.person.name, creator.person.email] if creator else []
+    words = collect_words(experiment, notes, people)
+    experiment_words.replace(db, workspace_id, experiment.number, words)
 
 
 def delete_run(db: Connection, grant: AdminGrant, run: str) -> None:
@@ -113,6 +171,7 @@ def delete_run(db: Connection, grant: AdminGrant, run: str) -> None:
     katib_observations.delete_run(db, grant.experiment_id, run_id)
     katib_trials.delete(db, grant.experiment_id, runs_tags.hash_name(run))
     runs_tags.delete_run(db, grant.experiment_id, run_id)
+    _measure(db, grant)
     experiments.bump_version(db, grant.experiment_id)
 
 
@@ -130,6 +189,7 @@ def delete_series(db: Connection, grant: AdminGrant, run: str, tag: str) -> None
         raise NotFound("the run has no such tag")
     points.delete_series_points(db, grant.experiment_id, series_ids)
     upload_streams.delete_run_streams(db, grant.experiment_id, run_id)
+    _measure(db, grant)
     experiments.bump_version(db, grant.experiment_id)
 
 
@@ -140,11 +200,5 @@ def _lock_run(db: Connection, grant: AdminGrant, run: str) -> int:
     return run_id
 
 
-def _check_texts(name: str, description: str) -> None:
-    _check_text("a name", name, limits.EXPERIMENT_NAME_CHARS_MAX)
-    _check_text("a description", description, limits.EXPERIMENT_DESCRIPTION_CHARS_MAX)
-
-
-def _check_text(what: str, content: str, chars_max: int) -> None:
-    if len(content) > chars_max or "\0" in content:
-        raise Invalid(f"{what} has at most {chars_max} characters, none of them NUL")
+def _measure(db: Connection, grant: AdminGrant) -> None:
+    experiments.set_size(db, grant.experiment_id, *experiment_size.measure(db, grant.experiment_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,6 +16,8 @@ from tbservice.admission.fair_queue import FairQueue
 from tbservice.errors import TooLarge, Unavailable
 from tbservice.handlers.processes import Calls, HandlerProcess, get_fork_server
 from tbservice.handlers.threads import DaemonThreadPool
+
+_log = logging.getLogger(__name__)
 
 _THREADS: Final = 8
 """Threads for short work; each needs a database connection while it reads."""
@@ -38,10 +41,29 @@ class HandlerPool:
         self._idle: list[HandlerProcess] = []
         self._working: set[_RunningJob] = set()
         self._is_closed = False
+        self._is_warm = threading.Event()
+
+    @property
+    def is_warm(self) -> bool:
+        """Return whether `warm` has ended: a job need not wait for imports."""
+        return self._is_warm.is_set()
 
     def start(self) -> None:
         """Start the fork server and return before it is ready."""
         self._server.start()
+
+    def warm(self) -> None:
+        """Start the fork server and a first process in a thread; return before they are ready."""
+        self._waiters.submit(self._warm)
+
+    def _warm(self) -> None:
+        running = _RunningJob()
+        try:
+            self._release_process(running, self._acquire_process(running))
+        except Unavailable as error:  # the next job tries again
+            _log.warning("no handler process could be started: %s", error.detail)
+        finally:
+            self._is_warm.set()
 
     def close(self) -> None:
         """Kill every process and refuse further work; calls in threads run to their end."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tbservice import limits
 from tbservice.hparams.schema import LoggedSummary
 from tbservice.hparams.session_table import HparamNames, StoredStart
-from tbservice.types import ExperimentId
+from tbservice.types import ReadGrant
 from tbwire.hparams import (
     ExperimentSummary,
     HparamValue,
@@ -81,33 +81,42 @@ class RecordCache:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._cached: dict[ExperimentId, tuple[CachedRecords, int]] = {}
+        self._cached: dict[ReadGrant, tuple[CachedRecords, int]] = {}
         self._size = 0
 
-    def find(self, experiment_id: ExperimentId) -> CachedRecords | None:
-        """Return what is cached of an experiment, of any version."""
+    def find(self, grant: ReadGrant) -> CachedRecords | None:
+        """Return what is cached of what the grant shows of an experiment, of any version."""
         with self._lock:
-            found = self._cached.pop(experiment_id, None)
+            found = self._cached.pop(_key(grant), None)
             if found is None:
                 return None
-            self._cached[experiment_id] = found  # now the last to be dropped
+            self._cached[_key(grant)] = found  # now the last to be dropped
             return found[0]
 
-    def put(self, experiment_id: ExperimentId, cached: CachedRecords) -> None:
-        """Cache the records of an experiment; drops those of others that were read longest ago."""
+    def put(self, grant: ReadGrant, cached: CachedRecords) -> None:
+        """Cache what the grant shows of an experiment's records.
+
+        Drops those of others that were read longest ago.
+        """
         size = cached.size
         with self._lock:
-            self._drop(experiment_id)
+            key = _key(grant)
+            self._drop(key)
             if size > self._bytes_max:
                 return
-            self._cached[experiment_id] = cached, size
+            self._cached[key] = cached, size
             self._size += size
             while self._size > self._bytes_max:
                 self._drop(next(iter(self._cached)))
 
-    def _drop(self, experiment_id: ExperimentId) -> None:
-        _, size = self._cached.pop(experiment_id, (None, 0))
+    def _drop(self, key: ReadGrant) -> None:
+        _, size = self._cached.pop(key, (None, 0))
         self._size -= size
+
+
+def _key(grant: ReadGrant) -> ReadGrant:
+    """Return a grant that is equal for all who see the same of an experiment."""
+    return replace(grant, link=grant.view, user_id=None)
 
 
 class RecordDecoder:

@@ -41,7 +41,7 @@ def read_records(db: Connection, grant: ReadGrant) -> ExperimentRecords:
     values of hyperparameters.
     """
     version = get_version_tag(db, grant)
-    cached = RECORDS.find(grant.experiment_id)
+    cached = RECORDS.find(grant)
     if cached is not None and cached.version == version:
         return cached.records
 
@@ -54,7 +54,7 @@ def read_records(db: Connection, grant: ReadGrant) -> ExperimentRecords:
         run_ids, _ = hparams_rows.list_scalar_names(db, grant.experiment_id)
         starts = dict.fromkeys(np.unique(run_ids).tolist(), NO_START)
         records = replace(records, starts=starts, wall_times=dict.fromkeys(starts, -np.inf))
-    RECORDS.put(grant.experiment_id, CachedRecords(version, records, by_digest))
+    RECORDS.put(grant, CachedRecords(version, records, by_digest))
     return records
 
 

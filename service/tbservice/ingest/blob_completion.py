@@ -37,7 +37,7 @@ def find_blob_or_upload(
     is_repair: bool = False,
 ) -> tuple[bool, BlobUpload | None]:
     """Return whether a blob and its object are stored for this grant; if not, also its upload."""
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         blob = None if is_repair else blobs.find_usable(db, grant, [sha256]).get(sha256)
         upload = None if blob else blob_uploads.touch(db, grant, sha256, size)
         if blob is None and upload is None and not is_repair:
@@ -47,7 +47,7 @@ def find_blob_or_upload(
         return False, upload
     if objects.find_size(blob.object_key) == blob.size:
         return True, None
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         return False, blob_uploads.touch(db, grant, sha256, size)
 
 
@@ -70,7 +70,7 @@ def join_parts(
 
     One request at a time: during the join, S3 may list neither all of the parts nor the object.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         if not blob_uploads.lock(db, upload) or objects.find_size(upload.object_key) == upload.size:
             return upload.size  # another request has joined them
         parts = objects.list_parts(upload.object_key, upload.upload_id)
@@ -121,7 +121,7 @@ def _record_blob(
     If the workspace has the blob, its object is kept and the new one deleted; vice versa if that
     is missing or to be repaired.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         if not blob_uploads.delete(db, upload):
             is_stored = upload.sha256 in blobs.find_usable(db, grant, [upload.sha256])
             return BlobState(is_stored=is_stored, received_bytes=upload.size if is_stored else 0)
@@ -149,7 +149,7 @@ def _discard_upload(
     database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload
 ) -> None:
     """Delete an upload and its objects, unless another request has ended it."""
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         if blob_uploads.delete(db, upload):
             delete_objects(objects, upload)
 

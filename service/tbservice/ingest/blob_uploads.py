@@ -124,7 +124,7 @@ def _store_object_part(
     replaced, even if an object was joined from it meanwhile. They remain readable until its next
     vacuum.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         if not blob_uploads.lock(db, upload):
             return False
         parts = objects.list_parts(upload.object_key, upload.upload_id)
@@ -170,7 +170,7 @@ def _begin_upload(
         upload = BlobUpload(
             grant.workspace_id, grant.experiment_id, sha256, size, suffix, upload_id
         )
-        with database.transaction(grant.workspace_id) as db:
+        with database.transaction(grant) as db:
             is_first = blob_uploads.create(db, upload)
         if not is_first:
             objects.abort_multipart(upload.object_key, upload_id)

@@ -62,7 +62,7 @@ def store_inline(
     if not sent:
         return
 
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         known = blobs.find_all(db, grant.workspace_id, sent)
 
     def store_if_missing(blob: InlineBlob) -> StoredBlob | None:
@@ -77,7 +77,7 @@ def store_inline(
         results = list(pool.map(store_if_missing, sent.values()))
     stored_blobs = [blob for blob in results if blob is not None]
     if stored_blobs:
-        with database.transaction(grant.workspace_id) as db:
+        with database.transaction(grant) as db:
             blobs.record(db, grant.workspace_id, stored_blobs)
 
 
@@ -103,11 +103,11 @@ def store(
         raise Invalid(DIGEST_MISMATCH)
     content.seek(0)
 
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         known = blobs.find(db, grant.workspace_id, sha256)
     objects.put(
         known.object_key if known else blobs.object_key(grant.workspace_id, sha256), content
     )
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         blobs.record(db, grant.workspace_id, [StoredBlob(sha256, size, content_type(head))])
         blobs.add_to_experiment(db, grant, sha256)

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from tbservice.errors import Conflict, CursorConflict, NotFound
 from tbservice.ingest import series_writer
 from tbservice.ingest.batch import Segment, iter_referenced_blobs
+from tbservice.ingest.batch_size import measure_updates
 from tbservice.ingest.series_updates import SeriesUpdate, group_by_series
 from tbservice.ingest.series_writer import Counts
 from tbservice.scalars.compaction_thresholds import PendingRuns, group_pending_runs
@@ -98,10 +99,11 @@ def _insert(
     Raises NotFound if the experiment was deleted.
     """
     series_writer.insert_tensors_and_blobs(db, grant, updates)
+    size = measure_updates(updates)
     with pipeline(db):
         series_writer.insert_scalars(db, grant, updates)
         moved = upload_streams.move_cursors(db, grant, moves) if moves else None
-        version = experiments.bump_version(db, grant.experiment_id)
+        version = experiments.bump_version(db, grant.experiment_id, size.points, size.bytes)
     if not version.rows():
         raise NotFound("the experiment has been deleted")
     return {digest for (digest,) in moved.rows()} if moved is not None else set()

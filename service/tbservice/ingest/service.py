@@ -58,7 +58,7 @@ class Ingest:
             string_lengths.check_string_lengths(self.database, self.objects, grant, segments)
         with (
             metrics.time_batch_phase("transaction"),
-            self.database.transaction(grant.workspace_id) as db,
+            self.database.transaction(grant) as db,
         ):
             result = commit.write_batch(db, grant, segments)
 
@@ -81,7 +81,7 @@ class Ingest:
 
         Arguments and errors are those of `sessions.write_session`, and Unavailable.
         """
-        with self.database.transaction(grant.workspace_id) as db:
+        with self.database.transaction(grant) as db:
             updates = sessions.write_session(
                 db, grant, run, fields, time.time(), only_if_absent=only_if_absent
             )

@@ -46,7 +46,7 @@ def check_string_lengths(
         )
 
     digests = {reference.sha256 for reference, _ in references}
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         known = blobs.find_all(db, grant.workspace_id, digests)
     for reference, count in references:
         blob = known.get(reference.sha256)

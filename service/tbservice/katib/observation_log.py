@@ -58,7 +58,7 @@ def report(
     logs = decode_report(request, received_at)
     if not len(logs):
         return
-    with ingest.database.transaction(grant.workspace_id) as db:
+    with ingest.database.transaction(grant) as db:
         place = places.place_trial(db, grant, name, experiment_name)
         updates = log_writer.write_report(db, place, request, logs, received_at)
     observe(ingest, place, updates)
@@ -95,7 +95,7 @@ def get(
     reply = GetObservationLogReply()
     reply.observation_log.SetInParent()
 
-    with ingest.database.snapshot(grant.workspace_id) as db:
+    with ingest.database.snapshot(grant) as db:
         rows, names = _read_logs(db, grant, request, experiment_name, first, last)
     add = reply.observation_log.metric_logs.add
     for moment, metric, value in rows:
@@ -158,14 +158,14 @@ def delete(
     is not known has nothing to delete.
 
     Raises:
-        Forbidden: The token is of one experiment.
+        Forbidden: The token is not an admin token of a workspace.
         TooLarge: Too many points from elsewhere are in the same series.
         Unavailable: Nothing was deleted; send the request again.
     """
-    if grant.experiment_id is not None:
-        raise Forbidden("this token is of one experiment; only one of a workspace can delete logs")
+    if grant.experiment_id is not None or not grant.may_delete:
+        raise Forbidden("only a token of a workspace with the scope admin can delete logs")
     name = request.trial_name
-    with ingest.database.transaction(grant.workspace_id) as db:
+    with ingest.database.transaction(grant) as db:
         place = places.find_place(db, grant, name, experiment_name)
         if place is None:
             return

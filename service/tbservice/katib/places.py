@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from tbservice.errors import Invalid
 from tbservice.experiments.lifecycle import create_experiment
+from tbservice.experiments.metadata import Metadata
 from tbservice.ingest.decode_points import check_name
 from tbservice.katib.trial_names import guess_experiment
 from tbservice.limits import EXPERIMENT_NAME_CHARS_MAX
@@ -46,8 +47,7 @@ def place_experiment(db: Connection, grant: KatibGrant, name: str) -> AppendGran
         known = create_experiment(
             db,
             WorkspaceGrant(grant.workspace_id),
-            name[:EXPERIMENT_NAME_CHARS_MAX],
-            "Trials of Katib.",
+            Metadata(name[:EXPERIMENT_NAME_CHARS_MAX], "Trials of Katib."),
             request_key=_request_key(name),
         ).experiment_id
     return _append_to(grant, known)

@@ -61,15 +61,15 @@ def record_request(
         NotFound: The experiment was deleted.
         Unavailable: Some trials may not be recorded; send the request again.
     """
-    _check_trials(experiment, trials)
+    check_request(experiment, trials)
     by_name = {places.check_trial_name(trial.name): trial for trial in trials}
     summary = HParamsPluginData(experiment=make_summary(experiment).SerializeToString())
     for group in _split(by_name):
-        with ingest.database.transaction(grant.workspace_id) as db:
+        with ingest.database.transaction(grant) as db:
             place = places.place_experiment(db, grant, experiment.name)
             updates = _move_here(db, grant, place, group)
         observe(ingest, place, updates)
-        with ingest.database.transaction(grant.workspace_id) as db:
+        with ingest.database.transaction(grant) as db:
             updates = _record_trials(db, place, experiment, group, summary)
         observe(ingest, place, updates)
 
@@ -87,7 +87,8 @@ def _move_here(
     return trial_moves.move_trials(db, place, names)
 
 
-def _check_trials(experiment: Experiment, trials: Sequence[Trial]) -> None:
+def check_request(experiment: Experiment, trials: Sequence[Trial]) -> None:
+    """Raise TooLarge if a request has too many trials, or parameters of one."""
     if len(trials) > limits.KATIB_TRIALS_ITEMS_MAX:
         limit = f"{limits.KATIB_TRIALS_ITEMS_MAX} trials (katib_trials_items_max)"
         raise TooLarge(f"a request has at most {limit}; this has {len(trials)}")
@@ -221,7 +222,7 @@ def record_suggestions(
         name = places.check_trial_name(suggestion.trial_name)
         encoded = encode_assignments(suggestion.assignments, readers)
         assignments[runs_tags.hash_name(name)] = encoded
-    with ingest.database.transaction(grant.workspace_id) as db:
+    with ingest.database.transaction(grant) as db:
         place = places.place_experiment(db, grant, experiment.name)
         katib_trials.insert_suggested(db, place, assignments, limits.KATIB_SUGGESTION_DAYS_MAX)
 
@@ -244,7 +245,7 @@ def set_trial_status(
     now = time.time()
     name = places.check_trial_name(request.trial_name)
     digest = runs_tags.hash_name(name)
-    with ingest.database.transaction(grant.workspace_id) as db:
+    with ingest.database.transaction(grant) as db:
         place = places.place_trial(db, grant, name, experiment_name)
         run_id = runs_tags.resolve_runs(db, place, [name])[name]
         row = katib_trials.lock_or_create(db, place, {digest: run_id})[digest]
@@ -275,7 +276,7 @@ def objective_logs(
         raise Forbidden("this token lacks the scope read; it can only report")
     digests = [runs_tags.hash_name(name) for name in trials]
     logs: dict[bytes, Float64s] = {}
-    with ingest.database.snapshot(grant.workspace_id) as db:
+    with ingest.database.snapshot(grant) as db:
         experiment_id = places.find_experiment(db, grant, experiment.name)
         if experiment_id is not None and digests:
             metric = runs_tags.hash_name(experiment.spec.objective.objective_metric_name)

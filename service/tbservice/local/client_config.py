@@ -13,8 +13,10 @@ def write_client_config(file: Path, server: str, token: str) -> str | None:
 
     Returns None if the file has both; else a sentence that says why it was not changed.
     """
+    text = ""
     try:
-        config = tomllib.loads(file.read_text())
+        text = file.read_text()
+        config = tomllib.loads(text)
     except FileNotFoundError:
         config = {}
     except (OSError, ValueError) as error:
@@ -23,7 +25,7 @@ def write_client_config(file: Path, server: str, token: str) -> str | None:
         return None
     if config and token != config.get("token") and server != config.get("server"):
         return f"{file} configures {config.get('server', 'no server')} and was not changed."
-    return _write(file, {**config, "server": server, "token": token})
+    return _write(file, {**config, "server": server, "token": token}, _cut_tables(text))
 
 
 def client_config_file() -> Path:
@@ -31,8 +33,16 @@ def client_config_file() -> Path:
     return Path(os.environ.get("TBHUB_CONFIG") or Path.home() / ".config" / "tbhub" / "config.toml")
 
 
-def _write(file: Path, values: dict[str, object]) -> str | None:
-    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+def _cut_tables(text: str) -> str:
+    """Return a TOML file's text from its first table on: other profiles of `tbupload`."""
+    lines = text.splitlines(keepends=True)
+    first = next((at for at, line in enumerate(lines) if line.startswith("[")), len(lines))
+    return "".join(["\n", *lines[first:]]) if lines[first:] else ""
+
+
+def _write(file: Path, values: dict[str, object], tables: str) -> str | None:
+    fields = {name: value for name, value in values.items() if not isinstance(value, dict)}
+    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items()) + tables
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = file.with_name(file.name + ".new")

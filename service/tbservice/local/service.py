@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 import threading
 from collections.abc import Callable
 
+from tbservice import limits
+from tbservice.auth import people
+from tbservice.auth.sign_in_links import create_link
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace, list_workspaces
-from tbservice.errors import StartupError
+from tbservice.errors import Forbidden, StartupError
 from tbservice.local.client_config import client_config_file, write_client_config
 from tbservice.local.embedded.instance import Instance, make_settings
 from tbservice.server import bind, workers
@@ -17,12 +21,16 @@ from tbservice.server.app import create_app
 from tbservice.server.grpc_port import reserve_grpc_port
 from tbservice.store.pg import migrate
 from tbservice.store.pg.database import Database
+from tbservice.types import Role
 
 MONITOR_SECONDS = 0.5
 """Seconds between two checks of the servers.
 
 Also the time within which a signal that stopped a server must reach this process too.
 """
+
+LOCAL_EMAIL = "owner@localhost"
+"""The address of the person who runs `tbservice up`. No provider can confirm it for another."""
 
 Report = Callable[[str], None]
 
@@ -49,6 +57,23 @@ def prepare(instance: Instance, url: str, report: Report) -> str:
     if warning is not None:
         report(f"{warning} This server's URL is {url}; its owner token is in {token_file}")
     return token
+
+
+def create_sign_in_link(instance: Instance) -> str | None:
+    """Return the secret of a new link that signs in the person who owns the first workspace, once.
+
+    The person is created if there is none. None if the person is disabled.
+    """
+    database = Database(instance.postgres.url(), 1)
+    try:
+        with database.transaction() as db:
+            person = people.find_or_create_by_email(db, LOCAL_EMAIL, _account_name())
+            people.add_member(db, list_workspaces(db)[0][0], person.user_id, Role.OWNER)
+            return create_link(db, person.user_id, limits.SIGN_IN_LINK_LOCAL_SECONDS)
+    except Forbidden:
+        return None
+    finally:
+        database.close()
 
 
 def serve(
@@ -110,6 +135,14 @@ class _ServerMonitor(threading.Thread):
                     self.error = error
                     self._server.should_exit = True
             self._pause.wait(MONITOR_SECONDS)
+
+
+def _account_name() -> str:
+    """Return the name of the operating system's account, or "" for one without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def _create_owner_token(database_url: str) -> str:

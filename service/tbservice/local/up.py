@@ -77,16 +77,20 @@ def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
     instance.start()
 
     # Imported while the servers start, because these imports are slow.
+    from tbservice.auth.link_urls import sign_in_url  # noqa: PLC0415
     from tbservice.local import service  # noqa: PLC0415
     from tbservice.local.demo.upload import DemoUpload  # noqa: PLC0415
 
     instance.wait_ready()
     url = bind.local_url(options.host, bound.getsockname()[1])
     token = service.prepare(instance, url, _print_progress)
+    link = service.create_sign_in_link(instance)
     demo = DemoUpload(instance.directory.path / "demo", url, token, _print_result)
 
     def when_ready(public_url: str, grpc_port: int | None) -> None:
         _print_result(f"tbhub is ready at {public_url}")
+        if link is not None:
+            _print_result(f"sign in within 15 minutes, once: {sign_in_url(public_url, link)}")
         if grpc_port is not None:
             _print_result(f"gRPC (Katib) is ready at {options.host} port {grpc_port}")
         if options.demo:

@@ -17,7 +17,7 @@ from typing import Final
 from tbservice.api.formats import Format
 from tbservice.api.http.security_headers import content_hash
 from tbservice.pages import download
-from tbservice.types import Experiment, Visibility
+from tbservice.types import Experiment, Visibility, WorkspaceId
 from tbwire.points import DataClass
 
 _BAR: Final = Template(Path(__file__).with_name("bar.html").read_text(encoding="utf-8"))
@@ -49,30 +49,53 @@ _DATA_CLASS_LABELS: Final = {
 }
 
 
-def render_bar(experiment: Experiment, data_classes: Collection[DataClass]) -> str:
+def render_bar(
+    experiment: Experiment,
+    data_classes: Collection[DataClass],
+    workspace_id: WorkspaceId | None = None,
+) -> str:
     """Return bar, style and script as HTML, for insertion before the page's `<tb-webapp>`.
 
-    `data_classes` are those that the experiment has points of: each is offered for download.
+    Args:
+        experiment: What the page shows.
+        data_classes: Those that it has points of: each is offered for download.
+        workspace_id: Its workspace if the reader is signed in as a member: the bar then links back
+            to the workspace's experiments, and to our own page of this one.
     """
     visibility, hint = _VISIBILITY_LABELS[experiment.visibility]
     title = "Back to the start page of this experiment, without filters and pinned cards"
     name = f'<a href="./" title="{title}" dir="auto">{_shown_name(experiment)}</a>'
     badge = f'<span class="visibility" title="{html.escape(hint)}">{html.escape(visibility)}</span>'
+    details = '<a class="own" href="about">Details</a>' if workspace_id is not None else ""
     return _render(
-        name, badge, _render_description(experiment.description.strip()), _render_menu(data_classes)
+        _render_back(workspace_id),
+        name,
+        badge,
+        details,
+        _render_description(experiment.description.strip()),
+        _render_menu(data_classes),
     )
 
 
-def render_comparison_bar(experiments: Mapping[str, Experiment]) -> str:
+def render_comparison_bar(
+    experiments: Mapping[str, Experiment], workspace_id: WorkspaceId | None = None
+) -> str:
     """Return the same as `render_bar` for a comparison: each experiment links to its own page.
 
     `experiments` are keyed by their names in the comparison, in its order. There are no downloads.
     """
     title = "Back to the start page of this comparison, without filters and pinned cards"
     return _render(
+        _render_back(workspace_id),
         f'<a href="./" title="{title}">Comparison</a>',
         *itertools.starmap(_render_experiment, experiments.items()),
     )
+
+
+def _render_back(workspace_id: WorkspaceId | None) -> str:
+    if workspace_id is None:
+        return ""
+    return f'<a class="own" href="../../?workspace={workspace_id}">&lsaquo; Experiments</a>'
 
 
 def _render_experiment(name: str, experiment: Experiment) -> str:
@@ -86,7 +109,7 @@ def _shown_name(experiment: Experiment) -> str:
 
 
 def _render(*content: str) -> str:
-    return _BAR.substitute(content="\n".join(content)) + _SCRIPT
+    return _BAR.substitute(content="\n".join(filter(None, content))) + _SCRIPT
 
 
 def _render_description(description: str) -> str:

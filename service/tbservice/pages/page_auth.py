@@ -1,4 +1,4 @@
-"""Access to pages: the token of a request, in its Authorization header or in the page's cookie.
+"""Access to pages: a token in the Authorization header or the page's cookie, or a browser session.
 
 Every route below `/experiment/<id>/` and `/compare/<names and ids>/` checks access here first, for
 data, blobs and scripts alike. A comparison requires the right to read each of its experiments.
@@ -14,12 +14,13 @@ from starlette.responses import Response
 
 from tbservice.admission import callers
 from tbservice.api.http.dependencies import get_database, get_object_store, get_settings
-from tbservice.auth import grants, tokens
+from tbservice.auth import grants, secrets, tokens
 from tbservice.errors import Forbidden, NotFound, Unauthenticated
+from tbservice.pages.signed_in import find_person_session
 from tbservice.reading import comparison_spec
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader, Source
-from tbservice.types import ReadGrant
+from tbservice.types import ReadGrant, WorkspaceId
 
 COOKIE: Final = callers.READ_COOKIE
 
@@ -33,8 +34,9 @@ _COMPARISON: Final = "comparison"
 def open_source(request: Request) -> Source:
     """Return a reader of the experiment or comparison in the request's path.
 
-    An `Authorization` header takes precedence over the cookie. A cookie that is not valid (any
-    more) is ignored: the request then has the rights of one without a token.
+    An `Authorization` header takes precedence over the page's cookie, and this over the browser
+    session: who follows a link sees what it shows. A cookie that is not valid (any more) is
+    ignored.
 
     Raises:
         Unauthenticated, Forbidden, NotFound: one of the experiments may not be read.
@@ -59,6 +61,16 @@ def open_experiment(request: Request) -> ExperimentReader:
     """Return a reader of the experiment in the request's path; raises as `open_source` does."""
     (reader,) = _open_readers(request)
     return reader
+
+
+def find_workspace(request: Request, source: Source) -> WorkspaceId | None:
+    """Return the workspace of the page's first experiment if a member of it is signed in."""
+    session = find_person_session(request)
+    readers = list(source.readers.values()) if isinstance(source, ComparisonReader) else [source]
+    if session is None or not isinstance(readers[0], ExperimentReader):
+        return None
+    membership = session.find_membership(readers[0].grant.workspace_id)
+    return None if membership is None else membership.workspace_id
 
 
 def page_path(request: Request) -> str:
@@ -93,13 +105,13 @@ def set_read_cookie(response: Response, request: Request, offered: Sequence[str]
     ]
 
     if any(matches):
-        secrets = [
+        page_tokens = [
             cookie_token if match is None else _make_read_only_token(request, *match)
             for match, (_, cookie_token) in zip(matches, pairs, strict=True)
         ]
         response.set_cookie(
             COOKIE,
-            callers.TOKEN_SEPARATOR.join(secrets),
+            callers.TOKEN_SEPARATOR.join(page_tokens),
             path=page_path(request),
             secure=_is_https(request),
             httponly=True,
@@ -136,12 +148,15 @@ def _open_readers(request: Request) -> list[ExperimentReader]:
 def _read_grant(request: Request, experiment_id: str, cookie_token: str) -> ReadGrant:
     header = request.headers.get("authorization")
     if header is not None:
-        return _grant(request, experiment_id, _bearer_token(header))
-    if cookie_token:
-        try:
-            return _grant(request, experiment_id, cookie_token)
-        except ACCESS_ERRORS:
-            pass
+        token = grants.require_no_session(_bearer_token(header))
+        return _grant(request, experiment_id, token)
+    page_token = None if secrets.is_session(cookie_token) else cookie_token
+    for secret in (page_token, callers.session_cookie(request)):
+        if secret:
+            try:
+                return _grant(request, experiment_id, secret)
+            except ACCESS_ERRORS:
+                pass
     return _grant(request, experiment_id, None)
 
 
@@ -170,7 +185,7 @@ def _make_read_only_token(
     """Return the token if it can only read, else create and return one that can only read."""
     if can_only_read:
         return token
-    with get_database(request).transaction(grant.workspace_id) as db:
+    with get_database(request).transaction(grant) as db:
         return tokens.create_session_token(db, grant)
 
 

@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 from string import Template
 from typing import Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from tbservice import limits
+from tbservice.admission import callers
 from tbservice.api.http.body import read_body
 from tbservice.api.http.security_headers import content_hash
 from tbservice.errors import Forbidden
@@ -77,6 +78,7 @@ def ask_for_token(request: Request, action: str, *, is_refused: bool = False) ->
         texts,
         action=html.escape(action),
         error=f'<p class="error" id="error" role="alert">{error}</p>' if error else "",
+        sign_in=_sign_in_line(request),
         field=f'aria-describedby="{"error " if error else ""}hint" aria-invalid="{is_invalid}"',
     )
 
@@ -86,6 +88,17 @@ def ask_for_token(request: Request, action: str, *, is_refused: bool = False) ->
         "WWW-Authenticate": "Bearer",
     }
     return HTMLResponse(page, status_code=401, headers=headers)
+
+
+def _sign_in_line(request: Request) -> str:
+    """Return a line for members of the workspace, who need no token; "" if one is signed in."""
+    if callers.session_cookie(request) is not None:
+        return ""
+    query = urlencode({"next": page_auth.page_path(request)})
+    return (
+        '<p class="hint">Are you a member of its workspace? '
+        f'<a href="/sign-in?{html.escape(query)}">Sign in</a> instead.</p>'
+    )
 
 
 async def parse_tokens(request: Request) -> list[str]:

@@ -86,7 +86,7 @@ def stream_all(
         steps: Range of steps, ends included.
         indices: Indices of the blobs to return of each blob sequence.
     """
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         series_list = time_series.list_series(
             db, grant.experiment_id, replace(selection, data_class=data_class)
         )
@@ -107,7 +107,7 @@ def _stream_chunks(
             # The rest of a series that was begun is read alone, as its range of steps is shorter.
             is_begun = remaining_steps != steps
             to_read = remaining[:1] if is_begun else remaining
-            with database.snapshot(grant.workspace_id) as db:
+            with database.snapshot(grant) as db:
                 # Raises NotFound for a deleted experiment: else its series would only look deleted.
                 get_experiment(db, grant)
                 read = list(_read_group(db, grant, to_read, remaining_steps, indices))

@@ -94,7 +94,7 @@ def check_objects(
         Unavailable: The object store is unavailable.
     """
     deadline = time.monotonic() + limits.DIGEST_PAGE_SECONDS
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         series = _list_referring_series(db, grant, selection)
         digests = object_references.list_digests(
             db, grant.experiment_id, list(series), decode_digest_token(after), limit + 1
@@ -233,7 +233,7 @@ def _list_faults(
 ) -> list[Fault]:
     if not problems:
         return []
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         references = object_references.list_referring_series(
             db, grant.experiment_id, list(series), list(problems)
         )

@@ -164,7 +164,7 @@ class ExperimentReader:
         """
         self.cancellation.check()
         with (
-            self.database.snapshot(self.grant.workspace_id) as db,
+            self.database.snapshot(self.grant) as db,
             self.cancellation.cancellable(lambda: self.database.cancel(db)),
         ):
             return function(db, self.grant, *args, **kwargs)

@@ -10,9 +10,9 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.scalars.compaction_thresholds import IDLE_THRESHOLD
-from tbservice.store import compaction_backlog, experiments, workspaces
+from tbservice.store import compaction_backlog, workspaces
 from tbservice.store.pg.database import Database, set_local
-from tbservice.types import AppendGrant, Experiment, WorkspaceId
+from tbservice.types import AppendGrant, ExperimentId, WorkspaceId
 
 _PAGE_ITEMS: Final = 100
 """Experiments listed at a time."""
@@ -39,18 +39,20 @@ def find_backlog(database: Database) -> Iterator[BacklogRun]:
             return
         for workspace_id, _ in workspaces.list_all(db):
             set_local(db, "workspace_id", str(workspace_id))
-            for experiment in _iter_experiments(db, workspace_id):
-                if experiment.updated_at >= since:
-                    grant = AppendGrant(workspace_id, experiment.experiment_id)
-                    threshold = (limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_POINTS_MAX)
-                    for run_id, is_above_threshold in compaction_backlog.list_backlog_runs(
-                        db, experiment.experiment_id, IDLE_THRESHOLD, threshold
-                    ):
-                        yield BacklogRun(grant, run_id, is_above_threshold)
+            for experiment_id in _iter_experiments(db, workspace_id, since):
+                grant = AppendGrant(workspace_id, experiment_id)
+                threshold = (limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_POINTS_MAX)
+                for run_id, is_above_threshold in compaction_backlog.list_backlog_runs(
+                    db, experiment_id, IDLE_THRESHOLD, threshold
+                ):
+                    yield BacklogRun(grant, run_id, is_above_threshold)
 
 
-def _iter_experiments(db: Connection, workspace_id: WorkspaceId) -> Iterator[Experiment]:
-    before = None
-    while page := experiments.list_page(db, workspace_id, "", before, _PAGE_ITEMS):
-        yield from page
-        before = page[-1].created_at, page[-1].experiment_id
+def _iter_experiments(
+    db: Connection, workspace_id: WorkspaceId, since: datetime
+) -> Iterator[ExperimentId]:
+    """Yield the experiments with data since then, frozen copies included."""
+    position = since, ""
+    while page := compaction_backlog.list_written(db, workspace_id, position, _PAGE_ITEMS):
+        yield from (experiment_id for _, experiment_id in page)
+        position = page[-1]

@@ -164,7 +164,7 @@ class Compactor:
         last_tag_id = 0
         while not self._is_past_deadline():
             begin = time.perf_counter()
-            with self._database.transaction(grant.workspace_id) as db:
+            with self._database.transaction(grant) as db:
                 result = compaction.compact_run(
                     db, grant, run_id, last_tag_id, compact_idle=compact_idle
                 )

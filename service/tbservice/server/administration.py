@@ -1,12 +1,16 @@
-"""The database operations of the administration commands (`migrate`, `workspace`, `token`)."""
+"""What the administration commands do: `migrate`, `workspace`, `token` and `user`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from sqlalchemy import exc
 
+from tbservice.auth import people
+from tbservice.auth.link_urls import sign_in_url
+from tbservice.auth.sign_in_links import create_link
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace, list_workspaces
 from tbservice.errors import NotFound, StartupError
@@ -14,7 +18,7 @@ from tbservice.settings import read_settings
 from tbservice.store.pg import migrate
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.schema import check_schema
-from tbservice.types import WorkspaceId
+from tbservice.types import Membership, Person, Role, WorkspaceId
 
 
 def upgrade_database() -> list[str]:
@@ -54,6 +58,56 @@ def issue_owner_token(workspace_id: int, label: str) -> str:
     workspace = WorkspaceId(workspace_id)
     with _open_database() as database, database.transaction(workspace) as db:
         return create_owner_token(db, workspace, label)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedUser:
+    """A person and their memberships, for administrators."""
+
+    person: Person
+    is_disabled: bool
+    memberships: list[Membership]
+
+
+def invite_user(email: str, name: str, workspace_id: int | None, role: Role) -> str:
+    """Return the URL of a new link that signs the person with this address in, once.
+
+    Creates the person if there is none, and makes them a member of the workspace, if one is named;
+    a member keeps a higher role. Links that were not used before remain valid.
+
+    Raises NotFound if there is no such workspace, Invalid for what is no address, Forbidden if the
+    person is disabled.
+    """
+    settings = read_settings()
+    with _open_database() as database, database.transaction() as db:
+        person = people.find_or_create_by_email(db, email, name)
+        secret = create_link(db, person.user_id)
+        if workspace_id is not None:
+            people.add_member(db, WorkspaceId(workspace_id), person.user_id, role)
+    return sign_in_url(settings.public_url, secret)
+
+
+def read_users() -> list[ListedUser]:
+    """Return everyone, the oldest first."""
+    with _open_database() as database, database.transaction() as db:
+        return [
+            ListedUser(
+                user.person, user.is_disabled, people.list_memberships(db, user.person.user_id)
+            )
+            for user in people.list_people(db)
+        ]
+
+
+def disable_user(email: str) -> None:
+    """Disable a person: end their sessions, links and tokens. Raises NotFound. Idempotent."""
+    with _open_database() as database, database.transaction() as db:
+        people.disable(db, people.find_by_email(db, email).user_id)
+
+
+def enable_user(email: str) -> None:
+    """Enable a person again, without what was ended. Raises NotFound. Idempotent."""
+    with _open_database() as database, database.transaction() as db:
+        people.enable(db, people.find_by_email(db, email).user_id)
 
 
 @contextmanager

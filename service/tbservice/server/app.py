@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import Response
 
 from tbservice import metrics as figures
 from tbservice.admission.middleware import AdmissionMiddleware
@@ -32,17 +33,25 @@ from tbservice.api.v1 import (
     blobs,
     catalog,
     changes,
+    device_logins,
     digests,
     experiments,
     health,
     hparams,
+    invitations,
+    me,
+    members,
     metrics,
     object_checks,
     points,
     run_hparams,
+    share_links,
     tail,
     tokens,
+    workspace_tokens,
+    workspaces,
 )
+from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.errors import (
     CursorConflict,
     ObjectMissing,
@@ -51,8 +60,26 @@ from tbservice.errors import (
     Unauthenticated,
     Unavailable,
 )
+from tbservice.experiments.eraser import Eraser
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
+from tbservice.pages import (
+    account,
+    device,
+    experiment_list,
+    experiment_page,
+    experiment_selection,
+    invitation,
+    oidc,
+    share_page,
+    sign_in,
+    static_files,
+    workspace_members,
+    workspace_settings,
+    workspace_token_list,
+)
+from tbservice.pages import errors as error_pages
+from tbservice.pages.signed_in import SignInRequired
 from tbservice.scalars.compactor import Compactor
 from tbservice.server.grpc_service import GrpcService
 from tbservice.server.logs import log_failure
@@ -82,8 +109,15 @@ are not finite are the strings "NaN", "Infinity" and "-Infinity".
 _ROUTER_MODULES = (
     health,
     metrics,
+    me,
+    workspaces,
+    members,
+    invitations,
+    workspace_tokens,
     experiments,
     tokens,
+    device_logins,
+    share_links,
     batches,
     blob_uploads,
     run_hparams,
@@ -99,6 +133,23 @@ _ROUTER_MODULES = (
     files,
 )
 """The modules of the routes, each with a `router`."""
+
+_PAGE_MODULES = (
+    static_files,
+    experiment_list,
+    experiment_selection,
+    experiment_page,
+    sign_in,
+    oidc,
+    device,
+    account,
+    invitation,
+    workspace_settings,
+    workspace_members,
+    workspace_token_list,
+    share_page,
+)
+"""The same of our own pages; their routers have `include_in_schema=False`."""
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -128,10 +179,12 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.shares = WorkerShares(settings.database_pool_size)
     app.state.readiness = health.Readiness(app.state.database, app.state.objects)
     app.state.compactor = Compactor(app.state.database)
+    app.state.eraser = Eraser(app.state.database)
     app.state.ingest = Ingest(app.state.database, app.state.objects, app.state.compactor)
     app.state.notifier = ChangeNotifier(app.state.database)
+    app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
 
-    for module in _ROUTER_MODULES:
+    for module in (*_ROUTER_MODULES, *_PAGE_MODULES):
         app.include_router(module.router)
     app.state.handlers = HandlerPool(*_HANDLER_MODULES)
     app.state.grpc = GrpcService(app.state)
@@ -143,10 +196,16 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(
         TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False
     )
-    app.add_middleware(AdmissionMiddleware, database=app.state.database, shares=app.state.shares)
+    app.add_middleware(
+        AdmissionMiddleware,
+        database=app.state.database,
+        shares=app.state.shares,
+        refuse=error_pages.refuse,
+    )
     app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(MetricsMiddleware)  # outermost: it counts what the others refuse
 
+    app.add_exception_handler(SignInRequired, _redirect_to_sign_in)
     app.add_exception_handler(ServiceError, _render)
     app.add_exception_handler(RequestValidationError, _render_invalid)
     app.add_exception_handler(HTTPException, _render_http)
@@ -170,6 +229,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     if not app.state.is_prepared:
         await run_in_threadpool(prepare_backends, app)
     app.state.compactor.start()
+    app.state.eraser.start()
     app.state.handlers.start()
     await app.state.grpc.start()
 
@@ -187,12 +247,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await app.state.grpc.stop()
         app.state.handlers.close()
         await run_in_threadpool(app.state.compactor.stop)
+        await run_in_threadpool(app.state.eraser.stop)
         await run_in_threadpool(app.state.database.stop)
         app.state.database.close()
         app.state.objects.close()
 
 
-async def _render(request: Request, error: Exception) -> JSONResponse:
+async def _redirect_to_sign_in(request: Request, _error: Exception) -> Response:
+    return sign_in.redirect_to_sign_in(request)
+
+
+async def _render(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)  # noqa: S101 - registered for these alone
     more: dict[str, int] = {}
     headers = {}
@@ -210,7 +275,7 @@ async def _render(request: Request, error: Exception) -> JSONResponse:
     return _error_response(request, error.status, error.code, error.detail, headers, **more)
 
 
-async def _render_invalid(request: Request, error: Exception) -> JSONResponse:
+async def _render_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for these alone
     problems = error.errors()[:_PROBLEMS_SHOWN]
     _forget_request(error)
@@ -231,7 +296,7 @@ def _forget_request(error: RequestValidationError) -> None:
         problem.pop("ctx", None)  # an error of ours; its traceback references the input too
 
 
-async def _render_http(request: Request, error: Exception) -> JSONResponse:
+async def _render_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these alone
     if isinstance(error.__cause__, ServiceError):  # raised while the framework read the body
         return await _render(request, error.__cause__)
@@ -243,12 +308,12 @@ async def _render_http(request: Request, error: Exception) -> JSONResponse:
     return _error_response(request, error.status_code, code, error.detail, headers)
 
 
-async def _render_unencodable(request: Request, _error: Exception) -> JSONResponse:
+async def _render_unencodable(request: Request, _error: Exception) -> Response:
     detail = "a string contains a lone surrogate (half of a character), which cannot be stored"
     return _error_response(request, 422, "invalid", detail)
 
 
-async def _render_unexpected(request: Request, error: Exception) -> JSONResponse:
+async def _render_unexpected(request: Request, error: Exception) -> Response:
     """Log the error and respond with its id in the log."""
     error_id = log_failure(error)
     detail = (
@@ -265,8 +330,10 @@ def _error_response(
     detail: str,
     headers: Mapping[str, str] | None = None,
     **more: int | str,
-) -> JSONResponse:
+) -> Response:
     set_error_code(request.scope, code)
+    if error_pages.wants_page(request):
+        return error_pages.show_error(request, status, detail, headers)
     # NOSNIFF, because the response to an unexpected error passes no middleware.
     return JSONResponse(
         {"code": code, "detail": detail, **more}, status, {**NOSNIFF, **(headers or {})}

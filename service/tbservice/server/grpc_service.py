@@ -32,7 +32,7 @@ class GrpcService:
     async def start(self) -> None:
         """Accept calls. Raises RuntimeError if the port cannot be bound."""
         if self._listener is not None:
-            self._processes.start()
+            self._processes.warm()  # their libraries take seconds to load
             await self._listener.start()
 
     def begin_stop(self) -> None:
@@ -57,7 +57,7 @@ def _make_listener(state: State, processes: HandlerPool) -> GrpcListener:
     runner = CallRunner(state.database, state.shares, log_failure)
     handlers = [
         *KatibMethods(state.ingest, processes).handlers(runner),
-        make_health_handler(runner, state.readiness),
+        make_health_handler(runner, state.readiness, lambda: processes.is_warm),
         make_reflection_handler(runner, [*SERVICES, "grpc.health.v1.Health"]),
     ]
     return GrpcListener(state.settings, handlers, STOP_SECONDS)

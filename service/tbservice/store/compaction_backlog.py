@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import Connection, text
 
 from tbservice.store.pg.pipeline import fetch_binary
-from tbservice.types import ExperimentId
+from tbservice.types import ExperimentId, WorkspaceId
 
 _SEARCH_LOCK_ID: Final = 8_317_446_904
 """Number of the advisory lock of the searching process: arbitrary."""
@@ -19,6 +20,30 @@ def try_lock_search(db: Connection) -> bool:
         text("SELECT pg_try_advisory_xact_lock(:number)"), {"number": _SEARCH_LOCK_ID}
     ).scalar_one()
     return locked
+
+
+def list_written(
+    db: Connection, workspace_id: WorkspaceId, after: tuple[datetime, str], limit: int
+) -> list[tuple[datetime, ExperimentId]]:
+    """Return (time of the last data, id) of experiments whose data are later than `after`.
+
+    In this order. The time is up to a minute early.
+    """
+    rows = db.execute(
+        text("""
+            SELECT data_at, experiment_id FROM experiments
+            WHERE workspace_id = :workspace_id
+                AND (data_at, experiment_id) > (CAST(:data_at AS timestamptz), :experiment_id)
+            ORDER BY data_at, experiment_id LIMIT :limit
+        """),
+        {
+            "workspace_id": workspace_id,
+            "data_at": after[0],
+            "experiment_id": after[1],
+            "limit": limit,
+        },
+    )
+    return [(row.data_at, ExperimentId(row.experiment_id)) for row in rows]
 
 
 def list_backlog_runs(

@@ -1,32 +1,50 @@
-"""Queries on `experiments`: create, list, update, delete, and the version of the data."""
+"""Queries on `experiments`: create, find, update, erase, and the version of the data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.experiment_values import ExperimentNotes
 from tbservice.store.pg.arrays import encode_array
 from tbservice.store.pg.pipeline import PendingResult, execute_binary
-from tbservice.types import Experiment, ExperimentId, Visibility, WorkspaceId
+from tbservice.types import Experiment, ExperimentId, UserId, Visibility, WorkspaceId
 
-_COLUMNS: Final = "experiment_id, name, description, visibility, created_at, updated_at, version"
+COLUMNS: Final = """experiment_id, name, description, visibility, created_at, updated_at, version,
+    tags, created_by, points, bytes, data_at, deleted_at, erase_at, number"""
+"""The columns of `make_experiment`."""
+
+_COLUMN_NAMES: Final = tuple(column.strip() for column in COLUMNS.split(","))
+
+_TYPES: Final = {"tags": "text[]", "properties": "jsonb", "origin": "jsonb"}
+"""SQL types of the columns that are not text."""
 
 
 def create(
     db: Connection,
     workspace_id: WorkspaceId,
     experiment_id: ExperimentId,
-    name: str,
-    description: str,
-    visibility: Visibility,
+    fields: Mapping[str, Any],
     request_key: str | None,
-) -> Experiment:
+    created_by: UserId | None,
+) -> tuple[Experiment, bool]:
     """Create an experiment, or return the one that was created with the same request key.
 
     An advisory lock makes concurrent requests with one key wait for each other.
+
+    Args:
+        db: A transaction of the workspace.
+        workspace_id: The workspace.
+        experiment_id: A new id.
+        fields: Values by column, as for `update`; name, description and visibility are required.
+        request_key: The idempotency key; None for a new experiment in any case.
+        created_by: The person who creates it, if one does.
+
+    Returns:
+        The experiment, and whether it is new.
     """
     lock = "SELECT pg_advisory_xact_lock(hashtextextended(:workspace_id || '/' || :request_key, 0))"
     db.execute(
@@ -36,38 +54,61 @@ def create(
 
     existing = db.execute(
         text(f"""
-            SELECT {_COLUMNS} FROM experiments
+            SELECT {COLUMNS} FROM experiments
             WHERE workspace_id = :workspace_id AND request_key = :request_key
         """),  # noqa: S608 - a constant above
         {"workspace_id": workspace_id, "request_key": request_key},
     ).one_or_none()
     if existing is not None:
-        return _experiment(existing)
+        return make_experiment(existing), False
 
     created = db.execute(
         text(f"""
             INSERT INTO experiments
-                (experiment_id, workspace_id, name, description, visibility, request_key)
-            VALUES (:experiment_id, :workspace_id, :name, :description, :visibility, :request_key)
-            RETURNING {_COLUMNS}
-        """),  # noqa: S608 - a constant above
+                (experiment_id, workspace_id, request_key, created_by, {", ".join(fields)})
+            VALUES (:experiment_id, :workspace_id, :request_key, :created_by,
+                {", ".join(map(_placeholder, fields))})
+            RETURNING {COLUMNS}
+        """),  # noqa: S608 - columns, which are names of the code
         {
             "experiment_id": experiment_id,
             "workspace_id": workspace_id,
-            "name": name,
-            "description": description,
-            "visibility": visibility.value,
             "request_key": request_key,
+            "created_by": created_by,
+            **_parameters(fields),
         },
     ).one()
-    return _experiment(created)
+    return make_experiment(created), True
+
+
+def lock_name(
+    db: Connection, workspace_id: WorkspaceId, name: str, name_key: str, limit: int
+) -> list[Experiment]:
+    """Return up to `limit` experiments with this name and its key, oldest first; lock the name.
+
+    The advisory lock makes other calls with this name wait until the transaction ends. It does not
+    stop creations and renamings that do not take it: names are not unique.
+    """
+    lock = "SELECT pg_advisory_xact_lock(hashtextextended(:workspace_id || '/name/' || :name, 0))"
+    db.execute(text(lock), {"workspace_id": str(workspace_id), "name": name})
+
+    rows = db.execute(
+        text(f"""
+            SELECT {COLUMNS} FROM experiments
+            WHERE workspace_id = :workspace_id AND is_listed
+                AND name_key = :name_key AND name = :name
+            ORDER BY number LIMIT :limit
+        """),  # noqa: S608 - a constant above
+        {"workspace_id": workspace_id, "name": name, "name_key": name_key, "limit": limit},
+    )
+    return [make_experiment(row) for row in rows]
 
 
 def find(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
     """Return an experiment of the transaction's workspace; None if it does not exist."""
-    statement = text(f"SELECT {_COLUMNS} FROM experiments WHERE experiment_id = :experiment_id")  # noqa: S608 - a constant above
+    statement = text(f"SELECT {COLUMNS} FROM experiments WHERE experiment_id = :experiment_id")  # noqa: S608 - a constant above
     row = db.execute(statement, {"experiment_id": experiment_id}).one_or_none()
-    return None if row is None else _experiment(row)
+    return None if row is None else make_experiment(row)
 
 
 def find_by_request(
@@ -83,66 +124,34 @@ def find_by_request(
     return experiment_id
 
 
-def list_page(
-    db: Connection,
-    workspace_id: WorkspaceId,
-    search_text: str,
-    before: tuple[datetime, str] | None,
-    limit: int,
-) -> list[Experiment]:
-    """Return one page of a workspace's experiments, newest first.
-
-    Args:
-        db: A transaction of the workspace.
-        workspace_id: The workspace.
-        search_text: Text that the name or description contains, ignoring case; "" for any.
-        before: (created_at, id) of the previous page's last experiment; None for the first page.
-        limit: Experiments at most.
-    """
-    rows = db.execute(
-        text(f"""
-            SELECT {_COLUMNS} FROM experiments
-            WHERE workspace_id = :workspace_id
-                AND (:words = '' OR position(lower(:words) IN lower(name)) > 0
-                    OR position(lower(:words) IN lower(description)) > 0)
-                AND (CAST(:created_at AS timestamptz) IS NULL OR created_at < :created_at
-                    OR (created_at = :created_at AND experiment_id > :experiment_id))
-            ORDER BY created_at DESC, experiment_id LIMIT :limit
-        """),  # noqa: S608 - a constant above
-        {
-            "workspace_id": workspace_id,
-            "words": search_text,
-            "created_at": before[0] if before else None,
-            "experiment_id": before[1] if before else "",
-            "limit": limit,
-        },
-    )
-    return [_experiment(row) for row in rows]
+def find_notes(db: Connection, experiment_id: ExperimentId) -> ExperimentNotes | None:
+    """Return notes, properties and origin of an experiment; None if it does not exist."""
+    statement = text("""
+        SELECT notes, properties, origin FROM experiments WHERE experiment_id = :experiment_id
+    """)
+    row = db.execute(statement, {"experiment_id": experiment_id}).one_or_none()
+    return None if row is None else ExperimentNotes(*row)
 
 
 def update(
-    db: Connection,
-    experiment_id: ExperimentId,
-    name: str | None,
-    description: str | None,
-    visibility: Visibility | None,
+    db: Connection, experiment_id: ExperimentId, fields: Mapping[str, Any]
 ) -> Experiment | None:
-    """Change the fields that are not None; return None if the experiment does not exist."""
+    """Change these columns; return None if the experiment does not exist. Locks its row.
+
+    Args:
+        db: A transaction of the workspace.
+        experiment_id: The experiment.
+        fields: Values by column: texts, a sequence of texts, mappings of texts.
+    """
+    assignments = "".join(f", {column} = {_placeholder(column)}" for column in fields)
     row = db.execute(
         text(f"""
-            UPDATE experiments SET updated_at = now(), name = coalesce(:name, name),
-                description = coalesce(:description, description),
-                visibility = coalesce(:visibility, visibility)
-            WHERE experiment_id = :experiment_id RETURNING {_COLUMNS}
-        """),  # noqa: S608 - a constant above
-        {
-            "experiment_id": experiment_id,
-            "name": name,
-            "description": description,
-            "visibility": None if visibility is None else visibility.value,
-        },
+            UPDATE experiments SET updated_at = now() {assignments}
+            WHERE experiment_id = :experiment_id RETURNING {COLUMNS}
+        """),  # noqa: S608 - columns, which are names of the code
+        {"experiment_id": experiment_id, **_parameters(fields)},
     ).one_or_none()
-    return None if row is None else _experiment(row)
+    return None if row is None else make_experiment(row)
 
 
 def list_versions(
@@ -157,19 +166,33 @@ def list_versions(
     return {row.experiment_id: row.version for row in rows}
 
 
-def bump_version(db: Connection, experiment_id: ExperimentId) -> PendingResult:
+def bump_version(
+    db: Connection, experiment_id: ExperimentId, points: int = 0, data_bytes: int = 0
+) -> PendingResult:
     """Increment the experiment's version, which locks its row until the transaction ends.
 
     Concurrent batches wait for that row: execute this last. The result has no row if the
     experiment was deleted: then the caller must roll back.
+
+    Args:
+        db: A transaction of the workspace.
+        experiment_id: The experiment.
+        points: Points that arrived.
+        data_bytes: Their size, estimated.
     """
     return execute_binary(
         db,
         """
-            UPDATE experiments SET version = version + 1, updated_at = now()
+            UPDATE experiments SET version = version + 1, updated_at = now(),
+                points = points + %(points)s, bytes = bytes + %(bytes)s,
+                -- Indexed: unchanged as long as lists may be behind, so that the update is HOT.
+                listed_bytes = CASE WHEN bytes + %(bytes)s > listed_bytes + listed_bytes / 20
+                    THEN bytes + %(bytes)s ELSE listed_bytes END,
+                data_at = CASE WHEN data_at < now() - interval '1 minute' OR version = 0
+                    THEN now() ELSE data_at END
             WHERE experiment_id = %(experiment_id)s RETURNING version
         """,
-        {"experiment_id": experiment_id},
+        {"experiment_id": experiment_id, "points": points, "bytes": data_bytes},
     )
 
 
@@ -179,5 +202,35 @@ def delete(db: Connection, experiment_id: ExperimentId) -> bool:
     return db.execute(statement, {"experiment_id": experiment_id}).rowcount == 1
 
 
-def _experiment(row: Row[Any]) -> Experiment:
-    return Experiment(**{**row._mapping, "visibility": Visibility(row.visibility)})
+def set_size(db: Connection, experiment_id: ExperimentId, points: int, data_bytes: int) -> None:
+    """Set the number of points and their estimated size, after some were deleted."""
+    db.execute(
+        text("""
+            UPDATE experiments SET points = :points, bytes = :bytes, listed_bytes = :bytes
+            WHERE experiment_id = :experiment_id
+        """),
+        {"experiment_id": experiment_id, "points": points, "bytes": data_bytes},
+    )
+
+
+def make_experiment(row: Row[Any]) -> Experiment:
+    """Return the experiment of a row that has COLUMNS; others are ignored."""
+    columns = {name: getattr(row, name) for name in _COLUMN_NAMES}
+    return Experiment(
+        **columns | {"visibility": Visibility(row.visibility), "tags": tuple(row.tags)}
+    )
+
+
+def _placeholder(column: str) -> str:
+    return f"CAST(:{column} AS {_TYPES.get(column, 'text')})"
+
+
+def _parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        column: json.dumps(value)
+        if _TYPES.get(column) == "jsonb"
+        else list(value)
+        if _TYPES.get(column) == "text[]"
+        else value
+        for column, value in fields.items()
+    }

@@ -82,10 +82,13 @@ def _show(request: Request) -> Response:
     if not kinds:
         return message_pages.show_empty(experiments[0], get_settings(request).public_url)
 
+    workspace_id = page_auth.find_workspace(request, source)
     if isinstance(source, ComparisonReader):
-        shown_bar = bar.render_comparison_bar(dict(zip(source.readers, experiments, strict=True)))
+        named = dict(zip(source.readers, experiments, strict=True))
+        shown_bar = bar.render_comparison_bar(named, workspace_id)
     else:
-        shown_bar = bar.render_bar(experiments[0], {data_class for _, data_class in kinds})
+        data_classes = {data_class for _, data_class in kinds}
+        shown_bar = bar.render_bar(experiments[0], data_classes, workspace_id)
     page = assets.render_page(page_title(display_name(source, experiments)), shown_bar)
     return _as_html(request, page)
 

@@ -20,10 +20,14 @@ PATTERNS: Final = ("include_runs", "exclude_runs", "include_tags", "exclude_tags
 """Arguments of `follow` that are regular expressions."""
 
 TEXT_OPTIONS: Final = (
-    *("name", "description", "visibility", "experiment", "server"),
+    *("name", "description", "visibility", "experiment", "experiment_name", "resume"),
+    "server",
     *PATTERNS,
 )
 """Arguments of `follow` that become options of the same name, without conversion."""
+
+RESUME_CHOICES: Final = ("must", "allow", "never")
+"""The values of `resume`."""
 
 
 def follow(  # noqa: PLR0913  # the options of the command, by their names
@@ -33,6 +37,8 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     description: str | None = None,
     visibility: str | None = None,
     experiment: str | None = None,
+    experiment_name: str | None = None,
+    resume: str | None = None,
     new: bool = False,
     plugins: Iterable[str] | None = None,
     include_runs: str | None = None,
@@ -56,9 +62,8 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
 
     The upload starts at once, in a process of its own, and follows the files until this process
     has ended and they have been unchanged for 10 s. The end of the block flushes open writers and
-    returns at once; `upload.wait()` waits until everything is stored. See `Following`.
-
-    If several processes train together, call `follow` in one of them: it uploads the files of all.
+    returns at once; `upload.wait()` waits until everything is stored. See `Following`. If several
+    processes train together, call `follow` in one of them: it uploads the files of all.
 
     Args:
         logdir: the log directory; it need not exist yet.
@@ -66,7 +71,9 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         description: the description of a new experiment, as Markdown.
         visibility: "private" (default), or "link" for everyone who has the URL.
         experiment: ID or URL of an existing experiment to add to, from any machine.
-        new: create a new experiment, even if an earlier one could be resumed.
+        experiment_name: name of an experiment to add to; created if there is none.
+        resume: "must", "allow" or "never", as for `tbupload --resume`.
+        new: the same as resume="never".
         plugins: upload only series of these plugins, for example ["scalars", "images"].
         include_runs: upload only runs that this regular expression matches completely.
         exclude_runs: do not upload runs that match.
@@ -81,8 +88,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
             stored; by default 60 where the uploader ends with the script, and 0 elsewhere.
 
     Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: a number, path or regular expression is not valid.
+        TypeError, ValueError: an argument has the wrong type or value.
     """
     arguments = dict(locals())  # every argument, by its name
     return Following(_command_line(arguments), token, os.fsdecode(logdir), end_seconds).start()
@@ -99,7 +105,7 @@ class Following:
     and LSF), the script waits at its exit, as `end_seconds` says.
 
     Called again with the same arguments while the upload is running, as in a notebook, `follow`
-    continues it.
+    continues it, unless it is to create a new experiment.
 
     It is running already. In a notebook, whose process does not end, stop it if it is not needed
     any more:
@@ -164,7 +170,8 @@ class Following:
     def url(self) -> str | None:
         """Return the experiment's URL, None while it is unknown, for example without a server.
 
-        Waits for the URL until 10 s after the start, or 1 s after the first sign of a problem.
+        If a run is trained again meanwhile, it becomes that of another experiment. Waits for the
+        URL until 10 s after the start, or 1 s after the first sign of a problem.
         """
         return self._event_field("url")
 
@@ -268,6 +275,8 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
         if not isinstance(text, str | None):
             raise TypeError(f"{name} must be a string, not {type(text).__name__}")
     _check_patterns(arguments)
+    if arguments["resume"] not in {None, *RESUME_CHOICES}:
+        raise ValueError(f"resume must be one of {RESUME_CHOICES}, not {arguments['resume']!r}")
     options = [f"--{name}={text}" for name, text in texts.items() if text is not None]
     return [*options, "--new"] if arguments["new"] else options
 

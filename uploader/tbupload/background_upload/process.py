@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import IO, Any, Final
 
 from tbupload.background_upload.result import Result, result_from_events
+from tbupload.commands.origin import COMMAND_VARIABLE
 from tbupload.console.terminal import escape
 
 EXPERIMENT_SECONDS: Final = 10.0
@@ -89,7 +90,7 @@ class UploaderProcess:
         return self._experiment is None and told_for >= EXPERIMENT_SECONDS_AFTER_MESSAGE
 
     def experiment_event(self) -> dict[str, Any]:
-        """Return the event with the experiment, or {} if none arrived.
+        """Return the last event with an experiment, or {} if none arrived.
 
         Wait for it for EXPERIMENT_SECONDS after the start, and not so long if it is in trouble.
         """
@@ -170,7 +171,7 @@ class UploaderProcess:
         for line in _lines(_pipe(self._process.stdout)):
             with contextlib.suppress(ValueError), self._changed:
                 event = json.loads(line)
-                if self._experiment is None and "url" in event:
+                if "url" in event:  # the first, or another one: a run was trained again
                     self._experiment = event
                 else:
                     self._latest = event
@@ -229,6 +230,8 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     if token is not None:
         environment["TBHUB_TOKEN"] = token
+    # What the experiment records as its command: the script, not the uploader.
+    environment[COMMAND_VARIABLE] = json.dumps(sys.argv)
 
     # In its own session, the uploader does not receive the terminal's Ctrl-C.
     platform_options: dict[str, Any] = {"start_new_session": True}

@@ -32,7 +32,10 @@ BATCH_VARIABLES: Final = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 SYSTEM_INITS: Final = ("systemd", "init", "runit", "s6-svscan", "openrc-init")
 """How names of process 1 begin where it does not end before the machine is shut down."""
 
-START_VARIABLES: Final = ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG")
+NEW_OPTIONS: Final = frozenset({"--new", "--resume=never"})
+"""Options that create an experiment with each call."""
+
+START_VARIABLES: Final = ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG", "TBHUB_PROFILE")
 
 _uploaders: Final[list[Uploader]] = []
 _lock: Final = threading.Lock()
@@ -68,7 +71,7 @@ def start(
     with _lock:
         _uploaders[:] = [each for each in _uploaders if each.process.is_running]
         for each in _uploaders:
-            if each.key == key and "--new" not in options:
+            if each.key == key and not NEW_OPTIONS.intersection(options):
                 each.exit_seconds = max(each.exit_seconds, exit_seconds)
                 each.has_left = False
                 return each

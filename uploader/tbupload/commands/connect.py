@@ -21,13 +21,7 @@ SHORT_RETRY_TIMEOUT_SECONDS: Final = 20.0
 
 def make_client(options: argparse.Namespace) -> Client:
     """Return a client for a command that only sends a few requests."""
-    progress = progress_from_options(options)
-    return client_from_access(
-        access_from_options(options, progress),
-        options,
-        RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS),
-        progress,
-    )
+    return Client(make_transport(options))
 
 
 def client_from_access(
@@ -37,14 +31,33 @@ def client_from_access(
     progress: ConsoleProgress,
 ) -> Client:
     """Return a client that retries by `retry_policy` and reports failed requests as warnings."""
-    return Client(
-        Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
+    return Client(transport_from_access(access, options, retry_policy, progress))
+
+
+def make_transport(options: argparse.Namespace) -> Transport:
+    """Return the transport for a command that only sends a few requests, in place of a client."""
+    progress = progress_from_options(options)
+    return transport_from_access(
+        access_from_options(options, progress),
+        options,
+        RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS),
+        progress,
     )
+
+
+def transport_from_access(
+    access: Access,
+    options: argparse.Namespace,
+    retry_policy: RetryPolicy,
+    progress: ConsoleProgress,
+) -> Transport:
+    """Return a transport that retries by `retry_policy` and reports failures as warnings."""
+    return Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
 
 
 def access_from_options(options: argparse.Namespace, progress: ConsoleProgress) -> Access:
     """Return the server and token to use, and print the warnings about them."""
-    access = find_access(options.server, os.environ)
+    access = find_access(options.server, os.environ, profile=options.profile)
     for warning in access.warnings:
         progress.warn(f"tbupload: {warning}")
     return access

@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from tbupload.commands.connect import find_experiment_id
+from tbupload.commands.origin import find_origin
 from tbupload.console.output import ignore_broken_pipe, print_json, print_line
 from tbupload.console.progress import ConsoleProgress
-from tbupload.errors import Refused
+from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client, ExperimentStreams
+from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.resume_store import ResumeRecord, ResumeStore, UploadKey, uploads_path
+from tbupload.upload.retraining import RetrainingGuard
+from tbupload.upload.session import UploadOptions
+from tbupload.upload.stream_cursors import StreamCursors
 
 NOT_FOUND: Final = 404
 
@@ -22,96 +27,220 @@ NOT_FOUND: Final = 404
 class Target:
     """The experiment to upload to, and its record in the resume store.
 
-    `resume_record` is None if the experiment was named with `--experiment`.
+    `guard` has its upload cursors. `resume_record` is None if the experiment was named by an
+    option. `is_resumed` is False for an experiment that this command has just created.
+    `resume_advice` says how the user can send the rest.
     """
 
     streams: ExperimentStreams
-    server: str
+    guard: RetrainingGuard
     resume_store: ResumeStore
     resume_record: ResumeRecord | None
+    is_resumed: bool
+    resume_advice: str
 
-    def mark_stopped(self) -> None:
+    def save(self) -> None:
         """Save the record, so that the same command resumes this experiment."""
         if self.resume_record is not None:
             self.resume_store.save(self.resume_record)
 
-    def mark_completed(self) -> None:
-        """Remove the record: the same command creates another experiment."""
-        self.resume_store.remove(self.server, self.streams.experiment_id)
 
-    @property
-    def resume_advice(self) -> str:
-        """Say how the user can send the rest."""
-        advice = f"add --experiment {self.streams.experiment_id}"
-        if self.resume_record is not None:
-            advice = f"run the same command again (on another machine, {advice})"
-        return advice
+class TargetResolver:
+    """Selects or creates the experiment of one command.
 
-
-def resolve_experiment(
-    client: Client, server: str, options: argparse.Namespace, progress: ConsoleProgress
-) -> Target:
-    """Find or create the experiment, and print its URL at once. Raise ServerError.
-
-    It is the one of `--experiment`; else the one that the same command created earlier on this
-    machine, unless `--new` is given or that experiment was deleted; else a new one.
+    Args:
+        client: The server.
+        server: Its address.
+        options: The command's options.
+        upload_options: What is uploaded.
+        progress: Where to say what was chosen.
     """
-    resume_store = ResumeStore(uploads_path(os.environ), progress.warn)
-    if options.experiment is not None:
-        streams = client.get_streams(find_experiment_id(options.experiment))
-        _print_target("resumed", streams, options)
-        return Target(streams, server, resume_store, None)
 
-    resume_record = resume_store.find_or_create(upload_key(server, options), is_new=options.new)
-    if resume_record.experiment_id is not None:
-        existing = _find_streams(client, resume_record.experiment_id)
+    def __init__(
+        self,
+        client: Client,
+        server: str,
+        options: argparse.Namespace,
+        upload_options: UploadOptions,
+        progress: ConsoleProgress,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._upload_options = upload_options
+        self._progress = progress
+        self._key = upload_key(server, options)
+        self._resume_store = ResumeStore(uploads_path(os.environ), progress.warn)
+
+    def resolve(self) -> Target:
+        """Find or create the experiment, and print its URL.
+
+        It is the one of `--experiment` or `--experiment-name`; else the one that the same command
+        created earlier on this machine, unless `--resume` says otherwise, that experiment was
+        deleted, or a run of it was trained again; else a new one.
+
+        Raises:
+            ServerError: The server refuses, or cannot be reached.
+            UsageError: There is nothing to resume, with `--resume must`.
+        """
+        if self._options.experiment is not None:
+            streams = self._client.get_streams(find_experiment_id(self._options.experiment))
+            return self._resume(streams, None)
+        if self._options.experiment_name is not None:
+            return self._resolve_named(self._options.experiment_name)
+
+        record = self._find_record()
+        if record.experiment_id is None:
+            return self._create(record)
+        existing = _find_streams(self._client, record.experiment_id)
         if existing is not None:
-            _print_target("resumed", existing, options)
-            progress.info(
-                f"resuming experiment {existing.experiment_id}, last uploaded "
-                f"{_last_run_text(resume_record)}; --new creates another"
+            return self._resume(existing, record)
+
+        gone = f"experiment {record.experiment_id}, which this command created earlier, was deleted"
+        if self._options.resume == "must":
+            raise UsageError(f"{gone}, and --resume must creates no other one")
+        self._progress.warn(f"{gone}: creating another one")
+        return self._create(self._resume_store.find_or_create(self._key, replaced=record))
+
+    def resolve_retrained(self, target: Target, run: str) -> Target:
+        """Return where to upload a run to that was trained again, and say so.
+
+        That is a new experiment. It is the same one if that was named, or `--resume` says so.
+        """
+        record = target.resume_record
+        experiment_id, url = target.streams.experiment_id, target.streams.url
+        facts = (
+            f"run {run!r} was trained again: none of its uploaded files is there any more, "
+            "and a new one begins at steps that are stored"
+        )
+        if record is None or self._options.resume in {"must", "allow"}:
+            advice = "; --resume never creates another experiment instead" if record else ""
+            self._progress.warn(
+                f"{facts}. Its points are added to those of the earlier training, which they "
+                f"replace at the same steps{advice}"
             )
-            return Target(existing, server, resume_store, resume_record)
-        progress.warn(
-            f"experiment {resume_record.experiment_id}, which this command created earlier, "
-            "was deleted: creating another one"
+            guard = self._guard(self._client.get_streams(experiment_id))
+            guard.is_active = False
+            return replace(target, guard=guard)
+
+        self._progress.warn(
+            f"{facts}. Creating another experiment for it; the earlier one stays as it is: {url} "
+            "(--resume allow would add to it)"
         )
-        resume_record = resume_store.find_or_create(
-            upload_key(server, options), replaced=resume_record
+        return self._create(self._resume_store.find_or_create(self._key, replaced=record))
+
+    def _resolve_named(self, name: str) -> Target:
+        """Return the experiment of this name, and create it if there is none."""
+        fields = self._key.choice
+        experiment, is_new = self._client.get_or_create_experiment(
+            name=name,
+            description=fields["description"],
+            visibility=fields["visibility"],
+            metadata=self._find_metadata(),
         )
+        streams = self._client.get_streams(experiment["experiment_id"])
+        if is_new:
+            return self._created(streams, None, fields["visibility"])
+        self._progress.info(f"experiment {name!r} exists: uploading to it")
+        return self._resume(streams, None)
 
-    return _create(client, server, resume_store, resume_record, options, progress)
+    def _find_record(self) -> ResumeRecord:
+        """Return the record of this command; a new one has no experiment. Raise UsageError."""
+        if self._options.resume == "must":
+            record = self._resume_store.find(self._key)
+            if record is None:
+                raise UsageError(
+                    "--resume must: this command has not uploaded this directory with these "
+                    "options from this machine before; --experiment ID names an experiment"
+                )
+            return record
+        is_new = self._options.new or self._options.resume == "never"
+        return self._resume_store.find_or_create(self._key, is_new=is_new)
 
+    def _resume(self, streams: ExperimentStreams, record: ResumeRecord | None) -> Target:
+        target = self._target(streams, record, is_resumed=True)
+        logdir = self._upload_options.logdir
+        retrained = target.guard.find_retrained(logdir) if logdir.is_dir() else None
+        if retrained is not None:
+            target = self.resolve_retrained(target, retrained)
+            if not target.is_resumed:
+                return target
 
-def _create(
-    client: Client,
-    server: str,
-    resume_store: ResumeStore,
-    resume_record: ResumeRecord,
-    options: argparse.Namespace,
-    progress: ConsoleProgress,
-) -> Target:
-    """Create the experiment of a record; repeating with the same `request_key` is a no-op."""
-    fields = resume_record.choice
-    created = client.create_experiment(
-        name=fields["name"],
-        description=fields["description"],
-        visibility=fields["visibility"],
-        request_key=resume_record.request_key,
-    )
-    resume_record = replace(
-        resume_record, experiment_id=created["experiment_id"], url=created["url"]
-    )
-    resume_store.save(resume_record)
+        _print_target("resumed", streams, self._options)
+        if record is not None:
+            self._progress.info(
+                f"resuming experiment {streams.experiment_id}, last uploaded "
+                f"{_last_run_text(record)}; --new creates another"
+            )
+        return target
 
-    streams = client.get_streams(created["experiment_id"])
-    _print_target("created", streams, options)
-    if fields["visibility"] == "private":
-        progress.info(
-            "only you can read it; to create a link for others: "
-            f"tbupload share {streams.experiment_id}"
+    def _create(self, record: ResumeRecord) -> Target:
+        """Create the experiment of a record; repeating with the same `request_key` is a no-op."""
+        fields = record.choice
+        created = self._client.create_experiment(
+            name=fields["name"],
+            description=fields["description"],
+            visibility=fields["visibility"],
+            request_key=record.request_key,
+            metadata=self._find_metadata(),
         )
-    return Target(streams, server, resume_store, resume_record)
+        record = replace(record, experiment_id=created["experiment_id"], url=created["url"])
+        self._resume_store.save(record)
+
+        streams = self._client.get_streams(created["experiment_id"])
+        return self._created(streams, record, fields["visibility"])
+
+    def _find_metadata(self) -> dict[str, Any]:
+        """Return tags, notes and origin of a new experiment; say what of this machine is sent."""
+        metadata: dict[str, Any] = {}
+        if self._options.tag:
+            metadata["tags"] = self._options.tag
+        if self._options.note is not None:
+            metadata["notes"] = self._options.note
+        if not self._options.no_origin:
+            logdir = self._upload_options.logdir
+            metadata["origin"] = find_origin(logdir if logdir.is_dir() else Path())
+            self._progress.info(
+                "the experiment records where it comes from "
+                f"({', '.join(metadata['origin'])}); --no-origin records nothing"
+            )
+        return metadata
+
+    def _created(
+        self, streams: ExperimentStreams, record: ResumeRecord | None, visibility: str
+    ) -> Target:
+        """Print the URL of an experiment that was created now."""
+        _print_target("created", streams, self._options)
+        if visibility == "private":
+            self._progress.info(
+                "only you can read it; to create a link for others: "
+                f"tbupload share {streams.experiment_id}"
+            )
+        return self._target(streams, record, is_resumed=False)
+
+    def _target(
+        self, streams: ExperimentStreams, record: ResumeRecord | None, *, is_resumed: bool
+    ) -> Target:
+        advice = f"add --experiment {streams.experiment_id}"
+        if record is not None:
+            advice = f"run the same command again (on another machine, {advice})"
+        elif self._options.experiment_name is not None:
+            advice = "run the same command again, on any machine"
+        guard = self._guard(streams)
+        return Target(streams, guard, self._resume_store, record, is_resumed, advice)
+
+    def _guard(self, streams: ExperimentStreams) -> RetrainingGuard:
+        options = self._upload_options
+        return RetrainingGuard(
+            self._client,
+            streams.experiment_id,
+            StreamCursors(options.series_filter.digest(), streams.cursors),
+            ReadOptions(
+                options.series_filter,
+                streams.limits,
+                is_final=options.is_one_shot,
+                warn=self._progress.warn,
+            ),
+        )
 
 
 def upload_key(server: str, options: argparse.Namespace) -> UploadKey:

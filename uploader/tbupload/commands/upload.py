@@ -19,19 +19,21 @@ from tbupload.commands.connect import (
     progress_from_options,
     series_filter_from_options,
 )
-from tbupload.commands.dry_run import DryRun
+from tbupload.commands.dry_run import DEFAULT_LIMITS, DryRun
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TEMPORARY_FAILURE
 from tbupload.commands.follow_requests import start_control
-from tbupload.commands.resolve_experiment import Target, resolve_experiment
+from tbupload.commands.resolve_experiment import Target, TargetResolver
 from tbupload.commands.stdin_watch import stop_on_stdin
 from tbupload.console.output import ignore_broken_pipe, print_json
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.terminal import write_raw
-from tbupload.errors import LogdirError, ServerError, Unreachable, UsageError
+from tbupload.errors import LogdirError, RunRetrained, ServerError, Unreachable, UsageError
+from tbupload.events.filters import SeriesFilter
 from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.http.cancellation import STOP_GRACE_SECONDS, StopToken
 from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir, has_uploadable_files, no_files_text
+from tbupload.upload.filter_check import explain_no_match, misspelled_plugin
 from tbupload.upload.follow_control import FollowControl
 from tbupload.upload.hparams_file import NO_HPARAMS, read_hparams_file
 from tbupload.upload.session import PAUSE_SECONDS_MAX, Upload, UploadOptions
@@ -59,6 +61,7 @@ def upload(options: argparse.Namespace) -> int:
 
     progress = progress_from_options(options)
     series_filter = series_filter_from_options(options)
+    _check_filter(options, logdir, series_filter)
     if options.dry_run:
         return _dry_run(DryRun(logdir, series_filter, hparams, progress), progress, options)
     if options.one_shot and not has_uploadable_files(logdir, series_filter):
@@ -67,7 +70,19 @@ def upload(options: argparse.Namespace) -> int:
     upload_options = UploadOptions(
         logdir, series_filter, options.one_shot, options.poll_seconds, hparams
     )
-    return _upload(options, upload_options, progress)
+    return _UploadRun(options, upload_options, progress).run()
+
+
+def _check_filter(options: argparse.Namespace, logdir: Path, series_filter: SeriesFilter) -> None:
+    """Raise UsageError for filters that match nothing.
+
+    A log directory that is followed may have more later: only misspelled plugins are an error.
+    """
+    sentence = misspelled_plugin(logdir, series_filter, DEFAULT_LIMITS)
+    if sentence is None and (options.one_shot or options.dry_run):
+        sentence = explain_no_match(logdir, series_filter, DEFAULT_LIMITS)
+    if sentence is not None:
+        raise UsageError(sentence)
 
 
 def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Namespace) -> int:
@@ -89,58 +104,92 @@ def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Names
     return 0 if summary.is_complete else EXIT_FAILED
 
 
-def _upload(
-    options: argparse.Namespace, upload_options: UploadOptions, progress: ConsoleProgress
-) -> int:
-    stop_token = StopToken()
-    retry_policy = RetryPolicy(
-        options.retry_timeout
-        or (ONE_SHOT_RETRY_TIMEOUT_SECONDS if upload_options.is_one_shot else math.inf),
-        stop_token,
-    )
-    access = access_from_options(options, progress)
-    client = client_from_access(access, options, retry_policy, progress)
+class _UploadRun:
+    """One run of the command: uploads to one experiment, or to more if a run is trained again.
 
-    control = start_control(options, stop_token)
-    upload_options = replace(upload_options, control=control)
+    What controls an upload that follows its files is the same for all of them.
+    """
 
-    with _stop_on_signals(stop_token, control, progress):
-        if options.end_with_stdin:
-            stop_on_stdin(stop_token)
-        target = resolve_experiment(client, access.server, options, progress)
-        progress.start(target.streams.url)
-        if options.wait_for_logdir and not _wait_for_logdir(upload_options, stop_token):
-            return _report_success(
-                Summary(notes=[f"{upload_options.logdir}: the directory never appeared"]),
-                progress,
-                options,
+    def __init__(
+        self, options: argparse.Namespace, upload_options: UploadOptions, progress: ConsoleProgress
+    ) -> None:
+        self._options = options
+        self._progress = progress
+        self._stop_token = StopToken()
+        self._is_complete = True
+        default_timeout = ONE_SHOT_RETRY_TIMEOUT_SECONDS if upload_options.is_one_shot else math.inf
+        retry_policy = RetryPolicy(options.retry_timeout or default_timeout, self._stop_token)
+        access = access_from_options(options, progress)
+        self._client = client_from_access(access, options, retry_policy, progress)
+        self._control = start_control(options, self._stop_token)
+        self._upload_options = replace(upload_options, control=self._control)
+        self._resolver = TargetResolver(
+            self._client, access.server, options, self._upload_options, progress
+        )
+
+    def run(self) -> int:
+        """Upload, report, and return the exit code. Raise ServerError and UsageError."""
+        with _stop_on_signals(self._stop_token, self._control, self._progress):
+            if self._options.end_with_stdin:
+                stop_on_stdin(self._stop_token)
+            target = self._resolver.resolve()
+            self._progress.start(target.streams.url)
+            if self._options.wait_for_logdir and not self._wait_for_logdir():
+                logdir = self._upload_options.logdir
+                summary = Summary(notes=[f"{logdir}: the directory never appeared"])
+            else:
+                target, summary = self._upload(target)
+
+        target.save()
+        if target.is_resumed and self._upload_options.is_one_shot and summary.is_empty:
+            self._progress.info(
+                "nothing new: all of this was uploaded to the experiment before; "
+                "--new uploads it to another one"
             )
-        session = Upload(client, target.streams, upload_options, progress, stop_token)
-        try:
-            summary = session.run()
-        except ServerError as error:
-            target.mark_stopped()
-            _report_failure(error, session.summary(), target, progress, options)
-            raise
+        code = _report_success(summary, self._progress, self._options)
+        return code if self._is_complete else EXIT_FAILED
 
-    if upload_options.is_one_shot:
-        target.mark_completed()
-    else:
-        target.mark_stopped()
-    return _report_success(summary, progress, options)
+    def _upload(self, target: Target) -> tuple[Target, Summary]:
+        """Upload to the target; return the last one, and the summary of the upload to that."""
+        while True:
+            session = Upload(
+                self._client,
+                target.streams,
+                target.guard,
+                self._upload_options,
+                self._progress,
+                self._stop_token,
+            )
+            try:
+                return target, session.run()
+            except RunRetrained as event:
+                self._report_earlier(session.summary())
+                target = self._resolver.resolve_retrained(target, event.run)
+                self._progress.start(target.streams.url)
+            except ServerError as error:
+                target.save()
+                _report_failure(error, session.summary(), target, self._progress, self._options)
+                raise
 
+    def _report_earlier(self, summary: Summary) -> None:
+        """Report what was sent before a run was trained again, if there was something."""
+        self._is_complete = self._is_complete and summary.is_complete
+        if summary.is_complete and summary.is_empty:
+            return
+        for line in summary.lines("sent", self._progress.has_reported):
+            (self._progress.info if summary.is_complete else self._progress.warn)(line)
 
-def _wait_for_logdir(upload_options: UploadOptions, stop_token: StopToken) -> bool:
-    """Wait until the log directory exists or it is time to end; return whether it exists."""
-    control = upload_options.control
-    while not upload_options.logdir.is_dir() and not stop_token.is_stopping:
-        if control is not None:
-            while (name := control.pop_look()) is not None:
-                control.report_look(name, Summary())
-            if control.has_been_quiet():
-                break
-        stop_token.sleep(min(upload_options.poll_seconds, PAUSE_SECONDS_MAX))
-    return upload_options.logdir.is_dir()
+    def _wait_for_logdir(self) -> bool:
+        """Wait until the log directory exists or it is time to end; return whether it exists."""
+        logdir, control = self._upload_options.logdir, self._control
+        while not logdir.is_dir() and not self._stop_token.is_stopping:
+            if control is not None:
+                while (name := control.next_look) is not None:
+                    control.answer_look(name, Summary())
+                if control.has_been_quiet():
+                    break
+            self._stop_token.sleep(min(self._upload_options.poll_seconds, PAUSE_SECONDS_MAX))
+        return logdir.is_dir()
 
 
 def _report_success(
@@ -208,9 +257,8 @@ def _stop_on_signals(
 
 def _check_options(options: argparse.Namespace) -> None:
     """Raise UsageError for combinations that argparse cannot express."""
-    fields = [
-        name for name in ("name", "description", "visibility") if getattr(options, name) is not None
-    ]
+    names = ("name", "description", "visibility", "tag", "note")
+    fields = [name for name in names if getattr(options, name) is not None]
 
     if options.experiment is not None and fields:
         raise UsageError(
@@ -218,11 +266,22 @@ def _check_options(options: argparse.Namespace) -> None:
             "use `tbupload update-metadata`"
         )
 
-    if options.experiment is not None and options.new:
-        raise UsageError("--new and --experiment exclude each other: use only one of them")
-
     for name in ("wait_for_logdir", "end_with_process"):
         if options.one_shot and getattr(options, name):
             raise UsageError(f"--{name.replace('_', '-')} and --one-shot exclude each other")
     if options.commands_from_stdin and options.end_with_process is None:
         raise UsageError("--commands-from-stdin needs --end-with-process")
+
+    new = "--new" if options.new else "--resume never"
+    is_new = options.new or options.resume == "never"
+    excluding = (
+        ("--new", options.new, f"--resume {options.resume}", options.resume in {"must", "allow"}),
+        (new, is_new, "--experiment", options.experiment is not None),
+        (new, is_new, "--experiment-name", options.experiment_name is not None),
+        ("--name", options.name, "--experiment-name", options.experiment_name is not None),
+        ("--experiment", options.experiment, "--experiment-name", options.experiment_name),
+        ("--resume must", options.resume == "must", "--experiment-name", options.experiment_name),
+    )
+    for option, is_given, other, is_other_given in excluding:
+        if is_given and is_other_given:
+            raise UsageError(f"{option} and {other} exclude each other: use only one of them")

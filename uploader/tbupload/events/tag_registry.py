@@ -39,6 +39,9 @@ _DATA_CLASSES: Final = {
 Source: `_migrate_value` in `tensorboard/dataclass_compat.py` of TensorBoard 2.21.
 """
 
+STOCK_PLUGINS: Final = frozenset(_DATA_CLASSES)
+"""The names of these plugins."""
+
 _CACHED_SERIES_MAX: Final = 4_096
 """Tags that are cached for other files: files of one log directory have mostly the same ones."""
 

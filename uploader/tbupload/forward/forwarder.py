@@ -7,6 +7,7 @@ trial. So a call that the server did not handle (it restarts, or is busy) is sen
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import signal
 import time
@@ -23,6 +24,10 @@ from tbupload.limits import FORWARDED_MESSAGE_BYTES_MAX
 
 _KATIB: Final = ("/api.v1.beta1.",)
 _PROBES: Final = ("/grpc.health.v1.Health/Check",)
+_VALIDATIONS: Final = (
+    "/api.v1.beta1.Suggestion/ValidateAlgorithmSettings",
+    "/api.v1.beta1.EarlyStopping/ValidateEarlyStoppingSettings",
+)
 _REFLECTION: Final = ("/grpc.reflection.",)
 _PASSED_KEYS: Final = "x-katib-"
 _EXPERIMENT_KEY: Final = "x-katib-experiment"
@@ -32,6 +37,18 @@ _PAUSE_SECONDS_MIN: Final = 0.1
 _PAUSE_SECONDS_MAX: Final = 2.0
 _CALL_SECONDS_MAX: Final = 120.0
 """Seconds of a call to the server; Katib's own components set none, or at most these."""
+
+_VALIDATION_RETRY_SECONDS_MAX: Final = 2.0
+"""Seconds for which a validation is repeated.
+
+Katib's controller itself repeats it ten times, 3 seconds apart, and takes the end of its deadline
+of 60 seconds for consent: so ten answers, and the pauses between them, must fit in.
+"""
+
+_ANSWER_SECONDS: Final = 0.2
+"""Seconds before the caller's deadline at which the last error is passed on: a deadline that has
+passed says nothing of the cause.
+"""
 
 _STOP_SECONDS: Final = 5.0
 """Seconds that calls in progress may take at a stop."""
@@ -103,23 +120,25 @@ class Forwarder(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no ty
     def service(self, handler_call_details: Any) -> Any:
         """Return the handler of a method; None for one that is not forwarded."""
         method: str = handler_call_details.method
-        if method.startswith(_KATIB):
+        if method.startswith(_KATIB) or method in _PROBES:
             return grpc.unary_unary_rpc_method_handler(partial(self._forward, method))
-        if method in _PROBES:  # a probe asks for the state of now
-            return grpc.unary_unary_rpc_method_handler(partial(self._forward, method, seconds=0.0))
         if method.startswith(_REFLECTION):
             return grpc.stream_stream_rpc_method_handler(partial(self._forward_stream, method))
         return None
 
-    async def _forward(
-        self, method: str, request: bytes, context: Any, *, seconds: float | None = None
-    ) -> bytes:
+    def _retry_seconds(self, method: str) -> float:
+        """Return for how long a call of the method is repeated."""
+        if method in _PROBES:  # a probe asks for the state of now
+            return 0.0
+        limit = _VALIDATION_RETRY_SECONDS_MAX if method in _VALIDATIONS else math.inf
+        return min(limit, self._options.retry_seconds)
+
+    async def _forward(self, method: str, request: bytes, context: Any) -> bytes:
         """Return the server's reply, or end the call with the server's error."""
         began = time.monotonic()
         remaining = context.time_remaining()
         deadline = began + min(_CALL_SECONDS_MAX, remaining or _CALL_SECONDS_MAX)
-        retry_seconds = self._options.retry_seconds if seconds is None else seconds
-        retry_until = min(deadline, began + retry_seconds)
+        retry_until = min(deadline - _ANSWER_SECONDS, began + self._retry_seconds(method))
         metadata = self._metadata(context)
         call = self._channel.unary_unary(method)
         pause = _PAUSE_SECONDS_MIN
@@ -128,11 +147,13 @@ class Forwarder(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no ty
             try:
                 reply: bytes = await call(request, metadata=metadata, timeout=timeout)
             except grpc.aio.AioRpcError as error:
-                if not _may_repeat(error) or time.monotonic() + pause >= retry_until:
+                left = retry_until - time.monotonic()
+                if not _may_repeat(error) or left <= 0:
                     await self._fail(method, error, context)
             else:
                 return reply
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
+            jitter = random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+            await asyncio.sleep(min(left, pause * jitter))
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
     async def _fail(self, method: str, error: Any, context: Any) -> NoReturn:

@@ -29,6 +29,13 @@ EXPERIMENT: Final = record(
     {"experiment_id": identifier, "url": string, "name": string, "created_at": string}, rest=plain
 )
 EXPERIMENTS: Final = record({"experiments": array(EXPERIMENT)})
+DELETED: Final = record(
+    {
+        "experiments": array(
+            record({"experiment_id": identifier, "name": string, "deleted_at": string}, rest=plain)
+        )
+    }
+)
 LIMITS: Final = record({"limits": mapping(plain)})
 STREAMS: Final = record({"streams": array(anything)})  # `parse_cursor` checks each
 FIRST_STREAMS: Final = record(
@@ -50,6 +57,9 @@ DIGESTS: Final = record(
         )
     }
 )
+SERIES: Final = mapping(
+    mapping(record({"max_step": integer(-(2**63)), "max_wall_time": number}))
+)  # by run and tag
 TENSOR_SERIES: Final = mapping(
     mapping(record({"summary_metadata": record({"content": string})}))
 )  # by run and tag
@@ -76,6 +86,23 @@ OBJECT_CHECKS: Final = record(
     {"objects": integer(), "bytes": integer(), "faults": array(OBJECT_FAULT)}
 )
 TOKENS: Final = record({"tokens": array(TOKEN)})
+BEGUN_LOGIN: Final = record(
+    {
+        **dict.fromkeys(("device_code", "user_code", "verification_uri"), string),
+        "expires_in": integer(1, 24 * 3600),
+        "interval": integer(1, 60),
+    }
+)
+LOGIN_STATE: Final = record({"status": string, "token": nullable(string)}, rest=plain)
+WORKSPACE: Final = record({"workspace_id": integer(), "name": string}, rest=plain)
+ME: Final = record(
+    {
+        "person": nullable(record({"name": string, "email": string})),
+        "token": record({"id": string, "scopes": array(string), "label": string}, rest=plain),
+        "workspace": WORKSPACE,
+    },
+    rest=plain,
+)
 
 REQUIRED_LIMITS: Final = (
     "batch_bytes_max",

@@ -14,25 +14,32 @@ CODE_CHARS_MAX: Final = 100
 LOCATION_CHARS_MAX: Final = 500
 CHECKSUM_MAX: Final = 2**32 - 1
 
+NOT_FOUND: Final = 404
 CONFLICT: Final = 409  # RFC 9110, section 15.5.10
 
 STATUS_ADVICE: Final = {
     401: "the server does not accept the token: it may have expired or been revoked. "
     "Run `tbupload login`, or set TBHUB_TOKEN",
-    403: "the token may not do this: ask the experiment's owner for one that may",
+    403: "the token may not do this: use one that may, or ask the owner for one",
     404: "there is no such experiment here, or it is not yours",
     413: "the server, or a proxy before it, does not take a request this large",
 }
 """What to do about an HTTP status, before the server's own text."""
 
+EXPLAINED_CODES: Final = frozenset({"access_denied", "expired_token"})
+"""Codes of errors whose text says it all."""
 
-def refused_error(response: urllib3.BaseHTTPResponse, content: dict[str, Any]) -> Refused:
+
+def refused_error(
+    response: urllib3.BaseHTTPResponse, path: str, content: dict[str, Any]
+) -> Refused:
     """Return the error for a final HTTP error with this JSON body: Conflict for 409, or Refused."""
     code = str(content.get("code", ""))[:CODE_CHARS_MAX]
     explanation = refusal_text(response.status, content)
     location = response.headers.get("Location")
-    if response.status in STATUS_ADVICE:
-        explanation = f"{STATUS_ADVICE[response.status]} ({explanation})"
+    advice = _find_advice(response.status, path, code)
+    if advice is not None:
+        explanation = f"{advice} ({explanation})"
     elif 300 <= response.status < 400 and location:  # noqa: PLR2004  # RFC 9110, section 15.4
         explanation = (
             f"the server redirects to {location[:LOCATION_CHARS_MAX]}: use that as its address"
@@ -47,6 +54,12 @@ def refused_error(response: urllib3.BaseHTTPResponse, content: dict[str, Any]) -
         offset=_integer_or_none(content.get("offset"), INTEGER_MAX),
         checksum=_integer_or_none(content.get("checksum"), CHECKSUM_MAX),
     )
+
+
+def _find_advice(status: int, path: str, code: str) -> str | None:
+    """Return what to do; None where the server's own text says it, or is not about experiments."""
+    is_elsewhere = status == NOT_FOUND and not path.startswith("/api/v1/experiments")
+    return None if is_elsewhere or code in EXPLAINED_CODES else STATUS_ADVICE.get(status)
 
 
 def connection_error_text(error: urllib3.exceptions.HTTPError) -> str:

@@ -49,6 +49,7 @@ class Response:
     and counts in this answer may leave that out.
     """
 
+    status: int
     body: bytes
     was_retried: bool
 
@@ -132,10 +133,10 @@ class Transport:
             Conflict: The server answered 409.
             Refused: It answered any other final error, or more than RESPONSE_BYTES_MAX.
         """
-        _, content, was_retried = self._send_with_retries(
+        response, content, was_retried = self._send_with_retries(
             method, path, body, headers, may_retry=may_retry, reads_body=True
         )
-        return Response(content, was_retried)
+        return Response(response.status, content, was_retried)
 
     @contextmanager
     def stream(
@@ -255,7 +256,7 @@ class Transport:
                 retry_after_seconds(response.headers.get("Retry-After")),
                 is_throttled=response.status == TOO_MANY_REQUESTS,
             )
-        raise refused_error(response, content)
+        raise refused_error(response, path, content)
 
     def _open(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]

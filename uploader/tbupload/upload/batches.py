@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 from tbupload.events.points import Blob
 from tbupload.logdir.entries import FileEntry, Folder
 from tbupload.upload.file_cache import FileCache
 from tbupload.upload.file_upload import FileUpload
+from tbupload.upload.retraining import RetrainingGuard
 from tbupload.upload.segments import EncodedSegment
 
 BATCH_BYTES: Final = 2 << 20
@@ -90,6 +92,7 @@ def fill_batch(
     cache: FileCache,
     finished: Callable[[FileEntry], None],
     has_time: Callable[[], bool],
+    guard: RetrainingGuard | None = None,
 ) -> None:
     """Add one segment of each pending file of a run while the batch has room and there is time.
 
@@ -101,6 +104,10 @@ def fill_batch(
         cache: The uploads of the files.
         finished: Called with each file that has nothing to send.
         has_time: Asked before each file.
+        guard: Compares the beginnings of files with what is stored.
+
+    Raises:
+        RunRetrained: A file belongs to another training than what is stored of the run.
     """
     pending, folder.pending = folder.pending or [], []
 
@@ -111,7 +118,7 @@ def fill_batch(
         if entry.is_gone:
             continue
         upload = cache.acquire(entry)
-        segment = upload.next_segment()
+        segment = upload.next_segment(partial(guard.check, entry) if guard else None)
         if segment is None:
             finished(entry)
         elif not _add_segment(batch, BatchFile(entry, upload), segment):

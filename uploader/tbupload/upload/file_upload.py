@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -113,8 +113,11 @@ class FileUpload:
         """Return whether a file with this first record is read from its first byte."""
         return self._stream.is_new_to_server(first_record_digest)
 
-    def next_segment(self) -> EncodedSegment | None:
-        """Return the next segment; None if there is nothing to send now."""
+    def next_segment(self, check: Callable[[Chunk], None] | None = None) -> EncodedSegment | None:
+        """Return the next segment; None if there is nothing to send now.
+
+        `check` is called with its chunk before that is consumed, and may raise.
+        """
         ahead = self._prefetch
         if ahead.requeued is not None:
             segment, ahead.requeued = ahead.requeued, None
@@ -122,6 +125,8 @@ class FileUpload:
         chunk = self.prefetch()
         if chunk is None:
             return None
+        if check is not None:
+            check(chunk)
         ahead.chunk = None
         return self._encode_within_limit(chunk)
 

@@ -32,7 +32,7 @@ class FollowControl:
     """
 
     def __init__(self, stop_token: StopToken, report_look: Callable[[str, Summary], None]) -> None:
-        self.report_look = report_look
+        self._report_look = report_look
         self._stop_token = stop_token
         self._looks: deque[str] = deque()
         self._quiet_seconds = math.inf
@@ -45,9 +45,18 @@ class FollowControl:
         self._looks.append(name)
         self._stop_token.wake()
 
-    def pop_look(self) -> str | None:
-        """Return the name of the next look; None if none was requested."""
-        return self._looks.popleft() if self._looks else None
+    @property
+    def next_look(self) -> str | None:
+        """Return the name of the next look; None if none was requested.
+
+        It stays the next one until it is answered: by another upload if a run is trained again.
+        """
+        return self._looks[0] if self._looks else None
+
+    def answer_look(self, name: str, summary: Summary) -> None:
+        """Report what the next look has found; `name` is its name."""
+        self._looks.popleft()
+        self._report_look(name, summary)
 
     def end_when_quiet(self, quiet_seconds: float) -> None:
         """End the upload once no file has changed for this time, from now on.
@@ -61,8 +70,7 @@ class FollowControl:
     def end_with_process(self, quiet_seconds: float) -> None:
         """End the upload when quiet, or after RETRY_SECONDS_MAX: the process has just ended."""
         self._retry_until = time.monotonic() + RETRY_SECONDS_MAX
-        is_hurried = self._follow_until < math.inf
-        self.end_when_quiet(HURRIED_QUIET_SECONDS if is_hurried else quiet_seconds)
+        self.end_when_quiet(HURRIED_QUIET_SECONDS if self.is_hurried else quiet_seconds)
 
     def hurry(self) -> None:
         """End the upload within STOP_GRACE_SECONDS; may be called from a signal handler.
@@ -73,6 +81,11 @@ class FollowControl:
         self._follow_until = time.monotonic() + STOP_GRACE_SECONDS - SENDING_SECONDS_MIN
         if self._retry_until < math.inf:
             self._quiet_seconds = HURRIED_QUIET_SECONDS
+
+    @property
+    def is_hurried(self) -> bool:
+        """Return whether `hurry` was called."""
+        return self._follow_until < math.inf
 
     def stop_if_due(self) -> None:
         """Stop the stop token when a time is over; to be called about every second."""

@@ -105,24 +105,23 @@ class ResumeStore:
         self._change(change)
         return record
 
+    def find(self, key: UploadKey) -> ResumeRecord | None:
+        """Return the upload to resume; None if this machine has none."""
+        record = None
+
+        def read(uploads: list[ResumeRecord]) -> None:
+            nonlocal record
+            record = next((upload for upload in uploads if upload.matches(key)), None)
+
+        self._change(read)
+        return record
+
     def save(self, upload: ResumeRecord) -> None:
         """Save the upload as it is now, as the newest one."""
 
         def change(uploads: list[ResumeRecord]) -> None:
             uploads[:] = [known for known in uploads if known.request_key != upload.request_key]
             uploads.append(dataclasses.replace(upload, at=_now()))
-
-        self._change(change)
-
-    def remove(self, server: str, experiment_id: str) -> None:
-        """Remove a complete upload: the same command creates another experiment the next time."""
-
-        def change(uploads: list[ResumeRecord]) -> None:
-            uploads[:] = [
-                each
-                for each in uploads
-                if (each.server, each.experiment_id) != (server, experiment_id)
-            ]
 
         self._change(change)
 

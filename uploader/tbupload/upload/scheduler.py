@@ -19,6 +19,7 @@ from tbupload.http.response_schema import unreadable_answer
 from tbupload.logdir.entries import FileEntry, Folder
 from tbupload.upload.batches import BATCH_BYTES, Batch, fill_batch
 from tbupload.upload.file_cache import FileCache, TagSetInterner
+from tbupload.upload.retraining import RetrainingGuard
 from tbupload.upload.segments import EncodedSegment
 from tbwire import wire_pb2
 
@@ -59,6 +60,7 @@ class Scheduler:
         cache: The uploads of the files.
         on_finished: Called with each file that has nothing more to send for now.
         debug: Called with sentences for `--verbose`.
+        guard: Compares the beginnings of files with what is stored.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Scheduler:
         cache: FileCache,
         on_finished: Callable[[FileEntry], None],
         debug: Callable[[str], None],
+        guard: RetrainingGuard | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.done_bytes = 0
@@ -78,6 +81,7 @@ class Scheduler:
         self._cache = cache
         self._on_finished = on_finished
         self._debug = debug
+        self._guard = guard
         self._tag_sets = TagSetInterner()
         self._urgent: deque[Folder] = deque()
         self._waiting: deque[Folder] = deque()
@@ -124,7 +128,11 @@ class Scheduler:
         return is_in_flight or entry in (entry.folder.pending or ())
 
     def submit(self) -> None:
-        """Send batches for a short time while `can_submit`, and prefetch in their files."""
+        """Send batches for a short time while `can_submit`, and prefetch in their files.
+
+        Raises:
+            RunRetrained: A file belongs to another training than what is stored of its run.
+        """
         end = time.monotonic() + BATCH_FILL_SECONDS_MAX
         while self.can_submit() and time.monotonic() < end:
             batch = self._next_batch()
@@ -202,7 +210,14 @@ class Scheduler:
 
         waiting = (other.pending or () for other in queue or ())
         self._cache.prefetch(chain(folder.pending or (), chain.from_iterable(waiting)))
-        fill_batch(batch, folder, self._cache, self._finish_file, lambda: time.monotonic() < end)
+        fill_batch(
+            batch,
+            folder,
+            self._cache,
+            self._finish_file,
+            lambda: time.monotonic() < end,
+            self._guard,
+        )
         folder.is_in_flight = len(batch.segments) > count
         if folder.pending and not folder.is_in_flight:
             folder.queue = queue

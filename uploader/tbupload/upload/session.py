@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tbupload.console.progress import ConsoleProgress, ProgressState
-from tbupload.errors import ServerError, Unreachable
+from tbupload.errors import RunRetrained, ServerError, Unreachable
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.cancellation import StopToken
 from tbupload.http.client import Client, ExperimentStreams
@@ -20,13 +21,14 @@ from tbupload.logdir.watcher import LogdirWatcher
 from tbupload.upload.file_cache import FileCache
 from tbupload.upload.file_errors import CONFIRM_SECONDS
 from tbupload.upload.file_upload import REREAD_SECONDS_MIN, FileUpload
+from tbupload.upload.filter_check import FilterMonitor
 from tbupload.upload.follow_control import FollowControl
 from tbupload.upload.hparams_file import NO_HPARAMS, HparamsFile
 from tbupload.upload.hparams_upload import HparamsUpload
 from tbupload.upload.projector import ProjectorUpload
 from tbupload.upload.read_options import ReadOptions
+from tbupload.upload.retraining import RetrainingGuard
 from tbupload.upload.scheduler import Scheduler
-from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.upload.summary import Summary, repeated_counts
 
 URGENT_BYTES_MAX: Final = 1 << 20
@@ -64,7 +66,8 @@ class Upload:
 
     Args:
         client: The server.
-        streams: The experiment, its cursors, and the server's limits.
+        streams: The experiment, and the server's limits.
+        guard: Its upload cursors, which compares the beginnings of files with what is stored.
         options: What to upload.
         progress: Where to report progress and problems.
         stop_token: Ends the upload. It is the one of the client's retry policy, so that requests
@@ -75,6 +78,7 @@ class Upload:
         self,
         client: Client,
         streams: ExperimentStreams,
+        guard: RetrainingGuard,
         options: UploadOptions,
         progress: ConsoleProgress,
         stop_token: StopToken,
@@ -82,7 +86,8 @@ class Upload:
         self._options = options
         self._progress = progress
         self._stop_token = stop_token
-        self._cursors = StreamCursors(options.series_filter.digest(), streams.cursors)
+        self._cursors = guard.cursors
+        self._guard = guard
         read_options = ReadOptions(
             options.series_filter, streams.limits, is_final=options.is_one_shot, warn=progress.warn
         )
@@ -91,7 +96,7 @@ class Upload:
         )
         self._cache = FileCache(read_options, self._cursors)
         self._watcher = LogdirWatcher(self._tree, options.poll_seconds, self._cache)
-        self._scheduler = Scheduler(client, streams, self._cache, self._park, progress.debug)
+        self._scheduler = Scheduler(client, streams, self._cache, self._park, progress.debug, guard)
         self._projector = ProjectorUpload(
             client,
             streams.experiment_id,
@@ -104,6 +109,13 @@ class Upload:
             streams.experiment_id,
             options.hparams,
             options.series_filter,
+            progress.report_problem,
+        )
+        self._filters = FilterMonitor(
+            options.logdir,
+            options.series_filter,
+            streams.limits,
+            options.poll_seconds,
             progress.report_problem,
         )
         self._files_to_recheck: dict[FileEntry, None] = {}
@@ -119,6 +131,7 @@ class Upload:
         Raises:
             ServerError: The server refuses the upload, or cannot be reached.
             Unreachable: As well when the deadline for stopping has passed.
+            RunRetrained: A run was trained again; the stop token may be used for another upload.
         """
         try:
             while not (self._options.is_one_shot or self._stop_token.is_stopping):
@@ -127,16 +140,23 @@ class Upload:
                 self._send_pending()
                 self._projector.poll(self._tree.projector_folders)
                 self._hparams.poll()
+                if not (self._has_sent or self._scheduler.is_busy or self._watcher.is_listing):
+                    self._filters.poll()
                 if self._answer_control():
                     break
             is_growing = self._send_rest()
-            return replace(self.summary(), is_growing=is_growing)
-        except ServerError:
+            self._check_filters()
             self._stop_token.cancel()
+            return replace(self.summary(), is_growing=is_growing)
+        except RunRetrained:
             self._scheduler.drain()
             raise
-        finally:
+        except BaseException as error:
             self._stop_token.cancel()
+            if isinstance(error, ServerError):
+                self._scheduler.drain()
+            raise
+        finally:
             self._scheduler.close()
 
     def summary(self) -> Summary:
@@ -165,19 +185,33 @@ class Upload:
                     for sentence in sentences
                 ),
                 *self._hparams.problems(),
+                *filter(None, [None if self._has_sent else self._filters.problem]),
             ],
             notes=[note for upload in uploads if (note := upload.incomplete_record_note())],
         )
+
+    @property
+    def _has_sent(self) -> bool:
+        return self._scheduler.series_count > 0
+
+    def _check_filters(self) -> None:
+        """Find out whether the filters match nothing of what is there."""
+        control = self._options.control
+        is_hurried = control is not None and control.is_hurried
+        # A check may read all files: not while a deadline passes, or is about to be set.
+        if not (self._has_sent or is_hurried) and math.isinf(self._stop_token.deadline):
+            self._filters.check()
 
     def _answer_control(self) -> bool:
         """Do what the control asks for; return whether it is time to end."""
         control = self._options.control
         if control is None:
             return False
-        while (name := control.pop_look()) is not None:
+        while (name := control.next_look) is not None:
             self._look()
             is_growing = self._look()
-            control.report_look(name, replace(self.summary(), is_growing=is_growing))
+            self._check_filters()
+            control.answer_look(name, replace(self.summary(), is_growing=is_growing))
         if self._scheduler.is_busy or not control.has_been_quiet(self._watcher.changed_at):
             return False
         return not self._look()
@@ -238,6 +272,7 @@ class Upload:
     def _enqueue_changes(self, changed: Iterable[FileEntry], gone: Iterable[FileEntry]) -> None:
         """Enqueue files that may have new content, and remove deleted ones."""
         for entry in gone:
+            self._guard.note_deleted(entry)
             if self._scheduler.forget(entry):
                 self._deleted_files[entry.path] = entry
                 self._progress.report_problem(_deleted_text(entry.path))

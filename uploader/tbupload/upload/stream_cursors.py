@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -33,7 +35,7 @@ class KnownCursor(NamedTuple):
 class StreamCursors:
     """The cursor of each stream's newest generation, and what was skipped in this upload's files.
 
-    Only streams read with the same filters count: others have other content.
+    Only streams read with the same filters have a cursor here: others have other content.
     """
 
     def __init__(self, filters_digest: bytes, cursors: Iterable[wire_pb2.Cursor]) -> None:
@@ -41,9 +43,26 @@ class StreamCursors:
         self._packed_cursors: dict[int, bytes] = {}
         self._skipped_before: dict[int, dict[str, int]] = {}
         self._skipped: dict[tuple[str, str], Mapping[str, int]] = {}
+        self._others: set[int] = set()
+        runs: set[int] = set()
         for cursor in cursors:
+            runs.add(_run_key(cursor.stream.run))
             if cursor.stream.filters_digest == filters_digest:
                 self._store_if_newest(cursor)
+            else:
+                self._others.add(_stream_key(_stream_name(cursor.stream)))
+        self._runs: Final = array("Q", sorted(runs))
+
+    def has_run(self, run: str) -> bool:
+        """Return whether the server had a stream of this run, with any filters, at the start."""
+        key = _run_key(run)
+        index = bisect_left(self._runs, key)
+        return index < len(self._runs) and self._runs[index] == key
+
+    def has_stream(self, name: StreamName) -> bool:
+        """Return whether the server has the stream; with other filters, whether it had it then."""
+        key = _stream_key(name)
+        return key in self._packed_cursors or key in self._others
 
     def find(self, name: StreamName) -> KnownCursor | None:
         """Return the cursor of the stream's newest generation, if the server has one."""
@@ -115,6 +134,10 @@ def _skipped_counts(cursor: wire_pb2.Cursor) -> dict[str, int]:
 
 def _stream_name(stream: wire_pb2.Stream) -> StreamName:
     return (stream.run, stream.file_name, stream.first_record_digest)
+
+
+def _run_key(run: str) -> int:
+    return int.from_bytes(hashlib.blake2b(run.encode(), digest_size=_KEY_BYTES).digest())
 
 
 def _stream_key(name: StreamName) -> int:

@@ -51,6 +51,12 @@ class Summary:
         """Return whether everything the files had at the last look is on the server."""
         return not self.skipped and not self.problems
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether this upload sent nothing."""
+        points = self.scalars + self.tensors + self.blobs + self.empty_values
+        return not (points or self.bytes or self.hparams_runs)
+
     def as_json(self) -> dict[str, Any]:
         """Return the fields of the "done" event of `--json`."""
         return {

@@ -110,7 +110,7 @@ def make_points_response(
             lambda: encode(_full_scan(database, grant, points_request)), headers, media_type
         )
 
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         samples = read(db)
         size = estimate_bytes(samples)
         must_stream = size > limits.SCAN_CHUNK_BYTES

@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from tbservice import limits
 from tbservice.admission.admitted import AdmittedRequest
+from tbservice.api.grpc.message_guard import check_count
 from tbservice.api.grpc.metadata import Metadata
 from tbservice.errors import MalformedRequest
 
@@ -31,7 +32,11 @@ class Call:
     admitted: AdmittedRequest
 
     def parse(self, kind: type[_Request]) -> _Request:
-        """Return the message; for large ones, call it in a thread. Raises MalformedRequest."""
+        """Return the message; for large ones, call it in a thread.
+
+        Raises MalformedRequest, or TooLarge if it has too many fields.
+        """
+        check_count(self.message, kind)
         try:
             return kind.FromString(self.message)
         except DecodeError as error:

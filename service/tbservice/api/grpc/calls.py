@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -37,6 +37,7 @@ from tbservice.store.pg.database import Database
 
 Answer = Callable[[Call], Awaitable[bytes]]
 OpenAnswer = Callable[[Context], Awaitable[None]]
+Statuses = Mapping[grpc.StatusCode, grpc.StatusCode]
 
 _log = logging.getLogger(__name__)
 
@@ -64,13 +65,18 @@ class CallRunner:
             limits.GRPC_OPEN_CALLS_ITEMS_MAX,
         )
 
-    def handler(self, name: str, answer: Answer) -> grpc.RpcMethodHandler:
-        """Return the handler of a method that needs a token: `answer` returns the reply's bytes."""
+    def handler(
+        self, name: str, answer: Answer, statuses: Statuses | None = None
+    ) -> grpc.RpcMethodHandler:
+        """Return the handler of a method that needs a token: `answer` returns the reply's bytes.
+
+        Its clients get the values of `statuses` instead of the keys.
+        """
 
         async def work(context: Context) -> None:
             await self._run_admitted(context, answer)
 
-        return self._handler(name, work)
+        return self._handler(name, work, statuses or {})
 
     def open_handler(self, name: str, answer: OpenAnswer) -> grpc.RpcMethodHandler:
         """Return the handler of a short method without a token: `answer` reads and writes itself.
@@ -91,18 +97,22 @@ class CallRunner:
                     f"this call may take {limits.GRPC_OPEN_CALL_SECONDS_MAX:g} seconds"
                 ) from error
 
-        return self._handler(name, work)
+        return self._handler(name, work, {})
 
     def _handler(
-        self, name: str, work: Callable[[Context], Awaitable[None]]
+        self, name: str, work: Callable[[Context], Awaitable[None]], statuses: Statuses
     ) -> grpc.RpcMethodHandler:
         async def run(_messages: object, context: Context) -> None:
-            await self._run(name, context, work)
+            await self._run(name, context, work, statuses)
 
         return grpc.stream_stream_rpc_method_handler(run)
 
     async def _run(
-        self, name: str, context: Context, work: Callable[[Context], Awaitable[None]]
+        self,
+        name: str,
+        context: Context,
+        work: Callable[[Context], Awaitable[None]],
+        statuses: Statuses,
     ) -> None:
         """Do the work, give a failed call its status and one log line, and record the call."""
         began = time.perf_counter()
@@ -114,15 +124,17 @@ class CallRunner:
             _log.warning("%s: ended by the client, its deadline, or a stop of the server", name)
             raise
         except Exception as error:  # noqa: BLE001 - every error becomes a status
-            status, code, detail = self._explain(name, error)
+            status, code, detail = self._explain(name, error, statuses)
             await context.abort(status, detail, ((ERROR_CODE_KEY, code),))
         finally:
             metrics.observe_call(name, status.name, time.perf_counter() - began)
 
-    def _explain(self, name: str, error: Exception) -> tuple[grpc.StatusCode, str, str]:
+    def _explain(
+        self, name: str, error: Exception, statuses: Statuses
+    ) -> tuple[grpc.StatusCode, str, str]:
         """Log the error; return its status, code and text for the client."""
         if isinstance(error, ServiceError):
-            status = status_of(error)
+            status = statuses.get(status_of(error), status_of(error))
             cause = f" ({error.__cause__})" if isinstance(error, Unavailable) else ""
             _log.warning("%s: %s: %s%s", name, status.name, error.detail, cause)
             return status, error.code, bounded_detail(error.detail)
@@ -131,7 +143,8 @@ class CallRunner:
             "the server failed to handle this call and stored nothing of it; "
             f"its log has the details under error id {error_id}"
         )
-        return grpc.StatusCode.INTERNAL, "internal", detail
+        internal = grpc.StatusCode.INTERNAL
+        return statuses.get(internal, internal), "internal", detail
 
     async def _run_admitted(self, context: Context, answer: Answer) -> None:
         metadata = tuple(context.invocation_metadata() or ())

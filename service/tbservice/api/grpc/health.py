@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import grpc
@@ -14,20 +15,27 @@ from tbservice.api.grpc.context import Context
 from tbservice.api.v1.health import Readiness
 from tbservice.errors import MalformedRequest, NotFound, Unavailable
 
-_NAMES: Final = frozenset(
+_SUGGESTION_NAMES: Final = frozenset(
     {
-        "",
-        "grpc.health.v1.Health",
         "manager.v1beta1.Suggestion",  # what Katib's probes of a suggestion ask for
-        "api.v1.beta1.DBManager",
         "api.v1.beta1.Suggestion",
-        "api.v1.beta1.EarlyStopping",
     }
 )
+_NAMES: Final = _SUGGESTION_NAMES | {
+    "",
+    "grpc.health.v1.Health",
+    "api.v1.beta1.DBManager",
+    "api.v1.beta1.EarlyStopping",
+}
 
 
-def make_health_handler(runner: CallRunner, readiness: Readiness) -> grpc.GenericRpcHandler:
-    """Return the handler of `Check`; `Watch` is not implemented, as in Katib."""
+def make_health_handler(
+    runner: CallRunner, readiness: Readiness, can_suggest: Callable[[], bool]
+) -> grpc.GenericRpcHandler:
+    """Return the handler of `Check`; `Watch` is not implemented, as in Katib.
+
+    `can_suggest` says whether a call for suggestions need not wait for libraries.
+    """
 
     async def check(context: Context) -> None:
         message = await context.read()
@@ -39,7 +47,9 @@ def make_health_handler(runner: CallRunner, readiness: Readiness) -> grpc.Generi
             raise MalformedRequest("the message is not a HealthCheckRequest") from error
         if service not in _NAMES:
             raise NotFound("there is no service of this name here")
-        status = await run_in_threadpool(_status, readiness)
+        status = health_pb2.HealthCheckResponse.NOT_SERVING
+        if service not in _SUGGESTION_NAMES or can_suggest():
+            status = await run_in_threadpool(_status, readiness)
         await context.write(health_pb2.HealthCheckResponse(status=status).SerializeToString())
 
     return grpc.method_handlers_generic_handler(

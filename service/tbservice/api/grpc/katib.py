@@ -23,6 +23,20 @@ SERVICES: Final = tuple(
 )
 """The full names of the services."""
 
+_VALIDATIONS: Final = {"ValidateAlgorithmSettings", "ValidateEarlyStoppingSettings"}
+_STATUSES: Final = dict.fromkeys(
+    (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.INTERNAL,
+    ),
+    grpc.StatusCode.UNAVAILABLE,
+)
+"""What a validation that did not take place ends with: Katib's controller repeats it ten times at
+UNAVAILABLE and RESOURCE_EXHAUSTED, and in the end takes the latter, and the others, for consent.
+Errors of the token stay as they are: `GetSuggestions`, which checks the same, ends with them too.
+"""
+
 _Request = TypeVar("_Request", bound=Message)
 UseCase = Callable[[KatibGrant, _Request, str | None], Message]
 """Takes the grant, the request, and the experiment that the metadata name; returns the reply."""
@@ -68,7 +82,9 @@ class KatibMethods:
             grpc.method_handlers_generic_handler(
                 f"{_PACKAGE}.{service}",
                 {
-                    name: runner.handler(f"{service}/{name}", answer)
+                    name: runner.handler(
+                        f"{service}/{name}", answer, _STATUSES if name in _VALIDATIONS else None
+                    )
                     for name, answer in methods.items()
                 },
             )
@@ -130,7 +146,9 @@ class KatibMethods:
         """
 
         def begin() -> tuple[KatibGrant, katib_pb2.GetSuggestionsRequest]:
-            return self._grant(call), call.parse(katib_pb2.GetSuggestionsRequest)
+            grant, request = self._grant(call), call.parse(katib_pb2.GetSuggestionsRequest)
+            trials.check_request(request.experiment, request.trials)
+            return grant, request
 
         grant, request = await call.in_thread(begin)
         async with call.without_turn():

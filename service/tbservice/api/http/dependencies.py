@@ -1,13 +1,15 @@
 """FastAPI dependencies of routes: settings, stores, and the grants of a request's token.
 
-Routes declare them in the order of work: grant, body, transaction.
+Routes declare them in the order of work: grant, body, transaction. Tokens come in the header
+`Authorization` alone. A browser sends no such header by itself, so that these routes need no
+protection against requests from other sites; browser sessions are refused there.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from tbservice.api.http.etag import is_conditional, set_etag
@@ -18,7 +20,17 @@ from tbservice.ingest.service import Ingest
 from tbservice.settings import Settings
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
-from tbservice.types import AdminGrant, AppendGrant, ReadGrant, WorkspaceGrant
+from tbservice.types import (
+    INT64_MAX,
+    AdminGrant,
+    AppendGrant,
+    OwnerGrant,
+    PersonalGrant,
+    ReadGrant,
+    Scope,
+    WorkspaceGrant,
+    WorkspaceId,
+)
 
 _bearer = HTTPBearer(
     auto_error=False, description="A tbhub token: an owner token, or one created for an experiment"
@@ -64,10 +76,11 @@ async def _read_secret(
 ) -> str | None:
     """Return the token of a request, None without an Authorization header.
 
-    Raises Unauthenticated for an authentication scheme other than Bearer, which is not ignored.
+    Raises Unauthenticated for an authentication scheme other than Bearer, which is not ignored,
+    and for the secret of a browser session.
     """
     if credentials is not None:
-        return credentials.credentials
+        return grants.require_no_session(credentials.credentials)
     if "authorization" in request.headers:
         raise Unauthenticated("the Authorization header must be 'Bearer <token>'")
     return None
@@ -80,9 +93,48 @@ UsesSettings = Annotated[Settings, Depends(_get_settings)]
 Secret = Annotated[str | None, Depends(_read_secret)]
 
 
-def _grant_workspace(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
+WorkspacePath = Annotated[
+    int, Path(ge=1, le=INT64_MAX, description="The workspace's id, as `GET /api/v1/me` names it")
+]
+
+
+def _grant_manage(
+    workspace_id: WorkspacePath, database: UsesDatabase, secret: Secret
+) -> OwnerGrant:
     with database.without_transaction() as db:
-        return grants.grant_workspace(db, secret)
+        return grants.grant_owner(db, secret, WorkspaceId(workspace_id))
+
+
+def _grant_see_members(
+    workspace_id: WorkspacePath, database: UsesDatabase, secret: Secret
+) -> WorkspaceGrant:
+    with database.without_transaction() as db:
+        return grants.grant_member(db, secret, WorkspaceId(workspace_id))
+
+
+def _grant_personal_admin(database: UsesDatabase, secret: Secret) -> PersonalGrant:
+    with database.without_transaction() as db:
+        return grants.grant_personal(db, secret)
+
+
+def _grant_personal(database: UsesDatabase, secret: Secret) -> PersonalGrant:
+    with database.without_transaction() as db:
+        return grants.grant_personal(db, secret, scope=None)
+
+
+def _grant_create(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
+    with database.without_transaction() as db:
+        return grants.grant_workspace(db, secret, Scope.APPEND)
+
+
+def _grant_list(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
+    with database.without_transaction() as db:
+        return grants.grant_workspace(db, secret, Scope.READ)
+
+
+def _grant_restore(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
+    with database.without_transaction() as db:
+        return grants.grant_workspace(db, secret, Scope.ADMIN)
 
 
 def _grant_read(
@@ -91,7 +143,7 @@ def _grant_read(
     with database.without_transaction() as db:
         grant = grants.grant_read(db, experiment_id, secret)
     if is_conditional(request):
-        with database.transaction(grant.workspace_id) as db:
+        with database.transaction(grant) as db:
             set_etag(request, lifecycle.get_version_tag(db, grant))
     return grant
 
@@ -106,7 +158,13 @@ def _grant_admin(experiment_id: str, database: UsesDatabase, secret: Secret) -> 
         return grants.grant_admin(db, experiment_id, secret)
 
 
-MayUseWorkspace = Annotated[WorkspaceGrant, Depends(_grant_workspace)]
+MayManage = Annotated[OwnerGrant, Depends(_grant_manage)]
+MaySeeMembers = Annotated[WorkspaceGrant, Depends(_grant_see_members)]
+ActsForPerson = Annotated[PersonalGrant, Depends(_grant_personal_admin)]
+IsPersonal = Annotated[PersonalGrant, Depends(_grant_personal)]
+MayCreate = Annotated[WorkspaceGrant, Depends(_grant_create)]
+MayList = Annotated[WorkspaceGrant, Depends(_grant_list)]
+MayRestore = Annotated[WorkspaceGrant, Depends(_grant_restore)]
 MayRead = Annotated[ReadGrant, Depends(_grant_read)]
 MayAppend = Annotated[AppendGrant, Depends(_grant_append)]
 MayAdminister = Annotated[AdminGrant, Depends(_grant_admin)]

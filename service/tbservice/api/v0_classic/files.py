@@ -42,7 +42,7 @@ def list_images(
     sorted by wall time, then by step: the order in which images were written is not stored.
     """
     run, tag = run_and_tag
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         images = media.list_images(db, grant, run, tag, settings.reservoir_sizes.images)
     sizes = media.read_sizes(objects, images)
     return json_encoding.json_response(
@@ -82,7 +82,7 @@ def read_image(
     The image at an index can change while the run is being uploaded.
     """
     run, tag = run_and_tag
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         images = media.list_images(db, grant, run, tag, settings.reservoir_sizes.images)
     return blob_response(
         objects, media.get_clip(images, parse_integer("index", index, 0)).blob, request
@@ -101,7 +101,7 @@ def list_audio(
     by step: the order in which clips were written is not stored.
     """
     run, tag = run_and_tag
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         clips = media.list_clips(db, grant, run, tag, settings.reservoir_sizes.audio)
     return json_encoding.json_response(
         [
@@ -141,7 +141,7 @@ def read_clip(
     used.
     """
     run, tag = run_and_tag
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         clips = media.list_clips(db, grant, run, tag, settings.reservoir_sizes.audio)
     return blob_response(
         objects, media.get_clip(clips, parse_integer("index", index, 0)).blob, request
@@ -172,7 +172,7 @@ def read_graph(
     )
     if size_max is not None and not large_attrs_key:
         raise MalformedRequest("'limit_attr_size' requires 'large_attrs_key'")
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         blob = media.get_last_blob(db, grant, media.get_graph_series(db, grant, run))
     return _gzip_response(graphs.read_graph(request, blob, size_max, large_attrs_key or ""))
 
@@ -183,7 +183,7 @@ def read_run_metadata(
 ) -> Response:
     """Return a `session.run()`'s metadata as a RunMetadata in protobuf text format, with gzip."""
     run, tag = run_and_tag
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         blob = media.get_last_blob(db, grant, media.get_run_metadata_series(db, grant, run, tag))
     return _gzip_response(graphs.read_run_metadata(request, blob))
 

@@ -40,7 +40,7 @@ def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
     `{run: {"scalars": [tag], "histograms": [tag], "compressedHistograms": [tag], "images": [tag],
     "audio": [tag], "run_metadata": [tag], "graph": true}}`
     """
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         runs = catalog.list_runs(db, grant)
         listed = catalog.list_series(db, grant, Selection())
 
@@ -84,7 +84,7 @@ def read_scalars(
     positions = reservoir.reservoir(settings.reservoir_sizes.scalars)
     if sample_count is not None:
         positions = _parse_sample_count(sample_count)
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         series = reservoir.get_scalar_series(db, grant, run, tag)
         ((_series, sample),) = reservoir.read_scalars(db, grant, [series], positions)
 
@@ -154,7 +154,7 @@ def _sample_all(
     grant: ReadGrant, database: UsesDatabase, positions: reservoir.PositionSampler
 ) -> Response:
     index: dict[str, Json] = {}
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         listed = catalog.list_series(db, grant, Selection(data_class=DataClass.SCALAR))
         for series, sample in reservoir.read_scalars(db, grant, listed, positions):
             index.setdefault(series.run, {})[series.tag] = _rows(sample)
@@ -180,7 +180,7 @@ def _read_histograms(
     encode: Callable[[histograms.Histogram], list[Any]],
 ) -> Response:
     run, tag = run_and_tag
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         series = reservoir.get_series(db, grant, run, tag, ["histograms"])
         sample = reservoir.read_tensors(db, grant, series, reservoir.reservoir(size))
 

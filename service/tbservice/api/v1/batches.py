@@ -115,7 +115,7 @@ def list_streams(
     ] = limits.STREAMS_PAGE_ITEMS_MAX,
 ) -> StreamPage:
     """List the experiment's upload cursors, from which an upload resumes on any machine."""
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         page, following = list_cursors(db, grant, after, limit)
     return StreamPage(
         experiment_id=grant.experiment_id,

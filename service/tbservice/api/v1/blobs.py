@@ -50,7 +50,7 @@ def read_blob(
     objects: UsesObjects,
 ) -> Response:
     """Return the bytes of a blob, or a `Range` of them, by its key in a blob sequence."""
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         blob = blobs.find_blob(db, grant, blob_key)
     return blob_response(objects, blob, request)
 

@@ -34,7 +34,7 @@ def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
 
     `{"runs": [{"run", "start_time"}]}`; `start_time` is in seconds since the epoch, or null.
     """
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         runs = catalog.list_runs(db, grant)
     return json_encoding.json_response(
         {"runs": [{"run": run.name, "start_time": run.start_time} for run in runs]}
@@ -44,7 +44,7 @@ def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
 @router.get("/names")
 def list_names(grant: MayRead, database: UsesDatabase) -> Response:
     """List the names of all series: `{run: [tag, …]}`, both in the order of their first upload."""
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         return json_encoding.json_response(tag_groups.list_tags_by_run(db, grant))
 
 
@@ -54,7 +54,7 @@ def list_plugins(grant: MayRead, database: UsesDatabase, plugin: str | None = No
 
     `{"plugins": [name, …]}`; with `plugin`, `{run: {tag: {data_class, summary_metadata, …}}}`.
     """
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         if plugin is None:
             return json_encoding.json_response({"plugins": catalog.list_plugins(db, grant)})
         return json_encoding.json_response(
@@ -97,12 +97,12 @@ def _list(
     if query.limit is None:
         if query.after:
             raise Invalid("'after' requires 'limit'")
-        with database.snapshot(grant.workspace_id) as db:
+        with database.snapshot(grant) as db:
             return json_encoding.json_response(
                 _nested(catalog.list_series_with_counts(db, grant, selection))
             )
 
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         page, following = catalog.list_series_page(db, grant, selection, query.after, query.limit)
     return json_encoding.json_response({"series": _nested(page), "next": following})
 

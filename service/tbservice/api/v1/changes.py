@@ -136,7 +136,7 @@ def find_changes(
         NotFound: the experiment has been deleted.
     """
     selection = query.to_selection(DATA_CLASSES[kind])
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         if not since and query.start == "now":
             return changes.cursor_at_head(db, grant, selection)
         change_set = changes.read_changes(db, grant, selection, since or None, points_max)

@@ -122,7 +122,7 @@ def list_digests(grant: MayRead, query: DigestQuery, database: UsesDatabase) -> 
     snapshot. If reading takes long, a page has fewer than `limit` series, and a `next`.
     """
     selection = Selection(query.plugin, None if query.run is None else frozenset(query.run))
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         page, following = digests.list_digests(db, grant, selection, query.after, query.limit)
     return DigestPage(
         limits=wire_limits(), series=[_digest_answer(digest) for digest in page], next=following
@@ -135,7 +135,7 @@ def read_records(grant: MayRead, query: RecordQuery, database: UsesDatabase) -> 
 
     With these, a client finds the points that differ from its own.
     """
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         page = digests.read_records(db, grant, query.run, query.tag, query.after, query.limit)
     records = base64.b64encode(page.records.tobytes()).decode()
     return RecordAnswer(

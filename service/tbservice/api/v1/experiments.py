@@ -1,84 +1,57 @@
-"""Routes for experiments: create, list, show, update, delete."""
+"""Routes for experiments: create, list, show, update, delete, restore."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, status
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Header, Query, Response, status
 
 from tbservice import limits
 from tbservice.api.http.dependencies import (
     MayAdminister,
+    MayCreate,
+    MayList,
     MayRead,
-    MayUseWorkspace,
+    MayRestore,
     UsesDatabase,
     UsesSettings,
 )
 from tbservice.api.http.etag import ConditionalRoute
-from tbservice.api.v1.point_queries import FewFields
-from tbservice.experiments import lifecycle as experiments
-from tbservice.settings import Settings
-from tbservice.types import Experiment, ExperimentId, Visibility
+from tbservice.api.v1.experiment_schemas import (
+    DeletedPage,
+    ExperimentAnswer,
+    ExperimentChange,
+    ExperimentPage,
+    ExperimentsQuery,
+    ListedAnswer,
+    NewExperiment,
+    experiment_url,
+    make_answer,
+    make_deleted,
+    make_listed,
+    to_metadata,
+)
+from tbservice.experiments import deletion, lifecycle, listing
 
 router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"], route_class=ConditionalRoute)
 
-
-class NewExperiment(FewFields):
-    """The properties of an experiment to create."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(default="", max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
-    description: str = Field(default="", max_length=limits.EXPERIMENT_DESCRIPTION_CHARS_MAX)
-    visibility: Visibility = Field(
-        default=Visibility.PRIVATE,
-        description="`private`: readable with a token only; `link`: readable by anyone who has the "
-        "URL",
-    )
+__all__ = ["experiment_url", "router"]
 
 
-class ExperimentChange(FewFields):
-    """The properties to change; an absent or null one is left unchanged."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str | None = Field(default=None, max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
-    description: str | None = Field(
-        default=None, max_length=limits.EXPERIMENT_DESCRIPTION_CHARS_MAX
-    )
-    visibility: Visibility | None = None
-
-
-class ExperimentAnswer(BaseModel):
-    """An experiment."""
-
-    experiment_id: str
-    url: str = Field(description="The experiment's TensorBoard page")
-    name: str
-    description: str
-    visibility: Visibility
-    created_at: datetime
-    updated_at: datetime
-
-
-class ExperimentPage(BaseModel):
-    """A page of experiments, newest first."""
-
-    experiments: list[ExperimentAnswer]
-    next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
-
-
-def experiment_url(settings: Settings, experiment_id: ExperimentId) -> str:
-    """Return the URL of the experiment's page."""
-    return f"{settings.public_url.rstrip('/')}/experiment/{experiment_id}/"
-
-
-@router.post("", status_code=status.HTTP_201_CREATED)
+@router.post(
+    "",
+    status_code=status.HTTP_201_CREATED,
+    responses={
+        status.HTTP_200_OK: {
+            "model": ExperimentAnswer,
+            "description": "With `unique_name`: an experiment of this name exists; it is unchanged",
+        }
+    },
+)
 def create_experiment(
-    grant: MayUseWorkspace,
+    grant: MayCreate,
     new: NewExperiment,
+    response: Response,
     database: UsesDatabase,
     settings: UsesSettings,
     # As in draft-ietf-httpapi-idempotency-key-header, but any text is a key.
@@ -89,34 +62,54 @@ def create_experiment(
     """Create an experiment.
 
     A request with an `Idempotency-Key` that was used before returns the experiment that the first
-    request created.
+    request created. With `unique_name`, so does a request with the name of an existing experiment:
+    of concurrent requests, one creates it. If several have the name, the response is 409
+    `ambiguous_name`.
     """
-    with database.transaction(grant.workspace_id) as db:
-        experiment = experiments.create_experiment(
-            db, grant, new.name, new.description, new.visibility, request_key=idempotency_key
-        )
-    return _answer(settings, experiment)
+    with database.transaction(grant) as db:
+        if new.unique_name:
+            experiment, is_new = lifecycle.get_or_create_experiment(db, grant, to_metadata(new))
+            response.status_code = status.HTTP_201_CREATED if is_new else status.HTTP_200_OK
+        else:
+            experiment = lifecycle.create_experiment(
+                db, grant, to_metadata(new), request_key=idempotency_key
+            )
+        notes = lifecycle.get_notes(db, experiment)
+    return make_answer(settings, experiment, notes)
 
 
 @router.get("")
 def list_experiments(
-    grant: MayUseWorkspace,
+    grant: MayList,
     database: UsesDatabase,
     settings: UsesSettings,
-    q: Annotated[
-        str,
-        Query(description="Text that the name or the description contains; case-insensitive"),
-    ] = "",
+    query: Annotated[ExperimentsQuery, Query()],
+) -> ExperimentPage:
+    """List the workspace's experiments, newest first."""
+    with database.snapshot(grant) as db:
+        page = listing.list_experiments(db, grant, query.to_search(), query.after, query.limit)
+    return ExperimentPage(
+        experiments=[make_listed(settings, experiment) for experiment in page.experiments],
+        next=page.next,
+    )
+
+
+@router.get("/deleted")
+def list_deleted(
+    grant: MayList,
+    database: UsesDatabase,
+    settings: UsesSettings,
     after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
     limit: Annotated[
         int, Query(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum experiments per page")
     ] = 100,
-) -> ExperimentPage:
-    """List the workspace's experiments, newest first."""
-    with database.snapshot(grant.workspace_id) as db:
-        page, following = experiments.list_experiments(db, grant, q, after, limit)
-    return ExperimentPage(
-        experiments=[_answer(settings, experiment) for experiment in page], next=following
+) -> DeletedPage:
+    """List the deleted experiments that can be restored, the last deleted first."""
+    with database.snapshot(grant) as db:
+        page = deletion.list_deleted(db, grant, after, limit)
+    return DeletedPage(
+        experiments=[make_deleted(settings, experiment) for experiment in page.experiments],
+        next=page.next,
     )
 
 
@@ -125,29 +118,47 @@ def show_experiment(
     grant: MayRead, database: UsesDatabase, settings: UsesSettings
 ) -> ExperimentAnswer:
     """Return one experiment."""
-    with database.snapshot(grant.workspace_id) as db:
-        return _answer(settings, experiments.get_experiment(db, grant))
+    with database.snapshot(grant) as db:
+        experiment = lifecycle.get_experiment(db, grant)
+        notes = lifecycle.get_notes(db, experiment)
+    return make_answer(settings, experiment, notes)
 
 
 @router.patch("/{experiment_id}")
 def change_experiment(
     grant: MayAdminister, change: ExperimentChange, database: UsesDatabase, settings: UsesSettings
 ) -> ExperimentAnswer:
-    """Change the name, description or visibility of an experiment."""
-    with database.transaction(grant.workspace_id) as db:
-        return _answer(
-            settings,
-            experiments.update_experiment(
-                db, grant, change.name, change.description, change.visibility
-            ),
-        )
+    """Change name, description, visibility, tags, notes, properties or origin of an experiment."""
+    with database.transaction(grant) as db:
+        experiment = lifecycle.update_experiment(db, grant, to_metadata(change))
+        notes = lifecycle.get_notes(db, experiment)
+    return make_answer(settings, experiment, notes)
 
 
 @router.delete("/{experiment_id}", status_code=status.HTTP_204_NO_CONTENT)
-def delete_experiment(grant: MayAdminister, database: UsesDatabase) -> None:
-    """Delete an experiment with all its runs, points, upload cursors and tokens."""
-    with database.transaction(grant.workspace_id) as db:
-        experiments.delete_experiment(db, grant)
+def delete_experiment(
+    grant: MayAdminister,
+    database: UsesDatabase,
+    final: Annotated[
+        bool, Query(description="Erase it as soon as possible: it cannot be restored")
+    ] = False,
+) -> None:
+    """Delete an experiment with all its runs, points, upload cursors and tokens.
+
+    It is hidden at once, can be restored for seven days, and is then erased.
+    """
+    with database.transaction(grant) as db:
+        deletion.delete_experiment(db, grant, is_final=final)
+
+
+@router.post("/{experiment_id}/restore")
+def restore_experiment(
+    experiment_id: str, grant: MayRestore, database: UsesDatabase, settings: UsesSettings
+) -> ListedAnswer:
+    """Undo the deletion of an experiment, with its data, tokens and links."""
+    with database.transaction(grant) as db:
+        restored = deletion.restore_experiment(db, grant, experiment_id)
+    return make_listed(settings, restored)
 
 
 @router.delete("/{experiment_id}/runs", status_code=status.HTTP_204_NO_CONTENT)
@@ -156,8 +167,8 @@ def delete_run(grant: MayAdminister, database: UsesDatabase, run: str) -> None:
 
     A later upload of the same files sends them again.
     """
-    with database.transaction(grant.workspace_id) as db:
-        experiments.delete_run(db, grant, run)
+    with database.transaction(grant) as db:
+        lifecycle.delete_run(db, grant, run)
 
 
 @router.delete("/{experiment_id}/series", status_code=status.HTTP_204_NO_CONTENT)
@@ -166,17 +177,5 @@ def delete_series(grant: MayAdminister, database: UsesDatabase, run: str, tag: s
 
     A later upload of the run's files therefore restores the series.
     """
-    with database.transaction(grant.workspace_id) as db:
-        experiments.delete_series(db, grant, run, tag)
-
-
-def _answer(settings: Settings, experiment: Experiment) -> ExperimentAnswer:
-    return ExperimentAnswer(
-        experiment_id=experiment.experiment_id,
-        url=experiment_url(settings, experiment.experiment_id),
-        name=experiment.name,
-        description=experiment.description,
-        visibility=experiment.visibility,
-        created_at=experiment.created_at,
-        updated_at=experiment.updated_at,
-    )
+    with database.transaction(grant) as db:
+        lifecycle.delete_series(db, grant, run, tag)

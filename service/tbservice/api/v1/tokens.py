@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import asdict
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, status
-from pydantic import AwareDatetime, BaseModel, ConfigDict, FailFast, Field, field_validator
+from pydantic import ConfigDict, FailFast, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase
 from tbservice.api.v1.point_queries import FewFields
+from tbservice.api.v1.token_models import (
+    EndTime,
+    NewTokenAnswer,
+    TokenPage,
+    new_token_answer,
+    token_answer,
+)
 from tbservice.auth import tokens
-from tbservice.types import Scope, Token
+from tbservice.types import Scope
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/tokens", tags=["tokens"])
 
@@ -29,49 +33,7 @@ class NewToken(FewFields):
         min_length=1, description="`append`, `read`, or both"
     )
     label: str = Field(default="", max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
-    expires_at: AwareDatetime | None = Field(
-        default=None,
-        description="Date and time with a time zone (RFC 3339), for example 2030-01-31T12:00:00Z; "
-        "null: the token does not expire",
-    )
-
-    @field_validator("expires_at", mode="before")
-    @classmethod
-    def _require_text(cls, value: object) -> object:
-        """Refuse numbers, which Pydantic would read as seconds since the epoch."""
-        if isinstance(value, str | None) and not re.fullmatch(r"[\d.+-]+", value or ""):
-            return value
-        raise ValueError(
-            "must be a date and time with a time zone, for example 2030-01-31T12:00:00Z"
-        )
-
-
-class TokenAnswer(BaseModel):
-    """A token without its secret."""
-
-    id: str
-    scopes: list[Scope]
-    label: str
-    prefix: str = Field(description="The first characters of the secret, to recognize the token by")
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None = Field(
-        description="When the token was last used, to the minute; null if it was never used"
-    )
-
-
-class NewTokenAnswer(TokenAnswer):
-    """A new token with its secret."""
-
-    token: str = Field(description="The secret; store it now: it cannot be read again")
-
-
-class TokenPage(BaseModel):
-    """A page of an experiment's tokens, newest first."""
-
-    tokens: list[TokenAnswer]
-    next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
+    expires_at: EndTime = None
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
@@ -81,11 +43,11 @@ def create_token(grant: MayAdminister, new: NewToken, database: UsesDatabase) ->
     The response contains the secret, which is stored as a hash and cannot be read again. Repeating
     the request creates another token.
     """
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         token, secret = tokens.create_token(
             db, grant, map(Scope, new.scopes), new.label, new.expires_at
         )
-    return NewTokenAnswer(**_fields(token), token=secret)
+    return new_token_answer(token, secret)
 
 
 @router.get("")
@@ -109,20 +71,13 @@ def list_tokens(
     when a page is opened with a token that can do more than read, the browser gets a read-only
     token that expires after 12 hours.
     """
-    with database.snapshot(grant.workspace_id) as db:
+    with database.snapshot(grant) as db:
         page, following = tokens.list_tokens(db, grant, after, limit, sessions=sessions)
-    return TokenPage(tokens=[TokenAnswer(**_fields(token)) for token in page], next=following)
+    return TokenPage(tokens=[token_answer(token) for token in page], next=following)
 
 
 @router.delete("/{token_id}", status_code=status.HTTP_204_NO_CONTENT)
 def revoke_token(grant: MayAdminister, token_id: str, database: UsesDatabase) -> None:
     """Revoke a token, with immediate effect; repeating the request changes nothing."""
-    with database.transaction(grant.workspace_id) as db:
+    with database.transaction(grant) as db:
         tokens.revoke_token(db, grant, token_id)
-
-
-def _fields(token: Token) -> dict[str, Any]:
-    fields = asdict(token)
-    fields["id"] = fields.pop("token_id")
-    del fields["experiment_id"]
-    return fields

@@ -40,12 +40,10 @@ _DEFAULTS: Final[dict[str, Any]] = {
 
 _RULES: Final = {
     "min_trials_required": Rule(
-        int, lambda n: 0 < n <= _INT32_MAX, "min_trials_required must be greater than zero (>0)"
+        int, lambda n: n > 0, "min_trials_required must be greater than zero (>0)", _INT32_MAX
     ),
     "start_step": Rule(
-        int,
-        lambda n: 1 <= n <= _INT32_MAX,
-        "start_step must be greater or equal than one (>=1)",
+        int, lambda n: n >= 1, "start_step must be greater or equal than one (>=1)", _INT32_MAX
     ),
     "statistic": Rule(str, _STATISTICS.__contains__, "statistic must be median or mean"),
 }

@@ -5,9 +5,8 @@ Katib's tests compare some of the texts literally; their spelling is Katib's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tbservice import limits
@@ -26,11 +25,13 @@ class Rule:
         parse: Makes the value of the text; a ValueError says why it cannot.
         is_valid: Whether a value is allowed.
         refusal: The message for values that are not: `{name}` and `{value}` are replaced.
+        most: The greatest value, where Katib has none; its text would not say what is wrong.
     """
 
     parse: Callable[[str], Any]
     is_valid: Callable[[Any], bool]
     refusal: str
+    most: float | None = None
 
     def read(self, setting: Setting) -> Any:
         """Return the value of a setting; raises Invalid with Katib's text."""
@@ -41,18 +42,19 @@ class Rule:
             raise Invalid(f"failed to validate {name}({value}): {shown(str(error))}") from None
         if not self.is_valid(parsed):
             raise Invalid(self.refusal.format(name=name, value=value))
+        if self.most is not None and parsed > self.most:
+            raise Invalid(f"{name} should be at most {self.most:.10g}")
         return parsed
 
 
 _CANDIDATES_MAX: Final = 10_000
 """Candidates that a sampler compares for one suggestion."""
 
+_FLOAT_MAX: Final = 1e300
+"""What leaves room for sums."""
+
 _NOT_NEGATIVE: Final = Rule(int, lambda n: n >= 0, "{name} should be great or equal than zero")
-_CANDIDATES: Final = Rule(
-    int,
-    lambda n: 0 <= n <= _CANDIDATES_MAX,
-    f"{{name}} should be great or equal than zero, and at most {_CANDIDATES_MAX}",
-)
+_CANDIDATES: Final = replace(_NOT_NEGATIVE, most=_CANDIDATES_MAX)
 
 
 def _one_of(*values: str, refusal: str) -> Rule:
@@ -76,10 +78,10 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         **_TPE,
         "gamma": Rule(float, lambda x: 0 < x < 1, "gamma should be in the range of (0, 1)"),
         "prior_weight": Rule(
-            float, lambda x: 0 < x < math.inf, "prior_weight should be great than zero"
+            float, lambda x: x > 0, "prior_weight should be great than zero", _FLOAT_MAX
         ),
         "n_EI_candidates": Rule(
-            int, lambda n: 0 < n <= _CANDIDATES_MAX, "n_EI_candidates should be great than zero"
+            int, lambda n: n > 0, "n_EI_candidates should be great than zero", _CANDIDATES_MAX
         ),
     },
     "multivariate-tpe": _TPE,
@@ -92,7 +94,7 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
             refusal="restart_strategy {value} is not supported in CMAES optimization",
         ),
         "sigma": Rule(
-            float, lambda x: 0 <= x < math.inf, "sigma should be great or equal than zero"
+            float, lambda x: x >= 0, "sigma should be great or equal than zero", _FLOAT_MAX
         ),
         **_RANDOM_STATE,
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from decimal import Decimal
+from decimal import ROUND_DOWN, Context, Decimal
 from typing import Final
 
 from tbservice import limits
@@ -18,6 +18,12 @@ _INT_MAX: Final = 2**63 - 1
 _DIMENSIONS_MIN: Final = 2
 _RANGE_MAX: Final = 1e300
 """The largest distance of two bounds: it leaves room for sums of them."""
+_DOWN: Final = Context(prec=20, rounding=ROUND_DOWN)
+"""More digits than a float has, and fewer than a Decimal: multiples and sums stay exact."""
+_FLOAT_ERROR: Final = Decimal(2) ** -50
+"""What a sum of floats may be wrong by, relative to the largest of them."""
+_STEP_ERROR_MAX: Final = Decimal("1e-6")
+"""What a step is at most changed by, as a share of it."""
 
 
 def read_space(specs: Iterable[pb.ParameterSpec]) -> Space:
@@ -85,6 +91,7 @@ def _read_number(spec: pb.ParameterSpec, *, is_int: bool) -> Number:
         raise Invalid(f"{about}: a logarithmic distribution needs min >= 0 and max > 0")
 
     if step is not None:
+        step = step if is_int else _fit_step(low, high, step)
         high = low + steps(low, high, step) * step
     is_single = float(low) == float(high)
     scale = None
@@ -93,6 +100,20 @@ def _read_number(spec: pb.ParameterSpec, *, is_int: bool) -> Number:
         scale = make_scale(float(low), float(high), width, space.distribution)
     is_uniform = not is_log and space.distribution not in BELL_SHAPED
     return Number(spec.name, is_int, low, high, step, scale, is_uniform)
+
+
+def _fit_step(low: Decimal, high: Decimal, step: Decimal) -> Decimal:
+    """Return the step, or the one next to it that ends at `high`.
+
+    A program computes a step as a float, such as 15 / 7, and rounds it up: seven such steps, added
+    in decimal digits, are more than 15, and the greatest value would be lost.
+    """
+    count = ((high - low) / step).to_integral_value()
+    error = abs(count * step - (high - low))
+    error_max = min(step * _STEP_ERROR_MAX, max(abs(low), abs(high)) * _FLOAT_ERROR)
+    if not error or not count or error > error_max:
+        return step
+    return _DOWN.divide(high - low, count)
 
 
 def _read_bound(spec: pb.ParameterSpec, field: str, text: str, *, is_int: bool) -> Decimal:

@@ -18,11 +18,15 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from tbservice import metrics
 from tbservice.errors import Unavailable
+from tbservice.store import link_views
 from tbservice.store.pg import arrays
 from tbservice.store.pg.engine import make_engine
 from tbservice.store.pg.errors import READ_ONLY, is_read_only, translate_driver_errors
 from tbservice.store.pg.pipeline import get_driver_connection
-from tbservice.types import WorkspaceId
+from tbservice.types import Grant, ReadGrant, WorkspaceId
+
+Visible = Grant | WorkspaceId | None
+"""Whose rows a transaction sees: what the grant permits, all of a workspace's, or no tenant's."""
 
 STATEMENT_SECONDS_MAX = 60
 """Seconds a statement may run."""
@@ -40,7 +44,11 @@ _IDLE_SINCE: Final = "tbhub_idle_since"
 
 
 class Database:
-    """A pool of connections. A transaction sees one workspace's rows, or no tenant's rows."""
+    """A pool of connections. A transaction sees one workspace's rows, or no tenant's rows.
+
+    One that is opened with the grant of a share link sees only what the link shows. Reads must be
+    given their grant: with the workspace alone they would see all of it.
+    """
 
     def __init__(self, url: str, pool_size: int) -> None:
         """Create the pool; connections are opened when first needed.
@@ -70,34 +78,48 @@ class Database:
         event.listen(self.engine, "checkout", _check_idle)
 
     @contextmanager
-    def transaction(self, workspace_id: WorkspaceId | None = None) -> Iterator[Connection]:
+    def transaction(self, visible: Visible = None) -> Iterator[Connection]:
         """Open a READ COMMITTED transaction: commit at the end of the block, roll back on error.
 
         Raises:
+            Unauthenticated: The grant is of a link that has expired or was revoked.
             Unavailable: PostgreSQL is unreachable, stopping, read-only or full: try again.
             NotFound: The experiment was deleted meanwhile (a foreign key says so).
             Invalid: A text contains a NUL character.
         """
-        with self._transaction("BEGIN", workspace_id) as db:
+        with self._transaction("BEGIN", visible) as db:
             yield db
 
     @contextmanager
-    def snapshot(self, workspace_id: WorkspaceId | None = None) -> Iterator[Connection]:
+    def snapshot(self, visible: Visible = None) -> Iterator[Connection]:
         """Open a read-only REPEATABLE READ transaction: all statements see the same state.
 
-        Raises Unavailable as `transaction` does.
+        Raises Unauthenticated and Unavailable as `transaction` does.
         """
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-        with self._transaction(begin, workspace_id) as db:
+        with self._transaction(begin, visible) as db:
             yield db
 
     @contextmanager
-    def _transaction(self, begin: str, workspace_id: WorkspaceId | None) -> Iterator[Connection]:
+    def copying(self, visible: Visible) -> Iterator[Connection]:
+        """Open a REPEATABLE READ transaction that writes: it copies one state of what it reads.
+
+        It must not update rows that others write: PostgreSQL would abort it. Raises Unavailable as
+        `transaction` does.
+        """
+        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ", visible) as db:
+            yield db
+
+    @contextmanager
+    def _transaction(self, begin: str, visible: Visible) -> Iterator[Connection]:
+        workspace_id = visible.workspace_id if isinstance(visible, Grant) else visible
         if workspace_id is not None:  # in one message with BEGIN: it saves a round trip
             begin += f"; SET LOCAL tbhub.workspace_id = '{int(workspace_id)}'"
         with translate_driver_errors(), self._connect() as connection:
             db = connection.execution_options(**{_BEGIN_OPTION: begin})
             with db.begin():
+                if isinstance(visible, ReadGrant) and visible.link is not None:
+                    link_views.enter(db, visible.experiment_id, visible.link)
                 yield db
 
     @contextmanager

@@ -19,6 +19,9 @@ def add_common_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("server and output")
     group.add_argument("--server", metavar="URL", help="the server's address")
     group.add_argument(
+        "--profile", metavar="NAME", help="a profile of the config file (default: TBHUB_PROFILE)"
+    )
+    group.add_argument(
         "--cacert",
         metavar="FILE",
         type=Path,

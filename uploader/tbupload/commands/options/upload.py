@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from tbupload.commands.options.metadata import add_tags_and_notes
 from tbupload.commands.options.shared import (
     add_logdir,
     add_retry_timeout,
@@ -21,9 +22,12 @@ examples:
   tbupload --logdir runs/ --dry-run           report what would be sent, without a server
   tbupload --logdir runs/ --hparams FILE      set hyperparameters of runs that log none
   tbupload --logdir runs/ --experiment ID     add to an existing experiment, from any machine
+  tbupload --logdir runs/ --experiment-name X  the same by name; creates it if there is none
 
 The experiment's URL is printed at once. Run the same command again on this machine to resume an
-upload that was stopped or killed; --new creates another experiment instead.
+upload that was stopped, killed or finished; --new creates another experiment instead. So does a run
+that was trained again from its start, into new files in place of the uploaded ones, unless --resume
+says otherwise.
 
 exit codes: 0 everything is committed; 1 failed, or something was skipped; 2 wrong usage; 75 server
 unavailable: run the same command again later, nothing is lost.
@@ -51,15 +55,30 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="resume or extend this experiment (ID or URL); nothing is sent twice",
     )
     command.add_argument(
-        "--new",
-        action="store_true",
-        help="create a new experiment, even if this command could resume an earlier one",
+        "--experiment-name",
+        metavar="NAME",
+        help="add to the experiment of this name, which is created if there is none: one "
+        "experiment for several machines",
     )
+    command.add_argument(
+        "--resume",
+        choices=("must", "allow", "never"),
+        help="must: resume the experiment of the same command, or fail; allow: resume it if there "
+        "is one; never: create another one. must and allow also add runs that were trained again "
+        "from their start; by default, those get a new experiment",
+    )
+    command.add_argument("--new", action="store_true", help="the same as --resume never")
 
     new_experiment = command.add_argument_group("a new experiment")
     new_experiment.add_argument("--name", help="its name")
     new_experiment.add_argument("--description", help="its description, as Markdown")
     add_visibility(new_experiment)
+    add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
+    new_experiment.add_argument(
+        "--no-origin",
+        action="store_true",
+        help="do not record host, user, directory, command (secrets masked) and git commit",
+    )
 
     command.add_argument(
         "--hparams",

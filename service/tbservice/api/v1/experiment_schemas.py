@@ -1,0 +1,221 @@
+"""Bodies of the routes for experiments: what is sent, and what is answered."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from tbservice import limits
+from tbservice.api.v1.point_queries import FewFields
+from tbservice.experiment_values import ExperimentNotes, ExperimentOrder
+from tbservice.experiments.listing import Search
+from tbservice.experiments.metadata import Metadata
+from tbservice.settings import Settings
+from tbservice.types import Experiment, ExperimentId, Json, UserId, Visibility
+
+_Tag = Annotated[str, StringConstraints(max_length=limits.EXPERIMENT_TAG_CHARS_MAX)]
+_Tags = Annotated[list[_Tag], Field(max_length=limits.EXPERIMENT_TAGS_ITEMS_MAX)]
+_Key = Annotated[str, StringConstraints(max_length=limits.EXPERIMENT_PROPERTY_KEY_CHARS_MAX)]
+_Value = Annotated[str, StringConstraints(max_length=limits.EXPERIMENT_PROPERTY_VALUE_CHARS_MAX)]
+_ITEMS_MAX = limits.EXPERIMENT_PROPERTIES_ITEMS_MAX
+
+
+class NewExperiment(FewFields):
+    """The properties of an experiment to create."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(default="", max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
+    description: str = Field(
+        default="",
+        max_length=limits.EXPERIMENT_DESCRIPTION_CHARS_MAX,
+        description="What it is, as Markdown",
+    )
+    visibility: Visibility = Field(
+        default=Visibility.PRIVATE,
+        description="`private`: readable with a token only; `link`: readable by anyone who has the "
+        "URL",
+    )
+    tags: _Tags = Field(default=[], description="Tags for people; without commas")
+    notes: str = Field(
+        default="",
+        max_length=limits.EXPERIMENT_NOTES_CHARS_MAX,
+        description="What was seen and concluded, as Markdown",
+    )
+    properties: dict[_Key, _Value] = Field(
+        default={}, max_length=_ITEMS_MAX, description="Key-value pairs"
+    )
+    origin: dict[_Key, _Value] = Field(
+        default={},
+        max_length=_ITEMS_MAX,
+        description="Where it comes from: `tbupload` sends host, user, command and git commit",
+    )
+    unique_name: bool = Field(
+        default=False, description="Return the experiment of this name, if there is one"
+    )
+
+
+class ExperimentChange(FewFields):
+    """The properties to change; an absent or null one is left unchanged."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = Field(default=None, max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
+    description: str | None = Field(
+        default=None, max_length=limits.EXPERIMENT_DESCRIPTION_CHARS_MAX
+    )
+    visibility: Visibility | None = None
+    tags: _Tags | None = Field(default=None, description="All tags: others are removed")
+    notes: str | None = Field(default=None, max_length=limits.EXPERIMENT_NOTES_CHARS_MAX)
+    properties: dict[_Key, _Value | None] | None = Field(
+        default=None,
+        max_length=_ITEMS_MAX,
+        description="Pairs to set; null removes a key, and others are kept",
+    )
+    origin: dict[_Key, _Value] | None = Field(
+        default=None, max_length=_ITEMS_MAX, description="All of it: `{}` removes it"
+    )
+
+
+class ExperimentsQuery(FewFields):
+    """Which experiments to list, and in what order."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: str = Field(
+        default="",
+        description="Words: each must begin a word of name, tags, description, notes, properties, "
+        "or of who created it; case-insensitive",
+    )
+    tag: list[str] = Field(default=[], description="Only experiments with all of these tags")
+    created_by: str | None = Field(
+        default=None, description="Only those that the user with this id created"
+    )
+    visibility: Visibility | None = None
+    sort: ExperimentOrder = Field(
+        default=ExperimentOrder.CREATED,
+        description="Newest and largest first, names from A to Z; `updated` is the time of the "
+        "last data",
+    )
+    reverse: bool = Field(default=False, description="The other way round")
+    after: str | None = Field(default=None, description="`next` of the previous page")
+    limit: int = Field(
+        default=100, ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum experiments per page"
+    )
+
+    def to_search(self) -> Search:
+        """Return what to list."""
+        return Search(
+            self.q,
+            tuple(self.tag),
+            None if self.created_by is None else UserId(self.created_by),
+            self.visibility,
+            self.sort,
+            is_descending=(self.sort is not ExperimentOrder.NAME) != self.reverse,
+        )
+
+
+class ListedAnswer(BaseModel):
+    """An experiment in a list."""
+
+    experiment_id: str
+    url: str = Field(description="The experiment's TensorBoard page")
+    name: str
+    description: str
+    visibility: Visibility
+    tags: list[str]
+    created_by: str | None = Field(description="Id of the user who created it; null for a machine")
+    created_at: datetime
+    updated_at: datetime = Field(description="The last change of data or of these properties")
+    data_at: datetime | None = Field(
+        description="When data arrived last, up to a minute early; null before the first"
+    )
+    points: int = Field(description="Points that arrived, also those superseded since")
+    bytes: int = Field(description="Size of these points in bytes, estimated")
+
+
+class ExperimentAnswer(ListedAnswer):
+    """An experiment with what is written about it."""
+
+    notes: str
+    properties: dict[str, str]
+    origin: dict[str, str] = Field(description="Where it comes from")
+
+
+class ExperimentPage(BaseModel):
+    """A page of experiments, newest first unless another order was asked for."""
+
+    experiments: list[ListedAnswer]
+    next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
+
+
+class DeletedAnswer(ListedAnswer):
+    """A deleted experiment, which can be restored until it is erased."""
+
+    deleted_at: datetime
+    erase_at: datetime
+
+
+class DeletedPage(BaseModel):
+    """A page of deleted experiments, the last deleted first."""
+
+    experiments: list[DeletedAnswer]
+    next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
+
+
+def experiment_url(settings: Settings, experiment_id: ExperimentId) -> str:
+    """Return the URL of the experiment's page."""
+    return f"{settings.public_url.rstrip('/')}/experiment/{experiment_id}/"
+
+
+def to_metadata(sent: NewExperiment | ExperimentChange) -> Metadata:
+    """Return what a request sets."""
+    names = type(sent).model_fields.keys() & Metadata.__dataclass_fields__.keys()
+    return Metadata(**{name: getattr(sent, name) for name in names})
+
+
+def make_listed(settings: Settings, experiment: Experiment) -> ListedAnswer:
+    """Return an experiment as lists have it."""
+    return ListedAnswer(**_listed_fields(settings, experiment))
+
+
+def make_deleted(settings: Settings, experiment: Experiment) -> DeletedAnswer:
+    """Return a deleted experiment."""
+    assert experiment.deleted_at is not None  # noqa: S101 - of all in the list
+    assert experiment.erase_at is not None  # noqa: S101 - the same
+    return DeletedAnswer(
+        **_listed_fields(settings, experiment),
+        deleted_at=experiment.deleted_at,
+        erase_at=experiment.erase_at,
+    )
+
+
+def make_answer(
+    settings: Settings, experiment: Experiment, notes: ExperimentNotes
+) -> ExperimentAnswer:
+    """Return an experiment with all of its properties."""
+    return ExperimentAnswer(
+        **_listed_fields(settings, experiment),
+        notes=notes.notes,
+        properties=notes.properties,
+        origin=notes.origin,
+    )
+
+
+def _listed_fields(settings: Settings, experiment: Experiment) -> Json:
+    return {
+        "experiment_id": experiment.experiment_id,
+        "url": experiment_url(settings, experiment.experiment_id),
+        "name": experiment.name,
+        "description": experiment.description,
+        "visibility": experiment.visibility,
+        "tags": list(experiment.tags),
+        "created_by": experiment.created_by,
+        "created_at": experiment.created_at,
+        "updated_at": experiment.updated_at,
+        "data_at": experiment.data_at if experiment.version else None,
+        "points": experiment.points,
+        "bytes": experiment.bytes,
+    }

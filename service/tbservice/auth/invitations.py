@@ -1,0 +1,153 @@
+"""Invite people to a workspace by a link, and accept such invitations."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.auth import members, people, secrets
+from tbservice.auth.emails import email_key, require_email_key
+from tbservice.auth.secrets import SecretKind
+from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
+from tbservice.store import invitations, users
+from tbservice.store import members as member_rows
+from tbservice.store.pg.database import set_local
+from tbservice.types import Invitation, Membership, OwnerGrant, Person, Role
+
+_ENDED = "this invitation is unknown, was used already or revoked, or has expired"
+
+
+def invite(
+    db: Connection,
+    grant: OwnerGrant,
+    role: Role,
+    email: str = "",
+    expires_at: datetime | None = None,
+) -> tuple[Invitation, str]:
+    """Create an invitation, which one person can accept; return it and its secret.
+
+    The secret cannot be read again. Deletes a few old ones of the workspace.
+
+    Args:
+        db: A transaction of the workspace.
+        grant: The right to manage the workspace.
+        role: What the person will be.
+        email: Only the person with this confirmed address can accept; "" for anyone who has the
+            link.
+        expires_at: When it ends; None for `INVITATION_SECONDS` from now.
+
+    Raises:
+        Invalid: The address, or the time: it has passed, or is later than `INVITATION_SECONDS_MAX`.
+        Forbidden: Who acts is no owner any more; or is a machine, and the role is owner.
+        Conflict: Too many invitations are open.
+    """
+    now = datetime.now(UTC)
+    if email:
+        require_email_key(email)
+    if expires_at is None:
+        expires_at = now + timedelta(seconds=limits.INVITATION_SECONDS)
+    if not now < expires_at <= now + timedelta(seconds=limits.INVITATION_SECONDS_MAX):
+        days = limits.INVITATION_SECONDS_MAX // 86_400
+        raise Invalid(f"expires_at must be in the future, and at most {days} days from now")
+
+    members.lock_as_owner(db, grant)
+    if role is Role.OWNER:
+        members.require_person(grant)
+    if invitations.count_open(db, grant.workspace_id) >= limits.OPEN_INVITATIONS_ITEMS_MAX:
+        raise Conflict("too many invitations are open: revoke some that are not needed")
+    ended_before = now - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
+    invitations.delete_ended(db, grant.workspace_id, ended_before, limits.SIGN_IN_SWEEP_ITEMS_MAX)
+    return _create(db, grant, role, email, expires_at)
+
+
+def find_invitation(db: Connection, secret: str) -> Invitation:
+    """Return the invitation of a link, and leave it unused: scanners of e-mail open links.
+
+    Raises NotFound if it is unknown or not open: both look the same.
+    """
+    digest = secrets.parse_digest(secret, SecretKind.INVITATION)
+    invitation = None if digest is None else invitations.find_open(db, digest)
+    if invitation is None:
+        raise NotFound(_ENDED)
+    return invitation
+
+
+def accept(db: Connection, secret: str, person: Person) -> Membership:
+    """Make a person a member with the invitation's role; of several requests, one succeeds.
+
+    A member with a lower role gets the higher one. For one who has the role already, nothing
+    changes, and the invitation stays open for others.
+
+    Args:
+        db: A transaction of no workspace.
+        secret: The link's secret.
+        person: Who has signed in.
+
+    Raises:
+        NotFound: The invitation is unknown or not open.
+        Forbidden: It is for another address, or the person is disabled.
+        Conflict: The workspace is full.
+    """
+    invitation = find_invitation(db, secret)
+    people.require_enabled(db, person.user_id)
+    _check_address(db, invitation, person)
+
+    workspace_id = invitation.workspace_id
+    set_local(db, "workspace_id", str(workspace_id))
+    member_rows.lock_workspace(db, workspace_id)
+    current = member_rows.find_role(db, workspace_id, person.user_id)
+    if current is not None and current.includes(invitation.role):
+        return Membership(workspace_id, invitation.workspace_name, current)
+    people.check_room(db, workspace_id, current)
+    if not invitations.accept(db, invitation.invitation_id, person.user_id):
+        raise NotFound(_ENDED)
+    member_rows.put(db, workspace_id, person.user_id, invitation.role)
+    return Membership(workspace_id, invitation.workspace_name, invitation.role)
+
+
+def list_invitations(db: Connection, grant: OwnerGrant) -> list[Invitation]:
+    """Return the open invitations of the workspace, the newest first; without their secrets."""
+    return invitations.list_open(db, grant.workspace_id)
+
+
+def revoke(db: Connection, grant: OwnerGrant, invitation_id: str) -> None:
+    """Revoke an invitation that was not accepted. Idempotent.
+
+    Raises NotFound if the workspace has no such invitation.
+    """
+    if not invitations.revoke(db, grant.workspace_id, invitation_id):
+        raise NotFound("the workspace has no such invitation that is open")
+
+
+def _create(
+    db: Connection, grant: OwnerGrant, role: Role, email: str, expires_at: datetime
+) -> tuple[Invitation, str]:
+    secret = secrets.generate_secret(SecretKind.INVITATION)
+    invitation_id = secrets.generate_public_id()
+    invitations.create(
+        db,
+        grant.workspace_id,
+        invitation_id,
+        role,
+        email,
+        secrets.secret_digest(secret),
+        grant.user_id,
+        expires_at,
+    )
+    invitation = invitations.find(db, grant.workspace_id, invitation_id)
+    assert invitation is not None  # noqa: S101 - created above
+    return invitation, secret
+
+
+def _check_address(db: Connection, invitation: Invitation, person: Person) -> None:
+    """Check that the invitation is for anyone, or for the person's confirmed address."""
+    if not invitation.email:
+        return
+    user = users.find(db, person.user_id)
+    if user is None or user.email_key is None or user.email_key != email_key(invitation.email):
+        raise Forbidden(
+            "this invitation is for another e-mail address; sign in as the person it is for, or "
+            "ask who invited you for one without an address"
+        )

@@ -1,0 +1,212 @@
+"""Find, create, sign in and disable people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.auth import secrets
+from tbservice.auth.emails import email_key, require_email_key
+from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
+from tbservice.store import (
+    browser_sessions,
+    members,
+    sign_in_links,
+    tokens,
+    user_identities,
+    users,
+)
+from tbservice.store.pg.database import set_local
+from tbservice.store.users import User
+from tbservice.types import Membership, Person, Role, UserId, WorkspaceId
+
+_IDENTITY_CHARS_MAX: Final = 2_000
+"""Characters of an issuer or a subject: OpenID Connect Core 1.0, section 2, permits 255."""
+
+
+def find_or_create_by_email(db: Connection, email: str, name: str = "") -> Person:
+    """Return the person with this address; create one if there is none.
+
+    For administrators, who thereby confirm that the address is that person's. Raises Invalid for
+    what is no address.
+    """
+    key = require_email_key(email)
+    existing = users.find_by_email_key(db, key)
+    if existing is not None:
+        return existing.person
+    created = users.create(db, secrets.generate_user_id(), _clean_name(name), email, key)
+    if created is None:  # another transaction was faster
+        created = users.find_by_email_key(db, key)
+    assert created is not None  # noqa: S101 - users are never deleted
+    return created.person
+
+
+def find_person(db: Connection, user_id: UserId) -> Person:
+    """Return a person. Raises NotFound."""
+    return _require_user(db, user_id).person
+
+
+def find_by_email(db: Connection, email: str) -> Person:
+    """Return the person with this confirmed address. Raises NotFound and Invalid."""
+    user = users.find_by_email_key(db, require_email_key(email))
+    if user is None:
+        raise NotFound("there is no person with this e-mail address")
+    return user.person
+
+
+def list_people(db: Connection) -> list[User]:
+    """Return everyone, the oldest first. For administrators of the service."""
+    return users.list_all(db)
+
+
+def list_memberships(db: Connection, user_id: UserId) -> list[Membership]:
+    """Return the workspaces that a person is a member of, by name."""
+    return members.list_of_user(db, user_id)
+
+
+def add_member(db: Connection, workspace_id: WorkspaceId, user_id: UserId, role: Role) -> Role:
+    """Make a person a member of a workspace, and return the role that they have then.
+
+    For what an administrator of the service decides. A member keeps a higher role. Raises NotFound
+    if there is no such workspace, and Conflict if it is full.
+    """
+    set_local(db, "workspace_id", str(workspace_id))
+    if members.lock_workspace(db, workspace_id) is None:
+        raise NotFound("there is no such workspace")
+    current = members.find_role(db, workspace_id, user_id)
+    if current is not None and current.includes(role):
+        return current
+    check_room(db, workspace_id, current)
+    members.put(db, workspace_id, user_id, role)
+    return role
+
+
+def check_room(db: Connection, workspace_id: WorkspaceId, current: Role | None) -> None:
+    """Check that a workspace, which is locked, has room for another member.
+
+    `current` is the person's role until now, None for a new member. Raises Conflict.
+    """
+    if current is None and members.count(db, workspace_id) >= limits.MEMBERS_ITEMS_MAX:
+        raise Conflict(f"a workspace has at most {limits.MEMBERS_ITEMS_MAX} members")
+
+
+def sign_in_identity(
+    db: Connection, issuer: str, subject: str, email: str, email_verified: bool, name: str
+) -> Person:
+    """Return the person of an account at an OpenID provider; create one at the first sign-in.
+
+    An account is linked to a person that exists already only if the provider confirms their
+    address, and if they have no other account of this provider: an address may be given to
+    another employee.
+
+    Args:
+        db: A transaction.
+        issuer: `iss` of the verified ID token.
+        subject: `sub` of it.
+        email: Its `email`, or "".
+        email_verified: Its `email_verified`; False if it has none.
+        name: Its `name`, or "".
+
+    Raises:
+        Forbidden: The person is disabled, or the account cannot be linked.
+        Invalid: Issuer or subject are empty, too long, or contain NUL.
+    """
+    for text in (issuer, subject):
+        if not text or len(text) > _IDENTITY_CHARS_MAX or "\0" in text:
+            raise Invalid("the provider sent no usable account")
+    user_identities.lock(db, issuer, subject)
+    user_id = user_identities.find(db, issuer, subject)
+    if user_id is None:
+        user_id = _link_or_create(db, issuer, email, email_verified, name).person.user_id
+        user_identities.create(db, issuer, subject, user_id)
+    return require_enabled(db, user_id)
+
+
+def _link_or_create(
+    db: Connection, issuer: str, email: str, email_verified: bool, name: str
+) -> User:
+    """Return the person to link an account to, which nobody has signed in with before."""
+    key = email_key(email)
+    existing = users.find_by_email_key(db, key) if key is not None else None
+    if existing is None:
+        shown = email if key is not None else ""
+        confirmed = key if email_verified else None
+        user_id = secrets.generate_user_id()
+        created = users.create(db, user_id, _clean_name(name), shown, confirmed)
+        if created is not None:
+            return created
+        assert key is not None  # noqa: S101 - only an address can be another's already
+        existing = users.find_by_email_key(db, key)
+        assert existing is not None  # noqa: S101 - users are never deleted
+
+    if not email_verified:
+        raise Forbidden(
+            "this e-mail address belongs to a person who is known here, and your provider has not "
+            "confirmed that it is yours: confirm it there, then sign in again"
+        )
+    if user_identities.has_account_of(db, existing.person.user_id, issuer):
+        raise Forbidden(
+            "this e-mail address belongs to a person who signs in with another account of this "
+            "provider: ask the administrator of this service"
+        )
+    return existing
+
+
+def require_enabled(db: Connection, user_id: UserId) -> Person:
+    """Return a person, who stays enabled until the transaction ends.
+
+    Raises Forbidden if they are disabled, NotFound if there is no such person.
+    """
+    user = users.lock(db, user_id)
+    if user is None:
+        raise NotFound("there is no such person")
+    if user.is_disabled:
+        raise Forbidden("this person is disabled: ask the administrator of this service")
+    return user.person
+
+
+def disable(db: Connection, user_id: UserId) -> None:
+    """Disable a person and end all that acts for them: sessions, links and tokens. Idempotent.
+
+    Raises NotFound if there is no such person.
+    """
+    _require_user(db, user_id)
+    users.set_disabled(db, user_id, is_disabled=True)
+    browser_sessions.delete_of_user(db, user_id, None)
+    sign_in_links.delete_of_user(db, user_id)
+    tokens.revoke_of_user(db, user_id)
+
+
+def enable(db: Connection, user_id: UserId) -> None:
+    """Enable a person again, who must sign in again and create new tokens. Idempotent.
+
+    Raises NotFound if there is no such person.
+    """
+    _require_user(db, user_id)
+    users.set_disabled(db, user_id, is_disabled=False)
+
+
+def rename(db: Connection, user_id: UserId, name: str) -> Person:
+    """Set the name that others see, without control characters.
+
+    Raises NotFound, and Invalid for a text over its limit.
+    """
+    if len(name) > limits.PERSON_NAME_CHARS_MAX:
+        raise Invalid(f"a name has at most {limits.PERSON_NAME_CHARS_MAX} characters")
+    users.set_name(db, user_id, _clean_name(name))
+    return find_person(db, user_id)
+
+
+def _require_user(db: Connection, user_id: UserId) -> User:
+    user = users.find(db, user_id)
+    if user is None:
+        raise NotFound("there is no such person")
+    return user
+
+
+def _clean_name(name: str) -> str:
+    """Return a provider's or an administrator's name without control characters, cut."""
+    printable = "".join(char if char.isprintable() else " " for char in name)
+    return " ".join(printable.split())[: limits.PERSON_NAME_CHARS_MAX]

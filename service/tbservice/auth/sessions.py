@@ -1,0 +1,102 @@
+"""Open, find and end browser sessions: a browser that a person is signed in with.
+
+Nothing of them is cached, so that one that is revoked opens nothing from then on.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.auth import people, secrets
+from tbservice.auth.secrets import SecretKind
+from tbservice.errors import NotFound
+from tbservice.store import auth_lookup, browser_sessions
+from tbservice.types import BrowserSession, UserId
+
+
+def open_session(db: Connection, user_id: UserId, user_agent: str, address: str) -> str:
+    """Return the secret of a new session. Deletes a few expired ones of anyone.
+
+    A sign-in always opens a new session, whatever the browser had before: a secret that somebody
+    planted there stays worthless. Close the old one.
+
+    Args:
+        db: A transaction.
+        user_id: Who has signed in.
+        user_agent: What the browser says of itself; cut.
+        address: Of the client; cut.
+
+    Raises:
+        Forbidden: The person is disabled.
+        NotFound: There is no such person.
+    """
+    people.require_enabled(db, user_id)
+    browser_sessions.delete_expired(db, limits.SIGN_IN_SWEEP_ITEMS_MAX)
+    browser_sessions.delete_of_user(db, user_id, None, kept=limits.PERSON_SESSIONS_ITEMS_MAX - 1)
+    secret = secrets.generate_secret(SecretKind.SESSION)
+    browser_sessions.create(
+        db,
+        secrets.generate_public_id(),
+        user_id,
+        secrets.secret_digest(secret),
+        user_agent.replace("\0", "")[: limits.USER_AGENT_CHARS_MAX],
+        address.replace("\0", "")[: limits.ADDRESS_CHARS_MAX],
+        datetime.now(UTC) + timedelta(seconds=limits.PERSON_SESSION_SECONDS_MAX),
+    )
+    return secret
+
+
+def find_session(db: Connection, secret: str | None) -> BrowserSession | None:
+    """Return a valid session, and record that it was used, at most once a minute.
+
+    None if it is unknown, expired, unused for too long or revoked, or if its person is disabled.
+    `db` is a transaction that may write.
+    """
+    digest = secrets.parse_digest(secret, SecretKind.SESSION) if secret else None
+    if digest is None:
+        return None
+    session = browser_sessions.find(db, digest, limits.PERSON_SESSION_IDLE_SECONDS_MAX)
+    if session is not None and datetime.now(UTC) - session.last_used_at > timedelta(minutes=1):
+        auth_lookup.record_session_use(db, session.session_id, session.person.user_id)
+    return session
+
+
+def rotate_session(db: Connection, secret: str) -> str | None:
+    """Return a new secret for a session, whose old one is invalid from then on.
+
+    None if the session is not valid any more.
+    """
+    session = find_session(db, secret)
+    if session is None:
+        return None
+    new = secrets.generate_secret(SecretKind.SESSION)
+    is_replaced = browser_sessions.replace_digest(
+        db, session.person.user_id, secrets.secret_digest(secret), secrets.secret_digest(new)
+    )
+    return new if is_replaced else None
+
+
+def close_session(db: Connection, secret: str | None) -> None:
+    """End the session of this secret: sign out. Idempotent."""
+    digest = secrets.parse_digest(secret, SecretKind.SESSION) if secret else None
+    if digest is not None:
+        browser_sessions.delete(db, digest)
+
+
+def list_sessions(db: Connection, user_id: UserId) -> list[BrowserSession]:
+    """Return the valid sessions of a person, the most recently used first."""
+    return browser_sessions.list_of_user(db, user_id, limits.PERSON_SESSION_IDLE_SECONDS_MAX)
+
+
+def revoke_session(db: Connection, user_id: UserId, session_id: str) -> None:
+    """End a session of this person. Raises NotFound if they have no such session."""
+    if not browser_sessions.delete_of_user(db, user_id, session_id):
+        raise NotFound("you have no such session")
+
+
+def revoke_other_sessions(db: Connection, user_id: UserId, session_id: str) -> int:
+    """End all sessions of a person but this one; return how many. Idempotent."""
+    return browser_sessions.delete_others(db, user_id, session_id)

@@ -1,0 +1,81 @@
+"""The background thread that erases deleted experiments, a bounded number of rows at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from tbservice import limits
+from tbservice.errors import ServiceError
+from tbservice.store import experiment_deletion
+from tbservice.store.experiment_deletion import DueExperiment
+from tbservice.store.pg.database import Database
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Eraser:
+    """Erases the experiments that were deleted long enough ago, in all workspaces.
+
+    Each worker has one, and one of them at a time erases. It may be killed at any point: the next
+    one continues.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="eraser", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after its present transaction, and wait for it a few seconds."""
+        self._stopping.set()
+        self._thread.join(limits.COMPACTION_STOP_SECONDS_MAX)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(limits.ERASE_INTERVAL_SECONDS):
+            try:
+                erase_due(self._database, self._stopping)
+            except ServiceError as error:  # no database: the experiments stay hidden
+                _log.warning("erasing deleted experiments stopped: %s", error)
+            except Exception:  # noqa: BLE001 - else the thread ends, and nothing more is erased
+                _log.exception("erasing deleted experiments failed")
+
+
+def erase_due(database: Database, stopping: threading.Event) -> int:
+    """Erase the experiments that are due, and return how many; none while another process does.
+
+    Holds one transaction, of locks that nobody else waits for, and erases in others. Raises
+    Unavailable.
+    """
+    erased = 0
+    with database.transaction() as sweep:
+        if not experiment_deletion.try_lock_sweep(sweep):
+            return 0
+        for due in experiment_deletion.list_due(sweep, limits.ERASE_EXPERIMENTS_ITEMS_MAX):
+            if not _erase(database, due, stopping):
+                break
+            erased += 1
+    return erased
+
+
+def _erase(database: Database, due: DueExperiment, stopping: threading.Event) -> bool:
+    """Erase one experiment, its snapshots first; return whether it is gone."""
+    with database.transaction(due.workspace_id) as db:
+        # A snapshot is due when its link expires, without having been deleted.
+        experiment_deletion.hide(db, due.experiment_id, 0)
+        snapshots = experiment_deletion.list_snapshots(db, due.experiment_id)
+    for experiment_id in [*snapshots, due.experiment_id]:
+        is_gone = False
+        while not is_gone:
+            with database.transaction(due.workspace_id) as db:
+                is_gone = experiment_deletion.erase_some(
+                    db, experiment_id, limits.ERASE_TRANSACTION_ITEMS_MAX
+                )
+            if stopping.wait(limits.ERASE_PAUSE_SECONDS) and not is_gone:
+                return False
+    return True

@@ -1,0 +1,92 @@
+"""List and search the experiments of a workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.experiment_values import ExperimentOrder, ExperimentQuery
+from tbservice.experiments import search_words
+from tbservice.experiments.metadata import check_text
+from tbservice.pagination import decode_list_token, encode_list_token
+from tbservice.store import experiment_list, experiment_words
+from tbservice.store.experiment_list import Position
+from tbservice.store.experiment_words import beginning
+from tbservice.types import Experiment, UserId, Visibility, WorkspaceGrant
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to list: experiments with each word of `text`, and each of the other properties.
+
+    A word is found at the beginning of a word of name, tags, description, notes, properties, or of
+    the person who created the experiment.
+    """
+
+    text: str = ""
+    tags: Sequence[str] = ()
+    created_by: UserId | None = None
+    visibility: Visibility | None = None
+    order: ExperimentOrder = ExperimentOrder.CREATED
+    is_descending: bool = True
+
+
+class Page(NamedTuple):
+    """A page of a list, and the page token of the next one, None on the last."""
+
+    experiments: list[Experiment]
+    next: str | None
+
+
+def list_experiments(
+    db: Connection, grant: WorkspaceGrant, search: Search, after: str | None, limit: int
+) -> Page:
+    """Return a page of the workspace's experiments.
+
+    Raises MalformedRequest if `after` is not a page token of this order, Invalid for a text over
+    its limit.
+    """
+    check_text("q", search.text, limits.EXPERIMENT_NAME_CHARS_MAX)
+    after_key = decode_list_token(after, search.order) if after else None
+    query = _make_query(search)
+    if query is None:
+        return Page([], None)
+    position = Position(*after_key) if after_key else None
+    rows = experiment_list.list_page(db, grant.workspace_id, query, position, limit + 1)
+    page = [row.experiment for row in rows[:limit]]
+    last = rows[limit - 1].position if len(rows) > limit else None
+    return Page(page, encode_list_token(search.order, *last) if last else None)
+
+
+def list_tags(db: Connection, grant: WorkspaceGrant, limit: int) -> list[str]:
+    """Return the first `limit` tags of the workspace's experiments, case-folded and sorted."""
+    words = experiment_words.list_words(
+        db, grant.workspace_id, beginning(search_words.TAG_PREFIX), limit
+    )
+    return [word[1:] for word in words]
+
+
+def list_creators(db: Connection, grant: WorkspaceGrant, limit: int) -> list[UserId]:
+    """Return at most `limit` people who have created experiments of the workspace."""
+    words = experiment_words.list_words(
+        db, grant.workspace_id, beginning(search_words.PERSON_PREFIX), limit
+    )
+    return [UserId(word[1:]) for word in words]
+
+
+def _make_query(search: Search) -> ExperimentQuery | None:
+    """Return the query for a search; None if nothing can match."""
+    prefixes = search_words.parse_search(search.text)
+    if prefixes is None:
+        return None
+    marks = [search_words.mark_tag(tag) for tag in search.tags]
+    if search.created_by is not None:
+        marks.append(search_words.mark_person(search.created_by))
+    if search.visibility is not None:
+        marks.append(search_words.mark_visibility(search.visibility))
+    words = tuple(dict.fromkeys(marks))
+    return ExperimentQuery(words, prefixes, search.order, search.is_descending)

@@ -1,0 +1,96 @@
+"""What people write about an experiment: check it, and make columns of it."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tbservice import limits
+from tbservice.errors import Invalid
+from tbservice.types import Visibility
+
+NAME_KEY_CHARS: Final = 100
+"""Characters of a name by which lists are sorted: an index entry has at most 2,704 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What to set of an experiment; None leaves it as it is, or at its default if it is new.
+
+    `tags` and `origin` replace those before. Of `properties`, each is set, or removed if None.
+    """
+
+    name: str | None = None
+    description: str | None = None
+    visibility: Visibility | None = None
+    tags: Sequence[str] | None = None
+    notes: str | None = None
+    properties: Mapping[str, str | None] | None = None
+    origin: Mapping[str, str] | None = None
+
+
+def make_columns(metadata: Metadata, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the columns that change; `properties` are those of the experiment so far.
+
+    Raises Invalid for what is over its limit, or has characters that no text may have.
+    """
+    columns: dict[str, Any] = {}
+    if metadata.name is not None:
+        check_text("a name", metadata.name, limits.EXPERIMENT_NAME_CHARS_MAX)
+        columns["name"] = metadata.name
+        columns["name_key"] = metadata.name.casefold()[:NAME_KEY_CHARS]
+    if metadata.description is not None:
+        chars_max = limits.EXPERIMENT_DESCRIPTION_CHARS_MAX
+        check_text("a description", metadata.description, chars_max)
+        columns["description"] = metadata.description
+    if metadata.visibility is not None:
+        columns["visibility"] = metadata.visibility.value
+    if metadata.tags is not None:
+        columns["tags"] = normalize_tags(metadata.tags)
+    if metadata.notes is not None:
+        check_text("notes", metadata.notes, limits.EXPERIMENT_NOTES_CHARS_MAX)
+        columns["notes"] = metadata.notes
+    if metadata.properties is not None:
+        united = {**properties, **metadata.properties}
+        columns["properties"] = _check_pairs(
+            "properties", {key: value for key, value in united.items() if value is not None}
+        )
+    if metadata.origin is not None:
+        columns["origin"] = _check_pairs("origin", metadata.origin)
+    return columns
+
+
+def normalize_tags(tags: Sequence[str]) -> list[str]:
+    """Return the tags sorted, without spaces around them, none twice (ignoring case).
+
+    Raises Invalid for too many, for an empty one, and for one over its limit.
+    """
+    by_key: dict[str, str] = {}
+    for tag in tags:
+        content = unicodedata.normalize("NFC", " ".join(tag.split()))
+        check_text("a tag", content, limits.EXPERIMENT_TAG_CHARS_MAX)
+        if not content or "," in content or not content.isprintable():
+            raise Invalid(f"{content!r} is no tag: it has at least one character, and no comma")
+        by_key.setdefault(content.casefold(), content)
+    if len(by_key) > limits.EXPERIMENT_TAGS_ITEMS_MAX:
+        raise Invalid(f"an experiment has at most {limits.EXPERIMENT_TAGS_ITEMS_MAX} tags")
+    return [by_key[key] for key in sorted(by_key)]
+
+
+def check_text(what: str, content: str, chars_max: int) -> None:
+    """Raise Invalid if a text is over its limit, or contains NUL."""
+    if len(content) > chars_max or "\0" in content:
+        raise Invalid(f"{what} has at most {chars_max} characters, none of them NUL")
+
+
+def _check_pairs(what: str, pairs: Mapping[str, str]) -> dict[str, str]:
+    if len(pairs) > limits.EXPERIMENT_PROPERTIES_ITEMS_MAX:
+        raise Invalid(f"{what} has at most {limits.EXPERIMENT_PROPERTIES_ITEMS_MAX} keys")
+    for key, value in pairs.items():
+        check_text("a key", key, limits.EXPERIMENT_PROPERTY_KEY_CHARS_MAX)
+        if not key.strip():
+            raise Invalid(f"a key of {what} has at least one character")
+        check_text("a value", value, limits.EXPERIMENT_PROPERTY_VALUE_CHARS_MAX)
+    return dict(pairs)

@@ -1,0 +1,145 @@
+"""Create, list, rename and revoke share links: read tokens of one experiment, to be passed on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.auth import secrets
+from tbservice.errors import Invalid, NotFound
+from tbservice.experiments import snapshots
+from tbservice.pagination import decode_page_token, encode_page_token
+from tbservice.patterns import PATTERN_CHARS_MAX, compile_pattern
+from tbservice.store import experiments, link_views, share_links, tokens
+from tbservice.types import AdminGrant, LinkView, ShareLink, TokenId, Visibility
+
+_NOT_FOUND = "the experiment has no such link"
+
+
+def create_link(
+    db: Connection,
+    grant: AdminGrant,
+    label: str = "",
+    expires_at: datetime | None = None,
+    run_pattern: str | None = None,
+    tag_pattern: str | None = None,
+    *,
+    is_anonymous: bool = False,
+    is_frozen: bool = False,
+) -> tuple[ShareLink, str]:
+    """Create a link; return it and its secret, which cannot be read again.
+
+    A frozen link opens a copy of what it would show now; its transaction is of `Database.copying`.
+    Deletes a few ended tokens, and copies whose links have ended.
+
+    Args:
+        db: A transaction of the workspace.
+        grant: The right to share the experiment.
+        label: A name for people.
+        expires_at: When the link ends; None for never.
+        run_pattern: RE2 that the complete name of a run must match to be shown; None for all.
+        tag_pattern: The same of tags.
+        is_anonymous: Hide who uploaded the experiment, and where it came from.
+        is_frozen: Show the data of now, also when they change or are deleted.
+
+    Raises:
+        Invalid: A pattern or the label is not valid, the time has passed, or the link would hide
+            what everybody may read by the experiment's visibility.
+        NotFound: The experiment was deleted.
+        TooLarge: There is too much to copy.
+    """
+    _check(label, expires_at, run_pattern, tag_pattern)
+    shown = LinkView(secrets.generate_token_id(), run_pattern, tag_pattern, is_anonymous)
+    if shown.is_restricted and not is_frozen:
+        _check_private(db, grant)
+    _delete_ended(db, grant)
+    target = grant.experiment_id
+    if is_frozen:
+        link_views.show(db, grant.experiment_id, shown)
+        target = snapshots.create_snapshot(db, grant, expires_at)
+
+    secret = secrets.generate_token()
+    digest, prefix = secrets.secret_digest(secret), secrets.get_display_prefix(secret)
+    link = share_links.create(db, grant, shown, target, label, prefix, digest, expires_at)
+    return link, secret
+
+
+def make_address(server: str, link: ShareLink, secret: str) -> str:
+    """Return the address that opens the page of what a link shows; `server` is our public URL."""
+    return f"{server.rstrip('/')}/experiment/{link.target}/?token={secret}"
+
+
+def list_links(
+    db: Connection, grant: AdminGrant, after: str | None, limit: int
+) -> tuple[list[ShareLink], str | None]:
+    """Return a page of an experiment's links and the page token of the next one, if any.
+
+    The newest first, with ended ones. Raises MalformedRequest if `after` is not a page token.
+    """
+    before = decode_page_token(after) if after else None
+    rows = share_links.list_page(db, grant.experiment_id, before, limit + 1)
+    page = rows[:limit]
+    last = page[-1] if len(rows) > limit else None
+    return page, encode_page_token(last.created_at, last.token_id) if last else None
+
+
+def rename_link(db: Connection, grant: AdminGrant, token_id: str, label: str) -> ShareLink:
+    """Change a link's label. Raises Invalid for one that is too long, and NotFound."""
+    _check_text("a label", label, limits.EXPERIMENT_NAME_CHARS_MAX)
+    link = share_links.rename(db, grant.experiment_id, TokenId(token_id), label)
+    if link is None:
+        raise NotFound(_NOT_FOUND)
+    return link
+
+
+def revoke_link(db: Connection, grant: AdminGrant, token_id: str) -> None:
+    """Revoke a link. That of a frozen link is deleted with its data, and no longer listed.
+
+    Raises NotFound if the experiment has no such link.
+    """
+    link = share_links.revoke(db, grant.experiment_id, TokenId(token_id))
+    if link is None:
+        raise NotFound(_NOT_FOUND)
+    if link.is_frozen:
+        snapshots.delete_snapshot(db, link.target)
+
+
+def _check(
+    label: str,
+    expires_at: datetime | None,
+    run_pattern: str | None,
+    tag_pattern: str | None,
+) -> None:
+    _check_text("a label", label, limits.EXPERIMENT_NAME_CHARS_MAX)
+    if expires_at is not None and expires_at <= datetime.now(UTC):
+        raise Invalid("expires_at is in the past")
+    for name, pattern in (("runs", run_pattern), ("tags", tag_pattern)):
+        if pattern is not None:
+            _check_text(name, pattern, PATTERN_CHARS_MAX)
+            try:
+                compile_pattern(pattern)
+            except ValueError as error:
+                raise Invalid(f"{name}: {error}") from error
+
+
+def _check_text(what: str, content: str, chars_max: int) -> None:
+    if len(content) > chars_max or "\0" in content:
+        raise Invalid(f"{what} has at most {chars_max} characters, none of them NUL")
+
+
+def _check_private(db: Connection, grant: AdminGrant) -> None:
+    experiment = experiments.find(db, grant.experiment_id)
+    if experiment is not None and experiment.visibility is Visibility.LINK:
+        raise Invalid(
+            "everyone who knows the experiment's address, which is part of the link, may read all "
+            "of it: set its visibility to private, or make a frozen link"
+        )
+
+
+def _delete_ended(db: Connection, grant: AdminGrant) -> None:
+    ended_before = datetime.now(UTC) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
+    items_max = limits.TOKEN_SWEEP_ITEMS_MAX
+    tokens.delete_ended(db, grant.workspace_id, grant.experiment_id, ended_before, items_max)
+    snapshots.delete_unused(db, grant.experiment_id)

@@ -1,0 +1,89 @@
+"""Frozen copies of experiments, for share links that show the data of one moment.
+
+A copy is an experiment of its own, which no listing shows and nobody may write. It has the rows of
+one state of its source, and shares the source's blobs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.auth import secrets
+from tbservice.errors import NotFound, TooLarge
+from tbservice.store import experiment_deletion, snapshots
+from tbservice.types import AdminGrant, ExperimentId
+from tbwire.points import DataClass
+
+_TABLES: Final = {
+    DataClass.SCALAR: ("scalar_tail", "scalar_blocks"),
+    DataClass.TENSOR: ("tensor_points",),
+    DataClass.BLOB_SEQUENCE: ("blob_points",),
+}
+
+
+def create_snapshot(db: Connection, grant: AdminGrant, expires_at: datetime | None) -> ExperimentId:
+    """Copy what the transaction shows of an experiment (`link_views.show`); return the copy's id.
+
+    Uploads and compaction continue meanwhile. The copy is erased when it expires; None for never.
+    The transaction is of `Database.copying`.
+
+    Raises:
+        NotFound: The experiment was deleted.
+        TooLarge: It has more than `SNAPSHOT_POINTS_MAX` points, or the copy takes longer than
+            `SNAPSHOT_SECONDS_MAX`.
+    """
+    ends_at = time.monotonic() + limits.SNAPSHOT_SECONDS_MAX
+    source, snapshot = grant.experiment_id, secrets.generate_experiment_id()
+    if not snapshots.create(db, source, snapshot, expires_at):
+        raise NotFound("there is no such experiment, or it is not yours")
+    snapshots.copy_series(db, source, snapshot)
+
+    counts = snapshots.list_counts(db, snapshot)
+    _check_points(sum(count for _, _, count in counts))
+    for data_class, series_ids in _chunks(counts):
+        for table in _TABLES[data_class]:
+            snapshots.copy_points(db, table, source, snapshot, series_ids)
+        if time.monotonic() > ends_at:
+            limit = f"the limit of {limits.SNAPSHOT_SECONDS_MAX:g} s (snapshot_seconds_max)"
+            raise TooLarge(f"copying the data takes longer than {limit}; freeze fewer runs or tags")
+    return snapshot
+
+
+def delete_snapshot(db: Connection, snapshot: ExperimentId) -> None:
+    """Hide a copy from everybody, at once; the background work erases it soon. Idempotent."""
+    experiment_deletion.hide(db, snapshot, 0)
+
+
+def delete_unused(db: Connection, source: ExperimentId) -> None:
+    """Delete a few copies of an experiment whose links have ended."""
+    for snapshot in snapshots.list_unused(db, source, limits.TOKEN_SWEEP_ITEMS_MAX):
+        delete_snapshot(db, snapshot)
+
+
+def _check_points(count: int) -> None:
+    if count > limits.SNAPSHOT_POINTS_MAX:
+        limit = f"the limit of {limits.SNAPSHOT_POINTS_MAX} points (snapshot_points_max)"
+        raise TooLarge(f"{count} points are over {limit} of a copy; freeze fewer runs or tags")
+
+
+def _chunks(counts: list[tuple[int, int, int]]) -> Iterator[tuple[DataClass, list[int]]]:
+    """Yield the series of each statement: of one data class, and not too many points."""
+    for data_class in DataClass:
+        is_scalar = data_class is DataClass.SCALAR
+        points_max = limits.SNAPSHOT_CHUNK_POINTS if is_scalar else limits.SNAPSHOT_CHUNK_ITEMS
+        chunk: list[int] = []
+        size = 0
+        for _, series_id, count in (row for row in counts if row[0] == data_class):
+            if chunk and (size + count > points_max or len(chunk) >= limits.SNAPSHOT_CHUNK_ITEMS):
+                yield data_class, chunk
+                chunk, size = [], 0
+            chunk.append(series_id)
+            size += count
+        if chunk:
+            yield data_class, chunk

@@ -1,0 +1,63 @@
+"""Protection of forms against requests that other sites make (CSRF).
+
+A form of a person who is signed in contains a token that follows from the secret of the browser
+session. The secret is random (190 bits) and in an HttpOnly cookie, so that nobody else can compute
+the token, and it ends with the session; nothing is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Final
+from urllib.parse import urlsplit
+
+from markupsafe import Markup
+from starlette.datastructures import Headers
+
+from tbservice.errors import Forbidden
+
+FIELD: Final = "csrf"
+"""Name of the form's field."""
+
+_PURPOSE: Final = b"tbhub csrf token"
+
+
+def csrf_token(session_secret: str) -> str:
+    """Return the token of a browser session's forms: 64 hexadecimal digits."""
+    return hmac.digest(session_secret.encode(), _PURPOSE, hashlib.sha256).hex()
+
+
+def csrf_field(session_secret: str) -> Markup:
+    """Return the hidden field with the token."""
+    return Markup('<input type="hidden" name="{}" value="{}">').format(
+        FIELD, csrf_token(session_secret)
+    )
+
+
+def check_token(session_secret: str, sent: str) -> None:
+    """Raise Forbidden unless the form sent the token of this browser session."""
+    if not hmac.compare_digest(csrf_token(session_secret).encode(), sent.encode()):
+        raise Forbidden(
+            "this form is too old, or comes from another sign-in: go back, reload the page, and "
+            "send it again"
+        )
+
+
+def check_origin(headers: Headers, public_url: str) -> None:
+    """Raise Forbidden if the headers say that another site sent the request.
+
+    Browsers send Sec-Fetch-Site over https and to this machine, and Origin with every POST. A
+    request with neither comes from no browser.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        is_own = site in {"same-origin", "none"}
+    else:
+        origin = headers.get("origin")
+        own_hosts = {headers.get("host", "").lower(), urlsplit(public_url).netloc.lower()}
+        is_own = origin is None or urlsplit(origin).netloc.lower() in own_hosts - {""}
+    if not is_own:
+        raise Forbidden(
+            "the form was sent from another site: open the page here, and send it from there"
+        )

@@ -1,0 +1,146 @@
+"""The start page of those who are signed in: the experiments of a workspace."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from fastapi import APIRouter, Request
+from markupsafe import Markup
+from sqlalchemy import Connection
+from starlette.responses import Response
+
+from tbservice import limits
+from tbservice.api.http.dependencies import UsesDatabase, get_settings
+from tbservice.auth import grants, people
+from tbservice.errors import MalformedRequest, NotFound
+from tbservice.experiments import listing
+from tbservice.pages.frame import render
+from tbservice.pages.landing import show_landing
+from tbservice.pages.list_address import NO_CHART, ListAddress, parse_address
+from tbservice.pages.person_session import PersonSession
+from tbservice.pages.signed_in import MaybeSignedIn
+from tbservice.pages.sparkline import draw_curves, last_value
+from tbservice.pages.workspace_view import parse_workspace_id
+from tbservice.reading import curves
+from tbservice.store.pg.database import Database
+from tbservice.types import Experiment, Membership, Scope, UserId, WorkspaceGrant
+
+router = APIRouter(include_in_schema=False)
+
+
+class Row(NamedTuple):
+    """An experiment in the list; `curve` is an image of the chosen scalar, "" for none."""
+
+    experiment: Experiment
+    creator: str
+    is_live: bool
+    curve: Markup
+    value: str
+
+
+class _Found(NamedTuple):
+    rows: list[Row]
+    next: str | None
+    tags: list[str]
+    creators: dict[UserId, str]
+    chart_tags: list[str]
+    chart: str
+
+
+@router.get("/")
+def show_start(request: Request, session: MaybeSignedIn, database: UsesDatabase) -> Response:
+    """Show the experiments of a workspace; to those who are not signed in, what this is."""
+    if session is None:
+        return show_landing(request)
+    membership = find_workspace(request, session)
+    if membership is None:
+        return render(request, "experiments_none.html")
+    address = parse_address(request, membership.workspace_id)
+    with database.without_transaction() as db:
+        grant = grants.grant_workspace(db, session.secret, Scope.READ, membership.workspace_id)
+    found = _find(database, grant, address)
+    deleted = [each for each in request.query_params.get("deleted", "").split(",") if each]
+    return render(
+        request,
+        "experiments.html",
+        workspace=membership,
+        address=address,
+        found=found,
+        may_change=Scope.ADMIN in membership.role.scopes,
+        deleted=deleted[: limits.LIST_PAGE_ITEMS],
+        server=get_settings(request).public_url.rstrip("/"),
+        compared_max=limits.COMPARISON_ITEMS_MAX,
+        no_chart=NO_CHART,
+    )
+
+
+def find_workspace(request: Request, session: PersonSession) -> Membership | None:
+    """Return the workspace in the query, else the person's first; None if they have none.
+
+    Raises NotFound for one that is not the person's.
+    """
+    text = request.query_params.get("workspace")
+    if text is None:
+        return session.memberships[0] if session.memberships else None
+    number = parse_workspace_id(text)
+    membership = None if number is None else session.find_membership(number)
+    if membership is None:
+        raise NotFound("there is no such workspace, or it is not yours")
+    return membership
+
+
+def is_live(experiment: Experiment) -> bool:
+    """Return whether data arrived within the last minutes."""
+    since = datetime.now(UTC) - timedelta(seconds=limits.LIVE_SECONDS)
+    data_at = experiment.data_at
+    return experiment.version > 0 and data_at is not None and data_at > since
+
+
+def _find(database: Database, grant: WorkspaceGrant, address: ListAddress) -> _Found:
+    """Read the page of the list; its first one if the page token is of another list."""
+    with database.snapshot(grant) as db:
+        items = limits.LIST_PAGE_ITEMS
+        search = address.to_search()
+        try:
+            page = listing.list_experiments(db, grant, search, address.after or None, items)
+        except MalformedRequest:
+            page = listing.list_experiments(db, grant, search, None, items)
+        creators = {
+            user_id: _name(db, user_id)
+            for user_id in dict.fromkeys(
+                [
+                    *(each.created_by for each in page.experiments if each.created_by),
+                    *listing.list_creators(db, grant, limits.LIST_FILTER_ITEMS_MAX),
+                ]
+            )
+        }
+        chart_tags = curves.list_chart_tags(db, grant, page.experiments)
+        chart = address.chart or _choose(chart_tags)
+        drawn = (
+            {}
+            if chart == NO_CHART or not chart
+            else curves.read_curves(db, grant, page.experiments, chart)
+        )
+        tags = listing.list_tags(db, grant, limits.LIST_FILTER_ITEMS_MAX)
+    rows = [
+        Row(
+            each,
+            creators[each.created_by] if each.created_by else "",
+            is_live(each),
+            draw_curves(chart, drawn.get(each.experiment_id, [])),
+            last_value(drawn.get(each.experiment_id, [])),
+        )
+        for each in page.experiments
+    ]
+    return _Found(rows, page.next, tags, creators, chart_tags, chart)
+
+
+def _choose(tags: list[str]) -> str:
+    """Return the tag to draw where none is chosen: a loss if there is one."""
+    return next((tag for tag in tags if "loss" in tag.lower()), tags[0] if tags else "")
+
+
+def _name(db: Connection, user_id: UserId) -> str:
+    person = people.find_person(db, user_id)
+    return person.name.strip() or person.email or "Unnamed person"

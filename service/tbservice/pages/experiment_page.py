@@ -1,0 +1,170 @@
+"""Our own page of an experiment: what it is, its origin, who sees it, and forms for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from sqlalchemy import Connection
+from starlette.responses import Response
+
+from tbservice import limits
+from tbservice.api.http.dependencies import UsesDatabase
+from tbservice.auth import grants, members, people
+from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
+from tbservice.experiments import deletion, lifecycle
+from tbservice.experiments.metadata import Metadata
+from tbservice.pages.experiment_list import is_live
+from tbservice.pages.forms import FormFields
+from tbservice.pages.frame import redirect, render
+from tbservice.pages.markdown import render_markdown
+from tbservice.pages.person_session import PersonSession
+from tbservice.pages.signed_in import SignedIn, SignedInForm
+from tbservice.reading import catalog
+from tbservice.store.pg.database import Database
+from tbservice.types import AdminGrant, Membership, Scope, Visibility
+
+router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False)
+
+_SHOWN_ERRORS: Final = (Conflict, Forbidden, Invalid)
+_MEMBERS_SHOWN: Final = 30
+
+
+@router.get("/about")
+def show_about(
+    request: Request, experiment_id: str, session: SignedIn, database: UsesDatabase
+) -> Response:
+    """Show what is known of an experiment, to members of its workspace."""
+    with database.without_transaction() as db:
+        grant = grants.grant_read(db, experiment_id, session.secret)
+    membership = session.find_membership(grant.workspace_id)
+    with database.snapshot(grant) as db:
+        experiment = lifecycle.get_experiment(db, grant)
+        notes = lifecycle.get_notes(db, experiment)
+        runs = len(catalog.list_runs(db, grant))
+        plugins = catalog.list_plugins(db, grant)
+        seen_by = members.list_members(db, grant) if membership else []
+        creator = people.find_person(db, experiment.created_by) if experiment.created_by else None
+    # Of an experiment that everyone may read, strangers learn nothing about people and hosts.
+    return render(
+        request,
+        "experiment.html",
+        workspace=membership,
+        experiment=experiment,
+        description=render_markdown(experiment.description),
+        notes=render_markdown(notes.notes),
+        properties=notes.properties,
+        origin=notes.origin if membership else {},
+        creator=creator if membership else None,
+        is_live=is_live(experiment),
+        runs=runs,
+        plugins=plugins,
+        members=seen_by[:_MEMBERS_SHOWN],
+        more_members=len(seen_by) - _MEMBERS_SHOWN,
+        may_change=_may_change(membership),
+    )
+
+
+@router.get("/edit")
+def show_edit(
+    request: Request, experiment_id: str, session: SignedIn, database: UsesDatabase
+) -> Response:
+    """Show the form for name, description, notes, tags, properties and visibility."""
+    with _admin_transaction(database, experiment_id, session) as (db, grant):
+        experiment = lifecycle.find_own(db, grant)
+        notes = lifecycle.get_notes(db, experiment)
+    values = {
+        "name": experiment.name,
+        "description": experiment.description,
+        "notes": notes.notes,
+        "tags": ", ".join(experiment.tags),
+        "properties": "\n".join(f"{key} = {value}" for key, value in notes.properties.items()),
+        "visibility": experiment.visibility.value,
+    }
+    return _show_form(request, session, grant, values)
+
+
+@router.post("/edit")
+def edit(
+    request: Request,
+    experiment_id: str,
+    session: SignedIn,
+    form: SignedInForm,
+    database: UsesDatabase,
+) -> Response:
+    """Change what the form says."""
+    names = ("name", "description", "notes", "tags", "properties", "visibility")
+    values = {name: form.text(name).replace("\r\n", "\n") for name in names}
+    with _admin_transaction(database, experiment_id, session) as (db, grant):
+        before = lifecycle.get_notes(db, lifecycle.find_own(db, grant)).properties
+    try:
+        metadata = _read_metadata(form, values, before)
+        with database.transaction(grant) as db:
+            lifecycle.update_experiment(db, grant, metadata)
+    except _SHOWN_ERRORS as error:
+        return _show_form(request, session, grant, values, error)
+    return redirect(f"/experiment/{experiment_id}/about", done="saved")
+
+
+@router.post("/delete")
+def delete(
+    experiment_id: str, session: SignedIn, _form: SignedInForm, database: UsesDatabase
+) -> Response:
+    """Delete the experiment; the list that follows offers to undo it."""
+    with _admin_transaction(database, experiment_id, session) as (db, grant):
+        deletion.delete_experiment(db, grant)
+    return redirect("/", workspace=str(grant.workspace_id), deleted=experiment_id)
+
+
+@contextmanager
+def _admin_transaction(
+    database: Database, experiment_id: str, session: PersonSession
+) -> Iterator[tuple[Connection, AdminGrant]]:
+    with database.without_transaction() as db:
+        grant = grants.grant_admin(db, experiment_id, session.secret)
+    with database.transaction(grant) as db:
+        yield db, grant
+
+
+def _may_change(membership: Membership | None) -> bool:
+    return membership is not None and Scope.ADMIN in membership.role.scopes
+
+
+def _read_metadata(form: FormFields, values: dict[str, str], before: dict[str, str]) -> Metadata:
+    """Return what the form sets; properties that it does not name are removed. Raises Invalid."""
+    visibility = Visibility(form.choice("visibility", set(Visibility)))
+    tags = [tag for tag in values["tags"].split(",") if tag.strip()]
+    properties: dict[str, str | None] = dict.fromkeys(before)
+    for line in values["properties"].splitlines():
+        key, equals, value = line.partition("=")
+        if equals:
+            properties[key.strip()] = value.strip()
+        elif line.strip():
+            raise Invalid(f"write each property as key = value, not {line.strip()[:100]!r}")
+    return Metadata(
+        values["name"], values["description"], visibility, tags, values["notes"], properties
+    )
+
+
+def _show_form(
+    request: Request,
+    session: PersonSession,
+    grant: AdminGrant,
+    values: dict[str, str],
+    error: ServiceError | None = None,
+) -> Response:
+    membership = session.find_membership(grant.workspace_id)
+    if membership is None:
+        raise NotFound(lifecycle.NOT_FOUND)
+    context: dict[str, Any] = {
+        "workspace": membership,
+        "experiment_id": grant.experiment_id,
+        "values": values,
+        "name_chars_max": limits.EXPERIMENT_NAME_CHARS_MAX,
+        "error": "" if error is None else error.detail,
+    }
+    return render(
+        request, "experiment_edit.html", 200 if error is None else error.status, **context
+    )

@@ -1,0 +1,35 @@
+// Comfort for our own pages; each of them works without it.
+
+// Menus: close on a click elsewhere and on Escape, which a details element alone does not.
+const menus = () => [...document.querySelectorAll("details.menu[open]")];
+addEventListener("click", (event) => {
+  menus().filter((menu) => !menu.contains(event.target)).forEach((menu) => (menu.open = false));
+});
+addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  for (const menu of menus()) {
+    menu.open = false;
+    if (menu.contains(document.activeElement)) menu.querySelector("summary").focus();
+  }
+});
+
+// Copy buttons: `<button type="button" data-copy="id of an input" hidden>`.
+if (navigator.clipboard) {
+  for (const button of document.querySelectorAll("button[data-copy]")) {
+    const label = button.textContent;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).value);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = label), 2000);
+    });
+  }
+}
+
+// Times: the tooltip in the reader's time zone instead of UTC.
+for (const time of document.querySelectorAll("time[datetime]")) {
+  time.title = new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "long", timeStyle: "long" });
+}
+
+// A form with data-submit-now is sent at once; its button is for those without this script.
+document.querySelector("form[data-submit-now]")?.requestSubmit();

@@ -1,0 +1,148 @@
+"""Queries on `device_logins`: logins of a command that a person approves in a browser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import Connection, text
+
+from tbservice.store.pg.pipeline import query_with_rls
+from tbservice.types import Scope, UserId, WorkspaceId
+
+_COLUMNS: Final = """
+    client, created_at, expires_at, user_id, workspace_id, scopes, label, token_expires_at
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What the person granted: a token of this workspace, with these scopes."""
+
+    workspace_id: WorkspaceId
+    scopes: tuple[Scope, ...]
+    label: str
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLogin:
+    """A login that has neither expired nor been redeemed.
+
+    `user_id` is None while nobody has answered; `approval` is None then, and if it was denied.
+    """
+
+    client: str
+    created_at: datetime
+    expires_at: datetime
+    user_id: UserId | None
+    approval: Approval | None
+
+
+def create(db: Connection, digest: bytes, user_code: str, client: str, lifetime: timedelta) -> bool:
+    """Insert a login; return False if another one has this user code.
+
+    Args:
+        db: A transaction of no workspace.
+        digest: SHA-256 of the device code.
+        user_code: What the person types.
+        client: What the command says of itself.
+        lifetime: How long it can be approved and redeemed.
+    """
+    rows = query_with_rls(
+        db,
+        {"secret_digest": digest.hex()},
+        """
+            INSERT INTO device_logins (digest, user_code, client, expires_at)
+            VALUES (%(digest)s, %(user_code)s, %(client)s, now() + %(lifetime)s)
+            ON CONFLICT (user_code) DO NOTHING RETURNING digest
+        """,
+        {"digest": digest, "user_code": user_code, "client": client, "lifetime": lifetime},
+    )
+    return bool(rows)
+
+
+def find_by_code(db: Connection, user_code: str) -> DeviceLogin | None:
+    """Return the login that waits for an answer under this code; None if there is none."""
+    rows = query_with_rls(
+        db,
+        {"user_code": user_code},
+        f"""
+            SELECT {_COLUMNS} FROM device_logins
+            WHERE user_code = %(user_code)s AND user_id IS NULL AND expires_at > now()
+        """,  # noqa: S608 - a constant above
+        {"user_code": user_code},
+    )
+    return _device_login(rows[0]) if rows else None
+
+
+def answer(db: Connection, user_code: str, user_id: UserId, approval: Approval | None) -> bool:
+    """Record a person's answer, None for a denial; return False if no login waits for one."""
+    rows = query_with_rls(
+        db,
+        {"user_code": user_code},
+        """
+            UPDATE device_logins SET user_id = %(user_id)s, workspace_id = %(workspace_id)s,
+                scopes = %(scopes)s::text[], label = %(label)s,
+                token_expires_at = %(token_expires_at)s
+            WHERE user_code = %(user_code)s AND user_id IS NULL AND expires_at > now()
+            RETURNING user_code
+        """,
+        {
+            "user_code": user_code,
+            "user_id": user_id,
+            "workspace_id": approval and approval.workspace_id,
+            "scopes": [scope.value for scope in approval.scopes] if approval else None,
+            "label": approval and approval.label,
+            "token_expires_at": approval and approval.expires_at,
+        },
+    )
+    return bool(rows)
+
+
+def find(db: Connection, digest: bytes) -> DeviceLogin | None:
+    """Return the login with this device code, answered or not; None if there is none."""
+    rows = query_with_rls(
+        db,
+        {"secret_digest": digest.hex()},
+        f"""
+            SELECT {_COLUMNS} FROM device_logins
+            WHERE digest = %(digest)s AND redeemed_at IS NULL AND expires_at > now()
+        """,  # noqa: S608 - a constant above
+        {"digest": digest},
+    )
+    return _device_login(rows[0]) if rows else None
+
+
+def redeem(db: Connection, digest: bytes) -> bool:
+    """Record that the command gets its token; return False if it did already, or too late."""
+    rows = query_with_rls(
+        db,
+        {"secret_digest": digest.hex()},
+        """
+            UPDATE device_logins SET redeemed_at = now()
+            WHERE digest = %(digest)s AND redeemed_at IS NULL AND expires_at > now()
+            RETURNING digest
+        """,
+        {"digest": digest},
+    )
+    return bool(rows)
+
+
+def delete_expired(db: Connection, limit: int) -> None:
+    """Delete at most `limit` expired logins, oldest first."""
+    statement = text("""
+        DELETE FROM device_logins WHERE digest = ANY (ARRAY(
+            SELECT digest FROM device_logins WHERE expires_at < now()
+            ORDER BY expires_at LIMIT :limit))
+    """)
+    db.execute(statement, {"limit": limit})
+
+
+def _device_login(row: tuple[Any, ...]) -> DeviceLogin:
+    client, created_at, expires_at, user_id, workspace_id, scopes, label, token_expires_at = row
+    approval = None
+    if workspace_id is not None:
+        approval = Approval(workspace_id, tuple(map(Scope, scopes)), label, token_expires_at)
+    return DeviceLogin(client, created_at, expires_at, user_id, approval)

@@ -1,0 +1,132 @@
+"""Lists of a workspace's experiments: sorted, searched and filtered by words, in pages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from tbservice.experiment_values import ExperimentOrder, ExperimentQuery
+from tbservice.store.experiments import COLUMNS, make_experiment
+from tbservice.store.search_plan import SearchPlan, plan_search
+from tbservice.types import Experiment, WorkspaceId
+
+
+class Position(NamedTuple):
+    """The place of an experiment in a list: what the list is sorted by, then the id."""
+
+    key: datetime | str | int
+    experiment_id: str
+
+
+class ListedExperiment(NamedTuple):
+    """An experiment and its position in the list."""
+
+    experiment: Experiment
+    position: Position
+
+
+_ORDERS: Final = {
+    ExperimentOrder.CREATED: ("number", "bigint"),
+    ExperimentOrder.UPDATED: ("data_at", "timestamptz"),
+    ExperimentOrder.NAME: ("name_key", "text"),
+    ExperimentOrder.SIZE: ("listed_bytes", "bigint"),
+}
+"""Column and SQL type of each order."""
+
+
+def list_page(
+    db: Connection,
+    workspace_id: WorkspaceId,
+    query: ExperimentQuery,
+    after: Position | None,
+    limit: int,
+) -> list[ListedExperiment]:
+    """Return one page of a workspace's experiments that match the query.
+
+    Args:
+        db: A transaction of the workspace.
+        workspace_id: The workspace.
+        query: Which experiments, and their order.
+        after: The position of the previous page's last experiment; None for the first page.
+        limit: Experiments at most.
+    """
+    plan = plan_search(db, workspace_id, query)
+    if plan is None:
+        return []
+    parameters = {"workspace_id": workspace_id, "limit": limit, **plan.parameters}
+    if after is not None:
+        parameters |= {"after_key": after.key, "after_id": after.experiment_id}
+
+    is_by_creation = query.order is ExperimentOrder.CREATED
+    make = _select_by_number if plan.numbers and is_by_creation else _select_in_order
+    rows = db.execute(text(make(plan, query, after)), parameters)
+    return [
+        ListedExperiment(make_experiment(row), Position(row.sort_key, row.experiment_id))
+        for row in rows
+    ]
+
+
+def _select_by_number(plan: SearchPlan, query: ExperimentQuery, after: Position | None) -> str:
+    """Return a statement that reads experiments by their numbers, in the order of these."""
+    descending = "DESC" if query.is_descending else ""
+    comparison = "<" if query.is_descending else ">"
+    numbers = (plan.numbers or "").format(
+        after=f"AND number {comparison} :after_key" if after else ""
+    )
+    return f"""
+        SELECT {_columns()}, number AS sort_key
+        FROM (
+            SELECT DISTINCT number FROM (
+                SELECT number FROM (
+                    SELECT number FROM ({numbers}) AS matches ORDER BY number {descending}
+                ) AS e
+                WHERE {" AND ".join(["true", *plan.checks])}
+                LIMIT :limit * {plan.copies}
+            ) AS matches
+            ORDER BY number {descending} LIMIT :limit
+        ) AS found
+        JOIN experiments AS e USING (number)
+        WHERE e.workspace_id = :workspace_id AND e.is_listed
+        ORDER BY number {descending}
+    """  # noqa: S608 - constants and placeholders
+
+
+def _select_in_order(plan: SearchPlan, query: ExperimentQuery, after: Position | None) -> str:
+    """Return a statement that reads experiments in order, or sorts those with some numbers."""
+    column, sql_type = _ORDERS[query.order]
+    descending = "DESC" if query.is_descending else ""
+    conditions = ["e.workspace_id = :workspace_id", "e.is_listed"]
+    if after is not None:
+        comparison = "<" if query.is_descending else ">"
+        key = f"CAST(:after_key AS {sql_type})"
+        conditions.append(f"(e.{column}, e.experiment_id) {comparison} ({key}, :after_id)")
+    order = f"{column} {descending}, experiment_id {descending}"
+    if plan.numbers is None:
+        return f"""
+            SELECT {_columns()}, found.{column} AS sort_key
+            FROM (
+                SELECT experiment_id, {column} FROM experiments AS e
+                WHERE {" AND ".join([*conditions, *plan.checks])}
+                ORDER BY {order} LIMIT :limit
+            ) AS found
+            JOIN experiments AS e USING (experiment_id)
+            ORDER BY found.{column} {descending}, found.experiment_id {descending}
+        """  # noqa: S608 - constants and placeholders
+    # Sorted before the checks, which are made until the page is full.
+    return f"""
+        SELECT {_columns()}, e.{column} AS sort_key
+        FROM (
+            SELECT e.* FROM experiments AS e
+            JOIN ({plan.numbers.format(after="")}) AS matches USING (number)
+            WHERE {" AND ".join(conditions)}
+            ORDER BY {order}
+        ) AS e
+        WHERE {" AND ".join(["true", *plan.checks])}
+        LIMIT :limit
+    """  # noqa: S608 - constants and placeholders
+
+
+def _columns() -> str:
+    return ", ".join(f"e.{column.strip()}" for column in COLUMNS.split(","))

@@ -1,0 +1,57 @@
+"""What a workspace stores, summed over `experiments`, `time_series` and `blobs`."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, text
+
+from tbservice.types import ExperimentId, ExperimentUsage, WorkspaceId, WorkspaceUsage
+
+
+def read(db: Connection, workspace_id: WorkspaceId, largest: int) -> WorkspaceUsage:
+    """Return the sums of a workspace, and its `largest` experiments by points.
+
+    It reads the row of every series: about a second per million.
+    """
+    rows = db.execute(
+        text("""
+            WITH points AS MATERIALIZED (
+                SELECT experiment_id, name, s.series, s.points
+                FROM experiments AS e CROSS JOIN LATERAL (
+                    SELECT count(*) AS series, coalesce(sum(count), 0)::bigint AS points
+                    FROM time_series AS t WHERE t.experiment_id = e.experiment_id
+                ) AS s
+                WHERE workspace_id = :workspace_id AND deleted_at IS NULL
+            )
+            SELECT NULL AS experiment_id, '' AS name, count(*) AS experiments,
+                coalesce(sum(series), 0)::bigint AS series,
+                coalesce(sum(points), 0)::bigint AS points
+            FROM points
+            UNION ALL (
+                SELECT experiment_id, name, 1, series, points FROM points
+                WHERE points > 0 ORDER BY points DESC, experiment_id LIMIT :largest
+            )
+        """),
+        {"workspace_id": workspace_id, "largest": largest},
+    ).all()
+    blobs = db.execute(
+        text("""
+            SELECT count(*) AS blobs, coalesce(sum(size), 0)::bigint AS bytes
+            FROM blobs WHERE workspace_id = :workspace_id
+        """),
+        {"workspace_id": workspace_id},
+    ).one()
+    (total,) = (row for row in rows if row.experiment_id is None)
+    listed = sorted(
+        (row for row in rows if row.experiment_id is not None), key=lambda row: -row.points
+    )
+    return WorkspaceUsage(
+        total.experiments,
+        total.series,
+        total.points,
+        blobs.blobs,
+        blobs.bytes,
+        [
+            ExperimentUsage(ExperimentId(row.experiment_id), row.name, row.series, row.points)
+            for row in listed
+        ],
+    )

@@ -1,0 +1,66 @@
+"""The pages on which a person approves the login of a command, in headless Chromium."""
+
+from __future__ import annotations
+
+import pytest
+import requests
+from playwright.sync_api import expect
+
+from support.browser_pages import look_again, look_at
+from support.people import SESSION_COOKIE, new_member, sign_in
+from support.servers import new_workspace
+from tbservice.store.pg.database import Database
+from tbservice.types import Role
+
+
+@pytest.fixture(scope="module")
+def session(live_service):
+    """The secret of an editor's browser session."""
+    database = Database(live_service.database_url, 2)
+    workspace_id = new_workspace(live_service.database_url).workspace_id
+    yield sign_in(database, new_member(database, workspace_id, Role.EDITOR))
+    database.close()
+
+
+def begin(live_service):
+    answer = requests.post(
+        f"{live_service.url}/api/v1/device-logins",
+        json={"client": "tbupload 0.1.0 on cluster-node-17"},
+        timeout=10,
+    )
+    return answer.json()
+
+
+def test_login_is_approved_by_keyboard(page, live_service, session):
+    cookie = {"name": SESSION_COOKIE, "value": session, "url": live_service.url}
+    page.context.add_cookies([cookie])
+    login = begin(live_service)
+    look_at(page, f"{live_service.url}/device", "device_code")
+    expect(page.get_by_label("Code")).to_be_focused()
+    page.keyboard.type(login["user_code"].lower())
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_text("tbupload 0.1.0 on cluster-node-17")).to_be_visible()
+    expect(page.get_by_label("Upload")).to_be_checked()
+    expect(page.get_by_label("Manage")).not_to_be_checked()
+    look_again(page, "device_approve")
+    page.get_by_role("button", name="Approve").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_contain_text("The command is logged in")
+    answer = requests.post(
+        f"{live_service.url}/api/v1/device-logins/token",
+        json={"device_code": login["device_code"]},
+        timeout=10,
+    )
+    assert answer.json()["scopes"] == ["append", "read"]
+
+
+def test_wrong_code_says_what_to_compare(page, live_service, session):
+    cookie = {"name": SESSION_COOKIE, "value": session, "url": live_service.url}
+    page.context.add_cookies([cookie])
+    page.watch.is_expected = lambda problem: "404" in problem
+    page.goto(f"{live_service.url}/device")
+    page.get_by_label("Code").fill("BCDF-GHJK")
+    page.get_by_role("button", name="Continue").click()
+    expect(page.get_by_role("alert")).to_contain_text("compare it with the one on your terminal")
+    expect(page.get_by_label("Code")).to_have_value("BCDF-GHJK")

@@ -1,0 +1,266 @@
+"""The list of experiments and the page of one, in headless Chromium: their looks, the keyboard, and
+without JavaScript. Leaves screenshots.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+import httpx2
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from support.batches import ApiClient, scalars, segment, stream
+from support.browser_pages import look_again, look_at
+from support.people import new_member, new_person, sign_in
+from support.servers import NO_TLS, new_workspace
+from tbservice.store.members import put
+from tbservice.store.pg.database import Database
+from tbservice.types import Role
+
+NOTES = """# What I saw
+
+The loss **diverged** at step 400; `lr = 0.1` is too high.
+
+| lr | accuracy |
+|----|----------|
+| 0.1 | 0.71 |
+| 0.01 | **0.93** |
+
+<script>alert(1)</script> ![plot](https://other.example/plot.png)
+"""
+
+MADE = (
+    ("resnet50-imagenet-lr0.1", {"description": "First try, high rate", "tags": ["baseline", "vision"], "notes": NOTES}),
+    ("resnet50-imagenet-lr0.01", {"tags": ["baseline", "vision", "best"], "visibility": "link"}),
+    ("bert-base-squad", {"tags": ["text"], "notes": "to repeat with more seeds"}),
+    ("gpt2-small-" + "very-long-name-" * 8, {"tags": [f"tag number {n}" for n in range(9)]}),
+    ("<b>no markup</b> \u202eright to left", {}),
+    ("", {"tags": ["text"]}),
+)  # fmt: skip
+
+
+COMMON = {
+    "origin": {
+        "host": "gpu7",
+        "user": "ann",
+        "command": "tbupload --logdir runs/",
+        "git_commit": "4e1243bd22c66e76c2ba9eddc1f91394e57f9f83",
+    },
+    "properties": {"optimizer": "AdamW", "learning rate": "0.1"},
+}
+
+
+@pytest.fixture(scope="module")
+def database(live_service):
+    database = Database(live_service.database_url, 2)
+    yield database
+    database.close()
+
+
+@pytest.fixture(scope="module")
+def workspace(live_service, database):
+    workspace = new_workspace(live_service.database_url)
+    with database.transaction() as db:
+        db.exec_driver_sql(
+            "UPDATE workspaces SET name = 'Vision team' WHERE workspace_id = %s",
+            (workspace.workspace_id,),
+        )
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def ann(database, workspace):
+    """An owner of the workspace."""
+    person = new_person(database, name="Ann Example")
+    with database.transaction(workspace.workspace_id) as db:
+        put(db, workspace.workspace_id, person.user_id, Role.OWNER)
+    new_member(database, workspace.workspace_id, Role.VIEWER)
+    return person
+
+
+@pytest.fixture(scope="module")
+def made(live_service, workspace, database, ann):
+    """Experiments with curves of losses; their ids by name."""
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
+        api = ApiClient(http, workspace.owner_token)
+        ids = {name: api.new_experiment(name=name, **fields, **COMMON) for name, fields in MADE}
+        for number, id_ in enumerate(list(ids.values())[:-1]):
+            write_curves(api, id_, number)
+        with database.transaction(workspace.workspace_id) as db:
+            db.exec_driver_sql("UPDATE experiments SET created_by = %s", (ann.user_id,))
+        for name, id_ in ids.items():  # so that their words have the person's name
+            api.request("PATCH", f"/experiments/{id_}", json={"name": name}).raise_for_status()
+    return ids
+
+
+def write_curves(api, experiment, number):
+    """Write one or two runs; those of number 2 have a gap."""
+    rng = np.random.default_rng(number)
+    steps = np.arange(0, 400)
+    for run in range(1 + number % 2):
+        losses = 2 * np.exp(-steps / (80 + 30 * run)) + rng.normal(0, 0.05, len(steps)) + 0.1
+        if number == 2:
+            losses[200:260] = np.nan
+        times = time.time() + steps
+        loss = scalars("train/loss", steps, losses, times)
+        accuracy = scalars("train/accuracy", steps, 1 - losses / 3, times)
+        api.write(experiment, segment(stream(f"run {run}"), 0, 9, loss, accuracy))
+
+
+def open_as(page, database, person, server):
+    page.context.add_cookies(
+        [{"name": "tbhub_session", "value": sign_in(database, person), "url": server}]
+    )
+
+
+@pytest.fixture
+def start(page, live_service, database, ann, workspace, made):  # noqa: ARG001 - the experiments
+    """The page, signed in, and the address of the list."""
+    open_as(page, database, ann, live_service.url)
+    return f"{live_service.url}/?workspace={workspace.workspace_id}"
+
+
+def expect_names(page, *names):
+    """Wait until the list has these experiments."""
+    expect(page.locator(".experiments .name")).to_have_text(list(names))
+
+
+def test_list_looks_well(page, start):
+    look_at(page, start, "experiments")
+    expect(page.locator(".experiments .name")).to_have_count(len(MADE))
+    expect(page.locator(".badge.live").first).to_be_visible()
+    expect(page.locator("svg.spark").first).to_be_visible()
+    expect(page.locator("svg.spark").first).to_have_attribute(
+        "aria-label", re.compile(r"^train/loss(, 2 runs)?: last value 0\.\d+$")
+    )
+
+
+def test_list_is_searched_filtered_and_sorted(page, start):
+    page.goto(start)
+    page.get_by_label("Search").fill("resnet")
+    page.keyboard.press("Enter")
+    expect_names(page, "resnet50-imagenet-lr0.01", "resnet50-imagenet-lr0.1")
+    page.get_by_label("Tag", exact=True).select_option("best")
+    page.get_by_role("button", name="Apply").press("Enter")
+    expect_names(page, "resnet50-imagenet-lr0.01")
+    look_again(page, "experiments_filtered")
+    page.get_by_role("link", name="Clear").click()
+    expect(page.locator(".experiments .name")).to_have_count(len(MADE))
+    page.get_by_role("link", name="Name", exact=True).click()
+    expect(page.locator("th[aria-sort=ascending]")).to_have_count(1)
+    expect(page.locator(".experiments .name").last).to_have_text("resnet50-imagenet-lr0.1")
+    page.get_by_label("Search").fill("ann diverged")
+    page.keyboard.press("Enter")
+    expect_names(page, "resnet50-imagenet-lr0.1")
+    page.get_by_label("Search").fill("nothing has this")
+    page.keyboard.press("Enter")
+    look_again(page, "experiments_none_found")
+
+
+def test_chart_is_chosen_in_address(page, start):
+    page.goto(start)
+    page.get_by_label("Chart").select_option("train/accuracy")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.locator("svg.spark").first).to_have_attribute(
+        "aria-label", re.compile("^train/accuracy")
+    )
+    page.get_by_label("Chart").select_option("None")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.locator("svg.spark")).to_have_count(0)
+
+
+def test_selected_experiments_are_compared(page, start, live_service, made):
+    page.goto(start)
+    for name in ("resnet50-imagenet-lr0.1", "bert-base-squad"):
+        page.get_by_label(f"Select {name}", exact=True).check()
+    page.get_by_role("button", name="Compare selected").click()
+    bert, resnet = made["bert-base-squad"], made["resnet50-imagenet-lr0.1"]
+    expect(page).to_have_url(
+        f"{live_service.url}/compare/bert-base-squad:{bert},resnet50-imagenet-lr0.1:{resnet}/"
+    )
+    expect(page.locator(".run-name, tb-run-selector, runs-table").first).to_be_attached()
+
+
+def test_deletion_is_undone_without_javascript(browser, live_service, database, ann, start):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    open_as(page, database, ann, live_service.url)
+    page.goto(start)
+    count = page.locator(".experiments .name").count()
+    page.get_by_label("Select bert-base-squad").check()
+    page.get_by_role("button", name="Delete selected").press("Enter")
+    expect(page.get_by_role("status")).to_contain_text("The experiment was deleted.")
+    expect(page.locator(".experiments .name")).to_have_count(count - 1)
+    page.get_by_role("button", name="Undo").press("Enter")
+    expect(page.locator(".experiments .name")).to_have_count(count)
+    context.close()
+
+
+@pytest.mark.usefixtures("start")
+def test_deleted_experiments_look_well(page, live_service, made):
+    page.goto(f"{live_service.url}/experiment/{made['bert-base-squad']}/about")
+    page.locator("summary", has_text="Delete").click()
+    look_again(page, "experiment_delete")
+    page.get_by_role("button", name="Delete the experiment").click()
+    look_again(page, "experiments_undo")
+    page.get_by_role("link", name="Deleted").click()
+    look_again(page, "experiments_deleted")
+    page.get_by_role("button", name="Restore").first.press("Enter")
+    expect(page.get_by_role("status")).to_have_text("The deletion was undone.")
+
+
+@pytest.mark.usefixtures("start")
+def test_page_of_experiment_looks_well(page, live_service, made):
+    look_at(
+        page, f"{live_service.url}/experiment/{made['resnet50-imagenet-lr0.1']}/about", "experiment"
+    )
+    expect(page.get_by_role("heading", name="What I saw")).to_be_visible()
+    expect(page.locator(".prose img, .prose script")).to_have_count(0)
+    expect(page.get_by_role("link", name="plot")).to_have_attribute(
+        "href", "https://other.example/plot.png"
+    )
+    expect(page.get_by_text("gpu7")).to_be_visible()
+    look_at(page, f"{live_service.url}/experiment/{made['']}/about", "experiment_empty")
+
+
+@pytest.mark.usefixtures("start")
+def test_experiment_is_edited(page, live_service, made):
+    page.goto(f"{live_service.url}/experiment/{made['']}/about")
+    page.get_by_role("link", name="Edit").click()
+    page.get_by_label("Name").fill("a name")
+    page.get_by_label("Tags").fill("text, new")
+    page.get_by_label("Properties").fill("seed = 7")
+    look_again(page, "experiment_edit")
+    page.watch.is_expected = lambda problem: "422" in problem
+    page.get_by_label("Properties").fill("seven")
+    page.get_by_label("Tags").press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("key = value")
+    page.get_by_label("Properties").fill("seed = 7")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("status")).to_have_text("The changes were saved.")
+    expect(page.get_by_role("heading", level=1)).to_have_text("a name")
+    expect(page.get_by_text("AdamW")).to_have_count(0)
+
+
+def test_viewer_changes_nothing(page, live_service, database, workspace, made):
+    viewer = new_member(database, workspace.workspace_id, Role.VIEWER)
+    open_as(page, database, viewer, live_service.url)
+    page.goto(f"{live_service.url}/?workspace={workspace.workspace_id}")
+    expect(page.get_by_role("button", name="Compare selected")).to_be_visible()
+    expect(page.get_by_role("button", name="Delete selected")).to_have_count(0)
+    page.goto(f"{live_service.url}/experiment/{made['bert-base-squad']}/about")
+    expect(page.get_by_role("link", name="Edit")).to_have_count(0)
+
+
+def test_start_without_experiments_says_how_to_upload(page, live_service, database):
+    person = new_person(database, name="New Person")
+    open_as(page, database, person, live_service.url)
+    look_at(page, live_service.url, "experiments_no_workspace")
+    empty = new_workspace(live_service.database_url).workspace_id
+    with database.transaction(empty) as db:
+        put(db, empty, person.user_id, Role.EDITOR)
+    look_at(page, live_service.url, "experiments_empty")
+    expect(page.get_by_text("tbupload --logdir runs/")).to_be_visible()

@@ -1,0 +1,168 @@
+"""`tbupload login` through a browser, logout, whoami, tokens and profiles, as processes."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import requests
+
+from support import event_files
+from support.people import SESSION_COOKIE, new_member, sign_in
+from support.servers import new_workspace
+from tbservice.store.pg.database import Database
+from tbservice.types import Role, WorkspaceId
+from tbupload.config import read_config
+
+FORM = {"Sec-Fetch-Site": "same-origin", "Accept": "text/html"}
+SECONDS_MAX = 60
+
+
+@pytest.fixture
+def home(tmp_path):
+    """The environment of a user without any configuration."""
+    return {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "TBHUB_CONFIG": str(tmp_path / "c.toml"),
+    }
+
+
+@pytest.fixture
+def person(live_service):
+    """A new editor's browser: cookie and workspace."""
+    workspace = new_workspace(live_service.database_url)
+    database = Database(live_service.database_url, 1)
+    try:
+        member = new_member(database, WorkspaceId(workspace.workspace_id), Role.EDITOR)
+        return sign_in(database, member), workspace.workspace_id
+    finally:
+        database.close()
+
+
+def tbupload(home, *arguments, stdin=subprocess.DEVNULL, code=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "tbupload", *arguments],
+        env=home,
+        stdin=stdin,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def answer_in_browser(server, cookie, action, code, **fields):
+    with requests.Session() as browser:
+        browser.headers.update({**FORM, "Cookie": f"{SESSION_COOKIE}={cookie}"})
+        page = browser.get(f"{server}/device", timeout=10).text
+        field = re.search(r'name="(csrf[^"]*)" value="([^"]+)"', page)
+        answer = browser.post(
+            f"{server}/device/{action}",
+            {field[1]: field[2], "code": code, **fields},
+            allow_redirects=False,
+            timeout=10,
+        )
+        assert answer.status_code == 303, answer.text
+
+
+def begin_login(home, server, *arguments):
+    """Start `tbupload login` and return the process and the code that it shows."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "tbupload", "login", "--web", "--server", server, *arguments],
+        env=home,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    shown = ""
+    while "Waiting" not in shown:
+        line = process.stderr.readline()
+        assert line, shown
+        shown += line
+    assert f"{server}/device" in shown
+    return process, re.search("[B-Z]{4}-[B-Z]{4}", shown)[0]
+
+
+def log_in(home, live_service, person, *arguments, scopes=("append", "read")):
+    cookie, workspace_id = person
+    process, code = begin_login(home, live_service.url, *arguments)
+    fields = {"workspace_id": workspace_id, "scope": scopes, "expires_days": "7"}
+    answer_in_browser(live_service.url, cookie, "approve", code, **fields)
+    rest = process.communicate(timeout=SECONDS_MAX)[1]
+    assert process.returncode == 0, rest
+    return rest
+
+
+def config_of(home):
+    return read_config(Path(home["TBHUB_CONFIG"]))
+
+
+def test_login_through_a_browser_lets_one_upload(home, live_service, person, logdir):
+    said = log_in(home, live_service, person)
+    token = config_of(home).default.token
+    assert token not in said
+    assert "may append, read" in said
+    who = tbupload(home, "whoami").stdout
+    assert f"server: {live_service.url}" in who
+    assert "role: editor" in who
+    assert "scopes: append, read" in who
+    event_files.write_records(
+        logdir / "run" / "tfevents.1", [event_files.scalar_event("loss", 0, 1.0)]
+    )
+    assert "/experiment/" in tbupload(home, "--logdir", str(logdir), "--one-shot").stdout
+
+
+def test_logout_revokes_what_login_made(home, live_service, person):
+    log_in(home, live_service, person)
+    token = config_of(home).default.token
+    tbupload(home, "logout")
+    assert config_of(home).default.token is None
+    assert "not logged in" in tbupload(home, "whoami", code=2).stderr
+    refused = tbupload({**home, "TBHUB_TOKEN": token}, "whoami", code=1)
+    assert "revoked" in refused.stderr
+    assert "no token to remove" in tbupload(home, "logout", code=2).stderr
+
+
+def test_denied_login_says_so_and_stores_nothing(home, live_service, person):
+    process, code = begin_login(home, live_service.url)
+    answer_in_browser(live_service.url, person[0], "deny", code)
+    said = process.communicate(timeout=SECONDS_MAX)[1]
+    assert process.returncode == 1
+    assert said.splitlines()[-1] == "tbupload: HTTP 403: the login was denied in the browser"
+    assert config_of(home).default.token is None
+
+
+def test_profiles_hold_several_logins(home, live_service, person):
+    log_in(home, live_service, person)
+    log_in(home, live_service, person, "--profile", "work")
+    config = config_of(home)
+    assert config.default.token != config.profiles["work"].token
+    first = tbupload(home, "whoami", "--json").stdout
+    second = tbupload({**home, "TBHUB_PROFILE": "work"}, "whoami", "--json").stdout
+    assert first != second
+    tbupload(home, "logout", "--profile", "work")
+    assert config_of(home).profiles == {}
+    tbupload(home, "whoami")
+
+
+def test_tokens_are_created_listed_and_revoked(home, live_service, person):
+    log_in(home, live_service, person)
+    refused = tbupload(home, "token", "create", "--scopes", "read", code=1)
+    assert "lacks the scope admin" in refused.stderr
+
+    log_in(home, live_service, person, scopes=("append", "read", "admin"))
+    secret = tbupload(
+        home, "token", "create", "--scopes", "read", "--label", "ci", "--expires", "1d"
+    ).stdout.strip()
+    other = {**home, "TBHUB_TOKEN": secret, "TBHUB_SERVER": live_service.url}
+    assert "scopes: read" in tbupload(other, "whoami").stdout
+    line = next(
+        line for line in tbupload(home, "token", "list").stdout.splitlines() if line.endswith("ci")
+    )
+    tbupload(home, "token", "revoke", line.split()[0])
+    assert tbupload(other, "whoami", code=1).stderr
+    assert "TOKEN_ID" in tbupload(home, "token", "revoke", code=2).stderr

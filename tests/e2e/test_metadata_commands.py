@@ -1,0 +1,83 @@
+"""Tags, notes, properties and origin from the command line; deletion and its undoing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support import event_files
+
+
+@pytest.fixture
+def written(logdir):
+    """A log directory with one run."""
+    events = [event_files.scalar_event("loss", step, 1.0) for step in range(5)]
+    event_files.write_records(logdir / "run" / "tfevents.1", events)
+    return logdir
+
+
+def fields_of(reader, ended):
+    return reader.http.get(f"/api/v1/experiments/{ended.experiment_id}").json()
+
+
+def test_upload_records_tags_notes_and_origin(uploader, reader, written):
+    options = ("--tag", "baseline", "--tag", "Vision", "--note", "*so far*")
+    ended = uploader.run("--logdir", written, "--one-shot", *options)
+    made = fields_of(reader, ended)
+    assert (made["tags"], made["notes"]) == (["baseline", "Vision"], "*so far*")
+    assert made["origin"]["host"]
+    assert made["origin"]["command"]
+    assert "records where it comes from (host, " in ended.err
+    assert "--no-origin" in ended.err
+
+
+def test_no_origin_sends_nothing_of_the_machine(uploader, reader, written):
+    ended = uploader.run("--logdir", written, "--one-shot", "--no-origin")
+    assert fields_of(reader, ended)["origin"] == {}
+    assert "comes from" not in ended.err
+    named = ("--experiment-name", "sweep", "--no-origin", "--tag", "a")
+    ended = uploader.run("--logdir", written, "--one-shot", *named)
+    assert (fields_of(reader, ended)["origin"], fields_of(reader, ended)["tags"]) == ({}, ["a"])
+
+
+def test_tags_are_for_new_experiments_only(uploader, written):
+    ended = uploader.run("--logdir", written, "--experiment", "x", "--tag", "a")
+    assert (ended.code, "--tag is only for a new experiment" in ended.err) == (2, True)
+
+
+def test_metadata_is_updated(uploader, written):
+    ended = uploader.run("--logdir", written, "--one-shot", "--tag", "a", "--tag", "b")
+    id_ = ended.experiment_id
+    changes = ("--tag", "c", "--remove-tag", "A", "--note", "new", "--property", "lr=0.1")
+    changed = uploader.run("update-metadata", id_, *changes, "--property", "seed=7")
+    assert changed.code == 0
+    assert "tags: b, c" in changed.out
+    assert "properties.lr: 0.1" in changed.out
+    again = uploader.run(
+        "update-metadata", id_, "--remove-property", "lr", "--remove-origin", "--json"
+    )
+    made = json.loads(again.out)
+    assert (made["properties"], made["origin"], made["notes"]) == ({"seed": "7"}, {}, "new")
+    assert made["tags"] == ["b", "c"]
+    assert uploader.run("update-metadata", id_).code == 2
+    assert uploader.run("update-metadata", id_, "--property", "nothing").code == 2
+    listed = uploader.run("list", "--query", "new", "--json")
+    assert json.loads(listed.out)["experiment_id"] == id_
+
+
+def test_deletion_is_undone(uploader, reader, written):
+    ended = uploader.run("--logdir", written, "--one-shot", "--name", "sweep")
+    id_ = ended.experiment_id
+    deleted = uploader.run("delete", id_, "--yes")
+    assert (deleted.out, deleted.code) == (f"deleted {id_}\n", 0)
+    assert f"tbupload restore {id_}" in deleted.err
+    assert uploader.run("show", id_).code == 1
+    listed = uploader.run("restore")
+    assert listed.out.startswith(id_)
+    assert listed.out.rstrip().endswith("sweep")
+    assert uploader.run("restore", id_).code == 0
+    assert fields_of(reader, ended)["points"] == 5
+    final = uploader.run("delete", id_, "--yes", "--permanently")
+    assert (final.code, "restore" in final.err) == (0, False)
+    assert uploader.run("restore", id_).code == 1

@@ -1,0 +1,133 @@
+"""One experiment by its name, for uploads from many machines: `create`, `--experiment-name`."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+import tbupload
+from support import event_files
+from support.uploading import Uploader, wait_until
+
+
+def write(logdir, run):
+    events = [event_files.scalar_event("loss", step, 1.0) for step in range(5)]
+    event_files.write_records(logdir / run / "tfevents.1", events)
+
+
+def experiments(reader):
+    return reader.http.get("/api/v1/experiments").json()["experiments"]
+
+
+@pytest.fixture
+def hosts(uploader, tmp_path):
+    """Uploaders with a configuration of their own, as on several machines, each with a run."""
+    made = []
+    for number in range(4):
+        host = tmp_path / f"host{number}"
+        write(host / "logs", f"run{number}")
+        made.append(Uploader(uploader.server, uploader.token, host))
+    return made
+
+
+def test_create_prints_url_of_one_experiment(uploader, reader):
+    first = uploader.run("create", "--name", "sweep", "--description", "a *try*")
+    again = uploader.run("create", "--name", "sweep", "--visibility", "link")
+    told = uploader.run("create", "--name", "sweep", "--json")
+    assert (first.code, first.err, again.code) == (0, "", 0)
+    assert first.out == again.out == f"{json.loads(told.out)['url']}\n"
+    assert "exists; it was not changed" in again.err
+    assert json.loads(told.out)["event"] == "exists"
+    (experiment,) = experiments(reader)
+    assert (experiment["description"], experiment["visibility"]) == ("a *try*", "private")
+    other = uploader.run("create", "--name", "other", "--json", "--visibility", "link")
+    assert (json.loads(other.out)["event"], json.loads(other.out)["visibility"]) == (
+        "created",
+        "link",
+    )
+    assert uploader.run("create").code == 2
+
+
+def test_named_experiment_has_runs_of_all_hosts(hosts, reader):
+    ended = [
+        host.run("--logdir", host.directory / "logs", "--one-shot", "--experiment-name", "sweep")
+        for host in hosts
+    ]
+    assert [each.code for each in ended] == [0] * 4
+    (experiment_id,) = {each.experiment_id for each in ended}
+    assert list(reader.scalars(experiment_id)) == [f"run{number}" for number in range(4)]
+    assert "exists: uploading to it" in ended[1].err
+    assert "trained again" not in "".join(each.err for each in ended)
+
+
+def test_hosts_that_start_at_once_make_one_experiment(hosts, reader):
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                host.follow(host.directory / "logs", "--experiment-name", "sweep", "--json")
+            )
+            for host in hosts
+        ]
+        (experiment_id,) = {each.wait_for_experiment() for each in running}
+        wait_until(lambda: len(reader.scalars(experiment_id)) == len(hosts))
+        ended = [each.stop() for each in running]
+    assert [each.code for each in ended] == [0] * 4
+    events = sorted(json.loads(each.out.splitlines()[0])["event"] for each in ended)
+    assert events == ["created", "resumed", "resumed", "resumed"]
+    assert len(experiments(reader)) == 1
+
+
+def test_create_at_once_makes_one_experiment(uploader, reader):
+    def create(_):
+        return subprocess.run(
+            [sys.executable, "-m", "tbupload", "create", "--name", "sweep"],
+            env=uploader.environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(create, range(8)))) == 1
+    assert len(experiments(reader)) == 1
+
+
+def test_name_that_several_have_is_refused(uploader, reader, logdir):
+    write(logdir, "run")
+    for _ in range(2):
+        assert uploader.run("--logdir", logdir, "--one-shot", "--new", "--name", "x").code == 0
+    ended = uploader.run("--logdir", logdir, "--one-shot", "--experiment-name", "x")
+    assert (ended.code, ended.out) == (1, "")
+    assert "several experiments have this name" in ended.err
+    assert len(experiments(reader)) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--experiment", "abc"),
+        ("--name", "other"),
+        ("--new",),
+        ("--resume", "never"),
+        ("--resume", "must"),
+    ],
+)
+def test_options_that_contradict_name_are_refused(uploader, logdir, options):
+    write(logdir, "run")
+    ended = uploader.run("--logdir", logdir, "--one-shot", "--experiment-name", "x", *options)
+    assert (ended.code, ended.out) == (2, "")
+    assert "exclude each other" in ended.err
+
+
+def test_follow_in_script_has_experiment_name(hosts, reader, monkeypatch):
+    for name, value in hosts[0].environment().items():
+        monkeypatch.setenv(name, value)
+    made = []
+    for host in hosts[:2]:
+        with tbupload.follow(host.directory / "logs", experiment_name="sweep") as upload:
+            made.append(upload.experiment_id)
+        assert upload.stop().is_complete
+    assert made[0] == made[1] == experiments(reader)[0]["experiment_id"]

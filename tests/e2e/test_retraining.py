@@ -1,0 +1,358 @@
+"""A log directory that is trained again gets another experiment; what only looks like that does not.
+
+The points of two trainings are never mixed without a word.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import tbupload
+from support import event_files
+from support.uploading import tensorboard_scalars, wait_until
+
+FIRST, SECOND = event_files.WALL_TIME, event_files.WALL_TIME + 1000
+"""When the trainings started, in seconds since the epoch."""
+
+
+def train(logdir, steps, started, run="run", name=None, value=1.0):
+    """Write a file as a training does that starts at this time; return its path."""
+    events = [
+        event_files.version_event(started),
+        *(event_files.scalar_event("loss", step, value, started + step) for step in steps),
+    ]
+    path = logdir / run / (name or f"events.out.tfevents.{int(started)}.host")
+    event_files.write_records(path, events)
+    return path
+
+
+def train_again(logdir, run="run", steps=range(4), **options):
+    """Delete a run and train it once more."""
+    shutil.rmtree(logdir / run)
+    return train(logdir, steps, SECOND, run, value=2.0, **options)
+
+
+def events_of(out):
+    """Return the events with an experiment: [(event, experiment)]."""
+    lines = [json.loads(line) for line in out.splitlines()]
+    return [(line["event"], line["experiment_id"]) for line in lines if "url" in line]
+
+
+@pytest.fixture
+def upload(uploader, logdir):
+    """Run `tbupload --one-shot --json` for the log directory."""
+    return lambda *arguments: uploader.run("--logdir", logdir, "--one-shot", "--json", *arguments)
+
+
+@pytest.fixture
+def first(upload, logdir):
+    """The experiment of a first training of two runs."""
+    for run in ("run", "other"):
+        train(logdir, range(10), FIRST, run)
+    return upload().experiment_id
+
+
+@pytest.mark.parametrize("name", [None, f"events.out.tfevents.{int(FIRST)}.host"])
+def test_retrained_run_gets_new_experiment(upload, reader, logdir, first, name):
+    before = reader.scalars(first)
+    train_again(logdir, name=name)
+    ended = upload()
+    ((event, second),) = events_of(ended.out)
+    assert (ended.code, event, second != first) == (0, "created", True)
+    assert "run 'run' was trained again" in ended.err
+    assert f"/experiment/{first}/" in ended.err
+    assert reader.scalars(first) == before
+    assert reader.scalars(second) == tensorboard_scalars(logdir)
+    assert events_of(upload().out) == [("resumed", second)]
+
+
+@pytest.mark.parametrize("resume", ["allow", "must"])
+def test_retrained_run_is_added_if_resume_says_so(upload, reader, logdir, first, resume):
+    train_again(logdir)
+    ended = upload("--resume", resume)
+    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
+    assert "run 'run' was trained again" in ended.err
+    assert "added to those of the earlier training" in ended.err
+    values = [value for _, value in reader.scalars(first)["run"]["loss"].values()]
+    assert values == [2.0] * 4 + [1.0] * 6
+
+
+def test_resume_never_creates_experiment_as_new_does(upload, first):
+    third = [upload(*option) for option in (("--resume", "never"), ("--new",))]
+    created = [events_of(ended.out)[0] for ended in third]
+    assert [event for event, _ in created] == ["created"] * 2
+    assert len({first, *(experiment for _, experiment in created)}) == 3
+
+
+def test_resume_must_fails_without_earlier_upload(upload, reader, first):
+    ended = upload("--resume", "must", "--name", "another")
+    assert (ended.code, ended.out) == (2, "")
+    assert "has not uploaded this directory" in ended.err
+    reader.http.delete(f"/api/v1/experiments/{first}").raise_for_status()
+    ended = upload("--resume", "must")
+    assert (ended.code, ended.out) == (2, "")
+    assert "was deleted" in ended.err
+    assert reader.http.get("/api/v1/experiments").json()["experiments"] == []
+
+
+def test_named_experiment_is_kept_for_retrained_run(upload, logdir, first):
+    train_again(logdir)
+    ended = upload("--experiment", first)
+    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
+    assert "was trained again" in ended.err
+
+
+def test_append_only_token_uploads_retrained_run(uploader, reader, logdir, first):
+    train_again(logdir)
+    answer = reader.http.post(f"/api/v1/experiments/{first}/tokens", json={"scopes": ["append"]})
+    blind = type(uploader)(uploader.server, answer.json()["token"], uploader.directory)
+    ended = blind.run("--logdir", logdir, "--one-shot", "--experiment", first)
+    assert ended.code == 0, ended.err
+    assert len(reader.get(first, "streams")["streams"]) == 3
+
+
+def resumed_training(logdir):
+    train(logdir, range(5, 15), SECOND, value=2.0)
+
+
+def rotated_files(logdir):
+    shutil.rmtree(logdir / "run")
+    train(logdir, range(10, 15), SECOND)
+
+
+def deleted_run(logdir):
+    shutil.rmtree(logdir / "run")
+
+
+def renamed_file(logdir):
+    path = next((logdir / "run").iterdir())
+    path.rename(path.with_name("tfevents.renamed"))
+
+
+def copied_points(logdir):
+    shutil.rmtree(logdir / "run")
+    path = train(logdir, range(10), FIRST, name="tfevents.copy")
+    head = event_files.encode_records([event_files.version_event(SECOND)])
+    path.write_bytes(head + path.read_bytes())
+
+
+def another_run(logdir):
+    train(logdir, range(5), SECOND, "third")
+
+
+def another_tag(logdir):
+    shutil.rmtree(logdir / "run")
+    events = [event_files.scalar_event("new", step, 1.0, SECOND) for step in range(5)]
+    event_files.write_records(logdir / "run" / "tfevents.2", events)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        resumed_training,
+        rotated_files,
+        deleted_run,
+        renamed_file,
+        copied_points,
+        another_run,
+        another_tag,
+    ],
+    ids=lambda change: change.__name__,
+)
+@pytest.mark.parametrize("is_live", [False, True], ids=["later", "live"])
+def test_retraining_is_not_mistaken(uploader, upload, reader, logdir, first, change, is_live):
+    if is_live:
+        with uploader.follow(logdir, "--json") as following:
+            following.wait_for_experiment()
+            change(logdir)
+            train(logdir, range(3), SECOND, "last")
+            wait_until(lambda: "last" in reader.scalars(first))
+            ended = following.stop()
+    else:
+        change(logdir)
+        ended = upload()
+    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
+    assert "trained again" not in ended.err
+    stored = reader.scalars(first)
+    for run, tags in tensorboard_scalars(logdir).items():
+        for tag, points in tags.items():
+            assert points.items() <= stored[run][tag].items()
+
+
+@pytest.mark.parametrize("filters", [("--include-tags", "lo.*"), ("--plugins", "scalars")])
+def test_other_filters_are_no_retraining(upload, logdir, first, filters):
+    resumed_training(logdir)
+    ended = upload("--experiment", first, *filters)
+    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
+    assert "trained again" not in ended.err
+
+
+@pytest.fixture
+def following(uploader, reader, logdir):
+    """A live upload of a training that was sent already."""
+    train(logdir, range(10), FIRST)
+    with uploader.follow(logdir, "--json") as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(lambda: reader.scalars(experiment_id))
+        yield following
+
+
+def second_experiment(following, reader, logdir):
+    """Wait until another experiment has what the files have, and stop; return both."""
+    wait_until(lambda: len(events_of(following.out())) > 1)
+    _, (event, second) = events_of(following.out())
+    assert event == "created"
+    wait_until(lambda: reader.scalars(second) == tensorboard_scalars(logdir))
+    ended = following.stop()
+    assert ended.code == 0, ended.err
+    assert ended.err.count("was trained again") == 1
+    return [experiment for _, experiment in events_of(ended.out)]
+
+
+def test_logdir_recreated_while_followed_gets_new_experiment(following, reader, logdir):
+    shutil.rmtree(logdir)
+    train(logdir, range(4), SECOND, value=2.0)
+    first, _ = second_experiment(following, reader, logdir)
+    assert set(reader.scalars(first)["run"]["loss"].values()) == {
+        (FIRST + step, 1.0) for step in range(10)
+    }
+
+
+def test_retraining_that_begins_with_empty_file_is_noticed(following, reader, logdir):
+    path = train_again(logdir, steps=())
+    wait_until(lambda: has_stream(reader, following.wait_for_experiment(), path.name))
+    events = [event_files.scalar_event("loss", step, 2.0, SECOND + step) for step in range(3)]
+    event_files.write_records(path, events, append=True)
+    first, _ = second_experiment(following, reader, logdir)
+    assert len(reader.scalars(first)["run"]["loss"]) == 10
+
+
+def has_stream(reader, experiment_id, name):
+    streams = reader.get(experiment_id, "streams")["streams"]
+    return any(stream["file_name"] == name for stream in streams)
+
+
+def test_file_rewritten_in_place_is_noticed(following, reader, logdir):
+    train(logdir, range(4), SECOND, name=f"events.out.tfevents.{int(FIRST)}.host", value=2.0)
+    second_experiment(following, reader, logdir)
+
+
+def test_logdir_that_appears_later_is_compared_too(uploader, reader, logdir, first):
+    shutil.rmtree(logdir)
+    with uploader.follow(logdir, "--json", "--wait-for-logdir") as following:
+        assert following.wait_for_experiment() == first
+        train(logdir, range(4), SECOND, value=2.0)
+        assert second_experiment(following, reader, logdir)[0] == first
+
+
+def test_resumed_training_that_appears_later_is_resumed(uploader, reader, logdir, first):
+    away = logdir.rename(logdir.with_name("away"))
+    train(away, range(5, 15), SECOND, name="a.tfevents.resumed")  # read before the older file
+    with uploader.follow(logdir, "--json", "--wait-for-logdir") as following:
+        assert following.wait_for_experiment() == first
+        away.rename(logdir)
+        wait_until(lambda: reader.scalars(first)["run"] == tensorboard_scalars(logdir)["run"])
+        ended = following.stop()
+    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
+
+
+def test_live_retraining_is_added_if_resume_says_so(uploader, reader, logdir, first):
+    with uploader.follow(logdir, "--json", "--resume", "allow") as following:
+        following.wait_for_experiment()
+        train_again(logdir)
+        wait_until(lambda: (SECOND, 2.0) in reader.scalars(first)["run"]["loss"].values())
+        train_again(logdir, "other")
+        wait_until(lambda: (SECOND, 2.0) in reader.scalars(first)["other"]["loss"].values())
+        ended = following.stop()
+    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
+    assert ended.err.count("was trained again") == 1
+
+
+def test_problem_before_retraining_is_in_exit_code(uploader, reader, logdir):
+    event_files.spoil_payload(train(logdir, range(10), FIRST), 3)
+    with uploader.follow(logdir, "--json") as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(lambda: reader.scalars(experiment_id))
+        train_again(logdir)
+        wait_until(lambda: len(events_of(following.out())) > 1)
+        ended = following.stop()
+    assert ended.code == 1
+    assert "skipped 1: record whose checksum" in ended.err
+
+
+def test_follow_in_script_has_resume(uploader, reader, logdir, monkeypatch, caplog):
+    for name, value in uploader.environment().items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="resume must be one of"):
+        tbupload.follow(logdir, resume="auto")
+    with tbupload.follow(logdir, resume="must") as refused:
+        pass
+    refused.stop()
+    assert (refused.result.exit_code, refused.url) == (2, None)
+    train(logdir, range(10), FIRST)
+    with tbupload.follow(logdir, poll_seconds=0.05) as upload:
+        first = upload.experiment_id
+        wait_until(lambda: reader.scalars(first))
+        train_again(logdir)
+        wait_until(lambda: upload.experiment_id != first)
+    assert upload.stop().is_complete
+    assert upload.result.experiment_id == upload.experiment_id != first
+    assert "was trained again" in caplog.text
+    with tbupload.follow(logdir, resume="must") as resumed:
+        assert resumed.experiment_id == upload.experiment_id
+    resumed.stop()
+
+
+@pytest.fixture
+def script(uploader, logdir, monkeypatch):
+    """`tbupload.follow` of this process; what it started is stopped after the test."""
+    for name, value in uploader.environment().items():
+        if name.startswith("TBHUB_"):
+            monkeypatch.setenv(name, value)
+    uploads = []
+
+    def follow(**options):
+        uploads.append(tbupload.follow(logdir, poll_seconds=0.05, **options))
+        return uploads[-1]
+
+    yield follow
+    for upload in uploads:
+        upload.stop()
+
+
+def test_wait_that_finds_retraining_is_answered(script, reader, logdir):
+    train(logdir, range(10), FIRST)
+    upload = script()
+    assert upload.wait().is_complete
+    first = upload.experiment_id
+    train_again(logdir)
+    result = upload.wait(30)
+    assert (result.is_complete, result.scalars) == (True, 4)
+    assert result.experiment_id == upload.experiment_id != first
+    assert reader.scalars(upload.experiment_id) == tensorboard_scalars(logdir)
+    train(logdir, range(5), SECOND, "later")  # the second upload follows on
+    assert upload.wait(30).scalars == 9
+
+
+def test_follow_with_resume_never_is_another_upload(script):
+    first, second = (script(resume="never") for _ in range(2))
+    assert first.experiment_id != second.experiment_id
+    assert script().experiment_id == script().experiment_id
+
+
+def test_second_experiment_ends_with_process(uploader, reader, logdir):
+    train(logdir, range(10), FIRST)
+    training = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    options = ("--json", "--end-with-process", training.pid, "--quiet-seconds", "0.5")
+    with uploader.follow(logdir, *options) as following:
+        first = following.wait_for_experiment()
+        wait_until(lambda: reader.scalars(first))
+        train_again(logdir)
+        wait_until(lambda: len(events_of(following.out())) > 1)
+        training.communicate(b"\n")
+        ended = following.wait()
+    assert (ended.code, ended.done["growing"]) == (0, False)
+    assert reader.scalars(events_of(ended.out)[1][1]) == tensorboard_scalars(logdir)

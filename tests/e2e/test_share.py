@@ -1,0 +1,80 @@
+"""`tbupload share`, and what who has the link can do with `tbupload`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support import event_files
+from support.complete_logdir import write_complete_logdir
+
+
+@pytest.fixture
+def experiment(uploader, logdir):
+    """An experiment with every kind of data, the same as the log directory."""
+    sent = uploader.run("--logdir", write_complete_logdir(logdir), "--one-shot")
+    assert sent.code == 0, sent.err
+    return sent.experiment_id
+
+
+def share(uploader, experiment, *options):
+    """Make a link; return `tbupload` with its token, and the experiment that it opens."""
+    ended = uploader.run("share", experiment, "--json", *options)
+    assert ended.code == 0, ended.err
+    link = json.loads(ended.out)
+    reader = type(uploader)(uploader.server, link["token"], uploader.directory)
+    return link, reader, link["url"].split("/experiment/")[1].split("/")[0]
+
+
+def write_more(logdir, run="later"):
+    events = [event_files.version_event(), event_files.scalar_event("loss", 1, 1.0)]
+    event_files.write_records(logdir / run / "events.out.tfevents.1.host", events)
+
+
+def test_frozen_link_is_proven_equal_to_what_was_uploaded(uploader, logdir, experiment, tmp_path):
+    _, reader, copy = share(uploader, experiment, "--frozen")
+    before = tmp_path / "before"
+    logdir.rename(before)
+    write_more(logdir)
+    assert uploader.run("--logdir", logdir, "--one-shot", "--experiment", experiment).code == 0
+    for path in (before, logdir):
+        of = ("--logdir", path, "--experiment")
+        assert uploader.run("verify", *of, experiment).code == 0
+        assert reader.run("verify", *of, copy).code == (0 if path == before else 1)
+    assert reader.run("verify", "--logdir", before, "--experiment", experiment).code == 1
+    exported = tmp_path / "exported"
+    ended = reader.run("export", "--experiment", copy, "--format", "csv", "--output", exported)
+    assert ended.code == 0, ended.err
+
+
+def test_export_of_slice_has_slice_only(uploader, experiment, tmp_path):
+    _, reader, target = share(uploader, experiment, "--runs", "a(/b)?", "--tags", "loss")
+    assert target == experiment
+    for form in ("csv", "parquet", "events"):
+        output = tmp_path / form
+        ended = reader.run(
+            "export", "--experiment", experiment, "--format", form, "--output", output
+        )
+        assert ended.code == 0, ended.err
+        files = [path for path in output.rglob("*") if path.is_file()]
+        assert files
+        for path in files:
+            for hidden in (b"accuracy", b"restarted", b"media", b"weights"):
+                assert hidden not in path.read_bytes(), path
+
+
+def test_links_are_listed_renamed_and_revoked(uploader, experiment):
+    link, reader, _ = share(uploader, experiment, "--label", "for Ana", "--expires", "30d")
+    assert reader.run("show", experiment).code == 0
+    listed = uploader.run("share", "list", experiment).out
+    assert link["id"] in listed
+    assert "for Ana" in listed
+    assert "used 2" in listed
+    renamed = uploader.run("share", "rename", experiment, link["id"], "for Ben")
+    assert (renamed.code, "for Ben" in renamed.out) == (0, True)
+    for action in (("share", "list", experiment), ("share", "revoke", experiment, link["id"])):
+        assert reader.run(*action).code == 1
+    assert uploader.run("share", "revoke", experiment, link["id"]).code == 0
+    assert reader.run("show", experiment).code == 1
+    assert "revoked" in uploader.run("share", "list", experiment).out

@@ -1,0 +1,210 @@
+"""Logging a command in that a person approves in a browser: the API, the pages, and what goes wrong."""
+
+import re
+import threading
+
+import pytest
+
+from support.people import SESSION_COOKIE, new_member, new_person, sign_in
+from tbservice.auth import people
+from tbservice.types import Role
+
+FORM = {"Sec-Fetch-Site": "same-origin", "Accept": "text/html"}
+
+
+class Browser:
+    """A browser of a person who is signed in."""
+
+    def __init__(self, client, secret):
+        self._client = client
+        self._headers = {**FORM, "Cookie": f"{SESSION_COOKIE}={secret}"}
+
+    def get(self, path):
+        return self._client.get(path, headers=self._headers)
+
+    def post(self, path, **fields):
+        field = re.search(r'name="(csrf[^"]*)" value="([^"]+)"', self.get("/device").text)
+        return self._client.post(
+            path,
+            data={field[1]: field[2], **fields},
+            headers=self._headers,
+            follow_redirects=False,
+        )
+
+
+@pytest.fixture
+def editor(client, database, workspace_id):
+    person = new_member(database, workspace_id, Role.EDITOR)
+    return Browser(client, sign_in(database, person))
+
+
+def begin(client, program="tbupload on a laptop"):
+    answer = client.post("/api/v1/device-logins", json={"client": program})
+    assert answer.status_code == 201
+    return answer.json()
+
+
+def ask(client, login):
+    return client.post("/api/v1/device-logins/token", json={"device_code": login["device_code"]})
+
+
+def approve(browser, login, workspace_id, scopes=("append", "read"), **fields):
+    return browser.post(
+        "/device/approve",
+        code=login["user_code"],
+        workspace_id=str(workspace_id),
+        scope=list(scopes),
+        **{"expires_days": "30", **fields},
+    )
+
+
+def test_approved_login_gets_a_token_of_the_person_once(client, editor, workspace_id):
+    login = begin(client)
+    assert re.fullmatch("[B-Z]{4}-[B-Z]{4}", login["user_code"])
+    assert login["user_code"] not in login["verification_uri"]
+    assert (ask(client, login).status_code, ask(client, login).json()["status"]) == (202, "pending")
+
+    page = editor.post("/device", code=login["user_code"].lower().replace("-", " "))
+    assert page.status_code == 200
+    assert "tbupload on a laptop" in page.text
+    answer = approve(editor, login, workspace_id)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/device?done=approved")
+
+    answer = ask(client, login)
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    content = answer.json()
+    assert content["scopes"] == ["append", "read"]
+    assert content["workspace_id"] == workspace_id
+    assert content["expires_at"]
+    bearer = {"Authorization": f"Bearer {content['token']}"}
+    assert client.post("/api/v1/experiments", json={}, headers=bearer).status_code == 201
+    assert ask(client, login).status_code == 404
+
+
+def test_two_questions_at_once_get_one_token(client, editor, workspace_id):
+    login = begin(client)
+    approve(editor, login, workspace_id)
+    codes = []
+    threads = [
+        threading.Thread(target=lambda: codes.append(ask(client, login).status_code))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == [200, 404, 404, 404]
+
+
+def test_denied_login_gets_no_token(client, editor, workspace_id):
+    login = begin(client)
+    assert editor.post("/device/deny", code=login["user_code"]).status_code == 303
+    answer = ask(client, login)
+    assert (answer.status_code, answer.json()["code"]) == (403, "access_denied")
+    assert approve(editor, login, workspace_id).status_code == 404
+
+
+def test_login_is_answered_once(client, editor, workspace_id):
+    login = begin(client)
+    assert approve(editor, login, workspace_id).status_code == 303
+    for answer in (
+        approve(editor, login, workspace_id),
+        editor.post("/device", code=login["user_code"]),
+        editor.post("/device/deny", code=login["user_code"]),
+    ):
+        assert answer.status_code == 404
+        assert "No command waits" in answer.text
+
+
+def test_expired_login_is_over_for_all(client, editor, workspace_id, monkeypatch):
+    monkeypatch.setattr("tbservice.limits.DEVICE_LOGIN_SECONDS_MAX", 0)
+    login = begin(client)
+    assert editor.post("/device", code=login["user_code"]).status_code == 404
+    assert approve(editor, login, workspace_id).status_code == 404
+    answer = ask(client, login)
+    assert (answer.status_code, answer.json()["code"]) == (404, "expired_token")
+
+
+@pytest.mark.parametrize(
+    "code", ["", "BCDF", "BCDF-GHJK-L", "AEIO-UAEI", "é" * 8, "'; --", "B" * 1000]
+)
+def test_code_that_is_none_is_an_error_in_words(editor, code):
+    answer = editor.post("/device", code=code)
+    assert answer.status_code == 404
+    assert "No command waits" in answer.text
+
+
+def test_viewer_cannot_approve_more_than_reading(client, database, workspace_id):
+    viewer = Browser(client, sign_in(database, new_member(database, workspace_id, Role.VIEWER)))
+    login = begin(client)
+    answer = approve(viewer, login, workspace_id, ["append"])
+    assert answer.status_code == 403
+    assert ask(client, login).status_code == 202
+    assert approve(viewer, login, workspace_id, ["read"]).status_code == 303
+    assert ask(client, login).json()["scopes"] == ["read"]
+
+
+def test_workspace_of_others_cannot_be_chosen(client, database, workspace_id):
+    stranger = Browser(client, sign_in(database, new_person(database)))
+    login = begin(client)
+    for workspace in (workspace_id, 2**40, "x", "-1", "9" * 30):
+        assert approve(stranger, login, workspace).status_code == 422
+    assert ask(client, login).status_code == 202
+
+
+def test_bad_choices_are_shown_again_with_the_reason(client, editor, workspace_id):
+    login = begin(client)
+    assert approve(editor, login, workspace_id, []).status_code == 422
+    assert approve(editor, login, workspace_id, ["everything"]).status_code == 422
+    answer = approve(editor, login, workspace_id, ["append"], expires_days="99999")
+    assert answer.status_code == 422
+    assert 'value="append" checked' in answer.text
+
+
+def test_approval_of_person_who_left_is_worth_nothing(client, database, workspace_id):
+    person = new_member(database, workspace_id, Role.EDITOR)
+    browser = Browser(client, sign_in(database, person))
+    login = begin(client)
+    approve(browser, login, workspace_id)
+    with database.transaction() as db:
+        people.disable(db, person.user_id)
+    assert ask(client, login).status_code in {403, 404}
+
+
+def test_form_of_another_site_approves_nothing(client, database, workspace_id):
+    secret = sign_in(database, new_member(database, workspace_id))
+    login = begin(client)
+    fields = {"code": login["user_code"], "workspace_id": workspace_id, "scope": "read"}
+    cookie = {"Cookie": f"{SESSION_COOKIE}={secret}"}
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}, FORM):
+        answer = client.post("/device/approve", data=fields, headers={**headers, **cookie})
+        assert answer.status_code == 403  # the last one lacks the token of our own form
+    assert ask(client, login).status_code == 202
+
+
+def test_page_needs_a_person(client):
+    answer = client.get("/device", headers=FORM, follow_redirects=False)
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("/sign-in?next=")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"client": "x" * 201}, {"client": 7}, {"client": "x\0"}, {"extra": 1}, [], {"client": None}],
+)
+def test_bad_login_is_refused(client, body):
+    assert client.post("/api/v1/device-logins", json=body).status_code == 422
+
+
+@pytest.mark.parametrize("code", ["", "x", "x" * 201, None, "\0"])
+def test_unknown_device_code_gets_nothing(client, code):
+    answer = client.post("/api/v1/device-logins/token", json={"device_code": code})
+    assert answer.status_code in {404, 422}
+
+
+def test_client_is_shown_as_text(client, editor):
+    login = begin(client, "<script>alert(1)</script>\u202e")
+    page = editor.post("/device", code=login["user_code"])
+    assert "<script>alert" not in page.text
+    assert "&lt;script&gt;" in page.text

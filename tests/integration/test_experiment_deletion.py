@@ -1,0 +1,166 @@
+"""Deletion of experiments: hidden at once, restored completely, and erased in the background."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from sqlalchemy import text
+from starlette.testclient import TestClient
+
+from support.batches import ApiClient, images, scalars, segment, stream, texts
+from support.servers import new_workspace
+from support.uploading import wait_until
+from tbservice import limits
+from tbservice.experiments.eraser import erase_due
+from tbservice.server.app import create_app
+
+TABLES = (
+    *("scalar_tail", "scalar_blocks", "tensor_points", "blob_points", "runs", "tags"),
+    *("time_series", "upload_streams", "experiment_blobs", "experiment_words"),
+)
+
+
+@pytest.fixture
+def written(api):
+    """The id of an experiment with data of each kind."""
+    experiment = api.new_experiment(name="mnist", tags=["old"])
+    loss = scalars("loss", range(9))
+    api.write(
+        experiment,
+        segment(stream(), 0, 9, loss, texts("t", [0], [b"t"]), images("i", [0], [[b"png"]])),
+    )
+    return experiment
+
+
+@pytest.fixture
+def count_rows(database, workspace_id):
+    """Counts the rows of the test's workspace, in all tables of an experiment's data."""
+
+    def count():
+        with database.transaction(workspace_id) as db:
+            statements = (f"SELECT count(*) FROM {table}" for table in TABLES)  # noqa: S608 - constants
+            return [db.execute(text(statement)).scalar() for statement in statements]
+
+    return count
+
+
+def erase_until_done(database):
+    while erase_due(database, threading.Event()):
+        pass
+
+
+def test_deleted_experiment_is_nowhere(client, api, written):
+    reader = ApiClient(client, api.new_token(written, "read", "append"))
+    path = f"/experiments/{written}"
+    api.request("PATCH", path, json={"visibility": "link"}).raise_for_status()
+    assert api.request("DELETE", path).status_code == 204
+    for who in (api, reader):
+        for address in (path, f"{path}/scalars/data", f"{path}/streams", f"{path}/runs"):
+            assert who.request("GET", address).status_code == 404
+        assert who.send(written, segment(stream(), 9, 19)).status_code == 404
+    assert ApiClient(client, None).request("GET", path).status_code == 401
+    assert client.get(f"/experiment/{written}/").status_code == 401
+    for parameters in ({}, {"q": "mnist"}, {"tag": "old"}, {"sort": "name"}):
+        assert api.request("GET", "/experiments", params=parameters).json()["experiments"] == []
+    assert api.request("DELETE", path).status_code == 404
+    assert api.request("PATCH", path, json={"name": "x"}).status_code == 404
+
+
+def test_deletion_is_undone_completely(client, api, written):
+    token = api.new_token(written, "read")
+    before = api.get(written, "scalars/data", sampling="all")
+    api.request("DELETE", f"/experiments/{written}").raise_for_status()
+    (deleted,) = api.request("GET", "/experiments/deleted").json()["experiments"]
+    assert (deleted["experiment_id"], deleted["name"]) == (written, "mnist")
+    assert deleted["erase_at"] > deleted["deleted_at"]
+
+    restored = api.request("POST", f"/experiments/{written}/restore")
+    assert (restored.status_code, restored.json()["name"]) == (200, "mnist")
+    assert ApiClient(client, token).get(written, "scalars/data", sampling="all") == before
+    for parameters in ({}, {"q": "mnist"}, {"tag": "old"}):
+        listed = api.request("GET", "/experiments", params=parameters).json()["experiments"]
+        assert [each["experiment_id"] for each in listed] == [written]
+    assert api.request("GET", "/experiments/deleted").json()["experiments"] == []
+    assert api.request("POST", f"/experiments/{written}/restore").status_code == 404
+
+
+def test_restore_wants_own_workspace(client, api, written, database_url):
+    other = ApiClient(client, new_workspace(database_url).owner_token)
+    api.request("DELETE", f"/experiments/{written}").raise_for_status()
+    assert other.request("GET", "/experiments/deleted").json()["experiments"] == []
+    for experiment_id in (written, "A" * 22, "x"):
+        answer = other.request("POST", f"/experiments/{experiment_id}/restore")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+def test_deleted_experiments_are_listed_in_pages(api):
+    made = [api.new_experiment() for _ in range(5)]
+    for experiment in made:
+        api.request("DELETE", f"/experiments/{experiment}").raise_for_status()
+    seen, after = [], {}
+    while after is not None:
+        parameters = {"limit": 2, **after}
+        page = api.request("GET", "/experiments/deleted", params=parameters).json()
+        seen += [each["experiment_id"] for each in page["experiments"]]
+        after = {"after": page["next"]} if page["next"] else None
+    assert seen == made[::-1]
+
+
+def test_request_key_of_deleted_experiment_makes_another(api):
+    headers = {"Idempotency-Key": "k"}
+    first = api.request("POST", "/experiments", json={}, headers=headers).json()["experiment_id"]
+    api.request("DELETE", f"/experiments/{first}").raise_for_status()
+    second = api.request("POST", "/experiments", json={}, headers=headers).json()["experiment_id"]
+    assert first != second
+
+
+@pytest.mark.own_database
+def test_erasing_leaves_no_row(api, written, database, count_rows, monkeypatch):
+    monkeypatch.setattr(limits, "ERASE_TRANSACTION_ITEMS_MAX", 2)
+    kept = api.new_experiment(name="kept")
+    api.write(kept, segment(stream(), 0, 9, scalars("loss", range(9))))
+    api.request("DELETE", f"/experiments/{written}").raise_for_status()
+    both = count_rows()
+    erase_until_done(database)
+    assert count_rows() == both  # not due yet
+
+    api.request("POST", f"/experiments/{written}/restore").raise_for_status()
+    path = f"/experiments/{written}"
+    assert api.request("DELETE", path, params={"final": True}).status_code == 204
+    assert api.request("GET", "/experiments/deleted").json()["experiments"] == []
+    assert api.request("POST", f"{path}/restore").status_code == 404
+    erase_until_done(database)
+    left = count_rows()
+    api.request("DELETE", f"/experiments/{kept}", params={"final": True}).raise_for_status()
+    assert sum(left) > 0
+    erase_until_done(database)
+    assert count_rows() == [0] * len(TABLES)
+
+
+@pytest.mark.own_database
+def test_erasing_is_for_one_process(api, written, database):
+    api.request("DELETE", f"/experiments/{written}", params={"final": True}).raise_for_status()
+    with database.transaction() as other:
+        other.execute(text("SELECT pg_advisory_xact_lock(8317446905)"))
+        assert erase_due(database, threading.Event()) == 0
+    assert erase_due(database, threading.Event()) == 1
+
+
+@pytest.mark.own_database
+def test_service_erases_in_background(settings, database, monkeypatch):
+    monkeypatch.setattr(limits, "ERASE_INTERVAL_SECONDS", 0.05)
+    with TestClient(create_app(settings)) as client:
+        workspace = new_workspace(settings.database_url.get_secret_value())
+        api = ApiClient(client, workspace.owner_token)
+        experiment = api.new_experiment()
+        api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(9))))
+        api.request(
+            "DELETE", f"/experiments/{experiment}", params={"final": True}
+        ).raise_for_status()
+
+        def is_erased():
+            with database.transaction(workspace.workspace_id) as db:
+                return db.execute(text("SELECT count(*) FROM time_series")).scalar() == 0
+
+        wait_until(is_erased)

@@ -1,0 +1,162 @@
+"""Our own pages of experiments without a browser: who may open and change what, hostile texts, and
+forms that another site sends.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import pytest
+
+from support.batches import scalars, segment, stream
+from support.page_forms import new_reader
+from support.people import new_member
+from support.servers import new_workspace
+from tbservice.pages.markdown import render_markdown
+from tbservice.types import Role
+
+HOSTILE = '"><script>alert(1)</script>'
+
+
+@pytest.fixture
+def editor(client, database, workspace_id):
+    return new_reader(client, database, new_member(database, workspace_id, Role.EDITOR))
+
+
+@pytest.fixture
+def viewer(client, database, workspace_id):
+    return new_reader(client, database, new_member(database, workspace_id, Role.VIEWER))
+
+
+@pytest.fixture
+def stranger(client, database, database_url):
+    other = new_workspace(database_url).workspace_id
+    return new_reader(client, database, new_member(database, other))
+
+
+@pytest.fixture
+def hostile(api):
+    """An experiment all of whose texts are markup."""
+    experiment = api.new_experiment(
+        name=HOSTILE,
+        description=f"{HOSTILE} [x](javascript:alert(1)) ![i](http://other.example/i.png)",
+        notes=f"<img src=x onerror=alert(1)>\n\n{HOSTILE}",
+        tags=[HOSTILE],
+        properties={HOSTILE: HOSTILE},
+        origin={HOSTILE: HOSTILE, "command": HOSTILE},
+    )
+    api.write(experiment, segment(stream(HOSTILE), 0, 9, scalars(HOSTILE, range(9))))
+    return experiment
+
+
+def test_list_and_page_escape_what_users_write(editor, hostile, workspace_id):
+    for path in (
+        f"/?workspace={workspace_id}",
+        f"/?workspace={workspace_id}&chart={quote(HOSTILE)}&tag={quote(HOSTILE)}&q={quote(HOSTILE)}",
+        f"/experiment/{hostile}/about",
+        f"/experiment/{hostile}/edit",
+    ):
+        page = editor.get(path)
+        assert page.status_code == 200, page.text
+        assert "alert(1)" in page.text
+        assert not re.search(r"<script(?! src=)|<img|href=\"javascript", page.text)
+        assert "other.example/i.png" not in re.sub('href="[^"]*"|<textarea.*?</textarea>', "", page.text, flags=re.S)  # fmt: skip
+
+
+def test_pages_are_for_members(
+    client, database, editor, viewer, stranger, experiment, workspace_id
+):
+    nobody = new_reader(client, database)
+    nobody.secret = None
+    for path in ("about", "edit"):
+        address = f"/experiment/{experiment}/{path}"
+        assert editor.get(address).status_code == 200
+        assert viewer.get(address).status_code == (200 if path == "about" else 403)
+        assert stranger.get(address).status_code == 404
+        assert nobody.get(address).status_code == 303
+    for address in ("/", "/experiments/deleted"):
+        assert stranger.get(f"{address}?workspace={workspace_id}").status_code == 404
+        assert viewer.get(f"{address}?workspace={workspace_id}").status_code == 200
+        assert stranger.get(f"{address}?workspace=x").status_code == 404
+    assert "Sign in" in nobody.get("/").text
+
+
+def test_stranger_who_may_read_learns_nothing_of_people(api, editor, stranger):
+    experiment = api.new_experiment(visibility="link", origin={"host": "gpu7"})
+    assert "gpu7" in editor.get(f"/experiment/{experiment}/about").text
+    page = stranger.get(f"/experiment/{experiment}/about")
+    assert page.status_code == 200
+    assert "gpu7" not in page.text
+    assert "Who can see it" not in page.text
+
+
+FORMS = {
+    "/experiment/{id}/edit": {"name": "changed", "visibility": "private"},
+    "/experiment/{id}/delete": {},
+    "/experiments/delete": {"experiment": "{id}", "workspace": "{workspace}"},
+    "/experiments/restore": {"experiment": "{id}", "workspace": "{workspace}"},
+}
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_forms_want_right_and_token(api, viewer, stranger, editor, path, workspace_id):
+    experiment = api.new_experiment(name="as it was")
+    if path.endswith("restore"):
+        api.request("DELETE", f"/experiments/{experiment}").raise_for_status()
+    values = {"id": experiment, "workspace": workspace_id}
+    fields = {name: value.format(**values) for name, value in FORMS[path].items()}
+    address = path.format(**values)
+
+    def state():
+        answer = api.request("GET", f"/experiments/{experiment}")
+        return answer.status_code, answer.json().get("name")
+
+    before = state()
+    assert viewer.post(address, fields).status_code == 403
+    assert stranger.post(address, fields).status_code in {303, 404}
+    assert editor.post(address, fields, csrf=False).status_code == 403
+    assert editor.post(address, fields, csrf="wrong").status_code == 403
+    assert editor.post(address, fields, sec_fetch_site="cross-site").status_code == 403
+    assert state() == before
+    assert editor.post(address, fields).status_code == 303
+    assert state() != before
+
+
+def test_selection_is_compared_under_names(api, editor, viewer, stranger):
+    names = ("a/b, c:d", "same", "same", "", "..")
+    ids = [api.new_experiment(name=name) for name in names]
+    answer = editor.post("/experiments/compare", {"experiment": ids})
+    assert answer.headers["location"] == (
+        f"/compare/a-b- c-d:{ids[0]},same 2:{ids[1]},same 3:{ids[2]},experiment 4:{ids[3]},"
+        f"experiment 5:{ids[4]}/".replace(" ", "%20")
+    )
+    assert viewer.post("/experiments/compare", {"experiment": ids[:2]}).status_code == 303
+    assert stranger.post("/experiments/compare", {"experiment": ids}).status_code == 404
+    for wrong in ([], ids[:1], ["x", "y"]):
+        assert editor.post("/experiments/compare", {"experiment": wrong}).status_code == 422
+
+
+def test_list_has_pages(api, editor, workspace_id):
+    names = [f"experiment {number:02d}" for number in range(60)]
+    for name in names:
+        api.new_experiment(name=name)
+    seen, address = [], f"/?workspace={workspace_id}&sort=name"
+    while address:
+        page = editor.get(address).text
+        seen += re.findall(r'class="name"[^>]*>([^<]*)<', page)
+        following = re.search(r'rel="next" href="([^"]*)"', page)
+        address = following and following[1].replace("&amp;", "&")
+    assert seen == names
+    wrong = editor.get(
+        f"/?workspace={workspace_id}&after=nonsense&sort=none&visibility=no&reverse=x"
+    )
+    assert wrong.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 20_000, "![a" * 6_666, "> " * 10_000, "`" * 20_000, "*a " * 6_666]
+)
+def test_markdown_takes_bounded_time(text):
+    assert "<script" not in render_markdown(text)
+    assert render_markdown("x" * 20_001).startswith("<pre>")

@@ -1,0 +1,297 @@
+"""Frozen links: a copy of one moment, made while uploads and compaction run, and what becomes of it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import text
+
+from support.batches import images, scalars, segment, stream, texts
+from support.share_links import list_links, make_link, reader_of, revoke, target_of
+from tbservice import limits
+from tbservice.experiments.eraser import erase_due
+from tbservice.store import snapshots
+
+SOON = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+STEPS_PER_BATCH = 40
+TAGS = [f"tag{number}" for number in range(5)]
+WRITERS = ("left", "right")
+
+
+def steps_of(number):
+    return range(number * STEPS_PER_BATCH, (number + 1) * STEPS_PER_BATCH)
+
+
+def write(api, experiment, run, number):
+    """Write the batch of this number: new points of all series, and some that replace earlier ones."""
+    steps = steps_of(number)
+    later = [1.8e9 + number] * STEPS_PER_BATCH
+    again = [step % 50 for step in steps]
+    sent = segment(
+        stream(run),
+        number * 9,
+        number * 9 + 9,
+        *[scalars(tag, steps) for tag in TAGS],
+        scalars("replaced", again, [number] * STEPS_PER_BATCH, later),
+        texts("note", steps, [f"text {step}".encode() for step in steps]),
+        images("cat", steps[:2], [[f"{run} png {step}".encode()] for step in steps[:2]]),
+    )
+    api.write(experiment, sent)
+
+
+@pytest.fixture
+def experiment(api):
+    experiment = api.new_experiment(name="an experiment", description="about it")
+    write(api, experiment, "train", 0)
+    return experiment
+
+
+@pytest.fixture
+def writers(api):
+    """Start threads that write to an experiment as fast as they can, until the test has ended."""
+    is_over = threading.Event()
+    threads = []
+
+    def start(experiment):
+        def run(name):
+            for number in itertools.count():
+                if is_over.is_set():
+                    return
+                write(api, experiment, name, number)
+
+        for name in WRITERS:
+            threads.append(threading.Thread(target=run, args=(name,)))
+            threads[-1].start()
+
+    yield start
+    is_over.set()
+    for thread in threads:
+        thread.join()
+
+
+def digests_of(reader, experiment):
+    """Return count and digest of each series, by run and tag."""
+    listed = reader.get(experiment, "digests")["series"]
+    return {
+        (each["run"], each["tag"]): (each["count"], each["sha256"], each["metadata_sha256"])
+        for each in listed
+    }
+
+
+def rows_of(database, workspace_id, experiment):
+    """Return the number of rows of an experiment in each table that has them."""
+    with database.transaction(workspace_id) as db:
+        tables = db.execute(
+            text("""
+                SELECT table_name FROM information_schema.columns
+                WHERE column_name = 'experiment_id' AND table_schema = 'public'
+            """)
+        ).scalars()
+        return {
+            table: db.execute(
+                text(f"SELECT count(*) FROM {table} WHERE experiment_id = :id"),  # noqa: S608 - a table
+                {"id": experiment},
+            ).scalar_one()
+            for table in tables.all()
+        }
+
+
+def test_copy_made_during_uploads_is_state_of_one_moment(client, api, writers):
+    """Each copy equals an experiment to which exactly its batches were written."""
+    experiment = api.new_experiment()
+    writers(experiment)
+    links = []
+    for _ in range(4):
+        time.sleep(0.7)
+        links.append(make_link(api, experiment, frozen=True))
+
+    counts = []
+    for link in links:
+        frozen = digests_of(reader_of(client, link), target_of(link))
+        counted = {run: frozen.get((run, TAGS[0]), [0])[0] for run in WRITERS}
+        written = {run: count // STEPS_PER_BATCH for run, count in counted.items()}
+        counts.append(sum(written.values()))
+        other = api.new_experiment()
+        for run, batches in written.items():
+            for number in range(batches):
+                write(api, other, run, number)
+        assert frozen == digests_of(api, other)
+    assert counts == sorted(counts)
+    assert counts[-1] > counts[0]
+
+
+def test_copy_has_everything_and_stays_as_it_was(client, api, experiment):
+    link = make_link(api, experiment, frozen=True)
+    reader, target = reader_of(client, link), target_of(link)
+    before = digests_of(reader, target)
+    assert before == digests_of(api, experiment)
+    for kind in ("scalars", "tensors"):
+        own = api.get(experiment, f"{kind}/data", sampling="all")
+        assert reader.get(target, f"{kind}/data", sampling="all") == own
+    (value,) = reader.get(target, "blob_sequences/data")["train"]["cat"]["values"][0]
+    assert reader.request("GET", f"/blobs/{value['key']}").content == b"train png 0"
+    fields = reader.request("GET", f"/experiments/{target}").json()
+    assert (fields["name"], fields["description"]) == ("an experiment", "about it")
+    assert fields["visibility"] == "private"
+
+    write(api, experiment, "train", 1)
+    assert digests_of(reader, target) == before
+    path = f"/experiments/{experiment}/runs"
+    api.request("DELETE", path, params={"run": "train"}).raise_for_status()
+    assert digests_of(reader, target) == before
+    assert reader.request("GET", f"/blobs/{value['key']}").content == b"train png 0"
+
+
+def test_copy_of_slice_has_rows_of_slice_only(client, api, experiment, database, workspace_id):
+    write(api, experiment, "other", 0)
+    link = make_link(api, experiment, frozen=True, runs="train", tags="tag[01]|cat")
+    target = target_of(link)
+    rows = rows_of(database, workspace_id, target)
+    assert (rows["runs"], rows["tags"], rows["time_series"]) == (1, 3, 3)
+    assert (rows["tensor_points"], rows["blob_points"]) == (0, 2)
+    listed = digests_of(reader_of(client, link), target)
+    own = digests_of(api, experiment)
+    assert listed == {key: own[key] for key in (("train", tag) for tag in ("cat", "tag0", "tag1"))}
+    assert len(digests_of(api, target)) == 3  # nor does the owner find more in the copy
+
+
+def test_copy_refuses_everything_but_reading(api, experiment):
+    target = target_of(make_link(api, experiment, frozen=True))
+    assert api.send(target, segment(stream(), 0, 9, scalars("loss", [1]))).status_code == 403
+    base = f"/experiments/{target}"
+    for method, path, body in (
+        ("DELETE", base, {}),
+        ("PATCH", base, {"json": {"name": "x"}}),
+        ("POST", f"{base}/tokens", {"json": {"scopes": ["read"]}}),
+        ("POST", f"{base}/links", {"json": {"frozen": True}}),
+        ("DELETE", f"{base}/runs", {"params": {"run": "train"}}),
+        ("GET", f"{base}/streams", {}),
+    ):
+        answer = api.request(method, path, **body)
+        assert (answer.status_code, "frozen copy" in answer.text) == (403, True), path
+    assert api.get(target, "runs")["runs"]
+
+
+def test_copy_is_not_listed(api, experiment):
+    make_link(api, experiment, frozen=True)
+    listed = api.request("GET", "/experiments").json()["experiments"]
+    assert [each["experiment_id"] for each in listed] == [experiment]
+    listed = api.request("GET", "/experiments", params={"q": "an exp"}).json()["experiments"]
+    assert [each["experiment_id"] for each in listed] == [experiment]
+
+
+def test_revoked_frozen_link_leaves_nothing(client, api, experiment, database, workspace_id):
+    link, other = (make_link(api, experiment, frozen=True) for _ in range(2))
+    revoke(api, experiment, link)
+    assert api.request("GET", f"/experiments/{target_of(link)}").status_code == 404
+    erase_due(database, threading.Event())
+    assert set(rows_of(database, workspace_id, target_of(link)).values()) == {0}
+    answer = reader_of(client, link).request("GET", f"/experiments/{target_of(link)}/runs")
+    assert answer.status_code == 401
+    assert [each["id"] for each in list_links(api, experiment)] == [other["id"]]
+    assert reader_of(client, other).get(target_of(other), "runs")["runs"]
+
+
+def test_copies_are_deleted_with_their_source(client, api, experiment, database, workspace_id):
+    # Several: the ids of some are before that of the source, which once made a difference.
+    for _ in range(4):
+        make_link(api, experiment, frozen=True)
+    link = make_link(api, experiment, frozen=True)
+    path = f"/experiments/{target_of(link)}/runs"
+    api.request("DELETE", f"/experiments/{experiment}").raise_for_status()
+    assert reader_of(client, link).request("GET", path).status_code == 404
+    api.request("POST", f"/experiments/{experiment}/restore").raise_for_status()
+    assert len(list_links(api, experiment)) == 5
+    assert reader_of(client, link).request("GET", path).status_code == 200
+    api.request("DELETE", f"/experiments/{experiment}?final=true").raise_for_status()
+    erase_due(database, threading.Event())
+    assert set(rows_of(database, workspace_id, target_of(link)).values()) == {0}
+    assert reader_of(client, link).request("GET", path).status_code == 401
+
+
+def end(database, workspace_id, link):
+    """Let a link expire now, as if time had passed."""
+    with database.transaction(workspace_id) as db:
+        for statement in (
+            "UPDATE tokens SET expires_at = now() WHERE token_id = :token",
+            """UPDATE experiments SET erase_at = now()
+            WHERE experiment_id = :target AND erase_at > now()""",
+        ):
+            db.execute(text(statement), {"token": link["id"], "target": target_of(link)})
+
+
+def test_copy_is_erased_when_its_link_expires(api, experiment, database, workspace_id):
+    link = make_link(api, experiment, frozen=True, expires_at=SOON)
+    kept = make_link(api, experiment, frozen=True)
+    erase_due(database, threading.Event())
+    assert rows_of(database, workspace_id, target_of(link))["experiments"] == 1
+    end(database, workspace_id, link)
+    erase_due(database, threading.Event())
+    assert set(rows_of(database, workspace_id, target_of(link)).values()) == {0}
+    assert rows_of(database, workspace_id, target_of(kept))["runs"] == 1
+
+
+def test_ended_copies_are_hidden_with_the_next_link(api, experiment, database, workspace_id):
+    link = make_link(api, experiment, frozen=True, expires_at=SOON)
+    end(database, workspace_id, link)
+    assert api.request("GET", f"/experiments/{target_of(link)}").status_code == 200
+    make_link(api, experiment)
+    assert api.request("GET", f"/experiments/{target_of(link)}").status_code == 404
+
+
+@pytest.mark.parametrize("limit", ["SNAPSHOT_POINTS_MAX", "SNAPSHOT_SECONDS_MAX"])
+def test_too_large_copy_leaves_nothing(api, experiment, database, workspace_id, monkeypatch, limit):
+    monkeypatch.setattr(limits, limit, 0)
+    answer = api.request("POST", f"/experiments/{experiment}/links", json={"frozen": True})
+    assert (answer.status_code, limit.lower() in answer.text) == (413, True)
+    assert list_links(api, experiment) == []
+    with database.transaction(workspace_id) as db:
+        assert db.execute(text("SELECT count(*) FROM experiments")).scalar() == 1
+        assert db.execute(text("SELECT count(DISTINCT experiment_id) FROM runs")).scalar() == 1
+
+
+def test_copies_are_made_in_chunks(client, api, experiment, monkeypatch):
+    monkeypatch.setattr(limits, "SNAPSHOT_CHUNK_POINTS", 50)
+    monkeypatch.setattr(limits, "SNAPSHOT_CHUNK_ITEMS", 2)
+    link = make_link(api, experiment, frozen=True)
+    assert digests_of(reader_of(client, link), target_of(link)) == digests_of(api, experiment)
+
+
+def test_every_column_is_copied(database):
+    """A column that a migration adds must be copied, or be one of those that are not."""
+    own = {"experiment_id", "snapshot_of", "visibility", "request_key", "number", "is_listed"}
+    own |= {"deleted_at", "erase_at", "points", "bytes", "listed_bytes"}
+    tables = {
+        "experiments": snapshots.EXPERIMENT_COLUMNS,
+        **snapshots.SERIES_COLUMNS,
+        **snapshots.POINT_COLUMNS,
+    }
+    with database.transaction() as db:
+        for table, columns in tables.items():
+            query = """
+                SELECT column_name FROM information_schema.columns
+                WHERE table_name = :table AND table_schema = 'public'
+            """
+            existing = set(db.execute(text(query), {"table": table}).scalars())
+            assert existing - own == set(columns.split(", ")) - own, table
+
+
+def test_every_view_has_columns_of_its_table(database):
+    """Statements of readers must find in the views what they find in the tables."""
+    query = """
+        SELECT table_name, column_name FROM information_schema.columns
+        WHERE table_schema = :schema
+    """
+    with database.transaction() as db:
+        views, tables = (
+            set(db.execute(text(query), {"schema": schema}).all())
+            for schema in ("link_views", "public")
+        )
+    names = {table for table, _ in views}
+    columns = ("request_key", "snapshot_of", "is_listed", "name_key", "listed_bytes")
+    unseen = {("experiments", column) for column in columns}
+    assert views == {row for row in tables if row[0] in names} - unseen

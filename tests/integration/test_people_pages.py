@@ -1,0 +1,481 @@
+"""Pages of people: account, workspaces, members, invitations, tokens; who may do what in them."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from fastapi.routing import APIRoute
+from sqlalchemy import text
+from starlette.testclient import TestClient
+
+from support.batches import ApiClient, images, scalars, segment, stream
+from support.page_forms import PageReader, new_reader
+from support.people import new_member, new_person, new_session
+from support.servers import new_workspace
+from tbservice.auth import invitations, members, tokens
+from tbservice.server import app as application
+from tbservice.types import OwnerGrant, Role, Scope
+
+HOSTILE = '"><script>alert(1)</script>{{ 7 * 7 }}\u202e'
+NOBODY, STRANGER, VIEWER, EDITOR, OWNER = "nobody", "stranger", "viewer", "editor", "owner"
+SIGN_IN = 303
+
+# Path, form (None: GET), and what each gets: nobody, a stranger, a viewer, an editor, an owner.
+TABLE = [
+    ("/", None, (200, 200, 200, 200, 200)),
+    ("/sign-in", None, (200, 303, 303, 303, 303)),
+    ("/sign-in/link", None, (404, 404, 404, 404, 404)),
+    ("/sign-in/link", {"token": "x"}, (404, 404, 404, 404, 404)),
+    ("/invitation", None, (404, 404, 404, 404, 404)),
+    ("/invitation", {"token": "x"}, (SIGN_IN, 404, 404, 404, 404)),
+    ("/me", None, (SIGN_IN, 200, 200, 200, 200)),
+    ("/me/name", {"name": "x"}, (SIGN_IN, 303, 303, 303, 303)),
+    ("/me/session/end", {"session_id": "x"}, (SIGN_IN, 404, 404, 404, 404)),
+    ("/me/session/end-others", {}, (SIGN_IN, 303, 303, 303, 303)),
+    ("/me/leave", {"workspace_id": "ID"}, (SIGN_IN, 404, 303, 303, 409)),
+    ("/me/token/new", None, (SIGN_IN, 200, 200, 200, 200)),
+    (
+        "/me/token/new",
+        {"workspace_id": "ID", "label": "x", "scope": "append"},
+        (SIGN_IN, 404, 403, 200, 200),
+    ),
+    ("/me/token/revoke", {"token_id": "x"}, (SIGN_IN, 404, 404, 404, 404)),
+    ("/workspace/new", None, (SIGN_IN, 200, 200, 200, 200)),
+    ("/workspace/new", {"name": "x"}, (SIGN_IN, 303, 303, 303, 303)),
+    ("/workspace/ID", None, (SIGN_IN, 404, 200, 200, 200)),
+    ("/workspace/ID/usage", None, (SIGN_IN, 404, 200, 200, 200)),
+    ("/workspace/ID/settings", None, (SIGN_IN, 404, 200, 200, 200)),
+    ("/workspace/ID/tokens", None, (SIGN_IN, 404, 403, 403, 200)),
+    ("/workspace/ID/token/new", None, (SIGN_IN, 404, 403, 403, 200)),
+    ("/workspace/ID/name", {"name": "x"}, (SIGN_IN, 404, 403, 403, 303)),
+    (
+        "/workspace/ID/token/new",
+        {"label": "x", "scope": "read"},
+        (SIGN_IN, 404, 403, 403, 200),
+    ),
+    ("/workspace/ID/token/revoke", {"token_id": "x"}, (SIGN_IN, 404, 403, 403, 404)),
+    (
+        "/workspace/ID/member/role",
+        {"user_id": "x", "role": "viewer"},
+        (SIGN_IN, 404, 403, 403, 404),
+    ),
+    ("/workspace/ID/member/remove", {"user_id": "x"}, (SIGN_IN, 404, 403, 403, 404)),
+    ("/workspace/ID/invitation", {"role": "viewer"}, (SIGN_IN, 404, 403, 403, 200)),
+    (
+        "/workspace/ID/invitation/revoke",
+        {"invitation_id": "x"},
+        (SIGN_IN, 404, 403, 403, 404),
+    ),
+    ("/experiment/EXPERIMENT/links", None, (SIGN_IN, 404, 403, 200, 200)),
+    ("/experiment/EXPERIMENT/links", {}, (SIGN_IN, 404, 403, 200, 200)),
+    ("/experiment/EXPERIMENT/links/rename", {"link_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
+    ("/experiment/EXPERIMENT/links/revoke", {"link_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
+    ("/experiment/EXPERIMENT/about", None, (SIGN_IN, 404, 200, 200, 200)),
+    ("/experiment/EXPERIMENT/edit", None, (SIGN_IN, 404, 403, 200, 200)),
+    (
+        "/experiment/EXPERIMENT/edit",
+        {"name": "x", "visibility": "private"},
+        (SIGN_IN, 404, 403, 303, 303),
+    ),
+    ("/experiment/EXPERIMENT/delete", {}, (SIGN_IN, 404, 403, 303, 404)),
+    ("/experiments/deleted?workspace=ID", None, (SIGN_IN, 404, 200, 200, 200)),
+    ("/experiments/compare", {"experiment": "EXPERIMENT"}, (SIGN_IN, 422, 422, 422, 422)),
+    ("/experiments/delete", {"experiment": "EXPERIMENT"}, (SIGN_IN, 404, 403, 303, 303)),
+    (
+        "/experiments/restore",
+        {"experiment": "EXPERIMENT", "workspace": "ID"},
+        (SIGN_IN, 404, 403, 303, 303),
+    ),
+    ("/device", None, (SIGN_IN, 200, 200, 200, 200)),
+    ("/device", {"code": "x"}, (SIGN_IN, 404, 404, 404, 404)),
+    (
+        "/device/approve",
+        {"code": "x", "workspace_id": "ID", "scope": "read", "expires_days": "7"},
+        (SIGN_IN, 404, 404, 404, 404),
+    ),
+    ("/device/deny", {"code": "x"}, (SIGN_IN, 404, 404, 404, 404)),
+    ("/sign-in/oidc/nothing", {}, (404, 404, 404, 404, 404)),
+    ("/sign-in/oidc/nothing/callback", None, (403, 403, 403, 403, 403)),
+    ("/sign-out", {}, (SIGN_IN, 303, 303, 303, 303)),
+]
+OPEN_FORMS = {"/sign-in/link", "/sign-in/oidc/nothing"}
+NAMES = {"ID": "{workspace_id}", "EXPERIMENT": "{experiment_id}", "nothing": "{provider}"}
+PUBLIC = {"/static/{digest}/{name}"}
+
+
+@pytest.fixture
+def readers(client, database, workspace_id):
+    """A browser of each kind of person, by its name."""
+    readers = {NOBODY: PageReader(client), STRANGER: new_reader(client, database)}
+    for role in (Role.VIEWER, Role.EDITOR, Role.OWNER):
+        readers[role.value] = PageReader(client, new_session(database, workspace_id, role))
+    return readers
+
+
+@pytest.fixture
+def ann(database, workspace_id):
+    """An owner of the workspace."""
+    return new_member(database, workspace_id, Role.OWNER)
+
+
+@pytest.fixture
+def owner(client, database, ann):
+    """The browser of that owner."""
+    return new_reader(client, database, ann)
+
+
+@pytest.fixture
+def grant(workspace_id, ann):
+    return OwnerGrant(workspace_id, user_id=ann.user_id)
+
+
+@pytest.fixture
+def address_of(client, owner_token, workspace_id):
+    """Return the address of a path of the table: of the workspace, and of an experiment in it."""
+    experiment = ApiClient(client, owner_token).new_experiment()
+
+    def address(path):
+        return path.replace("ID", str(workspace_id)).replace("EXPERIMENT", experiment)
+
+    return address
+
+
+def page_routes():
+    """(method, path) of every route of our own pages that takes part in the table."""
+    return {
+        (method, route.path)
+        for module in application._PAGE_MODULES
+        for route in module.router.routes
+        if isinstance(route, APIRoute) and route.path not in PUBLIC
+        for method in route.methods
+    }
+
+
+@pytest.mark.parametrize(("path", "fields", "statuses"), TABLE, ids=lambda value: str(value)[:50])
+def test_page_shows_each_person_what_is_theirs(readers, address_of, path, fields, statuses):
+    address = address_of(path)
+    sent = {name: address_of(value) for name, value in (fields or {}).items()}
+    for reader, status in zip(readers.values(), statuses, strict=True):
+        answer = reader.get(address) if fields is None else reader.post(address, sent)
+        assert answer.status_code == status
+        if status == SIGN_IN and reader.secret is None:
+            assert answer.headers["location"].startswith("/sign-in")
+
+
+def test_every_page_route_is_in_table():
+    listed = {
+        (
+            "GET" if fields is None else "POST",
+            "/".join(NAMES.get(part, part) for part in path.partition("?")[0].split("/")),
+        )
+        for path, fields, _ in TABLE
+    }
+    assert page_routes() <= listed
+
+
+def test_every_form_refuses_other_sites_and_forged_tokens(
+    client, readers, workspace_id, address_of
+):
+    owner = readers[OWNER]
+    for path, fields, _ in TABLE:
+        if fields is None or path in OPEN_FORMS:  # these need nobody
+            continue
+        address = address_of(path)
+        assert owner.post(address, fields, csrf=False).status_code == 403, path
+        assert owner.post(address, fields, csrf="0" * 64).status_code == 403, path
+        foreign = {"sec_fetch_site": "cross-site"}
+        assert owner.post(address, fields, **foreign).status_code == 403, path
+        answer = client.get(address, headers=owner.headers(), follow_redirects=False)
+        assert answer.status_code in {200, 303, 404, 405}
+    assert owner.get("/sign-in").status_code == 303  # still signed in
+    assert owner.get(f"/workspace/{workspace_id}").status_code == 200
+
+
+def test_workspace_that_is_not_there_looks_like_another_tenants(owner, database_url):
+    other = new_workspace(database_url).workspace_id
+    pages = [owner.get(f"/workspace/{name}") for name in (other, 10**12, 10**30, "x", "٣", "-1")]
+    assert {page.status_code for page in pages} == {404}
+    assert len({page.text for page in pages}) == 1
+
+
+def test_account_renames_person_and_ends_sessions(client, database, ann, owner):
+    second = new_reader(client, database, ann)
+    assert owner.post("/me/name", {"name": HOSTILE}).headers["location"] == "/me?done=renamed"
+    shown = owner.get("/me?done=renamed").text
+    assert "Your name was changed." in shown
+    assert "<script>alert" not in shown
+    assert "&lt;script&gt;" in shown
+    refused = owner.post("/me/name", {"name": "x" * 10_000})
+    assert (refused.status_code, "at most 200 characters" in refused.text) == (422, True)
+    assert owner.post("/me/name", {"name": "a\0b"}).status_code == 303  # as a space
+    ids = re.findall(r'name="session_id" value="(\w+)"', shown)
+    assert len(ids) == 2
+    stranger = new_reader(client, database)
+    for session_id in ids:
+        assert stranger.post("/me/session/end", {"session_id": session_id}).status_code == 404
+    assert owner.post("/me/session/end-others").status_code == 303
+    assert second.get("/me").headers["location"].startswith("/sign-in")
+    assert owner.get("/me").status_code == 200
+    (own,) = re.findall(r'name="session_id" value="(\w+)"', owner.get("/me").text)
+    assert owner.post("/me/session/end", {"session_id": own}).status_code == 303
+    assert owner.get("/me").status_code == 303
+
+
+def test_personal_token_is_shown_once_and_acts_for_person(client, database, workspace_id, owner):
+    fields = {
+        "workspace_id": workspace_id,
+        "label": HOSTILE,
+        "scope": ["read", "append"],
+        "expires_days": "7",
+    }
+    made = owner.post("/me/token/new", fields)
+    assert made.status_code == 200
+    assert made.headers["cache-control"] == "no-store"
+    (secret,) = set(re.findall(r"tbh_\w{38}", made.text))
+    experiment = ApiClient(client, secret).new_experiment()
+    listed = owner.get("/me").text
+    assert secret not in listed
+    assert "<script>alert" not in listed + made.text
+    assert "in 7 days" in listed
+    (token_id,) = re.findall(r'name="token_id" value="(\w+)"', listed)
+    assert (
+        new_reader(client, database).post("/me/token/revoke", {"token_id": token_id}).status_code
+        == 404
+    )
+    assert owner.post("/me/token/revoke", {"token_id": token_id}).status_code == 303
+    assert ApiClient(client, secret).request("GET", f"/experiments/{experiment}").status_code == 401
+    assert "Revoked" in owner.get("/me").text
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"scope": []}, 422),
+        ({"scope": "all"}, 422),
+        ({"label": "x" * 201}, 422),
+        ({"expires_days": "0"}, 422),
+        ({"expires_days": "1e3"}, 422),
+        ({"expires_days": "9" * 100}, 422),
+        ({"workspace_id": ""}, 404),
+        ({"workspace_id": "9" * 100}, 404),
+    ],
+)
+def test_token_form_says_what_is_wrong_and_keeps_values(owner, workspace_id, change, status):
+    fields = {
+        "workspace_id": workspace_id,
+        "label": "kept label",
+        "scope": "read",
+        "expires_days": "7",
+    }
+    refused = owner.post("/me/token/new", fields | change)
+    assert refused.status_code == status
+    assert 'role="alert"' in refused.text
+    assert "label" in change or 'value="kept label"' in refused.text
+
+
+def test_machine_token_belongs_to_workspace(client, database, workspace_id, owner):
+    address = f"/workspace/{workspace_id}"
+    made = owner.post(f"{address}/token/new", {"label": "CI", "scope": ["append"]})
+    (secret,) = set(re.findall(r"tbh_\w{38}", made.text))
+    assert ApiClient(client, secret).new_experiment()
+    assert ApiClient(client, secret).request("GET", "/experiments").status_code == 403
+    with database.transaction(workspace_id) as db:
+        other = new_member(database, workspace_id, Role.EDITOR)
+        tokens.create_personal_token(db, other.user_id, workspace_id, [Scope.READ], "laptop")
+    listed = owner.get(f"{address}/tokens").text
+    assert "CI" in listed
+    assert "laptop" in listed
+    assert secret not in listed
+    for token_id in re.findall(r'name="token_id" value="(\w+)"', listed):
+        assert owner.post(f"{address}/token/revoke", {"token_id": token_id}).status_code == 303
+    assert ApiClient(client, secret).request("POST", "/experiments", json={}).status_code == 401
+
+
+def test_tokens_of_workspace_are_in_pages(database, workspace_id, owner, grant):
+    with database.transaction(workspace_id) as db:
+        for number in range(105):
+            tokens.create_workspace_token(db, grant, [Scope.READ], f"token {number:03}")
+    page = owner.get(f"/workspace/{workspace_id}/tokens").text
+    (after,) = re.findall(r'href="\?after=([^"]+)"', page)
+    rest = owner.get(f"/workspace/{workspace_id}/tokens?after={after}").text
+    assert "Older tokens" not in rest
+    listed = [set(re.findall(r"token \d{3}", each)) for each in (page, rest)]
+    assert [len(each) for each in listed] == [100, 5]
+    assert not listed[0] & listed[1]
+    assert owner.get(f"/workspace/{workspace_id}/tokens?after=x").status_code == 400
+
+
+def test_owner_changes_roles_but_workspace_keeps_owner(client, database, workspace_id, owner, ann):
+    address = f"/workspace/{workspace_id}"
+    bob = new_member(database, workspace_id, Role.VIEWER)
+    refused = owner.post(f"{address}/member/role", {"user_id": ann.user_id, "role": "viewer"})
+    assert (refused.status_code, "needs an owner" in refused.text) == (409, True)
+    assert owner.post(f"{address}/member/remove", {"user_id": ann.user_id}).status_code == 409
+    assert owner.post("/me/leave", {"workspace_id": workspace_id}).status_code == 409
+    assert (
+        owner.post(f"{address}/member/role", {"user_id": bob.user_id, "role": "x"}).status_code
+        == 422
+    )
+    changed = owner.post(f"{address}/member/role", {"user_id": bob.user_id, "role": "owner"})
+    assert changed.headers["location"] == f"{address}?done=role"
+    left = owner.post("/me/leave", {"workspace_id": workspace_id})
+    assert left.headers["location"] == "/me?done=left"
+    assert owner.get(address).status_code == 404
+    bobs = new_reader(client, database, bob)
+    assert bobs.get(f"{address}/tokens").status_code == 200
+    carol = new_member(database, workspace_id, Role.EDITOR)
+    assert bobs.post(f"{address}/member/remove", {"user_id": carol.user_id}).status_code == 303
+    assert new_reader(client, database, carol).get(address).status_code == 404
+
+
+def test_invitation_is_accepted_once_by_whom_it_is_for(client, database, workspace_id, owner):
+    address = f"/workspace/{workspace_id}"
+    made = owner.post(
+        f"{address}/invitation", {"role": "editor", "email": "Bob@Example.org", "expires_days": "7"}
+    )
+    (token,) = set(re.findall(r"/invitation\?token=(tbi_\w+)", made.text))
+    assert token not in owner.get(address).text
+    assert "Bob@Example.org" in owner.get(address).text
+    shown = PageReader(client).get(f"/invitation?token={token}")
+    assert (shown.status_code, "Sign in" in shown.text) == (200, True)
+    wrong = new_reader(client, database)
+    refused = wrong.post("/invitation", {"token": token})
+    assert (refused.status_code, "another e-mail address" in refused.text) == (403, True)
+    bob = new_reader(client, database, new_person(database, "bob@example.org"))
+    accepted = bob.post("/invitation", {"token": token})
+    assert accepted.headers["location"] == f"{address}?done=joined"
+    assert "Editor" in bob.get(f"{address}?done=joined").text
+    for again in (bob.post("/invitation", {"token": token}), bob.get(f"/invitation?token={token}")):
+        assert (again.status_code, "not open any more" in again.text) == (404, True)
+
+
+def test_ended_invitations_look_like_unknown_ones(client, database, workspace_id, owner, grant):
+    with database.transaction(workspace_id) as db:
+        _, expired = invitations.invite(db, grant, Role.VIEWER)
+        db.execute(text("UPDATE invitations SET expires_at = now()"))
+        revoked_id, revoked = invitations.invite(db, grant, Role.VIEWER)
+    address = f"/workspace/{workspace_id}/invitation/revoke"
+    assert owner.post(address, {"invitation_id": revoked_id.invitation_id}).status_code == 303
+    reader = new_reader(client, database)
+    pages = [
+        reader.get(f"/invitation?token={token}")
+        for token in (expired, revoked, "", "tbi_x", "x" * 9_000)
+    ]
+    assert {(page.status_code, page.text) for page in pages} == {(404, pages[0].text)}
+    assert reader.post("/invitation", {"token": expired}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"role": "viewer", "email": "not an address"},
+        {"role": "admin", "email": ""},
+        {"role": "viewer", "email": HOSTILE},
+        {"role": "viewer", "expires_days": "365"},
+        {"role": "viewer", "email": "x" * 10_000 + "@example.org"},
+    ],
+)
+def test_invitation_that_makes_no_sense_is_refused(owner, workspace_id, fields):
+    refused = owner.post(f"/workspace/{workspace_id}/invitation", fields)
+    assert refused.status_code == 422
+    assert 'role="alert"' in refused.text
+    assert "<script>alert" not in refused.text
+
+
+def test_workspace_is_created_and_renamed(owner):
+    assert owner.post("/workspace/new", {"name": "  "}).status_code == 422
+    assert owner.post("/workspace/new", {"name": "x" * 10_000}).status_code == 422
+    created = owner.post("/workspace/new", {"name": HOSTILE})
+    address = created.headers["location"].removesuffix("?done=created")
+    shown = owner.get(f"{address}?done=created").text
+    assert "The workspace was created" in shown
+    assert "<script>alert" not in shown
+    renamed = owner.post(f"{address}/name", {"name": "Vision"})
+    assert renamed.headers["location"] == f"{address}/settings?done=renamed"
+    assert "Vision" in owner.get("/me").text
+    refused = owner.post(f"{address}/name", {"name": "y" * 10_000})
+    assert (refused.status_code, 'role="alert"' in refused.text) == (422, True)
+
+
+def test_notice_in_address_shows_no_other_text(owner, workspace_id):
+    page = owner.get(f"/workspace/{workspace_id}?done=<b>you+won</b>").text
+    assert "you won" not in page
+    assert 'role="status"' not in page
+
+
+def test_workspace_of_500_members_is_one_page(database, workspace_id, owner):
+    with database.transaction(workspace_id) as db:
+        for number in range(500):
+            db.execute(
+                text(
+                    "INSERT INTO users (user_id, name, email) VALUES (:id, :name, 'x@example.org')"
+                ),
+                {"id": f"{workspace_id}-{number}", "name": "n" * 200},
+            )
+        db.execute(
+            text("""
+                INSERT INTO members (workspace_id, user_id, role)
+                SELECT :workspace_id, user_id, 'viewer' FROM users WHERE user_id LIKE :ids
+            """),
+            {"workspace_id": workspace_id, "ids": f"{workspace_id}-%"},
+        )
+    begin = time.perf_counter()
+    page = owner.get(f"/workspace/{workspace_id}")
+    assert time.perf_counter() - begin < 3
+    assert page.text.count('name="user_id"') == 2 * 501
+    assert len(page.content) < 2_000_000
+
+
+def test_usage_counts_what_workspace_stores(
+    client, workspace_id, owner, owner_token, database_url
+):
+    api = ApiClient(client, owner_token)
+    for name, steps in (("Small", 3), (HOSTILE, 9)):
+        experiment = api.new_experiment(name=name)
+        api.write(
+            experiment,
+            segment(stream(), 0, 9, scalars("loss", range(steps)), images("cat", [0], [[b"png"]])),
+        )
+    deleted = api.new_experiment()
+    api.write(deleted, segment(stream(), 0, 9, scalars("loss", range(5))))
+    api.request("DELETE", f"/experiments/{deleted}").raise_for_status()
+    ApiClient(client, new_workspace(database_url).owner_token).new_experiment()
+    page = owner.get(f"/workspace/{workspace_id}/usage").text
+    assert re.findall(r"<dd>([^<]+)</dd>", page) == [
+        "2",
+        "14",
+        "in 4 time series",
+        "3 B",
+        "1 object",
+    ]
+    assert page.index("&lt;script&gt;") < page.index("Small")
+    assert "<script>alert" not in page
+
+
+def test_person_of_no_workspace_is_told_what_to_do(client, database):
+    reader = new_reader(client, database)
+    page = reader.get("/me").text
+    assert "You are in no workspace yet" in page
+    assert 'href="/workspace/new"' in page
+
+
+@pytest.mark.own_database
+def test_only_administrator_creates_workspaces_if_so_set(settings, database):
+    closed = settings.model_copy(update={"people_create_workspaces": False})
+    with TestClient(application.create_app(closed)) as client:
+        reader = new_reader(client, database)
+        assert 'href="/workspace/new"' not in reader.get("/me").text
+        refused = reader.post("/workspace/new", {"name": "x"})
+        assert (refused.status_code, 'role="alert"' in refused.text) == (403, True)
+
+
+def test_role_that_was_lowered_counts_at_once(client, database, workspace_id, grant):
+    bob = new_member(database, workspace_id, Role.OWNER)
+    reader = new_reader(client, database, bob)
+    assert reader.get(f"/workspace/{workspace_id}/tokens").status_code == 200
+    with database.transaction(workspace_id) as db:
+        members.set_role(db, grant, bob.user_id, Role.VIEWER)
+    assert reader.get(f"/workspace/{workspace_id}/tokens").status_code == 403
+    assert reader.post(f"/workspace/{workspace_id}/name", {"name": "x"}).status_code == 403

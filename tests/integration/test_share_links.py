@@ -1,0 +1,248 @@
+"""Share links: what is listed of them, when they end, what they may not do, and what anonymous ones
+hide.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import text
+
+from support.batches import images, scalars, segment, stream
+from support.people import new_member
+from support.share_links import list_links, make_link, reader_of, revoke, target_of
+from tbservice import limits
+from tbservice.auth import grants, tokens
+from tbservice.errors import Forbidden, Unauthenticated
+from tbservice.reading import full_scan
+from tbservice.types import Selection
+from tbwire.points import DataClass
+
+SOON = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+MARK = "ANN-AND-HER-HOST"
+
+
+@pytest.fixture
+def experiment(api):
+    experiment = api.new_experiment(name="an experiment")
+    sent = segment(stream(), 0, 9, scalars("loss", range(9)), images("cat", [0], [[b"png"]]))
+    api.write(experiment, sent)
+    return experiment
+
+
+def test_link_opens_page_and_api(client, api, experiment):
+    link = make_link(api, experiment, label="for a friend", expires_at=SOON)
+    assert link["url"].endswith(f"/experiment/{experiment}/?token={link['token']}")
+    assert reader_of(client, link).get(experiment, "runs")["runs"]
+    address = link["url"][link["url"].index("/experiment/") :]
+    opened = client.get(address, follow_redirects=False)
+    assert (opened.status_code, opened.headers["location"]) == (303, "./")
+    assert opened.headers["referrer-policy"] == "no-referrer"
+    assert link["token"] in opened.headers["set-cookie"]
+    assert client.get(f"/experiment/{experiment}/data/runs").json() == ["train"]
+
+
+def test_links_are_listed_newest_first_in_pages(api, experiment):
+    made = [make_link(api, experiment, label=str(number)) for number in range(5)]
+    assert [link["label"] for link in list_links(api, experiment)] == ["4", "3", "2", "1", "0"]
+    listed = list_links(api, experiment)[0]
+    assert "token" not in listed
+    assert "url" not in listed
+    assert made[-1]["token"].startswith(listed["prefix"])
+    first = api.get(experiment, "links", limit=3)
+    rest = api.get(experiment, "links", limit=3, after=first["next"])
+    assert [link["label"] for link in first["links"] + rest["links"]] == ["4", "3", "2", "1", "0"]
+    assert rest["next"] is None
+    assert api.get(experiment, "tokens")["tokens"] == []
+
+
+def test_link_tells_its_last_use(client, api, experiment):
+    link = make_link(api, experiment)
+    assert link["last_used_at"] is None
+    reader_of(client, link).get(experiment, "runs")
+    assert list_links(api, experiment)[0]["last_used_at"] is not None
+
+
+def test_link_is_renamed(api, experiment):
+    link = make_link(api, experiment, label="old", runs="train", anonymous=True)
+    path = f"/experiments/{experiment}/links/{link['id']}"
+    renamed = api.request("PATCH", path, json={"label": "new"}).json()
+    assert renamed == {**list_links(api, experiment)[0], "label": "new"}
+    assert (renamed["runs"], renamed["tags"], renamed["anonymous"]) == ("train", None, True)
+    for label in ("x" * 201, "a\0b"):
+        assert api.request("PATCH", path, json={"label": label}).status_code == 422
+
+
+def test_links_of_other_experiments_are_none(api, experiment):
+    link = make_link(api, experiment)
+    other = f"/experiments/{api.new_experiment()}/links/{link['id']}"
+    assert api.request("PATCH", other, json={"label": "x"}).status_code == 404
+    assert api.request("DELETE", other).status_code == 404
+    as_token = f"/experiments/{experiment}/tokens"
+    plain = api.request("POST", as_token, json={"scopes": ["read"]}).json()
+    link_path = f"/experiments/{experiment}/links/{plain['id']}"
+    assert api.request("DELETE", link_path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"runs": "("},
+        {"tags": "(?=x)"},
+        {"runs": "x" * 10_001},
+        {"runs": "a\0"},
+        {"label": "x" * 201},
+        {"expires_at": "2020-01-01T00:00:00Z"},
+        {"expires_at": 5},
+        {"scopes": ["append"]},
+        {"frozen": "perhaps"},
+    ],
+)
+def test_links_that_make_no_sense_are_refused(api, experiment, fields):
+    answer = api.request("POST", f"/experiments/{experiment}/links", json=fields)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert list_links(api, experiment) == []
+
+
+def test_slice_of_what_everybody_may_read_is_refused(client, api, experiment):
+    sliced = make_link(api, experiment, runs="none")
+    path = f"/experiments/{experiment}"
+    api.request("PATCH", path, json={"visibility": "link"}).raise_for_status()
+    for fields in ({"runs": "train"}, {"anonymous": True}):
+        answer = api.request("POST", f"{path}/links", json=fields)
+        assert (answer.status_code, "private" in answer.text) == (422, True)
+    frozen = make_link(api, experiment, runs="none", frozen=True)
+    for link in (sliced, frozen):  # an earlier link shows no more than before
+        assert reader_of(client, link).get(target_of(link), "runs")["runs"] == []
+
+
+def test_revoked_link_ends_at_once(client, api, experiment):
+    link = make_link(api, experiment)
+    reader = reader_of(client, link)
+    assert reader.request("GET", f"/experiments/{experiment}/runs").status_code == 200
+    revoke(api, experiment, link)
+    revoke(api, experiment, link)
+    assert reader.request("GET", f"/experiments/{experiment}/runs").status_code == 401
+    assert list_links(api, experiment)[0]["revoked_at"] is not None
+
+
+def test_link_may_only_read(client, api, experiment):
+    reader = reader_of(client, make_link(api, experiment))
+    base = f"/experiments/{experiment}"
+    assert (
+        reader.send(experiment, segment(stream(), 9, 19, scalars("loss", [9]))).status_code == 403
+    )
+    for method, path, body in (
+        ("GET", f"{base}/links", {}),
+        ("POST", f"{base}/links", {"json": {}}),
+        ("GET", f"{base}/tokens", {}),
+        ("POST", f"{base}/tokens", {"json": {"scopes": ["read"]}}),
+        ("PATCH", base, {"json": {"visibility": "link"}}),
+        ("DELETE", base, {}),
+        ("GET", f"{base}/streams", {}),
+        ("GET", "/experiments", {}),
+    ):
+        assert reader.request(method, path, **body).status_code == 403, path
+
+
+def test_link_makes_no_session_of_more_rights(database, api, experiment):
+    """The token of a browser session would show what the link hides."""
+    link = make_link(api, experiment, runs="none")
+    with database.transaction() as db:
+        grant, can_only_read = grants.grant_read_by_token(db, experiment, link["token"])
+        assert can_only_read
+        with pytest.raises(Forbidden):
+            tokens.create_session_token(db, grant)
+
+
+def test_stream_ends_when_its_link_is_revoked(database, api, experiment, monkeypatch):
+    monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 4)
+    link = make_link(api, experiment)
+    with database.transaction() as db:
+        grant = grants.grant_read(db, experiment, link["token"])
+    chunks = full_scan.stream_all(database, grant, Selection(), DataClass.SCALAR)
+    next(chunks)
+    revoke(api, experiment, link)
+    with pytest.raises(Unauthenticated):
+        list(chunks)
+
+
+def test_links_outlive_the_member_who_made_them(client, api, experiment, database, workspace_id):
+    person = new_member(database, workspace_id)
+    link = make_link(api, experiment)
+    with database.transaction(workspace_id) as db:
+        made_by = "SELECT user_id FROM tokens WHERE token_id = :id"
+        assert db.execute(text(made_by), {"id": link["id"]}).scalar() is None
+    assert person.user_id
+    assert reader_of(client, link).get(experiment, "runs")["runs"]
+
+
+def name_origin(database, workspace_id):
+    """Fill in where an experiment came from, and who made it."""
+    person = new_member(database, workspace_id)
+    with database.transaction(workspace_id) as db:
+        db.execute(
+            text("UPDATE users SET name = :mark WHERE user_id = :id"),
+            {"mark": MARK, "id": person.user_id},
+        )
+        db.execute(
+            text("UPDATE workspaces SET name = :mark WHERE workspace_id = :id"),
+            {"mark": MARK, "id": workspace_id},
+        )
+        db.execute(
+            text("UPDATE experiments SET origin = :origin, created_by = :id"),
+            {"origin": json.dumps({"host": MARK}), "id": person.user_id},
+        )
+    return person
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_anonymous_link_tells_no_origin(client, api, experiment, database, workspace_id, is_frozen):
+    person = name_origin(database, workspace_id)
+    link = make_link(api, experiment, anonymous=True, frozen=is_frozen, label=MARK)
+    make_link(api, experiment, label=MARK)
+    reader, target = reader_of(client, link), target_of(link)
+    paths = [
+        f"/api/v1/experiments/{target}{path}" for path in ("", "/runs", "/scalars", "/digests")
+    ]
+    paths += ["/api/v1/me", f"/experiment/{target}/about", f"/experiment/{target}/"]
+    paths += [
+        f"/experiment/{target}/data/environment",
+        f"/experiment/{target}/download/scalars.csv",
+    ]
+    for path in paths:
+        answer = client.get(path, headers=reader.headers, follow_redirects=False)
+        told = answer.text + str(answer.headers)
+        assert MARK not in told, path
+        assert person.user_id not in told, path
+        if is_frozen:
+            assert experiment not in told, path
+
+    with database.without_transaction() as db:
+        grant = grants.grant_read(db, target, link["token"])
+    with database.snapshot(grant) as db:
+        row = db.execute(text("SELECT origin, created_by FROM experiments")).all()
+    assert set(map(str, row)) == {"({}, None)"}
+
+
+def test_link_that_hides_nothing_tells_origin(api, experiment, database, workspace_id):
+    name_origin(database, workspace_id)
+    link = make_link(api, experiment, runs=".*")
+    with database.without_transaction() as db:
+        grant = grants.grant_read(db, experiment, link["token"])
+    with database.snapshot(grant) as db:
+        query = "SELECT origin FROM experiments WHERE experiment_id = :id"
+        assert db.execute(text(query), {"id": experiment}).scalar() == {"host": MARK}
+
+
+def test_secret_of_link_is_never_logged(client, api, experiment, caplog):
+    caplog.set_level(logging.DEBUG)
+    link = make_link(api, experiment, frozen=True)
+    client.get(link["url"][link["url"].index("/experiment/") :])
+    reader_of(client, link).get(target_of(link), "runs")
+    revoke(api, experiment, link)
+    messages = [record.getMessage() for record in caplog.records if record.name != "httpx2"]
+    assert not [message for message in messages if link["token"] in message]

@@ -1,0 +1,106 @@
+"""The commands that change an experiment: `update-metadata`, `delete` and `restore`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from tbupload.commands.connect import find_experiment_id, make_client
+from tbupload.commands.exit_codes import EXIT_FAILED
+from tbupload.console.output import print_json, print_line, print_message
+from tbupload.errors import UsageError
+from tbupload.http.client import Client
+
+
+def update_metadata(options: argparse.Namespace) -> int:
+    """Run `tbupload update-metadata ID`: change the fields for which there are options."""
+    names = ("name", "description", "visibility")
+    fields: dict[str, Any] = {
+        name: getattr(options, name) for name in names if getattr(options, name) is not None
+    }
+    if options.note is not None:
+        fields["notes"] = options.note
+    if options.set_property or options.remove_property:
+        properties: dict[str, str | None] = dict(map(_parse_property, options.set_property or ()))
+        fields["properties"] = properties | dict.fromkeys(options.remove_property or ())
+    if options.remove_origin:
+        fields["origin"] = {}
+    if not (fields or options.tag or options.remove_tag):
+        raise UsageError(
+            "nothing to change: give --name, --description, --visibility, --tag, --remove-tag, "
+            "--note, --property, --remove-property or --remove-origin"
+        )
+
+    client, experiment_id = make_client(options), find_experiment_id(options.experiment)
+    if options.tag or options.remove_tag:
+        tags = client.get_experiment(experiment_id).get("tags", [])
+        removed = {tag.casefold() for tag in options.remove_tag or ()}
+        kept = [tag for tag in tags if tag.casefold() not in removed]
+        fields["tags"] = [*kept, *(options.tag or ())]
+    print_experiment(client.update_experiment(experiment_id, fields), options)
+    return 0
+
+
+def delete(options: argparse.Namespace) -> int:
+    """Run `tbupload delete ID`: ask for confirmation on a terminal, require --yes elsewhere."""
+    experiment_id = find_experiment_id(options.experiment)
+    if not options.yes and not sys.stdin.isatty():
+        raise UsageError("without a terminal to ask on, deleting requires --yes")
+    client = make_client(options)
+    if not options.yes and not _is_confirmed(client, experiment_id):
+        return EXIT_FAILED
+    client.delete_experiment(experiment_id, is_final=options.permanently)
+    if options.json:
+        print_json({"event": "deleted", "experiment_id": experiment_id})
+        return 0
+    print_line(f"deleted {experiment_id}")
+    if not options.permanently and not options.quiet:
+        print_message(f"for seven days, this can be undone: tbupload restore {experiment_id}")
+    return 0
+
+
+def restore(options: argparse.Namespace) -> int:
+    """Run `tbupload restore ID`: undo a deletion; or list what can be restored."""
+    client = make_client(options)
+    if options.experiment is None:
+        for experiment in client.list_deleted():
+            if options.json:
+                print_json(experiment)
+            else:
+                fields = (experiment[key] for key in ("experiment_id", "deleted_at", "name"))
+                print_line("  ".join(fields).rstrip())
+        return 0
+    print_experiment(client.restore_experiment(find_experiment_id(options.experiment)), options)
+    return 0
+
+
+def print_experiment(experiment: dict[str, Any], options: argparse.Namespace) -> None:
+    """Print the fields of an experiment, one per line; those in an object, each on its own."""
+    if options.json:
+        print_json(experiment)
+        return
+    for name, value in experiment.items():
+        if isinstance(value, dict):
+            for key, each in value.items():
+                print_line(f"{name}.{key}: {each}")
+        elif isinstance(value, list):
+            print_line(f"{name}: {', '.join(map(str, value))}")
+        else:
+            print_line(f"{name}: {value}")
+
+
+def _is_confirmed(client: Client, experiment_id: str) -> bool:
+    name = client.get_experiment(experiment_id)["name"]
+    print_message(
+        f"Delete experiment {experiment_id} ({name or 'unnamed'}) and all its data? [y/N] ",
+        end="",
+    )
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _parse_property(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(f"--property {text!r}: expected KEY=VALUE")
+    return key.strip(), value

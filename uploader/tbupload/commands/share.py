@@ -1,0 +1,119 @@
+"""The command `tbupload share`: make links to an experiment; list, rename and revoke them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tbupload.commands.connect import find_experiment_id, make_client, make_transport
+from tbupload.commands.expiry import parse_expiry
+from tbupload.commands.token_lines import print_token
+from tbupload.console.output import print_json, print_line, print_message
+from tbupload.errors import Refused, UsageError
+from tbupload.http.response_schema import Json
+from tbupload.http.share_links import ShareLinks
+
+_NOT_FOUND: Final = 404
+
+_ARGUMENTS: Final = {
+    "list": ("ID",),
+    "rename": ("ID", "LINK_ID", "LABEL"),
+    "revoke": ("ID", "LINK_ID"),
+}
+"""What follows each action; without an action, an experiment."""
+
+
+def share(options: argparse.Namespace) -> int:
+    """Run `tbupload share ID`, which prints a new link, or an action on the links there are."""
+    action, arguments = _parse(options)
+    links = ShareLinks(make_transport(options), find_experiment_id(arguments[0]))
+    if action == "list":
+        for link in links.list():
+            _print_link(link, options)
+    elif action == "rename":
+        _print_link(links.rename(arguments[1], arguments[2]), options)
+    elif action == "revoke":
+        links.revoke(arguments[1])
+        print_message(f"revoked {arguments[1]}")
+    elif options.list:
+        _list_all(links, arguments[0], options)
+    elif options.revoke is not None:
+        _revoke_any(links, arguments[0], options)
+    else:
+        _make_link(links, options)
+    return 0
+
+
+def _parse(options: argparse.Namespace) -> tuple[str | None, Sequence[str]]:
+    """Return the action, if any, and what follows it. Raises UsageError."""
+    action = options.words[0] if options.words[0] in _ARGUMENTS else None
+    arguments = options.words if action is None else options.words[1:]
+    expected = ("ID",) if action is None else _ARGUMENTS[action]
+    if len(arguments) != len(expected):
+        usage = " ".join(["tbupload share", *([action] if action else []), *expected])
+        raise UsageError(f"expected: {usage}")
+    if action is not None and (_fields(options) or options.list or options.revoke):
+        raise UsageError(f"'share {action}' takes no options of a new link")
+    return action, arguments
+
+
+def _fields(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the options say of a new link."""
+    fields: dict[str, Any] = {
+        name: getattr(options, name)
+        for name in ("label", "runs", "tags")
+        if getattr(options, name) is not None
+    }
+    fields |= {name: True for name in ("anonymous", "frozen") if getattr(options, name)}
+    if options.expires is not None:
+        fields["expires_at"] = parse_expiry(options.expires, datetime.now(UTC)).isoformat()
+    return fields
+
+
+def _make_link(links: ShareLinks, options: argparse.Namespace) -> None:
+    link = links.create(_fields(options))
+    if options.json:
+        print_json(link)
+    else:
+        print_line(link["url"])
+
+
+def _list_all(links: ShareLinks, experiment: str, options: argparse.Namespace) -> None:
+    """Print the links, and then the experiment's other tokens."""
+    for link in links.list():
+        _print_link(link, options)
+    for token in make_client(options).list_tokens(find_experiment_id(experiment)):
+        print_token(token, is_json=options.json)
+
+
+def _revoke_any(links: ShareLinks, experiment: str, options: argparse.Namespace) -> None:
+    """Revoke the link or the token with this id."""
+    try:
+        links.revoke(options.revoke)
+    except Refused as refusal:
+        if refusal.status != _NOT_FOUND:
+            raise
+        make_client(options).revoke_token(find_experiment_id(experiment), options.revoke)
+    print_message(f"revoked {options.revoke}")
+
+
+def _print_link(link: Json, options: argparse.Namespace) -> None:
+    """Print a link's id, beginning, what it shows, last use, expiry and label."""
+    if options.json:
+        print_json(link)
+        return
+    shown = [f"{name} {link[name]}" for name in ("runs", "tags") if link[name] is not None]
+    shown += [name for name in ("anonymous", "frozen") if link[name]]
+    state = "revoked" if link["revoked_at"] else f"expires {link['expires_at'] or 'never'}"
+    used = f"used {link['last_used_at']}" if link["last_used_at"] else "never used"
+    columns = (
+        link["id"],
+        f"{link['prefix']}…",
+        ", ".join(shown) or "everything",
+        used,
+        state,
+        link["label"],
+    )
+    print_line("  ".join(columns).rstrip())

@@ -1,0 +1,43 @@
+"""The command `token`: create, list and revoke tokens of a person or of a workspace."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from typing import Any
+
+from tbupload.commands.connect import make_transport
+from tbupload.commands.expiry import parse_expiry
+from tbupload.commands.token_lines import print_token
+from tbupload.console.output import print_json, print_line, print_message
+from tbupload.errors import UsageError
+from tbupload.http.account import AccountClient
+
+
+def token(options: argparse.Namespace) -> int:
+    """Run `tbupload token create|list|revoke`."""
+    if (options.action == "revoke") != (options.token_id is not None):
+        raise UsageError("TOKEN_ID is for `tbupload token revoke TOKEN_ID`, which needs it")
+    client = AccountClient(make_transport(options))
+    if options.action == "create":
+        _create(client, options)
+    elif options.action == "revoke":
+        client.revoke_token(options.workspace, options.token_id)
+        print_message(f"revoked {options.token_id}")
+    else:
+        for each in client.list_tokens(options.workspace):
+            print_token(each, is_json=options.json)
+    return 0
+
+
+def _create(client: AccountClient, options: argparse.Namespace) -> None:
+    fields: dict[str, Any] = {"scopes": options.scopes}
+    if options.label is not None:
+        fields["label"] = options.label
+    if options.expires is not None:
+        fields["expires_at"] = parse_expiry(options.expires, datetime.now(UTC)).isoformat()
+    created = client.create_token(options.workspace, fields)
+    if options.json:
+        print_json(created)
+    else:
+        print_line(created["token"])

@@ -1,0 +1,167 @@
+"""The calls of the API on experiments and their tokens, and how calls are sent."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from tbupload.http.api_schemas import DELETED, EXPERIMENT, EXPERIMENTS, NEW_TOKEN, TOKENS
+from tbupload.http.pagination import read_pages
+from tbupload.http.response_schema import Json, Schema
+from tbupload.http.transport import Response, Transport
+from tbupload.limits import LISTING_BYTES_MAX
+
+PAGE_ITEMS: Final = 100
+"""Experiments on a page of their listing."""
+
+CREATED: Final = 201  # RFC 9110, section 15.3.2
+
+
+class ExperimentCalls:
+    """The part of `Client` that needs no messages of the upload."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create_experiment(
+        self,
+        *,
+        name: str,
+        description: str,
+        visibility: str,
+        request_key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Json:
+        """Create an experiment and return its fields: {experiment_id, url, name, ...}.
+
+        `metadata` has further fields: tags, notes, properties, origin.
+
+        Idempotent for a `request_key`: another call with it, also by another process, returns the
+        experiment of the first one.
+        """
+        fields = {"name": name, "description": description, "visibility": visibility}
+        return self._json(
+            "POST",
+            "/api/v1/experiments",
+            {**fields, **(metadata or {})},
+            {"Idempotency-Key": request_key or str(uuid.uuid4())},
+        ).json(EXPERIMENT)
+
+    def get_or_create_experiment(
+        self,
+        *,
+        name: str,
+        description: str,
+        visibility: str,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> tuple[Json, bool]:
+        """Return the fields of the experiment of this name, and whether it was created now.
+
+        An existing one is unchanged. Of several clients at the same time, one creates it.
+
+        Raises:
+            Conflict: Several experiments have the name.
+        """
+        fields = {"name": name, "description": description, "visibility": visibility}
+        answer = self._json(
+            "POST", "/api/v1/experiments", {**fields, **(metadata or {}), "unique_name": True}
+        )
+        return answer.json(EXPERIMENT), answer.status == CREATED
+
+    def get_experiment(self, experiment_id: str) -> Json:
+        """Return the experiment's fields."""
+        return self._transport.request("GET", experiment_path(experiment_id)).json(EXPERIMENT)
+
+    def list_experiments(self, query: str | None = None) -> Iterator[Json]:
+        """Yield the experiments of the token's workspace, newest first.
+
+        `query` selects those with words that begin like its words.
+        """
+        fields = {} if query is None else {"q": query}
+        for page in self._get_pages(
+            "/api/v1/experiments", {**fields, "limit": str(PAGE_ITEMS)}, EXPERIMENTS
+        ):
+            yield from page["experiments"]
+
+    def update_experiment(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
+        """Change the given ones of name, tags and so on; return all fields."""
+        return self._json("PATCH", experiment_path(experiment_id), fields).json(EXPERIMENT)
+
+    def delete_experiment(self, experiment_id: str, *, is_final: bool = False) -> None:
+        """Delete an experiment with all its data; with `is_final` it cannot be restored."""
+        query = "?final=true" if is_final else ""
+        self._transport.request("DELETE", f"{experiment_path(experiment_id)}{query}")
+
+    def restore_experiment(self, experiment_id: str) -> Json:
+        """Undo the deletion of an experiment; return its fields."""
+        return self._json("POST", experiment_path(experiment_id, "restore"), {}).json(EXPERIMENT)
+
+    def list_deleted(self) -> Iterator[Json]:
+        """Yield the deleted experiments that can be restored, the last deleted first."""
+        path = "/api/v1/experiments/deleted"
+        for page in self._get_pages(path, {"limit": str(PAGE_ITEMS)}, DELETED):
+            yield from page["experiments"]
+
+    def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
+        """Create a token for one experiment from {scopes, label?, expires_at?}.
+
+        Its secret is in this answer only. A request that may have been processed is not repeated.
+        """
+        return self._json(
+            "POST", experiment_path(experiment_id, "tokens"), fields, may_retry=False
+        ).json(NEW_TOKEN)
+
+    def list_tokens(self, experiment_id: str) -> list[Json]:
+        """Return the experiment's tokens, without their secrets."""
+        pages = self._get_pages(experiment_path(experiment_id, "tokens"), {}, TOKENS)
+        return [token for page in pages for token in page["tokens"]]
+
+    def revoke_token(self, experiment_id: str, token_id: str) -> None:
+        """Revoke a token, at once."""
+        self._transport.request("DELETE", experiment_path(experiment_id, "tokens", token_id))
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        fields: Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+        *,
+        may_retry: bool = True,
+    ) -> Response:
+        return self._transport.request(
+            method,
+            path,
+            body=json.dumps(fields).encode(),
+            headers={"Content-Type": "application/json", **(headers or {})},
+            may_retry=may_retry,
+        )
+
+    def _get_pages(self, path: str, query: Mapping[str, str], schema: Schema) -> Iterator[Json]:
+        def read(after: str | None) -> Response:
+            fields = dict(query) if after is None else {**query, "after": after}
+            return self._transport.request("GET", f"{path}?{urllib.parse.urlencode(fields)}")
+
+        return read_pages(read, schema)
+
+    def _post_pages(
+        self,
+        path: str,
+        fields: Mapping[str, Any],
+        schema: Schema,
+        *,
+        bytes_max: float = LISTING_BYTES_MAX,
+    ) -> Iterator[Json]:
+        def read(after: str | None) -> Response:
+            return self._json("POST", path, {**fields, "after": after or ""})
+
+        return read_pages(read, schema, bytes_max=bytes_max)
+
+
+def experiment_path(*segments: str) -> str:
+    """Return the path of an experiment, or of something in it; the first segment is its id."""
+    quoted = "/".join(urllib.parse.quote(segment, safe="") for segment in segments)
+    return f"/api/v1/experiments/{quoted}"

@@ -1,0 +1,77 @@
+"""The calls of the server's HTTP API on the share links of an experiment."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tbupload.http.pagination import read_pages
+from tbupload.http.response_schema import (
+    Json,
+    array,
+    boolean,
+    nullable,
+    plain,
+    record,
+    string,
+)
+from tbupload.http.transport import Response, Transport
+
+_LINK_FIELDS: Final = {
+    "id": string,
+    **dict.fromkeys(("label", "prefix", "created_at"), string),
+    **dict.fromkeys(("runs", "tags", "expires_at", "revoked_at", "last_used_at"), nullable(string)),
+    **dict.fromkeys(("anonymous", "frozen"), boolean),
+}
+_LINK: Final = record(_LINK_FIELDS, rest=plain)
+_NEW_LINK: Final = record({**_LINK_FIELDS, "url": string, "token": string}, rest=plain)
+_LINKS: Final = record({"links": array(_LINK)})
+
+_CONTENT_TYPE: Final = {"Content-Type": "application/json"}
+
+
+class ShareLinks:
+    """The share links of one experiment.
+
+    Every method raises Unreachable and Refused as `Transport.request` does.
+    """
+
+    def __init__(self, transport: Transport, experiment_id: str) -> None:
+        self._transport = transport
+        experiment = urllib.parse.quote(experiment_id, safe="")
+        self._path = f"/api/v1/experiments/{experiment}/links"
+
+    def create(self, fields: Mapping[str, Any]) -> Json:
+        """Create a link from {label?, expires_at?, runs?, tags?, anonymous?, frozen?}.
+
+        Its secret is in this answer only. A request that may have been processed is not repeated.
+        """
+        body = json.dumps(fields).encode()
+        return self._transport.request(
+            "POST", self._path, body=body, headers=_CONTENT_TYPE, may_retry=False
+        ).json(_NEW_LINK)
+
+    def list(self) -> list[Json]:
+        """Return the links, newest first, without their secrets."""
+
+        def read(after: str | None) -> Response:
+            query = "" if after is None else "?" + urllib.parse.urlencode({"after": after})
+            return self._transport.request("GET", self._path + query)
+
+        return [link for page in read_pages(read, _LINKS) for link in page["links"]]
+
+    def rename(self, link_id: str, label: str) -> Json:
+        """Change the label of a link; return its fields."""
+        body = json.dumps({"label": label}).encode()
+        return self._transport.request(
+            "PATCH", self._link(link_id), body=body, headers=_CONTENT_TYPE
+        ).json(_LINK)
+
+    def revoke(self, link_id: str) -> None:
+        """Revoke a link, at once; the data of a frozen one are deleted."""
+        self._transport.request("DELETE", self._link(link_id))
+
+    def _link(self, link_id: str) -> str:
+        return f"{self._path}/{urllib.parse.quote(link_id, safe='')}"
