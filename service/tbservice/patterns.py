@@ -49,10 +49,10 @@ def _compile_full_match(pattern: str, compiled: Any) -> Callable[[str], Any]:
         return cast("Callable[[str], Any]", compiled.fullmatch)
     options = re2.Options()
     options.log_errors = False
-    one = re2.Set.FullMatchSet(options)
-    one.Add(pattern)
-    one.Compile()
-    return cast("Callable[[str], Any]", one.Match)
+    single = re2.Set.FullMatchSet(options)
+    single.Add(pattern)
+    single.Compile()
+    return cast("Callable[[str], Any]", single.Match)
 
 
 class PatternSearches:

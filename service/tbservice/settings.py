@@ -136,6 +136,11 @@ class Settings(BaseSettings):
         default="http://127.0.0.1:6060",
         description="Public URL of the service; links begin with it",
     )
+    content_url: str | None = Field(
+        default=None,
+        description="Origin of the pages that show what was uploaded, with another host name than "
+        "the public URL; empty: below the public URL",
+    )
     allowed_hosts: list[str] = Field(
         default=["*"], description='Accepted Host headers, as a JSON list; ["*"] for any'
     )
@@ -192,7 +197,32 @@ class Settings(BaseSettings):
             raise ValueError("two providers have the same id")
         return providers
 
-    @field_validator("grpc_port", "grpc_certificate_file", "grpc_key_file", mode="before")
+    @field_validator("content_url")
+    @classmethod
+    def _check_content_url(cls, url: str | None) -> str | None:
+        """Require TLS, and nothing but an origin."""
+        if url is None:
+            return None
+        parts = urlsplit(require_tls(url))
+        if parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc:
+            raise ValueError("must be an origin: a scheme, a host and perhaps a port")
+        return f"{parts.scheme}://{parts.netloc.lower()}"
+
+    @model_validator(mode="after")
+    def _check_origins(self) -> Settings:
+        """Require two host names: browsers send the cookies of a host to all of its ports."""
+        if self.content_url is not None:
+            hosts = {urlsplit(url).hostname for url in (self.content_url, self.public_url)}
+            if len(hosts) == 1:
+                raise ValueError(
+                    "content_url needs another host name than public_url: browsers share cookies "
+                    "between the ports of a host (on one machine, 127.0.0.1 and localhost will do)"
+                )
+        return self
+
+    @field_validator(
+        "content_url", "grpc_port", "grpc_certificate_file", "grpc_key_file", mode="before"
+    )
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         """Accept an empty variable, as Docker Compose sets it where the user has set none."""

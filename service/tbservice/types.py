@@ -103,7 +103,12 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceGrant(Grant):
-    """May do in the whole workspace what the scope says that the grant was asked for."""
+    """May do in the whole workspace what the scope says that the grant was asked for.
+
+    With `may_share`, who has the scope admin, new experiments can be visible by link.
+    """
+
+    may_share: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +138,7 @@ class ExperimentGrant(Grant):
 
 @dataclass(frozen=True, slots=True)
 class LinkView:
-    """What a share link shows of its experiment, until its token ends.
-
-    The complete name of a run, and of a tag, must match its pattern (RE2); None shows all.
-    `is_anonymous` hides who uploaded the experiment, and where it came from.
-    """
+    """What a link shows: complete names that match (RE2; None: all); who and where, or not."""
 
     token_id: TokenId
     run_pattern: str | None = None
@@ -291,10 +292,9 @@ class WorkspaceUsage:
 class Experiment:
     """An experiment as its owner sees it, without the texts of `ExperimentNotes`.
 
-    `version` increases with every change of its data, and is 0 before the first. `points` counts
-    those that arrived, `bytes` is an estimate of their size; `data_at` is when the last of them
-    arrived, up to a minute early. `deleted_at` is set while it can be restored, until `erase_at`.
-    `number` is the order of creation.
+    `version` increases with every change of its data, and is 0 before the first. `points` arrived,
+    of about `bytes` bytes, the last of them at `data_at`, or up to a minute later. `deleted_at` is
+    set while it can be restored, until `erase_at`. `number` is the order of creation.
     """
 
     experiment_id: ExperimentId
@@ -334,24 +334,6 @@ class Token:
     last_used_at: datetime | None
     is_personal: bool = False
     created_by: Person | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ShareLink:
-    """A share link without its secret. `target` is the experiment it opens, or its frozen copy."""
-
-    token_id: TokenId
-    target: ExperimentId
-    label: str
-    prefix: str
-    run_pattern: str | None
-    tag_pattern: str | None
-    is_anonymous: bool
-    is_frozen: bool
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

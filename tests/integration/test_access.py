@@ -416,6 +416,7 @@ def test_row_level_security_hides_rows_of_other_tenants(
         "tensor_points",
         "blob_points",
         "blobs",
+        "experiment_words",
     )
     for reader_id, is_seen in ((None, False), (workspace_id, True), (other_id, False)):
         with database.transaction(reader_id) as db:

@@ -97,10 +97,16 @@ def test_every_setting_and_every_variable_is_known():
 def test_compose_file_contains_no_secret_and_no_default():
     for name, service in SERVICES.items():
         for key, value in service.get("environment", {}).items():
-            if re.search("PASSWORD|KEY|URL|SECRET", key) and key != "TBHUB_PUBLIC_URL":
+            if re.search("PASSWORD|KEY|URL|SECRET", key) and key not in {
+                "TBHUB_PUBLIC_URL",
+                "TBHUB_CONTENT_URL",
+            }:
                 assert re.search(r"(^|:)\$\{\w+:\?[^}]+\}(@|$)", value), f"{name} {key}"
     empty = {line.rstrip("=") for line in EXAMPLE.splitlines() if line.endswith("=")}
-    assert empty == set(re.findall(r"\$\{(\w+):(?:\?|-\})", COMPOSE)) - {"TBHUB_DOMAIN"}
+    assert empty == set(re.findall(r"\$\{(\w+):(?:\?|-\})", COMPOSE)) - {
+        "TBHUB_DOMAIN",
+        "TBHUB_CONTENT_DOMAIN",
+    }
 
 
 def test_dockerfile_sources_exist_and_are_not_ignored():
@@ -155,6 +161,9 @@ def test_proxy_hides_metrics_and_logs_no_token():
     assert host in SERVICES
     assert f"\n# {port} serves" in EXAMPLE
     assert "respond /metrics 404" in configuration
+    assert set(re.findall(r"^\{\$(\w+)\} \{", configuration, re.MULTILINE)) == set(
+        SERVICES["proxy"]["environment"]
+    )
     assert "replace token REDACTED" in configuration
     assert len(re.findall(r"^\s*log\b", configuration, re.MULTILINE)) == 1
     assert configuration.count("{") == configuration.count("}")
@@ -165,6 +174,7 @@ def variables():
     """The values of the variables in `.env`."""
     return {
         "TBHUB_DOMAIN": "tbhub.example.org",
+        "TBHUB_CONTENT_DOMAIN": "tbhub-content.example.net",
         "POSTGRES_PASSWORD": "unused",
         "TBHUB_DATABASE_PASSWORD": "7a61b0",
         "S3_ACCESS_KEY": "key",

@@ -108,6 +108,9 @@ def test_list_shows_size_and_time_of_data(api, experiment):
     api.request("DELETE", f"/experiments/{experiment}/series", params={"run": "train", "tag": "a"})
     (listed,) = api.request("GET", "/experiments").json()["experiments"]
     assert (listed["points"], listed["bytes"]) == (1, 12)
+    api.request("DELETE", f"/experiments/{experiment}/runs", params={"run": "train"})
+    (listed,) = api.request("GET", "/experiments").json()["experiments"]
+    assert (listed["points"], listed["bytes"]) == (0, 0)
 
 
 @pytest.mark.usefixtures("made")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
+from support.people import BLOCKED_SECONDS
+from tbservice.experiments import lifecycle
+from tbservice.experiments.metadata import Metadata
+from tbservice.types import AdminGrant
 
 
 def test_metadata_is_stored_and_changed(api):
@@ -73,19 +79,23 @@ def test_metadata_over_limits_is_422(api, experiment, body):
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
-def test_properties_set_at_once_are_all_kept(api, experiment):
+def test_properties_set_at_once_are_all_kept(api, experiment, database, workspace_id):
     path = f"/experiments/{experiment}"
+    grant = AdminGrant(workspace_id, experiment)
 
-    def set_property(number):
-        body = {"properties": {f"key {number}": str(number)}}
-        api.request("PATCH", path, json=body).raise_for_status()
+    def set_other():
+        return api.request("PATCH", path, json={"properties": {"b": "2"}})
 
-    threads = [threading.Thread(target=set_property, args=[number]) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(api.request("GET", path).json()["properties"]) == 8
-    for number in range(100):
-        answer = api.request("PATCH", path, json={"properties": {f"more {number}": ""}})
-    assert answer.status_code == 422  # the limit is that of all of them
+    with ThreadPoolExecutor(1) as threads:
+        with database.transaction(grant) as db:
+            lifecycle.update_experiment(db, grant, Metadata(properties={"a": "1"}))
+            other = threads.submit(set_other)
+            time.sleep(BLOCKED_SECONDS)
+        assert other.result().json()["properties"] == {"a": "1", "b": "2"}
+
+
+def test_limit_is_of_all_properties(api, experiment):
+    for number in range(2):
+        more = {f"{number} {key}": "" for key in range(60)}
+        answer = api.request("PATCH", f"/experiments/{experiment}", json={"properties": more})
+    assert answer.status_code == 422

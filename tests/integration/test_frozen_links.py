@@ -105,8 +105,8 @@ def test_copy_made_during_uploads_is_state_of_one_moment(client, api, writers):
     experiment = api.new_experiment()
     writers(experiment)
     links = []
-    for _ in range(4):
-        time.sleep(0.7)
+    for _ in range(3):
+        time.sleep(0.5)
         links.append(make_link(api, experiment, frozen=True))
 
     counts = []

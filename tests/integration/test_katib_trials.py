@@ -74,7 +74,9 @@ def trial(name=NAME, condition="RUNNING", values=VALUES, metrics=None, start=STA
 @pytest.fixture
 def katib(client, workspace_id):
     """Katib's calls, of the whole workspace."""
-    return KatibClient(client.app.state.ingest, KatibGrant(workspace_id, None, may_read=True, may_delete=True))
+    return KatibClient(
+        client.app.state.ingest, KatibGrant(workspace_id, None, may_read=True, may_delete=True)
+    )
 
 
 @pytest.fixture

@@ -367,7 +367,12 @@ def test_page_escapes_experiment_name_and_links_nowhere(page):
     policy = answer.headers["content-security-policy"]
     assert "http" not in policy
     assert "unsafe-eval" not in policy
-    assert "frame-ancestors 'self'" in policy
+    own = "testserver/experiment/"
+    assert re.search(rf"connect-src {own}\w{{22}}/; ", policy)
+    assert "script-src testserver/static/tensorboard/ 'sha256-" in policy
+    assert "'self'" not in policy
+    assert "form-action 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
 
 
 def test_environment_tells_of_experiment_and_nothing_of_server(page):

@@ -44,6 +44,9 @@ def test_append_token_creates_and_appends_and_reads_nothing(make, api):
         for path in ("", "/scalars"):
             assert appender.request("GET", f"/experiments/{target}{path}").status_code == 403
     assert appender.request("GET", "/experiments").status_code == 403
+    shared = {"visibility": "link"}
+    assert appender.request("POST", "/experiments", json=shared).status_code == 403
+    assert make("admin").request("POST", "/experiments", json=shared).status_code == 201
     assert appender.request("PATCH", f"/experiments/{others}", json={}).status_code == 403
     assert appender.request("DELETE", f"/experiments/{others}").status_code == 403
 

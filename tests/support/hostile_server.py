@@ -44,9 +44,13 @@ TOKEN = {
     "revoked_at": None,
 }
 LINK = {
-    "id": "l1", "label": "l", "prefix": "tbh_ab", "created_at": "2026-01-01T00:00:00Z",
+    "id": "l1",
+    "label": "l",
+    "prefix": "tbh_ab",
+    "created_at": "2026-01-01T00:00:00Z",
     **dict.fromkeys(("runs", "tags", "expires_at", "revoked_at", "last_used_at")),
-    "anonymous": False, "frozen": True,
+    "anonymous": False,
+    "frozen": True,
 }
 DIGEST = {"run": ".", "tag": "loss", "plugin": "scalars", "data_class": "scalar", "count": 1}
 DIGEST |= {"sha256": "00" * 32, "metadata_sha256": "00" * 32}

@@ -33,6 +33,8 @@ from tbservice.store.pg.database import Database
 from tbservice.store.s3_client import get_session
 
 START_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 10
+LOG_CHARS_MAX = 4_000  # of a log that an error shows
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients of our own servers, which speak plain HTTP: by default each client takes 40 ms to load
 all certificate authorities. It trusts none.
@@ -222,14 +224,28 @@ def live_service(
     try:
         wait_ready(process, url, log)
         yield LiveService(url, settings.database_url.get_secret_value(), process, settings)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
+    except BaseException as error:
+        if complaint := stop(process, log):
+            error.add_note(complaint)  # raised, it would hide the error of the block
+        raise
+    else:
+        complaint = stop(process, log)
+        assert not complaint, complaint
+
+
+def stop(process, log: Path) -> str:
+    """End a service with SIGTERM; return "", or what to tell about one that had to be killed."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        end = log.read_text(errors="replace")[-LOG_CHARS_MAX:]
+        return (
+            f"the service did not stop within {STOP_SECONDS_MAX} s of SIGTERM; its log ends: {end}"
+        )
+    return ""
 
 
 def wait_ready(process, url: str, log: Path) -> None:

@@ -49,7 +49,10 @@ def test_origin_has_git_commit_and_changes(tmp_path, monkeypatch):
     git("commit", "-m", "first")
     recorded = origin.find_origin(tmp_path, ["train.py", "--token", "x", "a b"])
     assert len(recorded["git_commit"]) == 40
-    assert (recorded["git_branch"], recorded["command"]) == ("trunk", "train.py --token '***' 'a b'")
+    assert (recorded["git_branch"], recorded["command"]) == (
+        "trunk",
+        "train.py --token '***' 'a b'",
+    )
     assert "git_changes" not in recorded
     assert recorded["host"]
     (tmp_path / "file").write_text("2")

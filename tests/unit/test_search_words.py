@@ -36,7 +36,7 @@ def finds(search, words):
         ("ResNet50-lr0.001_seed17", "lr0.001"),
         ("ResNet50-lr0.001_seed17", "17 lr0"),
         ("Straße", "STRASSE"),
-        ("Ａｄａｍ", "adam"),  # full-width letters
+        ("\uff21\uff44\uff41\uff4d", "adam"),  # full-width letters
         ("学习率实验", "实验"),
         ("épreuve", "ÉPR"),
     ],

@@ -54,7 +54,8 @@ def grant_workspace(
     """
     identity = _require_workspace(db, secret, workspace_id)
     _require_scope(identity, scope)
-    return WorkspaceGrant(_workspace_of(identity), user_id=identity.user_id)
+    may_share = Scope.ADMIN in identity.scopes
+    return WorkspaceGrant(_workspace_of(identity), may_share=may_share, user_id=identity.user_id)
 
 
 def grant_owner(
@@ -112,6 +113,17 @@ def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tupl
     is_for_this_alone = identity.experiment_id is not None and identity.scopes == {Scope.READ}
     grant = _read_grant(experiment_id, identity)
     return grant, is_for_this_alone
+
+
+def grant_read_by_session(db: Connection, experiment_id: str, secret: str) -> ReadGrant:
+    """Return the right to read that a browser session has by its person's membership alone.
+
+    The visibility of the experiment is ignored. Raises as `grant_read` does, and Unauthenticated
+    for a token.
+    """
+    if parse_session_digest(secret) is None:
+        raise Unauthenticated("this is not a browser session")
+    return _read_grant(experiment_id, _authorize(db, experiment_id, secret, Scope.READ))
 
 
 def grant_append(db: Connection, experiment_id: str, secret: str | None) -> AppendGrant:

@@ -18,6 +18,7 @@ from tbservice.store import tokens
 from tbservice.store.tokens import TokenProperties
 from tbservice.types import (
     AdminGrant,
+    BrowserSession,
     ExperimentId,
     OwnerGrant,
     PersonalGrant,
@@ -147,25 +148,31 @@ def check_personal_token(
     _check_person(db, workspace_id, user_id, set(_check_scopes(scopes)))
 
 
-def create_session_token(db: Connection, grant: ReadGrant) -> str:
+def create_session_token(
+    db: Connection, grant: ReadGrant, session: BrowserSession | None = None
+) -> str:
     """Return the secret of a new token that may read for `SESSION_LIFETIME`.
 
-    A browser stores it instead of one with more scopes. Deletes a few expired browser
-    sessions of the workspace: more than are created, so that they do not accumulate. Raises
-    Forbidden for the grant of a share link: the token would show more than the link.
+    A browser stores it instead of one with more scopes; or, with `session`, on the content origin
+    instead of this session, with which it ends. Deletes a few expired browser sessions of the
+    workspace: more than are created, so that they do not accumulate. Raises Forbidden for the
+    grant of a share link: the token would show more than the link; and NotFound if the session has
+    just ended.
     """
     if grant.link is not None:
         raise Forbidden("a share link makes no tokens")
+    expires_at = datetime.now(UTC) + SESSION_LIFETIME
     tokens.delete_ended_sessions(db, grant.workspace_id, limits.TOKEN_SWEEP_ITEMS_MAX)
     properties = TokenProperties(
         grant.workspace_id,
         grant.experiment_id,
         (Scope.READ,),
         "browser session",
-        datetime.now(UTC) + SESSION_LIFETIME,
+        expires_at if session is None else min(expires_at, session.expires_at),
         user_id=grant.user_id,
         created_by=grant.user_id,
         is_session=True,
+        browser_session_id=None if session is None else session.session_id,
     )
     return _create(db, properties)[1]
 

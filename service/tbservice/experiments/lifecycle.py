@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import secrets
-from tbservice.errors import Conflict, Invalid, NotFound
+from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.metadata import Metadata, check_text, make_columns
 from tbservice.experiments.search_words import collect_words
@@ -49,8 +49,11 @@ def create_experiment(
 ) -> Experiment:
     """Create an experiment, or return the one created with the same `request_key`.
 
-    Raises Invalid for texts over their limit.
+    Raises Invalid for texts over their limit, and Forbidden if it would be visible by link and the
+    grant may not share.
     """
+    if metadata.visibility is Visibility.LINK and not grant.may_share:
+        raise Forbidden("to create an experiment that is visible by link takes the scope admin")
     check_text("an Idempotency-Key", request_key or "", limits.EXPERIMENT_NAME_CHARS_MAX)
     defaults = {"name": "", "description": "", "visibility": Visibility.PRIVATE.value}
     experiment, is_new = experiments.create(

@@ -13,7 +13,17 @@ from tbservice.experiments import snapshots
 from tbservice.pagination import decode_page_token, encode_page_token
 from tbservice.patterns import PATTERN_CHARS_MAX, compile_pattern
 from tbservice.store import experiments, link_views, share_links, tokens
-from tbservice.types import AdminGrant, LinkView, ShareLink, TokenId, Visibility
+from tbservice.store.share_links import ShareLink
+from tbservice.types import AdminGrant, LinkView, TokenId, Visibility
+
+__all__ = [
+    "ShareLink",
+    "create_link",
+    "list_links",
+    "make_address",
+    "rename_link",
+    "revoke_link",
+]
 
 _NOT_FOUND = "the experiment has no such link"
 

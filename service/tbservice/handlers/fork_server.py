@@ -16,10 +16,12 @@ import gc
 import importlib
 import os
 import resource
+import select
 import signal
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -37,6 +39,9 @@ KILL: Final = b"K"
 _NICENESS: Final = 5
 """Niceness added to handler processes, so that uploads and the API get the processor first."""
 
+_WATCH_MILLISECONDS: Final = 100
+"""Milliseconds between two looks at whether the modules are loaded, which takes seconds."""
+
 
 def main() -> None:
     """Execute the messages of the control socket until it is closed."""
@@ -45,11 +50,16 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
+    is_loaded = threading.Event()
+    watch = threading.Thread(target=_exit_at_end, args=[control, is_loaded])
+    watch.start()
     jobs: dict[str, Job] = {}
     for module in sys.argv[3:]:
         jobs |= importlib.import_module(module).JOBS
     gc.collect()
     gc.freeze()  # a collection would write to the shared pages, and so copy them
+    is_loaded.set()
+    watch.join()  # no process may be forked beside a thread
 
     while message := _receive(control):
         operation, process_id, descriptor = message
@@ -60,6 +70,15 @@ def main() -> None:
             # The worker may have exited in the meantime: then `_receive` returns None.
             with contextlib.suppress(ConnectionError):
                 control.sendall(MESSAGE.pack(FORK, process_id))
+
+
+def _exit_at_end(control: socket.socket, is_loaded: threading.Event) -> None:
+    """Exit when the other end of the socket is closed; return when the modules are loaded."""
+    closing = select.poll()
+    closing.register(control, 0)  # only POLLHUP: messages wait for the modules
+    while not is_loaded.is_set():
+        if closing.poll(_WATCH_MILLISECONDS):
+            os._exit(0)
 
 
 def _receive(control: socket.socket) -> tuple[bytes, int, int] | None:

@@ -53,6 +53,7 @@ def render_bar(
     experiment: Experiment,
     data_classes: Collection[DataClass],
     workspace_id: WorkspaceId | None = None,
+    site: str = "",
 ) -> str:
     """Return bar, style and script as HTML, for insertion before the page's `<tb-webapp>`.
 
@@ -61,14 +62,16 @@ def render_bar(
         data_classes: Those that it has points of: each is offered for download.
         workspace_id: Its workspace if the reader is signed in as a member: the bar then links back
             to the workspace's experiments, and to our own page of this one.
+        site: The public URL, where these are, if the page is on the content origin.
     """
     visibility, hint = _VISIBILITY_LABELS[experiment.visibility]
     title = "Back to the start page of this experiment, without filters and pinned cards"
     name = f'<a href="./" title="{title}" dir="auto">{_shown_name(experiment)}</a>'
     badge = f'<span class="visibility" title="{html.escape(hint)}">{html.escape(visibility)}</span>'
-    details = '<a class="own" href="about">Details</a>' if workspace_id is not None else ""
+    about = f"{site}/experiment/{experiment.experiment_id}/about" if site else "about"
+    details = _render_own(about, "Details") if workspace_id is not None else ""
     return _render(
-        _render_back(workspace_id),
+        _render_back(workspace_id, site),
         name,
         badge,
         details,
@@ -78,7 +81,9 @@ def render_bar(
 
 
 def render_comparison_bar(
-    experiments: Mapping[str, Experiment], workspace_id: WorkspaceId | None = None
+    experiments: Mapping[str, Experiment],
+    workspace_id: WorkspaceId | None = None,
+    site: str = "",
 ) -> str:
     """Return the same as `render_bar` for a comparison: each experiment links to its own page.
 
@@ -86,16 +91,20 @@ def render_comparison_bar(
     """
     title = "Back to the start page of this comparison, without filters and pinned cards"
     return _render(
-        _render_back(workspace_id),
+        _render_back(workspace_id, site),
         f'<a href="./" title="{title}">Comparison</a>',
         *itertools.starmap(_render_experiment, experiments.items()),
     )
 
 
-def _render_back(workspace_id: WorkspaceId | None) -> str:
+def _render_back(workspace_id: WorkspaceId | None, site: str) -> str:
     if workspace_id is None:
         return ""
-    return f'<a class="own" href="../../?workspace={workspace_id}">&lsaquo; Experiments</a>'
+    return _render_own(f"{site or '../..'}/?workspace={workspace_id}", "&lsaquo; Experiments")
+
+
+def _render_own(address: str, text: str) -> str:
+    return f'<a class="own" href="{html.escape(address)}">{text}</a>'
 
 
 def _render_experiment(name: str, experiment: Experiment) -> str:

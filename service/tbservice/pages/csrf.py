@@ -44,8 +44,18 @@ def check_token(session_secret: str, sent: str) -> None:
         )
 
 
+def is_navigation(headers: Headers) -> bool:
+    """Return whether a person opens an address or sends a form in a window of their browser.
+
+    Not a script, and not a frame of another page. Browsers say so over https and to this machine,
+    and scripts cannot change it; a request that says nothing is none of theirs.
+    """
+    mode, destination = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    return mode in {None, "navigate"} and destination in {None, "document"}
+
+
 def check_origin(headers: Headers, public_url: str) -> None:
-    """Raise Forbidden if the headers say that another site sent the request.
+    """Raise Forbidden if the headers say that another site sent the request, or a script.
 
     Browsers send Sec-Fetch-Site over https and to this machine, and Origin with every POST. A
     request with neither comes from no browser.
@@ -61,3 +71,5 @@ def check_origin(headers: Headers, public_url: str) -> None:
         raise Forbidden(
             "the form was sent from another site: open the page here, and send it from there"
         )
+    if not is_navigation(headers):
+        raise Forbidden("a form of this page is sent by its reader, not by a script or in a frame")

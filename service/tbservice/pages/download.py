@@ -45,12 +45,15 @@ def send_file(request: Request) -> Response:
 
 
 def _send(request: Request) -> Response:
+    name = request.path_params["file"]
+    offered = request.query_params.getlist("token")
+    if any(offered):
+        return token_form.store_tokens(request, offered, quote(name, safe=""), "../")
     try:
         experiment = page_auth.open_experiment(request)
     except page_auth.ACCESS_ERRORS:
         return token_form.ask_for_token(request, "../")
 
-    name = request.path_params["file"]
     if name not in FILES:
         raise NotFound(f"there is no such file to download; the files are {', '.join(FILES)}")
     data_class, file_format = FILES[name]

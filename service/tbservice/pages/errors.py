@@ -21,6 +21,7 @@ from tbservice.errors import (
     Unauthenticated,
     Unavailable,
 )
+from tbservice.pages.content_origin import is_content_origin
 from tbservice.pages.frame import render
 
 _TITLES: Final = {
@@ -47,9 +48,10 @@ _ADVICE: Final = {
 def wants_page(request: Request) -> bool:
     """Return whether the answer to this request is shown to a person: not below `/api`.
 
-    Browsers name text/html when they open an address. Scripts and images of a page do not.
+    Browsers name text/html when they open an address. Scripts and images of a page do not. The
+    content origin has nothing that our pages link to.
     """
-    is_api = request.url.path.startswith("/api/")
+    is_api = request.url.path.startswith("/api/") or is_content_origin(request)
     return not is_api and "text/html" in request.headers.get("accept", "")
 
 

@@ -14,6 +14,7 @@ from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants, members, people
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
+from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments import deletion, lifecycle
 from tbservice.experiments.metadata import Metadata
 from tbservice.pages.experiment_list import is_live
@@ -21,15 +22,23 @@ from tbservice.pages.forms import FormFields
 from tbservice.pages.frame import redirect, render
 from tbservice.pages.markdown import render_markdown
 from tbservice.pages.person_session import PersonSession
+from tbservice.pages.share_page import links_context
 from tbservice.pages.signed_in import SignedIn, SignedInForm
 from tbservice.reading import catalog
 from tbservice.store.pg.database import Database
-from tbservice.types import AdminGrant, Membership, Scope, Visibility
+from tbservice.types import AdminGrant, Experiment, Membership, ReadGrant, Scope, Visibility
 
 router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False)
 
 _SHOWN_ERRORS: Final = (Conflict, Forbidden, Invalid)
 _MEMBERS_SHOWN: Final = 30
+_NO_PEOPLE: Final[dict[str, Any]] = {
+    "origin": {},
+    "creator": None,
+    "members": [],
+    "more_members": 0,
+}
+"""Of an experiment that everyone may read, strangers learn nothing about people and hosts."""
 
 
 @router.get("/about")
@@ -43,28 +52,50 @@ def show_about(
     with database.snapshot(grant) as db:
         experiment = lifecycle.get_experiment(db, grant)
         notes = lifecycle.get_notes(db, experiment)
-        runs = len(catalog.list_runs(db, grant))
-        plugins = catalog.list_plugins(db, grant)
-        seen_by = members.list_members(db, grant) if membership else []
-        creator = people.find_person(db, experiment.created_by) if experiment.created_by else None
-    # Of an experiment that everyone may read, strangers learn nothing about people and hosts.
+        context = {
+            "experiment": experiment,
+            "description": render_markdown(experiment.description),
+            "notes": render_markdown(notes.notes),
+            "properties": notes.properties,
+            "is_live": is_live(experiment),
+            "runs": len(catalog.list_runs(db, grant)),
+            "plugins": catalog.list_plugins(db, grant),
+            **(_describe_people(db, grant, experiment, notes) if membership else _NO_PEOPLE),
+        }
+    links = _find_links(database, experiment_id, session) if _may_change(membership) else None
     return render(
         request,
         "experiment.html",
         workspace=membership,
-        experiment=experiment,
-        description=render_markdown(experiment.description),
-        notes=render_markdown(notes.notes),
-        properties=notes.properties,
-        origin=notes.origin if membership else {},
-        creator=creator if membership else None,
-        is_live=is_live(experiment),
-        runs=runs,
-        plugins=plugins,
-        members=seen_by[:_MEMBERS_SHOWN],
-        more_members=len(seen_by) - _MEMBERS_SHOWN,
-        may_change=_may_change(membership),
+        may_change=links is not None,
+        **context,
+        **(links or {}),
     )
+
+
+def _describe_people(
+    db: Connection, grant: ReadGrant, experiment: Experiment, notes: ExperimentNotes
+) -> dict[str, Any]:
+    """Return what only members see: who can read the experiment, who made it, and where."""
+    seen_by = members.list_members(db, grant)
+    creator = experiment.created_by
+    return {
+        "origin": notes.origin,
+        "creator": None if creator is None else people.find_person(db, creator),
+        "members": seen_by[:_MEMBERS_SHOWN],
+        "more_members": len(seen_by) - _MEMBERS_SHOWN,
+    }
+
+
+def _find_links(
+    database: Database, experiment_id: str, session: PersonSession
+) -> dict[str, Any] | None:
+    """Return the context of `_links.html`; None for a frozen copy, which nobody may change."""
+    try:
+        with _admin_transaction(database, experiment_id, session) as (db, grant):
+            return links_context(db, grant)
+    except Forbidden:
+        return None
 
 
 @router.get("/edit")

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tbservice.api.http.dependencies import get_settings
 from tbservice.pages import texts
 from tbservice.pages.csrf import csrf_field
 from tbservice.pages.person_session import PersonSession
@@ -91,7 +92,10 @@ def render(
             "query": request.query_params,
         }
     )
-    headers = _HEADERS | {"Content-Security-Policy": _policy(form_targets)}
+    # A form may lead to a page of an experiment, and this to the content origin.
+    content_url = get_settings(request).content_url
+    targets = [*form_targets, *([content_url] if content_url else [])]
+    headers = _HEADERS | {"Content-Security-Policy": _policy(targets)}
     return HTMLResponse(page, status, headers)
 
 

@@ -14,8 +14,10 @@ from starlette.responses import Response
 
 from tbservice.admission import callers
 from tbservice.api.http.dependencies import get_database, get_object_store, get_settings
-from tbservice.auth import grants, secrets, tokens
-from tbservice.errors import Forbidden, NotFound, Unauthenticated
+from tbservice.auth import grants, secrets, sessions, tokens
+from tbservice.errors import Forbidden, MalformedRequest, NotFound, Unauthenticated
+from tbservice.pages.content_origin import is_content_origin
+from tbservice.pages.csrf import is_navigation
 from tbservice.pages.signed_in import find_person_session
 from tbservice.reading import comparison_spec
 from tbservice.reading.comparison import ComparisonReader
@@ -64,12 +66,20 @@ def open_experiment(request: Request) -> ExperimentReader:
 
 
 def find_workspace(request: Request, source: Source) -> WorkspaceId | None:
-    """Return the workspace of the page's first experiment if a member of it is signed in."""
-    session = find_person_session(request)
+    """Return the workspace of the page's first experiment if a member of it is signed in.
+
+    On the content origin, that is known of whom the page's token acts for.
+    """
     readers = list(source.readers.values()) if isinstance(source, ComparisonReader) else [source]
-    if session is None or not isinstance(readers[0], ExperimentReader):
+    if not isinstance(readers[0], ExperimentReader):
         return None
-    membership = session.find_membership(readers[0].grant.workspace_id)
+    grant = readers[0].grant
+    if is_content_origin(request):
+        return None if grant.user_id is None else grant.workspace_id
+    session = find_person_session(request) if is_navigation(request.headers) else None
+    if session is None:
+        return None
+    membership = session.find_membership(grant.workspace_id)
     return None if membership is None else membership.workspace_id
 
 
@@ -117,6 +127,37 @@ def set_read_cookie(response: Response, request: Request, offered: Sequence[str]
             httponly=True,
             samesite="lax",
         )
+
+
+def make_browser_tokens(request: Request) -> list[str]:
+    """Return new tokens for the content origin, of the person who is signed in.
+
+    One for each experiment in the path that the person is a member for; each reads this experiment
+    and ends with the browser session. Empty if nobody is signed in, and for an invalid path.
+    """
+    secret = callers.session_cookie(request)
+    if secret is None:
+        return []
+    database = get_database(request)
+    with database.transaction() as db:
+        session = sessions.find_session(db, secret)
+    if session is None:
+        return []
+    try:
+        experiment_ids = _list_experiment_ids(request)
+    except MalformedRequest:
+        return []
+
+    made = []
+    for experiment_id in experiment_ids:
+        try:
+            with database.transaction() as db:
+                grant = grants.grant_read_by_session(db, experiment_id, secret)
+            with database.transaction(grant) as db:
+                made.append(tokens.create_session_token(db, grant, session))
+        except ACCESS_ERRORS:  # also of a session that ends meanwhile
+            continue
+    return made
 
 
 def _list_experiment_ids(request: Request) -> list[str]:

@@ -16,7 +16,8 @@ from tbservice import limits
 from tbservice.admission.callers import session_cookie, session_cookie_name
 from tbservice.api.http.dependencies import get_database, get_settings
 from tbservice.auth import people, sessions
-from tbservice.errors import Unauthenticated
+from tbservice.errors import Forbidden, Unauthenticated
+from tbservice.pages.csrf import is_navigation
 from tbservice.pages.forms import FormFields, read_form
 from tbservice.pages.frame import set_person_session
 from tbservice.pages.person_session import PersonSession
@@ -28,10 +29,16 @@ class SignInRequired(Unauthenticated):
 
 
 def find_person_session(request: Request) -> PersonSession | None:
-    """Return who is signed in, and record it for `frame.render`; None if nobody is."""
+    """Return who is signed in, and record it for `frame.render`; None if nobody is.
+
+    Raises Forbidden if a script or a frame asks: on the same origin, TensorBoard's page shows what
+    others uploaded, and no script that got into it may read the pages of its reader.
+    """
     secret = session_cookie(request)
     if secret is None:
         return None
+    if not is_navigation(request.headers):
+        raise Forbidden("this page is for its reader, not for a script or a frame")
     with get_database(request).transaction() as db:
         found = sessions.find_session(db, secret)
         if found is None:

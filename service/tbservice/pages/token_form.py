@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 from typing import Final
 from urllib.parse import parse_qs, urlencode
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tbservice import limits
 from tbservice.admission import callers
@@ -18,6 +19,8 @@ from tbservice.api.http.body import read_body
 from tbservice.api.http.security_headers import content_hash
 from tbservice.errors import Forbidden
 from tbservice.pages import page_auth
+from tbservice.pages.content_origin import is_content_origin, public_site, redirect_to_public
+from tbservice.pages.csrf import is_navigation
 
 _ACCESS_ENDED: Final = (
     "Your access has ended: the link or token you used has expired or was revoked."
@@ -29,6 +32,9 @@ _POLICY: Final = (
     "base-uri 'none'; frame-ancestors 'none'"
 )
 _TOKEN: Final = re.compile("tbh_[0-9A-Za-z]{38}")
+_NO_TOKEN: Final = [""]
+"""What the public origin offers for a reader who is not signed in there: see `hand_over.py`."""
+
 _BYTES_MAX: Final = 64 * limits.KIB
 _FIELDS_MAX: Final = 10
 
@@ -57,13 +63,32 @@ _COMPARISON: Final = {
 }
 
 
+def store_tokens(request: Request, offered: Sequence[str], address: str, action: str) -> Response:
+    """Return the redirect to `address` with a cookie for these tokens; else the form again.
+
+    It posts to `action`.
+    """
+    response = RedirectResponse(address, 303, {"Cache-Control": "no-store"})
+    try:
+        page_auth.set_read_cookie(response, request, offered[: limits.COMPARISON_ITEMS_MAX])
+    except page_auth.ACCESS_ERRORS:
+        return ask_for_token(request, action, is_refused=list(offered) != _NO_TOKEN)
+    return response
+
+
 def ask_for_token(request: Request, action: str, *, is_refused: bool = False) -> Response:
     """Return the form with status 401; it posts to `action`, the address of the page.
+
+    On the content origin, who has sent no token goes to the public origin first, where they may be
+    signed in (`hand_over.py`).
 
     The form is the same for what does not exist and for what is private: a stranger must not learn
     which. It has an error line if `is_refused`, or if the request carries a cookie, which then no
     longer gives access.
     """
+    may_be_signed_in = request.method == "GET" and is_navigation(request.headers)
+    if is_content_origin(request) and may_be_signed_in and "token" not in request.query_params:
+        return redirect_to_public(request)
     texts = _COMPARISON if "comparison" in request.path_params else _EXPERIMENT
     error = (
         texts["refused"]
@@ -95,9 +120,10 @@ def _sign_in_line(request: Request) -> str:
     if callers.session_cookie(request) is not None:
         return ""
     query = urlencode({"next": page_auth.page_path(request)})
+    address = html.escape(f"{public_site(request)}/sign-in?{query}")
     return (
         '<p class="hint">Are you a member of its workspace? '
-        f'<a href="/sign-in?{html.escape(query)}">Sign in</a> instead.</p>'
+        f'<a href="{address}">Sign in</a> instead.</p>'
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Final
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -79,6 +80,7 @@ from tbservice.pages import (
     workspace_token_list,
 )
 from tbservice.pages import errors as error_pages
+from tbservice.pages.content_origin import ContentOriginMiddleware
 from tbservice.pages.signed_in import SignInRequired
 from tbservice.scalars.compactor import Compactor
 from tbservice.server.grpc_service import GrpcService
@@ -192,19 +194,7 @@ def create_app(settings: Settings) -> FastAPI:
     add_docs(app)
     mount(app)
 
-    # The middleware added last is the outermost.
-    app.add_middleware(
-        TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False
-    )
-    app.add_middleware(
-        AdmissionMiddleware,
-        database=app.state.database,
-        shares=app.state.shares,
-        refuse=error_pages.refuse,
-    )
-    app.add_middleware(SecurityHeadersMiddleware)
-    app.add_middleware(MetricsMiddleware)  # outermost: it counts what the others refuse
-
+    _add_middleware(app, settings)
     app.add_exception_handler(SignInRequired, _redirect_to_sign_in)
     app.add_exception_handler(ServiceError, _render)
     app.add_exception_handler(RequestValidationError, _render_invalid)
@@ -212,6 +202,30 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(UnicodeEncodeError, _render_unencodable)
     app.add_exception_handler(Exception, _render_unexpected)
     return app
+
+
+def _add_middleware(app: FastAPI, settings: Settings) -> None:
+    # The middleware added last is the outermost.
+    app.add_middleware(
+        TrustedHostMiddleware, allowed_hosts=_list_hosts(settings), www_redirect=False
+    )
+    app.add_middleware(
+        AdmissionMiddleware,
+        database=app.state.database,
+        shares=app.state.shares,
+        refuse=error_pages.refuse,
+    )
+    if settings.content_url is not None:
+        # Before admission: there too, nobody is signed in on the content origin.
+        app.add_middleware(ContentOriginMiddleware, content_url=settings.content_url)
+    app.add_middleware(SecurityHeadersMiddleware)
+    app.add_middleware(MetricsMiddleware)  # outermost: it counts what the others refuse
+
+
+def _list_hosts(settings: Settings) -> list[str]:
+    """Return the accepted Host headers: the setting, and the content origin's."""
+    content_host = urlsplit(settings.content_url or "").hostname
+    return [*settings.allowed_hosts, *([content_host] if content_host else [])]
 
 
 def prepare_backends(app: FastAPI) -> None:
@@ -226,6 +240,20 @@ def prepare_backends(app: FastAPI) -> None:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    def begin_stop() -> None:
+        app.state.forced_exit.begin()
+        app.state.notifier.close()
+        app.state.grpc.begin_stop()
+
+    with on_shutdown_signal(begin_stop):  # also while it starts
+        await _start(app)
+        try:
+            yield
+        finally:
+            await _stop(app)
+
+
+async def _start(app: FastAPI) -> None:
     if not app.state.is_prepared:
         await run_in_threadpool(prepare_backends, app)
     app.state.compactor.start()
@@ -233,24 +261,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.handlers.start()
     await app.state.grpc.start()
 
-    def begin_stop() -> None:
-        app.state.forced_exit.begin()
-        app.state.notifier.close()
-        app.state.grpc.begin_stop()
 
-    try:
-        with on_shutdown_signal(begin_stop):
-            yield
-    finally:
-        app.state.notifier.close()
-        await app.state.notifier.wait_closed()
-        await app.state.grpc.stop()
-        app.state.handlers.close()
-        await run_in_threadpool(app.state.compactor.stop)
-        await run_in_threadpool(app.state.eraser.stop)
-        await run_in_threadpool(app.state.database.stop)
-        app.state.database.close()
-        app.state.objects.close()
+async def _stop(app: FastAPI) -> None:
+    app.state.notifier.close()
+    await app.state.notifier.wait_closed()
+    await app.state.grpc.stop()
+    app.state.handlers.close()
+    await run_in_threadpool(app.state.compactor.stop)
+    await run_in_threadpool(app.state.eraser.stop)
+    await run_in_threadpool(app.state.database.stop)
+    app.state.database.close()
+    app.state.objects.close()
 
 
 async def _redirect_to_sign_in(request: Request, _error: Exception) -> Response:

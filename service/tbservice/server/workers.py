@@ -18,7 +18,9 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import SecretStr
 from uvicorn.config import STARTUP_FAILURE
+from uvicorn.server import HANDLED_SIGNALS
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
 
 from tbservice import limits
 from tbservice.admission.connections import Connection, raise_file_limit
@@ -29,13 +31,16 @@ from tbservice.server import bind, logs
 from tbservice.server.app import create_app, prepare_backends
 from tbservice.server.grpc_port import reserve_grpc_port
 from tbservice.server.memory import limit_memory_growth
-from tbservice.server.signals import STOP_SECONDS
+from tbservice.server.signals import EXIT_SECONDS_MAX, STOP_SECONDS
 from tbservice.settings import Settings, read_settings
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.schema import check_schema
 
 WORKER_HEALTHCHECK_SECONDS_MAX = 30
 """Seconds after which a worker that does not respond to its parent is replaced."""
+
+WORKER_STOP_SECONDS_MAX = EXIT_SECONDS_MAX + 0.5
+"""Seconds from the stop signal after which a worker that did not even force its exit is killed."""
 
 THREAD_SWITCH_SECONDS = 0.0001
 """Seconds after which a thread releases Python's lock to a waiting one.
@@ -51,18 +56,75 @@ _log = logging.getLogger(__name__)
 
 
 class Supervisor(Multiprocess):
-    """Uvicorn's parent of the workers, which knows whether a failed worker made it stop."""
+    """Uvicorn's parent of the workers, which stops in time whatever the workers do."""
 
-    has_given_up = False
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        """Start nothing yet; `has_given_up` will say whether a failed worker made it stop."""
+        super().__init__(config, sockets)
+        self.has_given_up = False
+        self._asked: dict[Process, float] = {}  # when a worker was sent the ping it owes an answer
 
     def keep_subprocess_alive(self) -> None:
         """Replace dead workers; give up if one does not start, as the next would not either."""
-        for process in self.processes:
+        if self.should_exit.is_set():
+            return
+        for index, process in enumerate(self.processes):
             # The worker's end: open here too, it would hide that the worker has died.
             process.child_conn.close()
-        was_stopped = self.should_exit.is_set()
-        super().keep_subprocess_alive()
-        self.has_given_up = self.should_exit.is_set() and not was_stopped
+            if self._is_alive(process):
+                continue
+            process.kill()
+            process.join()
+            self._asked.pop(process, None)
+            if process.exitcode == STARTUP_FAILURE:
+                self.has_given_up = True
+                self.should_exit.set()
+                return
+            self.processes[index] = replacement = Process(self.config, self.sockets)
+            replacement.start()
+
+    def _is_alive(self, process: Process) -> bool:
+        """Return whether a worker runs and owes no answer for too long.
+
+        Does not wait for the answer, as uvicorn does: a worker that is starting answers when it has
+        imported its modules, and until then no stop signal would be handled.
+        """
+        if not process.process.is_alive():
+            return False
+        try:
+            if process.parent_conn.poll():
+                process.parent_conn.recv()
+                del self._asked[process]
+            if process not in self._asked:
+                process.parent_conn.send(b"ping")
+                self._asked[process] = time.monotonic()
+        except (OSError, EOFError):
+            return False
+        return time.monotonic() - self._asked[process] < WORKER_HEALTHCHECK_SECONDS_MAX
+
+    def join_all(self) -> None:
+        """Wait until all workers have ended; kill those that take WORKER_STOP_SECONDS_MAX."""
+        deadline = time.monotonic() + WORKER_STOP_SECONDS_MAX
+        for process in self.processes:
+            process.process.join(max(0.0, deadline - time.monotonic()))
+            if process.process.is_alive():
+                _log.warning("worker %s did not stop and was killed", process.pid)
+                process.kill()
+                process.join()
+
+
+class WorkerConfig(uvicorn.Config):
+    """Uvicorn's configuration in a worker: until the application is loaded, a signal ends it.
+
+    Uvicorn would note the signal, load and start the application, and only then stop it.
+    """
+
+    def load(self) -> None:
+        """Load the application. Call it in the main thread."""
+        handlers = {number: signal.signal(number, signal.SIG_DFL) for number in HANDLED_SIGNALS}
+        super().load()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 class Server(uvicorn.Server):
@@ -82,9 +144,14 @@ class Server(uvicorn.Server):
             self._when_ready()
 
 
-def configure(app: FastAPI | str, settings: Settings, **options: Any) -> uvicorn.Config:
+def configure(
+    app: FastAPI | str,
+    settings: Settings,
+    config_type: type[uvicorn.Config] = uvicorn.Config,
+    **options: Any,
+) -> uvicorn.Config:
     """Return the uvicorn configuration of `serve` and `tbservice up`."""
-    return uvicorn.Config(
+    return config_type(
         app,
         http=Connection,
         h11_max_incomplete_event_size=limits.HEAD_BYTES_MAX,
@@ -94,7 +161,6 @@ def configure(app: FastAPI | str, settings: Settings, **options: Any) -> uvicorn
         log_level="warning",
         server_header=False,
         timeout_graceful_shutdown=STOP_SECONDS,
-        timeout_worker_healthcheck=WORKER_HEALTHCHECK_SECONDS_MAX,
         **options,
     )
 
@@ -130,7 +196,9 @@ def serve(grpc_port: int | None = None) -> None:
             factory = f"{__name__}:{create_worker_app.__name__}"
             with multiprocess_metrics():
                 supervisor = Supervisor(
-                    configure(factory, settings, factory=True, workers=settings.workers),
+                    configure(
+                        factory, settings, WorkerConfig, factory=True, workers=settings.workers
+                    ),
                     sockets=[bound],
                 )
                 supervisor.run()
@@ -192,15 +260,14 @@ def _wait_for_backends(app: FastAPI) -> None:
     The application does not check them again, so that an outage right after this does not prevent
     the start.
     """
-    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     while True:
         try:
             prepare_backends(app)
-            break
         except Unavailable as error:
             _log.warning("a worker waits to start: %s", error)
             time.sleep(WORKER_RETRY_SECONDS)
-    signal.signal(signal.SIGTERM, handler)
+        else:
+            return
 
 
 def _check_database(settings: Settings) -> None:

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from tbservice.types import ExperimentGrant, ExperimentId, LinkView, ShareLink, TokenId
+from tbservice.types import ExperimentGrant, ExperimentId, LinkView, TokenId
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLink:
+    """A share link without its secret. `target` is the experiment it opens, or its frozen copy."""
+
+    token_id: TokenId
+    target: ExperimentId
+    label: str
+    prefix: str
+    run_pattern: str | None
+    tag_pattern: str | None
+    is_anonymous: bool
+    is_frozen: bool
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
 
 _COLUMNS: Final = """
     t.token_id, t.experiment_id AS target, t.label, t.prefix, t.run_pattern, t.tag_pattern,

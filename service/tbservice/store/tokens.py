@@ -43,7 +43,8 @@ class TokenProperties:
 
     `experiment_id` is the only experiment that it is valid for, None for all; `expires_at` None is
     never. `user_id` is the person whom it acts for, and with whose rights it ends; `created_by` who
-    creates it. With `is_session`, it is for a browser, and is deleted after it has expired.
+    creates it. With `is_session`, it is for a browser, and is deleted after it has expired, and
+    with the browser session `browser_session_id`, if it has one.
     """
 
     workspace_id: WorkspaceId
@@ -54,6 +55,7 @@ class TokenProperties:
     user_id: UserId | None = None
     created_by: UserId | None = None
     is_session: bool = False
+    browser_session_id: str | None = None
 
 
 def create(
@@ -72,9 +74,10 @@ def create(
         text(f"""
             WITH t AS (
                 INSERT INTO tokens (token_id, workspace_id, experiment_id, scopes, label, prefix,
-                    digest, expires_at, user_id, created_by, is_session)
+                    digest, expires_at, user_id, created_by, is_session, browser_session_id)
                 VALUES (:token_id, :workspace_id, :experiment_id, CAST(:scopes AS text[]),
-                    :label, :prefix, :digest, :expires_at, :user_id, :created_by, :is_session)
+                    :label, :prefix, :digest, :expires_at, :user_id, :created_by, :is_session,
+                    :browser_session_id)
                 RETURNING *)
             SELECT {_COLUMNS} FROM t LEFT JOIN users AS u ON u.user_id = t.created_by
         """),  # noqa: S608 - a constant above

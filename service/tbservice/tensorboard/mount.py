@@ -11,10 +11,11 @@ from fastapi import FastAPI
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from tbservice.pages import download
+from tbservice.pages import download, hand_over
+from tbservice.pages.content_origin import ContentMount
 from tbservice.tensorboard import assets, data_routes, page, page_routes
 from tbservice.tensorboard.plugins import projector
 
@@ -25,15 +26,21 @@ _DEFAULT_EXPERIMENT: Final = "/experiment/defaultExperimentId/"
 def mount(app: FastAPI) -> None:
     """Mount `/experiment/…`, `/compare/…` and the front end's files on `app`.
 
-    Requests read `app.state.database`, `.objects`, `.settings` and `.handlers`.
+    With a content origin they are all that it has, before any other route; the public origin
+    redirects to it. Requests read `app.state.database`, `.objects`, `.settings` and `.handlers`.
     """
-    app.mount(
-        assets.PREFIX,
-        Router([Route("/{edition}/{path:path}", page_routes.read_asset)], redirect_slashes=False),
-    )
-    file = Route("/{experiment_id}/download/{file}", download.send_file)
-    app.mount("/experiment", PageApplication("experiment_id", page.show_page, file))
-    app.mount("/compare", PageApplication("comparison", page.show_comparison))
+    files = Route("/{edition}/{path:path}", page_routes.read_asset)
+    download_file = Route("/{experiment_id}/download/{file}", download.send_file)
+    mounts = [
+        Mount(assets.PREFIX, app=Router([files], redirect_slashes=False)),
+        Mount("/experiment", app=PageApplication("experiment_id", page.show_page, download_file)),
+        Mount("/compare", app=PageApplication("comparison", page.show_comparison)),
+    ]
+    if app.state.settings.content_url is None:
+        app.router.routes.extend(mounts)
+    else:
+        app.router.routes.insert(0, ContentMount(mounts))
+        app.router.routes.extend(hand_over.mounts(assets.PREFIX))
 
 
 class PageApplication:

@@ -13,6 +13,7 @@ from tbservice.api.v1.blobs import blob_response
 from tbservice.errors import MalformedRequest, NotFound
 from tbservice.pages import page_auth
 from tbservice.tensorboard import assets, page
+from tbservice.tensorboard.page_policy import FILE_POLICY
 
 _NO_SUCH_FILE: Final = "TensorBoard has no such file in this version: reload the page"
 
@@ -90,7 +91,7 @@ def read_asset(request: Request) -> Response:
     headers = {
         "Cache-Control": "public, max-age=31536000, immutable",
         "Vary": "Accept-Encoding",
-        "Content-Security-Policy": page.PAGE_POLICY,
+        "Content-Security-Policy": FILE_POLICY,
     }
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return Response(asset.decompressed(), headers=headers, media_type=asset.content_type)

@@ -14,8 +14,8 @@ from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesSet
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.api.v1.token_models import EndTime
 from tbservice.experiments import share_links
+from tbservice.experiments.share_links import ShareLink
 from tbservice.patterns import PATTERN_CHARS_MAX
-from tbservice.types import ShareLink
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/links", tags=["share links"])
 

@@ -27,7 +27,8 @@ from tbservice.api.http.dependencies import get_object_store
 from tbservice.api.v1.blobs import blob_response
 from tbservice.errors import MalformedRequest, NotFound
 from tbservice.pages import page_auth
-from tbservice.tensorboard import assets, page
+from tbservice.tensorboard import assets
+from tbservice.tensorboard.page_policy import make_projector_policy
 from tbservice.tensorboard.plugins.projector_dashboard import PROJECTOR as PLUGIN
 from tbservice.types import Blob, Selection
 from tbwire.points import DataClass
@@ -39,9 +40,6 @@ _PAGE_FILE_TYPES: Final = {
     "projector_binary.html": "text/html",
     "projector_binary.js": "text/javascript",
 }
-# The projector compiles functions for its linear algebra, from text that no tenant controls.
-# `unsafe-eval` is for its frame only, not for the page around it.
-_POLICY: Final = page.PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-eval'")
 _FILE_KINDS: Final = frozenset({"tensor", "metadata", "sprite", "bookmarks"})
 _SPRITE_DIMENSIONS: Final = 2  # width and height of one image
 _FLOAT32_BYTES: Final = 4
@@ -84,7 +82,10 @@ def _read_file(request: Request) -> Response:
     name = request.path_params["file"]
     if name not in _PAGE_FILE_TYPES:
         raise NotFound("the projector has no such file")
-    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "private, max-age=86400"}
+    headers = {
+        "Content-Security-Policy": make_projector_policy(request),
+        "Cache-Control": "private, max-age=86400",
+    }
     content = _read_packed(name)
     if "gzip" in request.headers.get("accept-encoding", ""):
         return Response(

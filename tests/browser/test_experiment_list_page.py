@@ -233,6 +233,7 @@ def test_experiment_is_edited(page, live_service, made):
     page.get_by_label("Name").fill("a name")
     page.get_by_label("Tags").fill("text, new")
     page.get_by_label("Properties").fill("seed = 7")
+    page.evaluate("document.activeElement.blur(), scrollTo(0, 0)")
     look_again(page, "experiment_edit")
     page.watch.is_expected = lambda problem: "422" in problem
     page.get_by_label("Properties").fill("seven")

@@ -1,0 +1,84 @@
+"""`tbservice serve` stops in time, and leaves no process, at whatever point of its start it is."""
+
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support import slow_import_service
+from support.grpc_calls import live_grpc_service
+from support.process_kills import workers_of
+from support.uploading import wait_until
+
+pytestmark = pytest.mark.own_database
+
+STOP_SECONDS_MAX = 10
+WAIT_SECONDS = slow_import_service.WAIT_SECONDS
+
+
+def stop(live, number=signal.SIGTERM, seconds_max=STOP_SECONDS_MAX):
+    """Send the signal; assert that the service and all its processes end in time."""
+    family = psutil.Process(live.process.pid).children(recursive=True)
+    begin = time.monotonic()
+    live.process.send_signal(number)
+    live.process.wait(WAIT_SECONDS + STOP_SECONDS_MAX)
+    seconds = time.monotonic() - begin
+    _, left = psutil.wait_procs(family, 3)
+    commands = [process.cmdline() for process in left]
+    for process in left:
+        process.kill()
+    assert not commands
+    assert seconds < seconds_max
+
+
+@pytest.mark.parametrize("module", ["tbservice.admission.connections", "tbservice.api.grpc.katib"])
+def test_stop_waits_for_no_worker_that_is_starting(settings, tmp_path, module):
+    """Neither while it loads what its parent has sent it, nor while it loads the application."""
+    slow = tmp_path / "slow"
+    more = {"SLOW_MODULE": module, "SLOW_FILE": str(slow), "TBHUB_WORKERS": "2"}
+    program = [Path(slow_import_service.__file__)]
+    with live_grpc_service(settings, tmp_path, program=program, **more) as (live, _):
+        wait_until(lambda: len(workers_of(live)) == 2)
+        slow.touch()
+        workers_of(live)[0].kill()
+        wait_until(slow.read_text)
+        time.sleep(1)  # its parent looks at its workers twice a second
+        stop(live)
+        assert live.process.returncode == 0
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_process_outlives_service_that_is_starting(settings, tmp_path, workers, number):
+    """The programs that handler processes are forked from still import their libraries."""
+    (tmp_path / "optuna.py").write_text(f"import time\ntime.sleep({WAIT_SECONDS})")
+    more = {"PYTHONPATH": str(tmp_path), "TBHUB_WORKERS": workers}
+    with live_grpc_service(settings, tmp_path, **more) as (live, _):
+        service = psutil.Process(live.process.pid)
+        wait_until(
+            lambda: (
+                len([each for each in service.children(recursive=True) if is_fork_server(each)])
+                == 2 * int(workers)
+            )
+        )
+        time.sleep(1)  # until it imports
+        stop(live, number)
+
+
+def is_fork_server(process):
+    try:
+        return "tbservice.handlers.fork_server" in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_hung_worker_is_killed_at_stop(settings, tmp_path):
+    """It cannot even force its own exit."""
+    with live_grpc_service(settings, tmp_path, TBHUB_WORKERS="2") as (live, _):
+        wait_until(lambda: len(workers_of(live)) == 2)
+        workers_of(live)[0].suspend()
+        stop(live, seconds_max=2 * STOP_SECONDS_MAX)
+        assert live.process.returncode == 0
+    assert "did not stop and was killed" in (tmp_path / "log").read_text()
