@@ -249,8 +249,8 @@ def test_terminated_uploader_waits_for_last_points_of_training(start, reader):
         """
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         with tbupload.follow("runs", poll_seconds=0.05, end_seconds=0) as upload:
-            print(upload.experiment_id, upload._process._process.pid, flush=True)
             try:
+                print(upload.experiment_id, upload._process._process.pid, flush=True)
                 time.sleep(60)
             finally:
                 time.sleep(3)

@@ -60,10 +60,10 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
             print(upload.url)
             train("runs/")
 
-    The upload starts at once, in a process of its own, and follows the files until this process
-    has ended and they have been unchanged for 10 s. The end of the block flushes open writers and
-    returns at once; `upload.wait()` waits until everything is stored. See `Following`. If several
-    processes train together, call `follow` in one of them: it uploads the files of all.
+    The upload starts at once, in a process of its own, and follows the files until this process has
+    ended and they are unchanged for 10 s. The end of the block flushes open writers and returns at
+    once; `upload.wait()` waits until everything is stored. Of several processes that train
+    together, one should call `follow`, for the files of all. See `Following`.
 
     Args:
         logdir: the log directory; it need not exist yet.
@@ -84,14 +84,12 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         token: the token; by default TBHUB_TOKEN, or that of the config file.
         cacert: a PEM file of certificate authorities to trust.
         poll_seconds: longest time until new runs, files and data are noticed; 5 by default.
-        end_seconds: longest time, in seconds, that the script waits at its exit until everything is
-            stored; by default 60 where the uploader ends with the script, and 0 elsewhere.
+        end_seconds: longest time that the script waits at its exit; see `Following`.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or value.
     """
-    arguments = dict(locals())  # every argument, by its name
-    return Following(_command_line(arguments), token, os.fsdecode(logdir), end_seconds).start()
+    return Following(_command_line(dict(locals())), token, os.fsdecode(logdir), end_seconds).start()
 
 
 class Following:
@@ -102,7 +100,8 @@ class Following:
     writer has not written to its file is lost if the process is killed: only files are uploaded.
 
     Where the uploader would be killed with the script (in a container, and in jobs of SLURM, PBS
-    and LSF), the script waits at its exit, as `end_seconds` says.
+    and LSF), the script waits at its exit until everything is stored, for at most `end_seconds`: by
+    default 60 s there, and 0 s elsewhere.
 
     Called again with the same arguments while the upload is running, as in a notebook, `follow`
     continues it, unless it is to create a new experiment.
