@@ -25,6 +25,7 @@ BENCHMARKS = (
     "storage",
     "growth",
     "live",
+    "follow",
     "flushes",
     "memory",
     "sample",

@@ -2,6 +2,7 @@
 
 import pytest
 
+import tbupload
 from support import event_files
 from support.projector import write_projector_run
 from support.uploading import wait_until
@@ -128,6 +129,23 @@ def test_live_upload_that_matched_nothing_exits_1(uploader, runs):
     assert ended.code == 1
     (problem,) = ended.done["problems"]
     assert "none of 2 runs completely" in problem
+
+
+def test_wait_and_stop_of_follow_say_that_nothing_matched(uploader, runs, monkeypatch, caplog):
+    for name, value in uploader.environment().items():
+        monkeypatch.setenv(name, value)
+    upload = tbupload.follow(runs, include_tags="val_loss", poll_seconds=60)
+    for result in (upload.wait(), upload.stop()):
+        assert (result.exit_code, result.is_complete) == (1, False)
+        assert "did you mean loss?" in result.explanation
+    assert "did you mean loss?" in caplog.text
+
+    upload = tbupload.follow(runs, include_tags="late", poll_seconds=60)
+    assert upload.wait().exit_code == 1
+    late = event_files.scalar_event("late", 0, 1.0)
+    event_files.write_records(runs / "eval" / "tfevents.1", [late], append=True)
+    assert upload.wait().is_complete
+    assert upload.stop().is_complete
 
 
 def test_resumed_live_upload_without_news_exits_0(uploader, runs):

@@ -108,7 +108,7 @@ def run_script(environment, tmp_path):
 
 
 def process_of(upload):
-    return psutil.Process(upload._uploader._process.pid)
+    return psutil.Process(upload._process._process.pid)
 
 
 def test_there_are_examples_to_run():
@@ -121,11 +121,11 @@ def test_every_example_uploads_what_training_writes(run_script, reader, example)
     (experiment,) = reader.http.get("/api/v1/experiments").json()["experiments"]
     assert shown.stdout == f"{experiment['url']}\n", shown.stderr
     assert experiment["name"] in example
-    assert count(reader, experiment["experiment_id"]) == 10
+    wait_until(lambda: count(reader, experiment["experiment_id"]) == 10)
     assert shown.stderr == ""
 
 
-def test_block_sends_everything_and_tells_how_it_went(
+def test_follow_block_returns_and_wait_proves_the_upload(
     follow, uploader, reader, logdir, monkeypatch
 ):
     monkeypatch.delenv("TBHUB_TOKEN")
@@ -135,11 +135,17 @@ def test_block_sends_everything_and_tells_how_it_went(
         assert upload.url.endswith(f"/experiment/{upload.experiment_id}/")
         assert_shows_no_token_and_gives_way(upload, uploader.token)
         write(logdir, range(10))
+    assert (upload.is_running, upload.result) == (True, None)
+    for total in (10, 20):
+        assert upload.wait() is upload.result
+        assert upload.result.is_complete
+        assert (upload.result.exit_code, upload.result.scalars, upload.result.runs) == (0, total, 1)
+        assert upload.result.url == upload.url
+        assert count(reader, upload.experiment_id) == total
+        write(logdir, range(total, total + 10))  # after the block as well
+    assert upload.stop().is_complete
     assert not upload.is_running
-    assert upload.result.is_complete
-    assert (upload.result.exit_code, upload.result.scalars, upload.result.runs) == (0, 10, 1)
-    assert upload.result.url == upload.url
-    assert count(reader, upload.experiment_id) == 10
+    assert count(reader, upload.experiment_id) == 30
 
 
 def assert_shows_no_token_and_gives_way(upload, token):
@@ -149,14 +155,8 @@ def assert_shows_no_token_and_gives_way(upload, token):
     assert os.getsid(process.pid) != os.getsid(0)
 
 
-def test_follow_methods_equal_block_and_second_start_resumes(follow, reader, logdir):
+def test_follow_without_block_uploads_and_start_resumes(follow, reader, logdir):
     upload = follow(logdir)
-    assert (upload.url, upload.result, upload.stop(), upload.is_running) == (
-        None,
-        None,
-        None,
-        False,
-    )
     write(logdir, range(5))
     assert upload.start().start() is upload
     assert upload.stop().is_complete
@@ -164,7 +164,8 @@ def test_follow_methods_equal_block_and_second_start_resumes(follow, reader, log
     write(logdir, range(5, 10))
     with upload, upload:
         pass
-    assert (upload.result.exit_code, upload.experiment_id) == (0, first)
+    assert (upload.stop().exit_code, upload.experiment_id) == (0, first)
+    assert upload.stop() == upload.result
     assert count(reader, first) == 10
 
 
@@ -172,6 +173,8 @@ def test_two_at_once_are_two_uploads(follow, reader, tmp_path):
     with follow(tmp_path / "a") as first, follow(tmp_path / "b") as second:
         for name, number in (("a", 3), ("b", 4)):
             write(tmp_path / name, range(number))
+    assert first.wait().is_complete
+    assert second.wait().is_complete
     assert first.experiment_id != second.experiment_id
     assert (count(reader, first.experiment_id), count(reader, second.experiment_id)) == (3, 4)
 
@@ -181,14 +184,12 @@ def test_follow_result_counts_what_is_missing(follow, logdir, caplog):
     event_files.spoil_payload(logdir / "run" / "tfevents.1", 3)
     with follow(logdir) as upload:
         pass
-    assert (upload.result.exit_code, upload.result.is_complete, upload.result.scalars) == (
-        1,
-        False,
-        9,
-    )
-    assert list(upload.result.skipped.values()) == [1]
-    assert "could not be sent" in upload.result.explanation
+    for result in (upload.wait(), upload.stop()):
+        assert (result.exit_code, result.is_complete, result.scalars) == (1, False, 9)
+        assert list(result.skipped.values()) == [1]
+        assert "could not be sent" in result.explanation
     assert "skipped 1" in caplog.text
+    assert "everything is uploaded" not in caplog.text
 
 
 def test_nothing_that_is_missing_or_wrong_is_raised(follow, logdir, monkeypatch, caplog):
@@ -196,7 +197,6 @@ def test_nothing_that_is_missing_or_wrong_is_raised(follow, logdir, monkeypatch,
     with (
         follow(logdir, token="tbh_wrong" * 5) as refused,
         follow(logdir / "file") as no_directory,
-        follow(logdir, include_tags="(") as no_expression,
         follow(logdir, name="\0") as not_startable,
     ):
         monkeypatch.delenv("TBHUB_SERVER")
@@ -205,10 +205,10 @@ def test_nothing_that_is_missing_or_wrong_is_raised(follow, logdir, monkeypatch,
     for upload, code, why in (
         (refused, 1, "tbupload login"),
         (no_directory, 1, "is a file"),
-        (no_expression, 2, "not a valid regular expression"),
         (not_startable, None, "could not be started"),
         (nowhere, 2, "no server"),
     ):
+        upload.stop()
         assert (upload.url, upload.is_running, upload.result.exit_code) == (None, False, code)
         assert why in upload.result.explanation
         assert why in caplog.text
@@ -217,7 +217,8 @@ def test_nothing_that_is_missing_or_wrong_is_raised(follow, logdir, monkeypatch,
 def test_logdir_that_never_comes_is_no_loss(follow, tmp_path):
     with follow(tmp_path / "never") as upload:
         assert upload.url
-    assert (upload.result.exit_code, upload.result.scalars) == (0, 0)
+    assert (upload.wait().exit_code, upload.result.scalars) == (0, 0)
+    assert (upload.stop().exit_code, upload.result.scalars) == (0, 0)
     assert not (tmp_path / "never").exists()
 
 
@@ -235,6 +236,8 @@ def test_arguments_of_call_itself_are_checked_at_once(logdir):
         tbupload.follow(None)
     with pytest.raises(ValueError, match="format"):
         tbupload.follow(logdir, poll_seconds="often")
+    with pytest.raises(ValueError, match="exclude_runs is not a valid regular expression"):
+        tbupload.follow(logdir, exclude_runs="(")
 
 
 def test_follow_reports_dead_uploader_and_stops_nothing(follow, logdir, caplog):
@@ -247,14 +250,16 @@ def test_follow_reports_dead_uploader_and_stops_nothing(follow, logdir, caplog):
     assert f"--experiment {upload.experiment_id}" in upload.result.explanation
 
 
-def test_end_of_block_waits_no_longer_than_it_says(follow, live_service, logdir, caplog):
+def test_waits_of_follow_are_no_longer_than_they_say(follow, live_service, logdir, caplog):
     write(logdir, range(10))
     with flaky_proxy(live_service.url, ["", *["503"] * 1000]) as proxy:
         with follow(logdir, server=proxy, end_seconds=0.2) as upload:
             assert upload.url
             began = time.monotonic()
+        assert upload.wait(0.2).exit_code is None
+        assert upload.stop(0.2).exit_code is None
         waited = time.monotonic() - began
-        assert (upload.is_running, upload.result.exit_code) == (True, None)
+        assert upload.is_running
         assert "is still sending" in caplog.text
         process_of(upload).kill()
         wait_until(lambda: not upload.is_running)
@@ -280,14 +285,16 @@ def test_follow_lets_exceptions_through_after_sending_all(run_script, reader, en
         (1, "ValueError: mine"),
         (-signal.SIGINT, "KeyboardInterrupt"),
     }
-    assert count(reader, ended.stdout.strip()) == 10
+    wait_until(lambda: count(reader, ended.stdout.strip()) == 10)
 
 
 def test_follow_ends_when_training_with_forks_is_killed(run_script, reader, tmp_path):
     ended = run_script(
         """
-        upload = tbupload.follow("runs").start()
-        process = upload._uploader._process
+        from tbupload.background_upload import process as uploader_process
+        uploader_process.FIXED_OPTIONS += ("--quiet-seconds=1",)
+        upload = tbupload.follow("runs")
+        process = upload._process._process
         print(upload.experiment_id, process.pid, flush=True)
         if os.fork() == 0:  # a worker that outlives the training
             with upload:
@@ -295,6 +302,7 @@ def test_follow_ends_when_training_with_forks_is_killed(run_script, reader, tmp_
             for pipe in (process.stdin, process.stdout, process.stderr):
                 assert os.fstat(pipe.fileno()).st_rdev == os.stat(os.devnull).st_rdev
             assert (upload.is_running, upload.url, upload.stop()) == (False, upload.url, None)
+            assert upload.wait() is None
             for descriptor in (1, 2):
                 os.close(descriptor)
             print(os.getpid(), file=open("worker", "w"), flush=True)

@@ -129,5 +129,5 @@ def test_follow_in_script_has_experiment_name(hosts, reader, monkeypatch):
     for host in hosts[:2]:
         with tbupload.follow(host.directory / "logs", experiment_name="sweep") as upload:
             made.append(upload.experiment_id)
-        assert upload.result.is_complete
+        assert upload.stop().is_complete
     assert made[0] == made[1] == experiments(reader)[0]["experiment_id"]

@@ -223,8 +223,7 @@ def test_terminal_shows_live_lines_and_each_sentence_once(uploader, live_service
         code, shown = on_a_terminal(uploader, "--logdir", troubled, "--one-shot", "--server", proxy)
     assert code == 1
     text = shown.replace("\r", "\n")
-    url = text.splitlines()[0]
-    assert "/experiment/" in url
+    url = next(line for line in text.splitlines() if "/experiment/" in line)
     live = [line for line in text.split("\n") if "%|" in line]
     assert any("bytes/s" in line and "points" in line for line in live)
     assert text.count(url) > 1

@@ -5,6 +5,8 @@ The points of two trainings are never mixed without a word.
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -288,6 +290,7 @@ def test_follow_in_script_has_resume(uploader, reader, logdir, monkeypatch, capl
         tbupload.follow(logdir, resume="auto")
     with tbupload.follow(logdir, resume="must") as refused:
         pass
+    refused.stop()
     assert (refused.result.exit_code, refused.url) == (2, None)
     train(logdir, range(10), FIRST)
     with tbupload.follow(logdir, poll_seconds=0.05) as upload:
@@ -295,7 +298,61 @@ def test_follow_in_script_has_resume(uploader, reader, logdir, monkeypatch, capl
         wait_until(lambda: reader.scalars(first))
         train_again(logdir)
         wait_until(lambda: upload.experiment_id != first)
+    assert upload.stop().is_complete
     assert upload.result.experiment_id == upload.experiment_id != first
     assert "was trained again" in caplog.text
     with tbupload.follow(logdir, resume="must") as resumed:
         assert resumed.experiment_id == upload.experiment_id
+    resumed.stop()
+
+
+@pytest.fixture
+def script(uploader, logdir, monkeypatch):
+    """`tbupload.follow` of this process; what it started is stopped after the test."""
+    for name, value in uploader.environment().items():
+        if name.startswith("TBHUB_"):
+            monkeypatch.setenv(name, value)
+    uploads = []
+
+    def follow(**options):
+        uploads.append(tbupload.follow(logdir, poll_seconds=0.05, **options))
+        return uploads[-1]
+
+    yield follow
+    for upload in uploads:
+        upload.stop()
+
+
+def test_wait_that_finds_retraining_is_answered(script, reader, logdir):
+    train(logdir, range(10), FIRST)
+    upload = script()
+    assert upload.wait().is_complete
+    first = upload.experiment_id
+    train_again(logdir)
+    result = upload.wait(30)
+    assert (result.is_complete, result.scalars) == (True, 4)
+    assert result.experiment_id == upload.experiment_id != first
+    assert reader.scalars(upload.experiment_id) == tensorboard_scalars(logdir)
+    train(logdir, range(5), SECOND, "later")  # the second upload follows on
+    assert upload.wait(30).scalars == 9
+
+
+def test_follow_with_resume_never_is_another_upload(script):
+    first, second = (script(resume="never") for _ in range(2))
+    assert first.experiment_id != second.experiment_id
+    assert script().experiment_id == script().experiment_id
+
+
+def test_second_experiment_ends_with_process(uploader, reader, logdir):
+    train(logdir, range(10), FIRST)
+    training = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    options = ("--json", "--end-with-process", training.pid, "--quiet-seconds", "0.5")
+    with uploader.follow(logdir, *options) as following:
+        first = following.wait_for_experiment()
+        wait_until(lambda: reader.scalars(first))
+        train_again(logdir)
+        wait_until(lambda: len(events_of(following.out())) > 1)
+        training.communicate(b"\n")
+        ended = following.wait()
+    assert (ended.code, ended.done["growing"]) == (0, False)
+    assert reader.scalars(events_of(ended.out)[1][1]) == tensorboard_scalars(logdir)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tbupload.background_upload.following import Following, follow
-    from tbupload.background_upload.process import Result
+    from tbupload.background_upload.result import Result
     from tbupload.notebook.experiment import Experiment
     from tbupload.notebook.tensorboard_dev_compat import ExperimentFromDev
 
@@ -33,7 +33,7 @@ _LAZY_MODULES = {
     "Experiment": "notebook.experiment",
     "ExperimentFromDev": "notebook.tensorboard_dev_compat",
     "Following": "background_upload.following",
-    "Result": "background_upload.process",
+    "Result": "background_upload.result",
     "follow": "background_upload.following",
 }
 

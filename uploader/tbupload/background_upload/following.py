@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tbupload.background_upload.process import Result, UploaderProcess, logger
-from tbupload.console.terminal import escape
+from tbupload.background_upload.process import UploaderProcess, logger
+from tbupload.background_upload.result import Result
+from tbupload.background_upload.uploaders import Uploader, flush_writers, log_result, start
 
-STOP_SECONDS: Final = 60.0
-"""Default time that the end of a `with` block waits for the remaining data to be sent."""
+WAIT_SECONDS: Final = 60.0
+"""Default time that `wait` and `stop` wait for the remaining data to be sent."""
+
+PATTERNS: Final = ("include_runs", "exclude_runs", "include_tags", "exclude_tags")
+"""Arguments of `follow` that are regular expressions."""
 
 TEXT_OPTIONS: Final = (
     *("name", "description", "visibility", "experiment", "experiment_name", "resume"),
     "server",
-    *("include_runs", "exclude_runs", "include_tags", "exclude_tags"),
+    *PATTERNS,
 )
 """Arguments of `follow` that become options of the same name, without conversion."""
 
@@ -44,7 +50,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     token: str | None = None,
     cacert: str | os.PathLike[str] | None = None,
     poll_seconds: float | None = None,
-    end_seconds: float = STOP_SECONDS,
+    end_seconds: float | None = None,
 ) -> Following:
     """Upload a log directory in the background, while a training script writes it.
 
@@ -54,10 +60,10 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
             print(upload.url)
             train("runs/")
 
-    The upload starts with the `with` block, or with `start()`. At the end of the block, also after
-    an exception or Ctrl-C, the script waits until everything written so far is sent, for at most
-    `end_seconds`; the rest is then sent in the background. Problems with the upload are logged and
-    never raised: see `Following`. Of several processes, one should call it, for the files of all.
+    The upload starts at once, in a process of its own, and follows the files until this process has
+    ended and they are unchanged for 10 s. The end of the block flushes open writers and returns at
+    once; `upload.wait()` waits until everything is stored. Of several processes that train
+    together, one should call `follow`, for the files of all. See `Following`.
 
     Args:
         logdir: the log directory; it need not exist yet.
@@ -78,49 +84,63 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         token: the token; by default TBHUB_TOKEN, or that of the config file.
         cacert: a PEM file of certificate authorities to trust.
         poll_seconds: longest time until new runs, files and data are noticed; 5 by default.
-        end_seconds: longest time, in seconds, that the end of the block waits.
+        end_seconds: longest time that the script waits at its exit; see `Following`.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or value.
     """
-    return Following(_command_line(dict(locals())), token, float(end_seconds))
+    return Following(_command_line(dict(locals())), token, os.fsdecode(logdir), end_seconds).start()
 
 
 class Following:
     """An upload in the background of a script, created by `follow`.
 
-    Start and stop it with a `with` block, or with `start` and `stop`, for example in a notebook:
+    The end of the block flushes the open writers of PyTorch, tensorboardX, TensorFlow and clu. They
+    may be closed after it, or never: the upload ends after this process, however that ends. What a
+    writer has not written to its file is lost if the process is killed: only files are uploaded.
 
-        upload = tbupload.follow("runs/").start()
+    Where the uploader would be killed with the script (in a container, and in jobs of SLURM, PBS
+    and LSF), the script waits at its exit until everything is stored, for at most `end_seconds`: by
+    default 60 s there, and 0 s elsewhere.
+
+    Called again with the same arguments while the upload is running, as in a notebook, `follow`
+    continues it, unless it is to create a new experiment.
+
+    It is running already. In a notebook, whose process does not end, stop it if it is not needed
+    any more:
+
+        upload = tbupload.follow("runs/")
         ...
         upload.stop()
 
     The uploader is a separate process of lower priority that only reads files. If it fails, loses
     its server or is killed, the script continues without an exception: problems are logged to the
-    logger "tbupload" when they occur, and `result` describes them. If the script dies, the uploader
-    sends what is there and exits.
+    logger "tbupload" when they occur, and `result` describes them. Once this process has ended,
+    they are written to `follow.log` beside the config file.
 
     It may be restarted, and used from several threads. In a process forked from the one that
     started it, it does nothing.
     """
 
-    def __init__(self, options: list[str], token: str | None, end_seconds: float) -> None:
+    def __init__(
+        self, options: list[str], token: str | None, logdir: str, end_seconds: float | None
+    ) -> None:
         self._options = options
         self._token = token
-        self._end_seconds = end_seconds
-        self._uploader: UploaderProcess | None = None
+        self._logdir = logdir
+        self._end_seconds = None if end_seconds is None else float(end_seconds)
+        self._uploader: Uploader | None = None
         self._depth = 0
         self._result: Result | None = None
 
     def start(self) -> Self:
         """Start the uploader unless it is running; return at once, and never raise."""
-        if self._uploader is not None and (
-            self._uploader.is_running or not self._uploader.is_owned_here
-        ):
+        process = self._process
+        if process is not None and (process.is_running or not process.is_owned_here):
             return self
         self._result = None
         try:
-            self._uploader = UploaderProcess(self._options, self._token)
+            self._uploader = start(self._options, self._token, self._logdir, self._end_seconds)
         except Exception as error:  # noqa: BLE001  # no error may stop the training
             self._uploader = None
             self._set_result(
@@ -128,35 +148,29 @@ class Following:
             )
         return self
 
-    def stop(self, end_seconds: float | None = None) -> Result | None:
-        """Let the uploader send what is there now and exit; wait for that at most `end_seconds`.
+    def wait(self, seconds: float = WAIT_SECONDS) -> Result | None:
+        """Wait until everything written so far is stored, for at most `seconds`; return the result.
 
-        Return the result, or None if the upload was never started. The default of `end_seconds` is
-        that of `follow`. Repeating the call returns the same result. Problems are logged, never
-        raised; if the time is over, the uploader continues, and the result's `exit_code` is None.
+        Flushes the open writers first, and looks at every file. The upload continues. With
+        `is_complete`, the result is a proof for all that was in the files when it was called; if
+        the time is over, the `exit_code` is None. Problems are logged, never raised.
         """
-        uploader = self._uploader
-        if (
-            uploader is None
-            or not uploader.is_owned_here
-            or (self._result is not None and self._result.exit_code is not None)
-        ):
-            return self._result
-        try:
-            uploader.request_stop()
-            self._set_result(
-                uploader.wait(self._end_seconds if end_seconds is None else end_seconds)
-            )
-        except Exception:  # noqa: BLE001  # no error may stop the training
-            logger.exception("tbupload: the uploader could not be stopped")
-        return self._result
+        return self._finish(seconds, is_last=False)
+
+    def stop(self, seconds: float = WAIT_SECONDS) -> Result | None:
+        """Do as `wait`, and let the uploader exit then: what is written later is not uploaded.
+
+        Return the result, or None if the upload was never started. Repeating the call returns the
+        same result. If the time is over, the uploader continues to send what was there.
+        """
+        return self._finish(seconds, is_last=True)
 
     @property
     def url(self) -> str | None:
         """Return the experiment's URL, None while it is unknown, for example without a server.
 
         If a run is trained again meanwhile, it becomes that of another experiment. Waits for the
-        URL until 10 s after the start.
+        URL until 10 s after the start, or 1 s after the first sign of a problem.
         """
         return self._event_field("url")
 
@@ -168,20 +182,14 @@ class Following:
     @property
     def is_running(self) -> bool:
         """Return whether the uploader process is running."""
-        return self._uploader is not None and self._uploader.is_running
+        return self._process is not None and self._process.is_running
 
     @property
     def result(self) -> Result | None:
-        """Return how the upload ended, None while it is running or was not started."""
-        uploader = self._uploader
-        is_known = self._result is not None and self._result.exit_code is not None
-        if (
-            uploader is not None
-            and uploader.is_owned_here
-            and not is_known
-            and not uploader.is_running
-        ):
-            self._result = uploader.wait(0)
+        """Return how the upload ended; while it is running, the result of the latest `wait`."""
+        process = self._process
+        if process is not None and process.is_owned_here and not process.is_running:
+            self._result = process.wait(0)
         return self._result
 
     def __enter__(self) -> Self:
@@ -195,23 +203,59 @@ class Following:
         trace: TracebackType | None,
     ) -> None:
         self._depth -= 1
-        if self._depth == 0:
-            self.stop()
+        uploader = self._uploader
+        if self._depth or uploader is None or not uploader.process.is_owned_here:
+            return
+        try:
+            flush_writers()
+            uploader.has_left = True
+        except KeyboardInterrupt:
+            if error is None:
+                raise
+            # A second Ctrl-C: the exception on its way is of the first.
 
     def __repr__(self) -> str:
         state = "running" if self.is_running else "not running"
         return f"<tbupload.Following {' '.join(self._options)!r} {state}>"
 
+    @property
+    def _process(self) -> UploaderProcess | None:
+        return None if self._uploader is None else self._uploader.process
+
     def _event_field(self, key: str) -> str | None:
-        return None if self._uploader is None else self._uploader.experiment_event().get(key)
+        return None if self._process is None else self._process.experiment_event().get(key)
+
+    def _finish(self, seconds: float, *, is_last: bool) -> Result | None:
+        process = self._process
+        if process is None or not process.is_owned_here:
+            return self._result
+        if not process.is_running:
+            return self.result
+        try:
+            is_flushed = flush_writers()
+            if is_last:
+                process.request_stop()
+                result = process.wait(seconds)
+            else:
+                result = process.wait_for_look(process.request_look(), seconds)
+            if result.exit_code == 0 and not is_flushed:
+                result = replace(result, is_growing=True)
+            self._set_result(result)
+        except Exception:  # noqa: BLE001  # no error may stop the training
+            logger.exception("tbupload: the uploader could not be asked")
+        return self._result
 
     def _set_result(self, result: Result) -> None:
         self._result = result
-        if result.is_complete:
-            logger.info("tbupload: everything is uploaded: %s", escape(result.url or ""))
-        # With an exit code, the uploader has logged the reason itself.
-        elif result.exit_code is None or result.exit_code < 0:
-            logger.warning("tbupload: %s", escape(result.explanation))
+        log_result(result)
+
+
+def _check_patterns(arguments: dict[str, Any]) -> None:
+    for name in PATTERNS:
+        try:
+            re.compile(arguments[name] or "")
+        except re.error as error:
+            raise ValueError(f"{name} is not a valid regular expression: {error}") from error
 
 
 def _command_line(arguments: dict[str, Any]) -> list[str]:
@@ -229,6 +273,7 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     for name, text in {**texts, "token": arguments["token"]}.items():
         if not isinstance(text, str | None):
             raise TypeError(f"{name} must be a string, not {type(text).__name__}")
+    _check_patterns(arguments)
     if arguments["resume"] not in {None, *RESUME_CHOICES}:
         raise ValueError(f"resume must be one of {RESUME_CHOICES}, not {arguments['resume']!r}")
     options = [f"--{name}={text}" for name, text in texts.items() if text is not None]

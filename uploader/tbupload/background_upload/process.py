@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import logging
+import math
 import os
 import shlex
 import subprocess
@@ -13,15 +14,18 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import IO, Any, Final
 
+from tbupload.background_upload.result import Result, result_from_events
 from tbupload.commands.origin import COMMAND_VARIABLE
 from tbupload.console.terminal import escape
 
 EXPERIMENT_SECONDS: Final = 10.0
 """How long after the start to wait for the uploader to report the experiment."""
+
+EXPERIMENT_SECONDS_AFTER_MESSAGE: Final = 1.0
+"""How long to wait for it after a first message: probably, the server does not answer."""
 
 NICENESS: Final = 10
 """Added to the script's nice value: a higher one is a lower priority."""
@@ -31,71 +35,34 @@ MESSAGES_MAX: Final = 100
 
 READ_BYTES: Final = 1 << 16
 
-FIXED_OPTIONS: Final = ("--json", "--quiet", "--wait-for-logdir", "--end-with-stdin")
+WAIT_SECONDS: Final = 86_400.0
+"""Longest single wait: those of threads have a limit, and a wait may be without one."""
+
+FIXED_OPTIONS: Final = ("--json", "--quiet", "--wait-for-logdir", "--commands-from-stdin")
 """Options of each uploader that a script starts."""
 
 logger: Final = logging.getLogger("tbupload")
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How a background upload ended, and what it sent.
-
-    Attributes:
-        exit_code: 0 everything is committed; 1 failed, or something was skipped; 2 wrong usage;
-            75 server unavailable, retry later; negative: killed by that signal. None if the
-            uploader could not be started, or was still sending when the wait was over.
-        experiment_id: the experiment's ID, or None if it is unknown.
-        url: the experiment's URL, or None if it is unknown.
-        scalars: number of scalar points that were sent.
-        tensors: number of tensor points that were sent.
-        blobs: number of blobs (images, audio, graphs) that were sent.
-        bytes: bytes of event files that were sent.
-        runs: number of runs.
-        series: number of time series.
-        empty_values: number of values without content, which are not stored.
-        superseded: points replaced by a later one of the same series, step and file.
-        skipped: number of values that could not be uploaded, by reason.
-        problems: one sentence per file or path that could not be uploaded completely.
-        explanation: what went wrong and how to send the rest; empty if everything is committed.
-    """
-
-    exit_code: int | None
-    experiment_id: str | None = None
-    url: str | None = None
-    scalars: int = 0
-    tensors: int = 0
-    blobs: int = 0
-    bytes: int = 0
-    runs: int = 0
-    series: int = 0
-    empty_values: int = 0
-    superseded: int = 0
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
-    explanation: str = ""
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether everything in the log directory is committed."""
-        return self.exit_code == 0
-
-
 class UploaderProcess:
     """A running uploader; two threads read its stdout (events) and stderr (messages).
 
-    Its stdin is a pipe that stays open until `request_stop`. The constructor raises OSError,
-    ValueError or RuntimeError if the process cannot be started.
+    It ends by itself after this process has. Its stdin takes commands. The constructor raises
+    OSError, ValueError or RuntimeError if the process cannot be started.
     """
 
     def __init__(self, options: list[str], token: str | None) -> None:
         self._options = options
         self._owner_pid = os.getpid()
         self._started_at = time.monotonic()
-        self._events: list[dict[str, Any]] = []
         self._messages: list[str] = []
-        self._has_event = threading.Event()
-        self._is_stop_requested = False
+        self._changed = threading.Condition()
+        self._experiment: dict[str, Any] | None = None
+        self._latest: dict[str, Any] = {}
+        self._look_count = 0
+        self._messaged_at = math.inf
+        self._has_output = True
+        self._may_end = False
         self._process = _start(options, token)
         _close_pipes_after_fork()
         _started.add(self)
@@ -116,29 +83,71 @@ class UploaderProcess:
         """Return whether the process has not exited; False in a forked process."""
         return self.is_owned_here and self._process.poll() is None
 
+    @property
+    def has_no_server(self) -> bool:
+        """Return whether the uploader has told of a problem a while ago, and of no experiment."""
+        told_for = time.monotonic() - self._messaged_at
+        return self._experiment is None and told_for >= EXPERIMENT_SECONDS_AFTER_MESSAGE
+
     def experiment_event(self) -> dict[str, Any]:
-        """Return the last event with an experiment, {} if none came within EXPERIMENT_SECONDS."""
+        """Return the last event with an experiment, or {} if none arrived.
+
+        Wait for it for EXPERIMENT_SECONDS after the start, and not so long if it is in trouble.
+        """
         if self.is_owned_here:
-            self._has_event.wait(max(0.0, self._started_at + EXPERIMENT_SECONDS - time.monotonic()))
-        return next((event for event in reversed(self._events) if "url" in event), {})
+            with self._changed:
+                while self._experiment is None and self._has_output:
+                    end = min(
+                        self._started_at + EXPERIMENT_SECONDS,
+                        self._messaged_at + EXPERIMENT_SECONDS_AFTER_MESSAGE,
+                    )
+                    if not self._changed.wait(max(0.0, end - time.monotonic())):
+                        break
+        return self._experiment or {}
 
     def request_stop(self) -> None:
-        """Request an orderly stop by writing to its stdin; a no-op if that is closed already."""
-        self._is_stop_requested = True
-        with contextlib.suppress(OSError, ValueError):
-            _pipe(self._process.stdin).write(b"\n")
+        """Request an orderly stop; a no-op if its stdin is closed already."""
+        self._command("stop")
         with contextlib.suppress(OSError):
             _pipe(self._process.stdin).close()
+
+    def retire(self, quiet_seconds: float) -> None:
+        """Request its end once the files have been unchanged for this time."""
+        self._command(f"retire {quiet_seconds:f}")
+
+    def request_look(self) -> str:
+        """Ask for a look at the files now; return its name, for `wait_for_look`."""
+        self._look_count += 1
+        name = str(self._look_count)
+        self._command(f"look {name}", may_end=self._may_end)
+        return name
+
+    def wait_for_look(self, name: str, seconds: float, *, needs_server: bool = False) -> Result:
+        """Wait until it has committed what was in the files when it was asked, or has ended.
+
+        After `seconds`, return the result so far, with the exit code None; with `needs_server`, as
+        well if there is no server.
+        """
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while self._has_output and int(self._latest.get("look", 0)) < int(name):
+                pause = EXPERIMENT_SECONDS_AFTER_MESSAGE if needs_server else WAIT_SECONDS
+                self._changed.wait(max(0.0, min(deadline - time.monotonic(), pause)))
+                if time.monotonic() >= deadline or (needs_server and self.has_no_server):
+                    return self._result(None)
+        if not self._has_output:
+            return self.wait(max(1.0, deadline - time.monotonic()))
+        return self._result(1 if self._latest["skipped"] or self._latest["problems"] else 0)
 
     def wait(self, seconds: float) -> Result:
         """Wait for its exit for at most `seconds`, and return the result so far."""
         deadline = time.monotonic() + seconds
         try:
-            code = self._process.wait(max(0.0, seconds))
+            code = self._process.wait(max(0.0, min(seconds, WAIT_SECONDS)))
         except subprocess.TimeoutExpired:
             return self._result(None)
         for reader in self._readers:
-            reader.join(max(1.0, deadline - time.monotonic()))
+            reader.join(min(WAIT_SECONDS, max(1.0, deadline - time.monotonic())))
         return self._result(code)
 
     def close_pipes(self) -> None:
@@ -153,49 +162,48 @@ class UploaderProcess:
                 os.dup2(null, pipe.fileno(), inheritable=False)
         os.close(null)
 
+    def _command(self, line: str, *, may_end: bool = True) -> None:
+        self._may_end = may_end
+        with contextlib.suppress(OSError, ValueError):
+            _pipe(self._process.stdin).write(f"{line}\n".encode())
+
     def _read_events(self) -> None:
         for line in _lines(_pipe(self._process.stdout)):
-            with contextlib.suppress(ValueError):
-                self._events.append(json.loads(line))
-            self._has_event.set()
-        self._has_event.set()
+            with contextlib.suppress(ValueError), self._changed:
+                event = json.loads(line)
+                if "url" in event:  # the first, or another one: a run was trained again
+                    self._experiment = event
+                else:
+                    self._latest = event
+                self._changed.notify_all()
+        with self._changed:
+            self._has_output = False
+            self._changed.notify_all()
 
     def _read_messages(self) -> None:
         for line in _lines(_pipe(self._process.stderr)):
-            self._messages = [*self._messages[1 - MESSAGES_MAX :], line]
+            with self._changed:
+                self._messages = [*self._messages[1 - MESSAGES_MAX :], line]
+                self._messaged_at = min(self._messaged_at, time.monotonic())
+                self._changed.notify_all()
             logger.warning(
                 "%s", escape(line if line.startswith("tbupload: ") else f"tbupload: {line}")
             )
         code = self._process.wait()
-        if not self._is_stop_requested:
+        with contextlib.suppress(OSError):
+            _pipe(self._process.stdin).close()
+        if not self._may_end:
             logger.warning(
                 "tbupload: the uploader exited unexpectedly (%s); the script continues without it",
                 _code_text(code),
             )
 
     def _result(self, code: int | None) -> Result:
-        event, last = self.experiment_event(), self._events[-1] if self._events else {}
-        names = (
-            "scalars",
-            "tensors",
-            "blobs",
-            "bytes",
-            "runs",
-            "series",
-            "empty_values",
-            "superseded",
+        experiment, latest = self._experiment or {}, self._latest
+        explanation = (
+            "" if code == 0 else self._explanation(code, experiment.get("experiment_id"), latest)
         )
-        return Result(
-            code,
-            event.get("experiment_id"),
-            event.get("url"),
-            **{name: last.get(name, 0) for name in names},
-            skipped=last.get("skipped", {}),
-            problems=tuple(last.get("problems", ())),
-            explanation=""
-            if code == 0
-            else self._explanation(code, event.get("experiment_id"), last),
-        )
+        return result_from_events(code, experiment, latest, explanation)
 
     def _explanation(
         self, code: int | None, experiment_id: str | None, last: dict[str, Any]
@@ -208,7 +216,7 @@ class UploaderProcess:
                 f"process {self._process.pid} is still sending the rest; "
                 f"if it does not finish, run: {command}"
             )
-        if last.get("event") == "done":
+        if last.get("event") in {"done", "looked"}:
             missing = ", ".join(
                 f"{count:,} {reason}" for reason, count in last.get("skipped", {}).items()
             )
@@ -239,9 +247,10 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
             "start the command tbupload separately"
         )
 
+    # -P: a file in the working directory must not shadow a module that the uploader imports.
+    command = [sys.executable, "-P", "-m", "tbupload", "upload"]
     process = subprocess.Popen(
-        # -P: a file in the working directory must not shadow a module that the uploader imports.
-        [sys.executable, "-P", "-m", "tbupload", "upload", *options, *FIXED_OPTIONS],
+        [*command, *options, *FIXED_OPTIONS, f"--end-with-process={os.getpid()}"],
         env=environment,
         bufsize=0,
         stdin=subprocess.PIPE,

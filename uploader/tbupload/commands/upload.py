@@ -8,6 +8,7 @@ import math
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -20,6 +21,7 @@ from tbupload.commands.connect import (
 )
 from tbupload.commands.dry_run import DEFAULT_LIMITS, DryRun
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TEMPORARY_FAILURE
+from tbupload.commands.follow_requests import start_control
 from tbupload.commands.resolve_experiment import Target, TargetResolver
 from tbupload.commands.stdin_watch import stop_on_stdin
 from tbupload.console.output import ignore_broken_pipe, print_json
@@ -32,8 +34,9 @@ from tbupload.http.cancellation import STOP_GRACE_SECONDS, StopToken
 from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir, has_uploadable_files, no_files_text
 from tbupload.upload.filter_check import explain_no_match, misspelled_plugin
+from tbupload.upload.follow_control import FollowControl
 from tbupload.upload.hparams_file import NO_HPARAMS, read_hparams_file
-from tbupload.upload.session import Upload, UploadOptions
+from tbupload.upload.session import PAUSE_SECONDS_MAX, Upload, UploadOptions
 from tbupload.upload.summary import Summary
 
 ONE_SHOT_RETRY_TIMEOUT_SECONDS: Final = 300.0
@@ -102,13 +105,15 @@ def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Names
 
 
 class _UploadRun:
-    """One run of the command: uploads to one experiment, or to more if a run is trained again."""
+    """One run of the command: uploads to one experiment, or to more if a run is trained again.
+
+    What controls an upload that follows its files is the same for all of them.
+    """
 
     def __init__(
         self, options: argparse.Namespace, upload_options: UploadOptions, progress: ConsoleProgress
     ) -> None:
         self._options = options
-        self._upload_options = upload_options
         self._progress = progress
         self._stop_token = StopToken()
         self._is_complete = True
@@ -116,13 +121,15 @@ class _UploadRun:
         retry_policy = RetryPolicy(options.retry_timeout or default_timeout, self._stop_token)
         access = access_from_options(options, progress)
         self._client = client_from_access(access, options, retry_policy, progress)
+        self._control = start_control(options, self._stop_token)
+        self._upload_options = replace(upload_options, control=self._control)
         self._resolver = TargetResolver(
-            self._client, access.server, options, upload_options, progress
+            self._client, access.server, options, self._upload_options, progress
         )
 
     def run(self) -> int:
         """Upload, report, and return the exit code. Raise ServerError and UsageError."""
-        with _stop_on_signals(self._stop_token, self._progress):
+        with _stop_on_signals(self._stop_token, self._control, self._progress):
             if self._options.end_with_stdin:
                 stop_on_stdin(self._stop_token)
             target = self._resolver.resolve()
@@ -173,10 +180,15 @@ class _UploadRun:
             (self._progress.info if summary.is_complete else self._progress.warn)(line)
 
     def _wait_for_logdir(self) -> bool:
-        """Wait until the log directory exists or a stop is requested; return whether it exists."""
-        logdir = self._upload_options.logdir
+        """Wait until the log directory exists or it is time to end; return whether it exists."""
+        logdir, control = self._upload_options.logdir, self._control
         while not logdir.is_dir() and not self._stop_token.is_stopping:
-            self._stop_token.sleep(self._upload_options.poll_seconds)
+            if control is not None:
+                while (name := control.next_look) is not None:
+                    control.answer_look(name, Summary())
+                if control.has_been_quiet():
+                    break
+            self._stop_token.sleep(min(self._upload_options.poll_seconds, PAUSE_SECONDS_MAX))
         return logdir.is_dir()
 
 
@@ -213,7 +225,9 @@ def _print_end_event(event: dict[str, Any], summary: Summary, options: argparse.
 
 
 @contextlib.contextmanager
-def _stop_on_signals(stop_token: StopToken, progress: ConsoleProgress) -> Iterator[None]:
+def _stop_on_signals(
+    stop_token: StopToken, control: FollowControl | None, progress: ConsoleProgress
+) -> Iterator[None]:
     """Stop gracefully on the first Ctrl-C or SIGTERM during the block, and exit on the second."""
     is_stop_requested = False
 
@@ -226,7 +240,10 @@ def _stop_on_signals(stop_token: StopToken, progress: ConsoleProgress) -> Iterat
             write_raw(clear + b"tbupload: stopped at once; committed data is kept\n")
             os._exit(EXIT_TEMPORARY_FAILURE)
         is_stop_requested = True
-        stop_token.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
+        if number == signal.SIGTERM and control is not None:
+            control.hurry()
+        else:
+            stop_token.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
         if progress.shows_info:
             write_raw(clear + b"stopping after sending what is there now; repeat to stop at once\n")
 
@@ -249,8 +266,11 @@ def _check_options(options: argparse.Namespace) -> None:
             "use `tbupload update-metadata`"
         )
 
-    if options.one_shot and options.wait_for_logdir:
-        raise UsageError("--wait-for-logdir and --one-shot exclude each other")
+    for name in ("wait_for_logdir", "end_with_process"):
+        if options.one_shot and getattr(options, name):
+            raise UsageError(f"--{name.replace('_', '-')} and --one-shot exclude each other")
+    if options.commands_from_stdin and options.end_with_process is None:
+        raise UsageError("--commands-from-stdin needs --end-with-process")
 
     new = "--new" if options.new else "--resume never"
     is_new = options.new or options.resume == "never"

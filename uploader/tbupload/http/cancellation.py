@@ -26,6 +26,7 @@ class StopToken:
         self._is_cancelled = False
         self._stopped_at: float | None = None
         self._deadline = math.inf
+        self._wake_count = 0
 
     @property
     def is_stopping(self) -> bool:
@@ -69,7 +70,14 @@ class StopToken:
             self._is_cancelled = True
             self.changed.notify_all()
 
-    def sleep(self, seconds: float) -> None:
-        """Wait for this time, or until `stop` or `cancel` is called."""
+    def wake(self) -> None:
+        """End the `sleep` of every thread, and nothing else."""
         with self.changed:
-            self.changed.wait_for(lambda: self.is_stopping, seconds)
+            self._wake_count += 1
+            self.changed.notify_all()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for this time, or until `stop`, `cancel` or `wake` is called."""
+        with self.changed:
+            count = self._wake_count
+            self.changed.wait_for(lambda: self.is_stopping or self._wake_count != count, seconds)

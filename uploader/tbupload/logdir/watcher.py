@@ -54,7 +54,8 @@ class LogdirWatcher:
     """Reports the files of a tree that have changed, within a share of the time.
 
     `poll_seconds` is the period of checking directories, and the longest one of checking a quiet
-    file. `total_bytes` is the size of all files and `file_count` their number.
+    file. `total_bytes` is the size of all files and `file_count` their number; `changed_at` is when
+    the last change of any was noticed, at first that of the start.
 
     Args:
         tree: The log directory; the watcher lists it.
@@ -72,6 +73,7 @@ class LogdirWatcher:
     ) -> None:
         self.total_bytes = 0
         self.file_count = 0
+        self.changed_at = now()
         self._tree = tree
         self._states = states
         self._now = now
@@ -217,6 +219,7 @@ class LogdirWatcher:
         fingerprint = _FINGERPRINT.pack(status.st_size, status.st_mtime_ns, status.st_ino)
         if fingerprint == entry.fingerprint:
             return False
+        self.changed_at = now
 
         # A new file's age is the only hint how active it is. It counts as quiet at first, also if
         # the file server's clock is ahead of ours.

@@ -81,7 +81,7 @@ def explain_no_match(logdir: Path, series_filter: SeriesFilter, limits: WireLimi
 class FilterMonitor:
     """Reports that the filters have matched nothing yet of a log directory that is followed.
 
-    `problem` is the sentence about it, from `finish` on.
+    `problem` is the sentence about it that the last `check` found.
 
     Args:
         logdir: The log directory.
@@ -114,9 +114,11 @@ class FilterMonitor:
         self._period_seconds *= 2
         self._next_at = time.monotonic() + self._period_seconds
 
-    def finish(self) -> None:
-        """Check for the last time; to be called if nothing has matched."""
+    def check(self) -> None:
+        """Check what is there now; to be called if nothing has matched."""
         self.problem = explain_no_match(*self._arguments)
+        if self.problem is not None:
+            self._report(self.problem)
 
 
 @dataclass(slots=True)

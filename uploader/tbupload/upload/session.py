@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ from tbupload.upload.file_cache import FileCache
 from tbupload.upload.file_errors import CONFIRM_SECONDS
 from tbupload.upload.file_upload import REREAD_SECONDS_MIN, FileUpload
 from tbupload.upload.filter_check import FilterMonitor
+from tbupload.upload.follow_control import FollowControl
 from tbupload.upload.hparams_file import NO_HPARAMS, HparamsFile
 from tbupload.upload.hparams_upload import HparamsUpload
 from tbupload.upload.projector import ProjectorUpload
@@ -36,6 +37,9 @@ URGENT_BYTES_MAX: Final = 1 << 20
 PAUSE_SECONDS_MAX: Final = 1.0
 """Longest wait without a progress report, and without a check whether to stop."""
 
+LOOKS_MAX: Final = 5
+"""Looks at the files when an upload is stopped, at most, if each finds that files have changed."""
+
 REPORTED_FAILURES_MIN: Final = 2
 """Failures in a row after which a directory that cannot be listed is reported."""
 
@@ -46,6 +50,7 @@ class UploadOptions:
 
     `poll_seconds` is the period of checking directories, and the longest one of checking files;
     growing files are checked more often. `hparams` are set for runs as soon as they are stored.
+    `control` asks for looks at the files, and ends an upload that follows them.
     """
 
     logdir: Path
@@ -53,6 +58,7 @@ class UploadOptions:
     is_one_shot: bool
     poll_seconds: float
     hparams: HparamsFile = NO_HPARAMS
+    control: FollowControl | None = None
 
 
 class Upload:
@@ -116,10 +122,11 @@ class Upload:
         self._deleted_files: dict[str, FileEntry] = {}
 
     def run(self) -> Summary:
-        """Upload everything; without `is_one_shot`, follow the files until the stop token stops.
+        """Upload everything; without `is_one_shot`, follow the files until told to end.
 
-        After that, what the files contain at that moment is still sent. What was committed before
-        an error stays committed.
+        That is by the stop token or by the control. After that, the files are looked at until
+        nothing in them has changed, at most LOOKS_MAX times. What was committed before an error
+        stays committed.
 
         Raises:
             ServerError: The server refuses the upload, or cannot be reached.
@@ -135,14 +142,12 @@ class Upload:
                 self._hparams.poll()
                 if not (self._has_sent or self._scheduler.is_busy or self._watcher.is_listing):
                     self._filters.poll()
-            self._send_rest()
-            self._projector.poll(self._tree.projector_folders, is_last=True)
-            self._hparams.poll(is_last=True)
-            # A check may read all files: not while a deadline passes.
-            if not self._has_sent and math.isinf(self._stop_token.deadline):
-                self._filters.finish()
+                if self._answer_control():
+                    break
+            is_growing = self._send_rest()
+            self._check_filters()
             self._stop_token.cancel()
-            return self.summary()
+            return replace(self.summary(), is_growing=is_growing)
         except RunRetrained:
             self._scheduler.drain()
             raise
@@ -180,7 +185,7 @@ class Upload:
                     for sentence in sentences
                 ),
                 *self._hparams.problems(),
-                *filter(None, [self._filters.problem]),
+                *filter(None, [None if self._has_sent else self._filters.problem]),
             ],
             notes=[note for upload in uploads if (note := upload.incomplete_record_note())],
         )
@@ -189,17 +194,56 @@ class Upload:
     def _has_sent(self) -> bool:
         return self._scheduler.series_count > 0
 
-    def _send_rest(self) -> None:
-        """Send what the files contain now, and read files with unconfirmed errors once more.
+    def _check_filters(self) -> None:
+        """Find out whether the filters match nothing of what is there."""
+        control = self._options.control
+        is_hurried = control is not None and control.is_hurried
+        # A check may read all files: not while a deadline passes, or is about to be set.
+        if not (self._has_sent or is_hurried) and math.isinf(self._stop_token.deadline):
+            self._filters.check()
+
+    def _answer_control(self) -> bool:
+        """Do what the control asks for; return whether it is time to end."""
+        control = self._options.control
+        if control is None:
+            return False
+        while (name := control.next_look) is not None:
+            self._look()
+            is_growing = self._look()
+            self._check_filters()
+            control.answer_look(name, replace(self.summary(), is_growing=is_growing))
+        if self._scheduler.is_busy or not control.has_been_quiet(self._watcher.changed_at):
+            return False
+        return not self._look()
+
+    def _send_rest(self) -> bool:
+        """Send what the files contain now; return whether they were still changing meanwhile."""
+        self._look()
+        if self._options.is_one_shot:
+            return False
+        return all(self._look() for _ in range(LOOKS_MAX - 1))
+
+    def _look(self) -> bool:
+        """Check every file and send all of it; return whether any had changed since its last check.
+
+        Files with unconfirmed errors are read once more.
 
         Raises:
             Unreachable: The deadline for stopping has passed.
         """
+        self._send_enqueued()  # the watcher does not check files that are being sent
+        changed_at = self._watcher.changed_at
         for changed, gone in self._watcher.rescan():
             self._enqueue_changes(changed, gone)
             self._scheduler.submit()
             self._show()
+        self._send_enqueued()
+        self._projector.poll(self._tree.projector_folders, is_last=True)
+        self._hparams.poll(is_last=True)
+        return self._watcher.changed_at != changed_at
 
+    def _send_enqueued(self) -> None:
+        """Send what is enqueued, and read files with unconfirmed errors once more."""
         confirm_until = time.monotonic() + CONFIRM_SECONDS + REREAD_SECONDS_MIN
         while self._scheduler.is_busy or (
             self._unconfirmed_files() and time.monotonic() < confirm_until

@@ -28,6 +28,8 @@ class Summary:
         skipped: Points and files not sent by reason, now or in an earlier upload of these streams.
         problems: Sentences about files and directories.
         notes: Sentences worth knowing about which nothing is lost.
+        is_growing: Whether files were still changing at the last look: their latest data is not
+            among what was sent.
     """
 
     scalars: int = 0
@@ -42,10 +44,11 @@ class Summary:
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    is_growing: bool = False
 
     @property
     def is_complete(self) -> bool:
-        """Return whether everything in the files is on the server."""
+        """Return whether everything the files had at the last look is on the server."""
         return not self.skipped and not self.problems
 
     @property
@@ -68,6 +71,7 @@ class Summary:
             "hparams_runs": self.hparams_runs,
             "skipped": dict(sorted(self.skipped.items())),
             "problems": self.problems,
+            "growing": self.is_growing,
         }
 
     def lines(
@@ -90,6 +94,8 @@ class Summary:
         yield from self._repeated_lines()
         yield from empty_values_lines(self.empty_values)
         yield from _first(self.notes, "files like that")
+        if self.is_growing:
+            yield "  files were still growing: what is written from now on is not sent"
         if self.is_complete:
             return
 

@@ -104,6 +104,20 @@ def _add_timing(command: argparse.ArgumentParser) -> None:
         "5 times per second (default: %(default)s)",
     )
     add_retry_timeout(timing, None, "300 with --one-shot, otherwise unlimited")
+    timing.add_argument(
+        "--end-with-process",
+        metavar="PID",
+        type=int,
+        help="follow until this process has ended and the files are quiet, then exit; an "
+        "unreachable server is tried for a day more",
+    )
+    timing.add_argument(
+        "--quiet-seconds",
+        metavar="N",
+        type=parse_seconds,
+        default=10.0,
+        help="with --end-with-process: how long the files must be unchanged (default: %(default)s)",
+    )
 
 
 def _add_subprocess(command: argparse.ArgumentParser) -> None:
@@ -117,4 +131,10 @@ def _add_subprocess(command: argparse.ArgumentParser) -> None:
         "--end-with-stdin",
         action="store_true",
         help="stop as on Ctrl-C when stdin receives data or closes, or the parent process exits",
+    )
+    subprocess.add_argument(
+        "--commands-from-stdin",
+        action="store_true",
+        help="with --end-with-process and the parent's PID: read commands from stdin (look NAME, "
+        "retire SECONDS, stop); after its end, write to follow.log beside the config file",
     )

@@ -1,0 +1,320 @@
+"""How an upload of `tbupload.follow` ends: with the training and not before, alone, or replaced."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import tbupload
+from support import event_files
+from support.flaky_proxy import flaky_proxy
+from support.uploading import SECONDS_MAX, wait_until
+
+TESTS = Path(__file__).parents[1]
+
+PRELUDE = """
+import atexit, os, signal, sys, time
+from pathlib import Path
+import tbupload
+from support import event_files
+from tbupload.background_upload import process as uploader_process
+
+def train(steps, logdir="runs"):
+    events = [event_files.scalar_event("loss", step, float(step)) for step in steps]
+    event_files.write_records(Path(logdir, "run", "tfevents.1"), events, append=True)
+
+def wait_for(name):
+    while not Path(name).exists():
+        time.sleep(0.01)
+
+def end_soon():  # instead of 10 s after the files have changed last
+    uploader_process.FIXED_OPTIONS += ("--quiet-seconds=1",)
+"""
+
+
+@pytest.fixture
+def start(uploader, tmp_path):
+    """Start Python source as a training in `tmp_path`; it is killed after the test."""
+    started = []
+
+    def start(source, *python_options, **variables):
+        path = tmp_path / "training.py"
+        path.write_text(PRELUDE + textwrap.dedent(source))
+        before = uploader.environment()
+        paths = os.pathsep.join([str(TESTS), *filter(None, [before.get("PYTHONPATH")])])
+        training = subprocess.Popen(
+            [sys.executable, *python_options, path],
+            cwd=tmp_path,
+            env=before | {"PYTHONPATH": paths} | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(training)
+        return training
+
+    yield start
+    for training in started:
+        training.kill()
+        training.communicate()
+
+
+@pytest.fixture
+def followed(uploader, monkeypatch):
+    """`tbupload.follow` of this process; what it started is stopped after the test."""
+    for name, value in uploader.environment().items():
+        if name.startswith("TBHUB_"):
+            monkeypatch.setenv(name, value)
+    uploads = []
+
+    def follow(logdir, **options):
+        uploads.append(tbupload.follow(logdir, poll_seconds=0.05, **options))
+        return uploads[-1]
+
+    yield follow
+    for upload in uploads:
+        upload.stop()
+
+
+def write(logdir, steps, run="run"):
+    events = [event_files.scalar_event("loss", step, float(step)) for step in steps]
+    event_files.write_records(logdir / run / "tfevents.1", events, append=True)
+
+
+def points(reader, experiment_id, run="run"):
+    runs = reader.get(experiment_id, "scalars")
+    return runs.get(run, {}).get("loss", {}).get("count", 0)
+
+
+def has_ended(process_id):
+    try:
+        return psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def uploader_of(training):
+    experiment_id, process_id = training.stdout.readline().split()
+    return experiment_id, int(process_id)
+
+
+def test_follow_waits_for_quiet_files_and_logs_its_end(start, reader, tmp_path):
+    training = start(
+        """
+        with tbupload.follow("runs", end_seconds=0) as upload:
+            print(upload.experiment_id, upload._process._process.pid)
+        """
+    )
+    out, err = training.communicate(timeout=SECONDS_MAX)
+    experiment_id, process_id = out.split()
+    assert err == ""
+    write(tmp_path / "runs", range(10))  # by another process of the same training
+    wait_until(lambda: points(reader, experiment_id) == 10)
+    assert not has_ended(int(process_id))
+    wait_until(lambda: has_ended(int(process_id)))
+    title, done = (tmp_path / "follow.log").read_text().splitlines()
+    assert f"process {training.pid} has ended; runs" in title
+    assert {"event": "done", "scalars": 10, "growing": False}.items() <= json.loads(done).items()
+
+
+@pytest.mark.parametrize("end_seconds", [0, 60])
+def test_exit_of_script_waits_as_long_as_end_seconds(
+    start, reader, live_service, tmp_path, end_seconds
+):
+    with flaky_proxy(live_service.url, ["", *["503"] * 1000]) as proxy:
+        training = start(
+            f"""
+            upload = tbupload.follow("runs", end_seconds={end_seconds})
+            print(upload.experiment_id, upload._process._process.pid, flush=True)
+            train(range(10))
+            wait_for("end")
+            """,
+            TBHUB_SERVER=proxy,
+        )
+        experiment_id, process_id = uploader_of(training)
+        (tmp_path / "end").touch()
+        if end_seconds:
+            with pytest.raises(subprocess.TimeoutExpired):
+                training.wait(2)
+        else:
+            training.wait(SECONDS_MAX)
+        psutil.Process(process_id).kill()
+    _, err = training.communicate(timeout=SECONDS_MAX)
+    assert training.returncode == 0
+    assert ("killed by signal 9" in err) == bool(end_seconds)
+    assert points(reader, experiment_id) == 0
+
+
+def test_exit_waits_by_default_in_jobs_that_kill_uploader(start, reader):
+    training = start(
+        """
+        with tbupload.follow("runs", poll_seconds=30) as upload:
+            print(upload.experiment_id, upload._process._process.pid, flush=True)
+            train(range(10))
+        """,
+        SLURM_JOB_ID="1",
+    )
+    experiment_id, process_id = uploader_of(training)
+    training.communicate(timeout=SECONDS_MAX)
+    psutil.Process(process_id).kill()
+    assert points(reader, experiment_id) == 10
+
+
+def test_follow_without_server_delays_nothing(start, live_service):
+    with flaky_proxy(live_service.url, ["503"] * 1000) as proxy:
+        training = start(
+            """
+            began = time.monotonic()
+            with tbupload.follow("runs", end_seconds=60) as upload:
+                print(upload.url, time.monotonic() - began < 9)
+                train(range(10))
+                left = time.monotonic()
+            print(time.monotonic() - left < 2, upload.wait(0.1).exit_code)
+            began = time.monotonic()
+            atexit.register(lambda: print(upload._process._process.pid, flush=True))
+            """,
+            TBHUB_SERVER=proxy,
+        )
+        began = time.monotonic()
+        out, err = training.communicate(timeout=SECONDS_MAX)
+        psutil.Process(int(out.split()[-1])).kill()
+    assert out.split()[:4] == ["None", "True", "True", "None"], err
+    assert time.monotonic() - began < 50
+    assert "is still sending the rest" in err
+
+
+def test_second_ctrl_c_prints_no_traceback(start, live_service):
+    with flaky_proxy(live_service.url, ["", *["503"] * 1000]) as proxy:
+        training = start(
+            """
+            with tbupload.follow("runs", end_seconds=60) as upload:
+                atexit.register(print, "exit", flush=True)
+                train(range(10))
+                print(upload.experiment_id, upload._process._process.pid, flush=True)
+                time.sleep(60)
+            """,
+            TBHUB_SERVER=proxy,
+        )
+        _, process_id = uploader_of(training)
+        os.kill(training.pid, signal.SIGINT)
+        assert training.stdout.readline() == "exit\n"
+        time.sleep(1)
+        os.kill(training.pid, signal.SIGINT)
+        _, err = training.communicate(timeout=SECONDS_MAX)
+        psutil.Process(process_id).kill()
+    assert err.count("Traceback") == 1
+    assert err.count("KeyboardInterrupt") == 1
+    assert "interrupted; the rest is sent in the background" in err
+    assert training.returncode == -signal.SIGINT
+
+
+def test_follow_prints_no_warning_at_exit_in_development_mode(start):
+    training = start('upload = tbupload.follow("runs", end_seconds=0); upload.url', "-X", "dev")
+    _, err = training.communicate(timeout=SECONDS_MAX)
+    assert err == ""
+
+
+def test_follow_continues_while_training_is_stopped(start, reader, tmp_path):
+    training = start(
+        """
+        end_soon()
+        with tbupload.follow("runs", poll_seconds=0.05, end_seconds=0) as upload:
+            print(upload.experiment_id, upload._process._process.pid, flush=True)
+            wait_for("go")
+            train(range(10))
+        """
+    )
+    experiment_id, process_id = uploader_of(training)
+    training.send_signal(signal.SIGSTOP)
+    write(tmp_path / "runs", range(3), run="other")
+    wait_until(lambda: points(reader, experiment_id, "other") == 3)
+    time.sleep(3)  # longer than files have to be quiet after its end
+    assert not has_ended(process_id)
+    (tmp_path / "go").touch()
+    training.send_signal(signal.SIGCONT)
+    wait_until(lambda: points(reader, experiment_id) == 10)
+
+
+def test_terminated_uploader_waits_for_last_points_of_training(start, reader):
+    training = start(
+        """
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        with tbupload.follow("runs", poll_seconds=0.05, end_seconds=0) as upload:
+            try:
+                print(upload.experiment_id, upload._process._process.pid, flush=True)
+                time.sleep(60)
+            finally:
+                time.sleep(3)
+                train(range(10))
+        """
+    )
+    experiment_id, process_id = uploader_of(training)
+    for process in (training.pid, process_id):  # as a batch system does
+        os.kill(process, signal.SIGTERM)
+    wait_until(lambda: has_ended(process_id))
+    assert points(reader, experiment_id) == 10
+
+
+def test_same_call_again_continues_same_upload(followed, logdir):
+    with followed(logdir, name="a") as first:
+        write(logdir, range(10))
+    with followed(logdir, name="a") as second:
+        write(logdir, range(10, 20))
+    assert second._process is first._process
+    assert second.wait().scalars == 20
+    third = followed(logdir, name="a", new=True)
+    assert third.experiment_id != second.experiment_id
+
+
+def test_other_call_for_same_logdir_ends_earlier_upload(followed, reader, logdir):
+    with followed(logdir, name="a") as first:
+        write(logdir, range(10))
+        assert first.url
+    with followed(logdir, name="b") as second:
+        wait_until(lambda: not first.is_running)
+        write(logdir, range(10, 20))
+    assert first.result.is_complete
+    assert second.wait().is_complete
+    assert points(reader, first.experiment_id) == 10
+    assert points(reader, second.experiment_id) == 20
+
+
+def test_growing_files_are_not_told_to_be_uploaded(followed, logdir, tmp_path, caplog):
+    caplog.set_level("INFO", "tbupload")
+    stop = tmp_path / "stop"
+    source = f"""
+import os, time
+from pathlib import Path
+from support import event_files
+step = 0
+while not os.path.exists({str(stop)!r}):
+    event_files.write_records(
+        Path({str(logdir)!r}, "run", "tfevents.1"), [event_files.scalar_event("loss", step, 1.0)], append=True
+    )
+    step += 1
+"""
+    (logdir / "run").mkdir()
+    other = subprocess.Popen(
+        [sys.executable, "-c", source], env=os.environ | {"PYTHONPATH": str(TESTS)}
+    )
+    upload = followed(logdir)
+    try:
+        results = []
+        wait_until(lambda: results.append(upload.wait()) or results[-1].is_growing)
+    finally:
+        stop.touch()
+        other.wait()
+    assert (results[-1].exit_code, results[-1].is_complete) == (0, False)
+    assert "still growing" in caplog.text
+    caplog.clear()
+    assert upload.stop().is_complete
+    assert "everything is uploaded" in caplog.text

@@ -1,0 +1,159 @@
+"""What ends an upload that follows: the control that others call, and the end of a process."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from support.uploading import wait_until
+from tbupload.commands import process_watch
+from tbupload.commands.process_watch import WatchedProcess
+from tbupload.http.cancellation import StopToken
+from tbupload.upload import follow_control
+from tbupload.upload.follow_control import FollowControl
+from tbupload.upload.summary import Summary
+
+
+@pytest.fixture
+def token():
+    return StopToken()
+
+
+@pytest.fixture
+def control(token):
+    return FollowControl(token, lambda *_: None)
+
+
+@pytest.fixture
+def sleeper():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_control_ends_nothing_by_itself(control, token):
+    control.stop_if_due()
+    assert not control.has_been_quiet()
+    assert not control.has_been_quiet(-1e9)
+    assert not token.is_stopping
+
+
+def test_control_keeps_looks_in_order_until_they_are_answered(token):
+    answered = []
+    control = FollowControl(token, lambda name, _: answered.append(name))
+    control.request_look("1")
+    control.request_look("2")
+    assert (control.next_look, control.next_look) == ("1", "1")
+    for name in ("1", "2"):
+        assert control.next_look == name
+        control.answer_look(name, Summary())
+    assert (control.next_look, answered) == (None, ["1", "2"])
+
+
+def test_quiet_counts_from_request_and_from_last_change(control):
+    control.end_when_quiet(0.05)
+    assert not control.has_been_quiet(time.monotonic() - 100)
+    time.sleep(0.06)
+    assert control.has_been_quiet(time.monotonic() - 100)
+    assert not control.has_been_quiet(time.monotonic())
+
+
+def test_shortest_quiet_time_counts(control):
+    control.end_when_quiet(0)
+    control.end_when_quiet(300)
+    assert control.has_been_quiet()
+
+
+def test_hurry_leaves_writer_its_time_and_then_stops(control, token, monkeypatch):
+    control.hurry()
+    control.stop_if_due()
+    assert not control.has_been_quiet()
+    assert not token.is_stopping
+    monkeypatch.setattr(follow_control, "STOP_GRACE_SECONDS", follow_control.SENDING_SECONDS_MIN)
+    control.hurry()
+    control.stop_if_due()
+    assert token.is_stopping
+    assert 9 < token.deadline - time.monotonic() <= 10
+
+
+@pytest.mark.parametrize("order", [("hurry", "end"), ("end", "hurry")])
+def test_hurry_waits_less_for_quiet_files_of_ended_writer(control, monkeypatch, order):
+    monkeypatch.setattr(follow_control, "HURRIED_QUIET_SECONDS", 0.0)
+    calls = {"hurry": control.hurry, "end": lambda: control.end_with_process(300)}
+    for name in order:
+        assert not control.has_been_quiet()
+        calls[name]()
+    assert control.has_been_quiet()
+
+
+def test_server_is_not_tried_for_ever_after_end_of_process(control, token, monkeypatch):
+    control.end_with_process(300)
+    control.stop_if_due()
+    assert not token.is_stopping
+    monkeypatch.setattr(follow_control, "RETRY_SECONDS_MAX", 0.0)
+    control.end_with_process(300)
+    control.stop_if_due()
+    assert token.is_stopping
+
+
+def test_wake_ends_sleep_and_stops_nothing(token):
+    control = FollowControl(token, lambda *_: None)
+    signal.signal(signal.SIGALRM, lambda *_: control.request_look("1"))
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    began = time.monotonic()
+    token.sleep(20)
+    assert time.monotonic() - began < 10
+    assert not token.is_stopping
+
+
+@pytest.mark.parametrize("has_descriptor", [True, False])
+def test_end_of_process_is_noticed_and_stop_is_not(sleeper, monkeypatch, has_descriptor):
+    if not has_descriptor:
+        monkeypatch.delattr(os, "pidfd_open")
+        monkeypatch.setattr(process_watch, "POLL_SECONDS", 0.01)
+    watched = WatchedProcess(sleeper.pid, is_parent=False)
+    sleeper.send_signal(signal.SIGSTOP)
+    assert not watched.has_ended_within(0.05)
+    sleeper.kill()
+    sleeper.wait()
+    assert watched.has_ended_within(10)
+    assert WatchedProcess(sleeper.pid, is_parent=False).has_ended_within(0)
+
+
+def test_zombie_has_ended(sleeper):
+    watched = WatchedProcess(sleeper.pid, is_parent=False)
+    sleeper.kill()
+    assert watched.has_ended_within(10)
+
+
+@pytest.mark.parametrize("has_descriptor", [True, False])
+def test_parent_that_is_another_process_has_ended(monkeypatch, has_descriptor):
+    if not has_descriptor:
+        monkeypatch.delattr(os, "pidfd_open")
+    assert WatchedProcess(os.getpid(), is_parent=True).has_ended_within(0)
+    assert not WatchedProcess(os.getppid(), is_parent=True).has_ended_within(0)
+
+
+def test_fallback_sees_end_of_parent(tmp_path):
+    source = f"""
+import os, sys
+del os.pidfd_open
+from tbupload.commands import process_watch
+process_watch.POLL_SECONDS = 0.01
+watched = process_watch.WatchedProcess(os.getppid(), is_parent=True)
+assert not watched.has_ended_within(0.05)
+open({str(tmp_path / "watching")!r}, "w").close()
+while not watched.has_ended_within(1):
+    pass
+open({str(tmp_path / "noticed")!r}, "w").close()
+"""
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {source!r}])"
+    process = subprocess.Popen([sys.executable, "-c", parent])
+    wait_until((tmp_path / "watching").exists)
+    process.kill()
+    process.wait()
+    wait_until((tmp_path / "noticed").exists)

@@ -1,0 +1,141 @@
+"""The uploaders of this process: which one a call joins, which ones end, and the script's exit."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tbupload.background_upload.open_writers import flush_open_writers
+from tbupload.background_upload.process import UploaderProcess, logger
+from tbupload.background_upload.result import Result
+from tbupload.console.terminal import escape
+
+RETIRED_QUIET_SECONDS: Final = 300.0
+"""How long files must be unchanged before an earlier uploader of this process ends.
+
+Longer than the 120 s for which writers hold data by default.
+"""
+
+EXIT_SECONDS: Final = 60.0
+"""How long the script waits at its exit where the uploader would end with it."""
+
+BATCH_VARIABLES: Final = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
+"""Environment variables of batch jobs, whose processes are ended with them."""
+
+SYSTEM_INITS: Final = ("systemd", "init", "runit", "s6-svscan", "openrc-init")
+"""How names of process 1 begin where it does not end before the machine is shut down."""
+
+NEW_OPTIONS: Final = frozenset({"--new", "--resume=never"})
+"""Options that create an experiment with each call."""
+
+START_VARIABLES: Final = ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG", "TBHUB_PROFILE")
+
+_uploaders: Final[list[Uploader]] = []
+_lock: Final = threading.Lock()
+
+
+@dataclass(eq=False)
+class Uploader:
+    """An uploader process and what was asked for; `has_left` its block, if it has one.
+
+    `exit_seconds` is the longest time that the script waits for it at its exit.
+    """
+
+    process: UploaderProcess
+    key: tuple[object, ...]
+    logdir: str
+    exit_seconds: float
+    has_left: bool = False
+
+
+def start(
+    options: list[str], token: str | None, logdir: str, exit_seconds: float | None
+) -> Uploader:
+    """Return the running uploader of this process with the same options, or start one.
+
+    Earlier ones whose block was left are told to end: of the same directory at once, so that what
+    is written from now on is sent to the new experiment only; others when their files are quiet.
+    """
+    _install_exit()
+    logdir = str(Path(logdir).absolute())
+    key = (*options, token, logdir, *map(os.environ.get, START_VARIABLES))
+    if exit_seconds is None:
+        exit_seconds = default_exit_seconds(os.environ, Path("/proc/1/comm"))
+    with _lock:
+        _uploaders[:] = [each for each in _uploaders if each.process.is_running]
+        for each in _uploaders:
+            if each.key == key and not NEW_OPTIONS.intersection(options):
+                each.exit_seconds = max(each.exit_seconds, exit_seconds)
+                each.has_left = False
+                return each
+        for each in _uploaders:
+            if each.has_left:
+                each.process.retire(0.0 if each.logdir == logdir else RETIRED_QUIET_SECONDS)
+        uploader = Uploader(UploaderProcess(options, token), key, logdir, exit_seconds)
+        _uploaders.append(uploader)
+        return uploader
+
+
+def default_exit_seconds(environment: Mapping[str, str], init: Path) -> float:
+    """Return EXIT_SECONDS where the uploader would be killed with this process, else 0.
+
+    `init` is the file with the name of process 1. In a container that is the script itself, or a
+    shell or a small init that ends with it.
+    """
+    if any(name in environment for name in BATCH_VARIABLES):
+        return EXIT_SECONDS
+    try:
+        name = init.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0.0
+    return 0.0 if name.startswith(SYSTEM_INITS) else EXIT_SECONDS
+
+
+def flush_writers() -> bool:
+    """Flush the open writers of this process; log those that fail, and return whether none did."""
+    problems = flush_open_writers()
+    for problem in problems:
+        logger.warning("tbupload: %s; its latest data is not in the files yet", escape(problem))
+    return not problems
+
+
+def log_result(result: Result) -> None:
+    """Log that everything is uploaded, or why not unless the uploader has logged that itself."""
+    if result.is_complete:
+        logger.info("tbupload: everything is uploaded: %s", escape(result.url or ""))
+    elif result.is_growing:
+        logger.info("tbupload: uploaded what the files contained; they are still growing")
+    elif result.exit_code is None or result.exit_code < 0:
+        logger.warning("tbupload: %s", escape(result.explanation))
+
+
+@functools.cache
+def _install_exit() -> None:
+    atexit.register(_exit)
+
+
+def _exit() -> None:
+    """Flush the writers once more, and wait for the uploaders that would be killed."""
+    running = [each for each in _uploaders if each.process.is_running]
+    if not running:
+        return
+    try:
+        flush_writers()
+        _wait_for([each for each in running if each.exit_seconds > 0])
+    except KeyboardInterrupt:
+        logger.warning("tbupload: interrupted; the rest is sent in the background")
+
+
+def _wait_for(uploaders: list[Uploader]) -> None:
+    began = time.monotonic()
+    looks = [each.process.request_look() for each in uploaders]
+    for each, look in zip(uploaders, looks, strict=True):
+        seconds = began + each.exit_seconds - time.monotonic()
+        log_result(each.process.wait_for_look(look, seconds, needs_server=True))
