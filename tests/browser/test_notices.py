@@ -120,8 +120,8 @@ def test_ended_link_says_so_at_first_and_later_visits(page, uploader, logdir, ap
     page.goto(link)
     expect(page.locator("card-view").first).to_be_visible()
     page.wait_for_load_state("networkidle")
-    for token in api.get(experiment, "tokens")["tokens"]:
-        api.request("DELETE", f"/experiments/{experiment}/tokens/{token['id']}")
+    for made in api.get(experiment, "links")["links"]:
+        api.request("DELETE", f"/experiments/{experiment}/links/{made['id']}")
     page.reload()
     expect(page.get_by_role("alert")).to_contain_text("has expired or was revoked")
     shoot(page, "ended")
