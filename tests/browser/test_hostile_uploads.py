@@ -281,8 +281,9 @@ def test_script_past_policy_sends_no_form_of_its_reader(freed, site):
         }""",
         f"{site.public}/sign-out",
     )
-    # From another site, the cookie does not even come with it.
-    told = "You may not do this" if one_origin else "Every training run, at one address"
+    # From another site, the cookie does not even come with it: nobody is signed out, and the
+    # redirect to sign in ends at the list of the person who is.
+    told = "You may not do this" if one_origin else "Experiments"
     expect(freed.get_by_role("heading", level=1)).to_have_text(told)
     freed.goto(f"{site.public}/me")
     expect(freed.get_by_role("heading", level=1)).to_be_visible()
