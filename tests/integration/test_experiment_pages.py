@@ -209,3 +209,23 @@ def test_form_that_others_changed_meanwhile_replaces_nothing_unseen(api, editor,
     state = re.search(r'name="state" value="(\w+)"', refused.text)[1]
     assert editor.post(address, {**mine, "state": state}).status_code == 303
     assert api.request("GET", f"/experiments/{experiment}").json()["notes"] == "mine"
+
+
+def test_token_of_the_experiment_is_made_listed_and_revoked(client, editor, experiment):
+    place = f"/experiment/{experiment}"
+    fields = {"label": "cluster job", "scope": "append", "expires_days": "7"}
+    made = editor.post(f"{place}/token/new", fields).text
+    secret = re.search(r'value="(tbh_\w+)"', made)[1]
+    page = editor.get(f"{place}/about").text
+    assert "cluster job" in page
+    assert secret not in page
+    bearer = {"Authorization": f"Bearer {secret}"}
+    streams = f"/api/v1/experiments/{experiment}/streams"
+    assert client.get(streams, headers=bearer).status_code == 200
+
+    token_id = re.search(r'name="token_id" value="(\w+)"', page)[1]
+    answer = editor.post(f"{place}/token/revoke", {"token_id": token_id})
+    assert answer.headers["location"] == f"{place}/about?done=token-revoked"
+    assert client.get(streams, headers=bearer).status_code == 401
+    for scopes in ([], ["admin"], ["everything"]):
+        assert editor.post(f"{place}/token/new", {**fields, "scope": scopes}).status_code == 422

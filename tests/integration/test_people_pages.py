@@ -79,6 +79,13 @@ TABLE = [
         {"name": "x", "visibility": "private"},
         (SIGN_IN, 404, 403, 303, 303),
     ),
+    ("/experiment/EXPERIMENT/token/new", None, (SIGN_IN, 404, 403, 200, 200)),
+    (
+        "/experiment/EXPERIMENT/token/new",
+        {"label": "x", "scope": "read"},
+        (SIGN_IN, 404, 403, 200, 200),
+    ),
+    ("/experiment/EXPERIMENT/token/revoke", {"token_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
     ("/experiment/EXPERIMENT/delete", {}, (SIGN_IN, 404, 403, 303, 404)),
     ("/experiments/deleted?workspace=ID", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/experiments/compare", {"experiment": "EXPERIMENT"}, (SIGN_IN, 422, 422, 422, 422)),

@@ -134,7 +134,7 @@ def _show_token_form(
     is_viewer = all(each.role is Role.VIEWER for each in session.memberships)
     return token_pages.show_form(
         request,
-        Role.VIEWER if is_viewer else Role.EDITOR,
+        token_pages.scopes_of(Role.VIEWER if is_viewer else Role.EDITOR),
         form,
         error,
         heading="New personal token",

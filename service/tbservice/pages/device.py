@@ -12,6 +12,7 @@ from starlette.responses import Response
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import device_logins
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
+from tbservice.pages import token_pages
 from tbservice.pages.forms import FormFields
 from tbservice.pages.frame import redirect, render
 from tbservice.pages.person_session import PersonSession
@@ -25,12 +26,6 @@ _SHOWN_ERRORS: Final = (Conflict, Forbidden, Invalid)
 """Errors that the form shows above its fields."""
 
 _DEFAULT_EXPIRY_DAYS: Final = "90"
-
-_SCOPES: Final = (
-    (Scope.APPEND, "Upload", "Create experiments and add to them."),
-    (Scope.READ, "Read", "List, download and verify experiments."),
-    (Scope.ADMIN, "Manage", "Also change, share and delete experiments."),
-)
 
 router = APIRouter(include_in_schema=False)
 
@@ -47,7 +42,7 @@ def show_login(
 ) -> Response:
     """Show what asks, and what it may be given."""
     try:
-        return _show_login(request, database, form.text("code"), _default_values(session))
+        return _show_login(request, session, database, form.text("code"), _default_values(session))
     except NotFound as error:
         return _ask_for_code(request, form.text("code"), error)
 
@@ -70,7 +65,7 @@ def approve(
             "scopes": form.texts("scope"),
             "expires_days": form.text("expires_days"),
         }
-        return _show_login(request, database, code, values, error)
+        return _show_login(request, session, database, code, values, error)
     return redirect(PATH, done="approved")
 
 
@@ -130,12 +125,14 @@ def _ask_for_code(request: Request, code: str = "", error: ServiceError | None =
 
 def _show_login(
     request: Request,
+    session: PersonSession,
     database: Database,
     code: str,
     values: Mapping[str, Any],
     error: ServiceError | None = None,
 ) -> Response:
     """Return the page of a login that waits. Raises NotFound."""
+    role = Role.VIEWER if all(map(_is_viewer, session.memberships)) else Role.EDITOR
     with database.transaction() as db:
         login = device_logins.find(db, code)
     return render(
@@ -145,6 +142,6 @@ def _show_login(
         login=login,
         code=device_logins.show_code(device_logins.parse_code(code)),
         values=values,
-        scopes=_SCOPES,
+        scopes=token_pages.scopes_of(role),
         error="" if error is None else error.detail,
     )

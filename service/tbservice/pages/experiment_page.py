@@ -19,6 +19,7 @@ from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments import deletion, lifecycle
 from tbservice.experiments.metadata import Metadata
 from tbservice.pages.experiment_list import is_live
+from tbservice.pages.experiment_tokens import tokens_context
 from tbservice.pages.forms import FormFields
 from tbservice.pages.frame import redirect, render
 from tbservice.pages.markdown import render_markdown
@@ -95,10 +96,10 @@ def _describe_people(
 def _find_links(
     database: Database, experiment_id: str, session: PersonSession
 ) -> dict[str, Any] | None:
-    """Return the context of `_links.html`; None for a frozen copy, which nobody may change."""
+    """Return the context of links and tokens; None for a frozen copy, which nobody may change."""
     try:
         with _admin_transaction(database, experiment_id, session) as (db, grant):
-            return links_context(db, grant)
+            return links_context(db, grant) | tokens_context(db, grant)
     except Forbidden:
         return None
 

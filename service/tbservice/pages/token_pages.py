@@ -15,11 +15,19 @@ from tbservice.pages.forms import FormFields
 from tbservice.pages.frame import render
 from tbservice.types import Role, Scope, Token
 
-_SCOPES: Final = (
+Scopes = Sequence[tuple[Scope, str, str]]
+"""Scopes that a form offers, with name and explanation."""
+
+_SCOPES: Final[Scopes] = (
     (Scope.APPEND, "Upload", "Create experiments, and append to all of the workspace."),
     (Scope.READ, "Read", "List and read all experiments of the workspace."),
     (Scope.ADMIN, "Manage", "All of that, and rename, share and delete experiments."),
 )
+EXPERIMENT_SCOPES: Final[Scopes] = (
+    (Scope.APPEND, "Upload", "Append to this experiment."),
+    (Scope.READ, "Read", "Read this experiment."),
+)
+
 _DEFAULTS: Final = {
     "label": "",
     "workspace_id": "",
@@ -30,7 +38,7 @@ _DEFAULTS: Final = {
 
 def show_form(
     request: Request,
-    role: Role,
+    offered: Scopes,
     form: FormFields | None = None,
     error: ServiceError | None = None,
     **context: Any,
@@ -39,7 +47,7 @@ def show_form(
 
     Args:
         request: The request.
-        role: What the person is at most: the scopes of the role are offered.
+        offered: The scopes to choose from; `scopes_of` returns those of a role.
         form: What was sent, after an error.
         error: Why it was refused.
         context: `heading`, `explanation`, `placeholder`, `back`, `back_name`, `section`, and
@@ -54,11 +62,16 @@ def show_form(
         "token_new.html",
         200 if error is None else error.status,
         error="" if error is None else error.detail,
-        scopes=[each for each in _SCOPES if each[0] in role.scopes],
+        scopes=offered,
         values=values,
         label_chars_max=limits.EXPERIMENT_NAME_CHARS_MAX,
         **context,
     )
+
+
+def scopes_of(role: Role) -> Scopes:
+    """Return the scopes that a person with this role may give a token of the workspace."""
+    return [each for each in _SCOPES if each[0] in role.scopes]
 
 
 def parse_scopes(form: FormFields) -> Sequence[Scope]:

@@ -46,7 +46,9 @@ def show_new_token(
 ) -> Response:
     """Show the form for a new machine token."""
     with owner_transaction(database, session, workspace):
-        return token_pages.show_form(request, Role.OWNER, **_texts(workspace))
+        return token_pages.show_form(
+            request, token_pages.scopes_of(Role.OWNER), **_texts(workspace)
+        )
 
 
 @router.post("/token/new")
@@ -66,7 +68,9 @@ def create_token(
                 db, grant, scopes, form.text("label"), expires_at
             )
     except SHOWN_ERRORS as error:
-        return token_pages.show_form(request, Role.OWNER, form, error, **_texts(workspace))
+        return token_pages.show_form(
+            request, token_pages.scopes_of(Role.OWNER), form, error, **_texts(workspace)
+        )
     return token_pages.show_secret(request, token, secret, **_back(workspace))
 
 
