@@ -113,13 +113,15 @@ class SignIn:
             ProviderError: The provider is unreachable or answers nonsense.
         """
         provider = self._find(provider_id)
+        # First: while the provider is down, the person can reload the page, and nothing is used up.
+        issuer = provider.expected_issuer()
         # A transaction of its own: whatever follows, this `state` is used up.
         with database.transaction() as db:
             attempt = sign_in_attempts.take(db, _digest(redirect.state), _digest(browser))
         if attempt is None or attempt.provider != provider_id:
             raise Forbidden(_NOT_BEGUN)
 
-        _check_redirect(provider, redirect)
+        _check_redirect(provider, issuer, redirect)
         authorization = self._authorization(
             provider, redirect.state, attempt.nonce, attempt.code_verifier
         )
@@ -144,10 +146,9 @@ class SignIn:
         return Authorization(state, nonce, code_verifier, self._public_url + path)
 
 
-def _check_redirect(provider: Provider, redirect: Redirect) -> None:
+def _check_redirect(provider: Provider, issuer: str | None, redirect: Redirect) -> None:
     """Raise Forbidden or MalformedRequest unless the redirect brings a code of this provider."""
     name = provider.settings.name
-    issuer = provider.expected_issuer()
     # Another provider of ours may have been made to send its code here (RFC 9207, "mix-up").
     if issuer is not None and not hmac.compare_digest(
         issuer.encode(), redirect.issuer.encode("utf-8", "surrogatepass")
