@@ -193,7 +193,7 @@ def test_selection_deleted_meanwhile_is_no_error(api, editor, database, workspac
     assert api.request("GET", f"/experiments/{second}").status_code == 404
 
 
-def test_form_that_others_changed_meanwhile_replaces_nothing_unseen(api, editor, experiment):
+def test_form_replaces_nothing_that_others_changed_meanwhile(api, editor, experiment):
     address = f"/experiment/{experiment}/edit"
     state = re.search(r'name="state" value="(\w+)"', editor.get(address).text)[1]
     by_job = {"properties": {"added": "by a job"}, "notes": "by a job"}

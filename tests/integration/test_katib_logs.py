@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 
 import pytest
@@ -15,6 +16,7 @@ from support.servers import new_workspace
 from tbservice import limits
 from tbservice.auth import grants
 from tbservice.errors import Forbidden, Invalid, NotFound, TooLarge, Unauthenticated
+from tbservice.experiments.eraser import erase_due
 from tbservice.katib import observation_log, trials
 from tbservice.katib.katib_pb2 import (
     Experiment,
@@ -378,8 +380,11 @@ def test_run_that_is_deleted_takes_its_logs_along(api, katib):
 def test_experiment_that_is_deleted_leaves_no_logs(api, katib, database, workspace_id):
     katib.report(TRIAL, log("m", 1))
     experiment_id = only_experiment(api)
-    assert api.request("DELETE", f"/experiments/{experiment_id}").status_code == 204
+    path = f"/experiments/{experiment_id}?final=true"
+    assert api.request("DELETE", path).status_code == 204
     assert katib.get(TRIAL) == []
+    while erase_due(database, threading.Event()):
+        pass
     with database.transaction(workspace_id) as db:
         counts = db.execute(
             text("""

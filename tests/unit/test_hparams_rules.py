@@ -39,6 +39,7 @@ from tbservice.hparams.session_table import (
     session_values,
 )
 from tbservice.hparams.values import common_type, list_distinct, to_json, to_text, value_key
+from tbservice.types import ExperimentId, ReadGrant, WorkspaceId
 from tbwire import hparams_pb2
 from tbwire.hparams import (
     DeclaredHparam,
@@ -452,6 +453,10 @@ def test_decoder_shares_names_and_keeps_sign_of_zero():
     assert decoder.decode(b"\xff")[0] is None
 
 
+def reader_of(name):
+    return ReadGrant(WorkspaceId(1), ExperimentId(name))
+
+
 def cached(version="1", size=40):
     return CachedRecords(version, ExperimentRecords({}), {b"": (None, size)})
 
@@ -459,19 +464,19 @@ def cached(version="1", size=40):
 def test_cache_drops_experiment_read_longest_ago():
     cache = RecordCache(100)
     first, second = cached(), cached()
-    cache.put("a", first)
-    cache.put("b", second)
-    assert cache.find("a") is first
-    cache.put("c", cached())
-    assert [cache.find(name) is None for name in "abc"] == [False, True, False]
+    cache.put(reader_of("a"), first)
+    cache.put(reader_of("b"), second)
+    assert cache.find(reader_of("a")) is first
+    cache.put(reader_of("c"), cached())
+    assert [cache.find(reader_of(name)) is None for name in "abc"] == [False, True, False]
 
 
 def test_cache_keeps_newest_version_of_experiment():
     cache = RecordCache(100)
     for version in "123":
-        cache.put("a", cached(version, 60))
-    cache.put("b", cached())
-    assert cache.find("a").version == "3"
-    cache.put("a", cached("4", 101))
-    assert cache.find("a") is None
-    assert cache.find("b") is not None
+        cache.put(reader_of("a"), cached(version, 60))
+    cache.put(reader_of("b"), cached())
+    assert cache.find(reader_of("a")).version == "3"
+    cache.put(reader_of("a"), cached("4", 101))
+    assert cache.find(reader_of("a")) is None
+    assert cache.find(reader_of("b")) is not None

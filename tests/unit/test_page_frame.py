@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
@@ -17,11 +18,16 @@ from tbservice.pages.frame import render, set_person_session
 from tbservice.pages.next_page import safe_next
 from tbservice.pages.person_session import PersonSession
 from tbservice.pages.texts import clip, format_browser, format_bytes, format_moment, format_number
+from tbservice.settings import Settings
 from tbservice.types import Membership, Person, Role, UserId, WorkspaceId
 
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(1)</script>{{ 7 * 7 }}'
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 PUBLIC = "https://tbhub.example.org"
+
+
+APPLICATION = Starlette()
+APPLICATION.state.settings = Settings(database_url="postgresql://unused/unused", public_url=PUBLIC)
 
 
 def make_request(path="/", **headers):
@@ -37,6 +43,7 @@ def make_request(path="/", **headers):
         "server": ("tbhub.example.org", 443),
         "scheme": "https",
         "root_path": "",
+        "app": APPLICATION,
     }
     return Request(scope)
 

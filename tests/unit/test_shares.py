@@ -8,6 +8,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from starlette.datastructures import Headers
 
 from support.admission import CALLER, OTHER, STRANGER
 from tbservice import limits
@@ -267,7 +268,7 @@ def test_caller_address_is_one_per_customer(host, key):
     ],
 )
 def test_caller_token_is_first_shown(scope, token):
-    assert _token(scope) == token
+    assert _token(scope, Headers(scope=scope)) == token
 
 
 def body_of(*messages, path=JSON_PATH, check=None, caller=CALLER, shares=None, **headers):
