@@ -49,6 +49,7 @@ from tbservice.api.v1 import (
     share_links,
     tail,
     tokens,
+    uploads,
     workspace_tokens,
     workspaces,
 )
@@ -124,6 +125,7 @@ _ROUTER_MODULES = (
     batches,
     blob_uploads,
     run_hparams,
+    uploads,
     catalog,
     points,
     hparams,
