@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from tbupload.commands.connect import find_experiment_id
-from tbupload.recording.origin import find_origin
 from tbupload.console.output import ignore_broken_pipe, print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client, ExperimentStreams
+from tbupload.recording.origin import Training, find_origin
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.resume_store import ResumeRecord, ResumeStore, UploadKey, uploads_path
 from tbupload.upload.retraining import RetrainingGuard
@@ -53,6 +53,7 @@ class TargetResolver:
         server: Its address.
         options: The command's options.
         upload_options: What is uploaded.
+        training: What writes it, for the origin of a new experiment.
         progress: Where to say what was chosen.
     """
 
@@ -62,9 +63,11 @@ class TargetResolver:
         server: str,
         options: argparse.Namespace,
         upload_options: UploadOptions,
+        training: Training,
         progress: ConsoleProgress,
     ) -> None:
         self._client = client
+        self._training = training
         self._options = options
         self._upload_options = upload_options
         self._progress = progress
@@ -190,7 +193,7 @@ class TargetResolver:
         return self._created(streams, record, fields["visibility"])
 
     def _find_metadata(self) -> dict[str, Any]:
-        """Return tags, notes and origin of a new experiment; say what of this machine is sent."""
+        """Return tags, notes and origin of a new experiment."""
         metadata: dict[str, Any] = {}
         if self._options.tag:
             metadata["tags"] = self._options.tag
@@ -198,11 +201,7 @@ class TargetResolver:
             metadata["notes"] = self._options.note
         if not self._options.no_origin:
             logdir = self._upload_options.logdir
-            metadata["origin"] = find_origin(logdir if logdir.is_dir() else Path())
-            self._progress.info(
-                "the experiment records where it comes from "
-                f"({', '.join(metadata['origin'])}); --no-origin records nothing"
-            )
+            metadata["origin"] = find_origin(logdir, self._training)
         return metadata
 
     def _created(
