@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -142,9 +143,9 @@ def test_hanging_nvidia_smi_is_left_once(tmp_path):
     assert time.monotonic() - began < 2
     (process_id,) = (tmp_path / "started").read_text().split()
     deadline = time.monotonic() + 5
-    while os.path.exists(f"/proc/{process_id}") and time.monotonic() < deadline:
+    while Path("/proc", process_id).exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not os.path.exists(f"/proc/{process_id}")
+    assert not Path("/proc", process_id).exists()
 
 
 class OwnError(RuntimeError):
@@ -210,9 +211,9 @@ def test_ending_of_any_process_is_told_by_the_kernel(code, ending):
 def test_status_is_what_script_tells_unless_its_process_fails(told, exited, expected):
     for order in (1, -1):
         recorder = Recorder(None, None, print)
-        calls = [lambda: recorder.set_ending(told), lambda: recorder.set_exit(exited)]
-        for call in calls[::order]:
-            call()
+        calls = [(recorder.set_ending, told), (recorder.set_exit, exited)]
+        for call, ending in calls[::order]:
+            call(ending)
         assert recorder._ending == expected
     recorder.ignore_exit()
     assert recorder._ending == told

@@ -27,6 +27,12 @@ from tbupload.recording.script import read_script
 RETRY_TIMEOUT_SECONDS: Final = 5.0
 """How long one request of the recorder is repeated; it asks again later."""
 
+LAST_SECONDS_MAX: Final = 10.0
+FAILED_SECONDS_MAX: Final = 2.0
+"""How long the end of an upload waits until its metrics are sent, and until its status is recorded;
+the second is for one that has failed, probably because the server does not answer.
+"""
+
 METRICS_RETRY_SECONDS: Final = 86_400.0
 
 
@@ -73,8 +79,8 @@ class UploadRecording:
     def __init__(
         self, options: argparse.Namespace, logdir: Path, access: Access, progress: ConsoleProgress
     ) -> None:
-        self.training = find_training(options)
         self.recorder: Recorder | None = None
+        self._recording = _make_recording(options, find_training(options), logdir)
         self._options = options
         self._progress = progress
         self._metrics: MetricsUpload | None = None
@@ -88,14 +94,18 @@ class UploadRecording:
                 RetryPolicy(RETRY_TIMEOUT_SECONDS),
                 progress.debug,
             )
-            recording = _make_recording(options, self.training, logdir)
-            self.recorder = Recorder(Client(transport), recording, progress.debug)
+            self.recorder = Recorder(Client(transport), self._recording, progress.debug)
+
+    def find_origin(self) -> dict[str, str]:
+        """Return the origin of an experiment that is created now; empty if it has none."""
+        return {} if self.recorder is None else self._recording.origin
 
     def announce(self) -> None:
         """Say what is recorded; before anything is sent."""
         if self.recorder is not None:
-            is_script = self.training.script is not None
-            self._progress.info(sentence(is_script=is_script, is_training=self.training.is_known))
+            training = self._recording.training
+            is_script = training.script is not None
+            self._progress.info(sentence(is_script=is_script, is_training=training.is_known))
 
     def start(self, streams: ExperimentStreams) -> None:
         """Record what is uploaded to this experiment from now on."""
@@ -116,14 +126,15 @@ class UploadRecording:
 
     def close(self, *, is_complete: bool) -> bool:
         """End with the upload; return whether all metrics were sent."""
-        is_sent = self._end_metrics()
+        seconds = LAST_SECONDS_MAX if is_complete else FAILED_SECONDS_MAX
+        is_sent = self._end_metrics(seconds)
         if self.recorder is not None:
-            self.recorder.close(is_complete=is_complete)
+            self.recorder.close(seconds, is_complete=is_complete)
         return is_sent
 
-    def _end_metrics(self) -> bool:
+    def _end_metrics(self, seconds: float = LAST_SECONDS_MAX) -> bool:
         metrics, self._metrics = self._metrics, None
-        problem = None if metrics is None else metrics.close()
+        problem = None if metrics is None else metrics.close(seconds)
         if problem is not None:
             self._progress.warn(problem)
         return problem is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,6 @@ from tbupload.console.output import ignore_broken_pipe, print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client, ExperimentStreams
-from tbupload.recording.origin import Training, find_origin
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.resume_store import ResumeRecord, ResumeStore, UploadKey, uploads_path
 from tbupload.upload.retraining import RetrainingGuard
@@ -53,7 +53,7 @@ class TargetResolver:
         server: Its address.
         options: The command's options.
         upload_options: What is uploaded.
-        training: What writes it, for the origin of a new experiment.
+        find_origin: Returns the origin of a new experiment; empty if it has none.
         progress: Where to say what was chosen.
     """
 
@@ -63,11 +63,11 @@ class TargetResolver:
         server: str,
         options: argparse.Namespace,
         upload_options: UploadOptions,
-        training: Training,
+        find_origin: Callable[[], dict[str, str]],
         progress: ConsoleProgress,
     ) -> None:
         self._client = client
-        self._training = training
+        self._find_origin = find_origin
         self._options = options
         self._upload_options = upload_options
         self._progress = progress
@@ -199,9 +199,8 @@ class TargetResolver:
             metadata["tags"] = self._options.tag
         if self._options.note is not None:
             metadata["notes"] = self._options.note
-        if not self._options.no_origin:
-            logdir = self._upload_options.logdir
-            metadata["origin"] = find_origin(logdir, self._training)
+        if origin := self._find_origin():
+            metadata["origin"] = origin
         return metadata
 
     def _created(

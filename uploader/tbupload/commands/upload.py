@@ -126,9 +126,9 @@ class _UploadRun:
         self._recording = UploadRecording(options, upload_options.logdir, access, progress)
         self._control = start_control(options, self._stop_token, self._recording.recorder)
         self._upload_options = replace(upload_options, control=self._control)
-        training = self._recording.training
+        find_origin = self._recording.find_origin
         self._resolver = TargetResolver(
-            self._client, access.server, options, self._upload_options, training, progress
+            self._client, access.server, options, self._upload_options, find_origin, progress
         )
 
     def run(self) -> int:
@@ -139,11 +139,7 @@ class _UploadRun:
             self._recording.announce()
             target = self._resolver.resolve()
             self._progress.start(target.streams.url)
-            if self._options.wait_for_logdir and not self._wait_for_logdir():
-                logdir = self._upload_options.logdir
-                summary = Summary(notes=[f"{logdir}: the directory never appeared"])
-            else:
-                target, summary = self._record_upload(target)
+            target, summary = self._record_upload(target)
 
         target.save()
         if target.is_resumed and self._upload_options.is_one_shot and summary.is_empty:
@@ -155,13 +151,17 @@ class _UploadRun:
         return code if self._is_complete else EXIT_FAILED
 
     def _record_upload(self, target: Target) -> tuple[Target, Summary]:
-        """Upload to the target, as `_upload` does, and record it unless nothing is new."""
+        """Wait for the log directory, upload as `_upload` does, and record that if it is new."""
         is_repeated = target.is_resumed and self._upload_options.is_one_shot
         if not is_repeated:
             self._recording.start(target.streams)
         is_complete = False
         try:
-            target, summary = self._upload(target)
+            if self._options.wait_for_logdir and not self._wait_for_logdir():
+                logdir = self._upload_options.logdir
+                summary = Summary(notes=[f"{logdir}: the directory never appeared"])
+            else:
+                target, summary = self._upload(target)
             is_complete = summary.is_complete
             if is_repeated and not summary.is_empty:
                 self._recording.start(target.streams)

@@ -18,15 +18,15 @@ from tbupload.errors import UploadError
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.cancellation import StopToken
 from tbupload.http.client import Client, ExperimentStreams
-from tbupload.recording.system_metrics import Machine, MetricsWriter, run_name
+from tbupload.recording.metrics_options import run_name
+from tbupload.recording.system_metrics import Machine, MetricsWriter
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.retraining import RetrainingGuard
 from tbupload.upload.session import Upload, UploadOptions
 from tbupload.upload.stream_cursors import StreamCursors
 
 LAST_MEASUREMENT_SECONDS_MAX: Final = 6.0
-LAST_SECONDS_MAX: Final = 10.0
-"""How long the end of the upload waits for the last measurement, and then until all are sent."""
+"""How long the end of the upload waits for the last measurement."""
 
 
 class MetricsUpload:
@@ -63,12 +63,12 @@ class MetricsUpload:
         )
         self._thread.start()
 
-    def close(self) -> str | None:
-        """Send the rest and end, within seconds; return a sentence if something was not sent."""
+    def close(self, seconds: float) -> str | None:
+        """Send the rest within this time; return a sentence if something was not sent."""
         self._writer.close(LAST_MEASUREMENT_SECONDS_MAX)
-        self._stop_token.stop(LAST_SECONDS_MAX)
+        self._stop_token.stop(seconds)
         if self._thread is not None:
-            self._thread.join(LAST_SECONDS_MAX)
+            self._thread.join(seconds)
             if self._thread.is_alive():
                 self._problem = "the server did not answer in time"
         with contextlib.suppress(OSError):

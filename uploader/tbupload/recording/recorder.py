@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,9 +28,6 @@ HEARTBEAT_SECONDS: Final = 300.0
 
 RETRY_SECONDS: Final = 30.0
 """Interval of attempts while the server cannot be reached."""
-
-LAST_SECONDS_MAX: Final = 10.0
-"""How long the end of the upload waits until its status is recorded."""
 
 UPLOAD_ID_BYTES: Final = 8
 
@@ -50,14 +48,16 @@ class Recording:
         """Return what start, end and status are about: the training, or the upload alone."""
         return "training" if self.training.is_known else "upload"
 
+    @cached_property
+    def origin(self) -> dict[str, str]:
+        """Return what is found at once, the same for the experiment and for this upload."""
+        return find_origin(self.logdir, self.training)
+
     def describe(self) -> dict[str, Any]:
         """Return all of it as it is sent; takes a second."""
-        logdir = self.logdir if self.logdir.is_dir() else Path()
-        origin = find_origin(logdir, self.training)
-        origin.update(clean_values(NvidiaSmi().describe()))
         script = self.training.script
         return {
-            "origin": origin,
+            "origin": {**self.origin, **clean_values(NvidiaSmi().describe())},
             "packages": [] if script is None else list_packages(script.path),
             "status_of": self.status_of,
             "started_at": _format(self.started_at),
@@ -134,8 +134,11 @@ class Recorder:
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._told == self._ending, seconds)
 
-    def close(self, *, is_complete: bool) -> None:
-        """End the recording with the upload; `is_complete`: all of it was committed."""
+    def close(self, seconds: float, *, is_complete: bool) -> None:
+        """End the recording with the upload; wait for that at most for this time.
+
+        `is_complete`: all of the upload was committed.
+        """
         if self._thread is None:
             return
         if self._ending.status == "running":
@@ -146,7 +149,7 @@ class Recorder:
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
-        self._thread.join(LAST_SECONDS_MAX)
+        self._thread.join(seconds)
 
     def _run(self) -> None:
         try:

@@ -14,25 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tbupload.export.event_records import record, version_record
-from tbupload.recording.metrics_options import SECONDS_MAX, SECONDS_MIN
+from tbupload.recording.metrics_options import SECONDS_MAX, SECONDS_MIN, TAG_PREFIX
 from tbupload.recording.nvidia_smi import NvidiaSmi
 from tbwire import tensorboard_pb2 as pb
-
-RUN_PREFIX: Final = "system/"
-TAG_PREFIX: Final = "system/"
-
-RUN_ID_CHARS: Final = 8
-"""Digits of the upload's id in the name of the run: a name of the machine would tell who and where.
-"""
 
 DESCRIPTION: Final = (
     "Measured by tbupload on the machine of the upload. Steps are seconds since its start."
 )
-
-
-def run_name(upload_id: str) -> str:
-    """Return the name of the run with the metrics of an upload."""
-    return f"{RUN_PREFIX}{upload_id[:RUN_ID_CHARS]}"
 
 
 class Machine:
