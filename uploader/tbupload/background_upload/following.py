@@ -74,42 +74,32 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
 
     The upload starts at once, in a process of its own, and follows the files until this process has
     ended and they are unchanged for 10 s. The end of the block flushes open writers and returns at
-    once; `upload.wait()` waits until everything is stored. Of several processes that train
-    together, one should call `follow`, for the files of all. See `Following`.
+    once. Of several processes that train together, one should call `follow`, for the files of all.
+    See `Following`, also for `upload.wait()`.
 
     Args:
         logdir: the log directory; it need not exist yet.
-        name: the name of a new experiment.
-        description: the description of a new experiment, as Markdown.
+        name, description: of a new experiment; the description is Markdown.
         visibility: "private" (default), or "link" for everyone who has the URL.
         experiment: ID or URL of an existing experiment to add to, from any machine.
         experiment_name: name of an experiment to add to; created if there is none.
         resume: "must", "allow" or "never", as for `tbupload --resume`.
         new: the same as resume="never".
         plugins: upload only series of these plugins, for example ["scalars", "images"].
-        include_runs: upload only runs that this regular expression matches completely.
-        exclude_runs: do not upload runs that match.
-        include_tags: upload only tags that match completely.
-        exclude_tags: do not upload tags that match.
+        include_runs, include_tags: upload only those that this expression matches completely.
+        exclude_runs, exclude_tags: do not upload runs and tags that match.
         hparams: a JSON or YAML file with hyperparameters to set, as for `tbupload --hparams`.
-        server: the server's address; by default TBHUB_SERVER, or that of the config file.
-        token: the token; by default TBHUB_TOKEN, or that of the config file.
+        server, token: by default TBHUB_SERVER and TBHUB_TOKEN, or those of the config file.
         cacert: a PEM file of certificate authorities to trust.
         poll_seconds: longest time until new runs, files and data are noticed; 5 by default.
         end_seconds: longest time that the script waits at its exit; see `Following`.
-        no_origin: do not record machine, command, git commit, environment, start, end and status.
-        system_metrics: record CPUs, memory, disks, network and GPUs every 10 s, or as many seconds
-            as this says, in a run of their own; needs psutil.
+        no_origin: do not record machine, command, environment, start, end and status.
+        system_metrics: upload measurements of the machine every 10 s, or as many seconds.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or value.
     """
-    options = _command_line(dict(locals()))
-    if records_nothing(os.environ, no_origin=no_origin):
-        options.append("--no-origin")
-    else:
-        announce()
-    return Following(options, token, os.fsdecode(logdir), end_seconds).start()
+    return Following(_command_line(dict(locals())), token, os.fsdecode(logdir), end_seconds).start()
 
 
 class Following:
@@ -304,9 +294,13 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     options = [f"--{name}={text}" for name, text in texts.items() if text is not None]
     metrics = arguments["system_metrics"]
     if metrics is not False and not has_psutil():
-        logger.warning("tbupload: %s; the upload goes on without them", NO_PSUTIL)
+        logger.warning("tbupload: %s; the upload continues without them", NO_PSUTIL)
     elif metrics is not False:
         options.append("--system-metrics" if metrics is True else f"--system-metrics={metrics:f}")
+    if records_nothing(os.environ, no_origin=arguments["no_origin"]):
+        options.append("--no-origin")
+    else:
+        announce()
     return [*options, "--new"] if arguments["new"] else options
 
 
