@@ -64,7 +64,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     no_origin: bool = False,
     system_metrics: float | bool = False,
 ) -> Following:
-    """Upload a log directory in the background, while a training script writes it.
+    """Upload a log directory, in a process of its own, while this one writes it; see `Following`.
 
         import tbupload
 
@@ -72,29 +72,28 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
             print(upload.url)
             train("runs/")
 
-    The upload starts at once, in a process of its own, and follows the files until this process has
-    ended and they are unchanged for 10 s. The end of the block flushes open writers and returns at
-    once. Of several processes that train together, one should call `follow`, for the files of all.
-    See `Following`, also for `upload.wait()`.
-
     Args:
         logdir: the log directory; it need not exist yet.
-        name, description: of a new experiment; the description is Markdown.
+        name: the name of a new experiment.
+        description: the description of a new experiment, as Markdown.
         visibility: "private" (default), or "link" for everyone who has the URL.
         experiment: ID or URL of an existing experiment to add to, from any machine.
         experiment_name: name of an experiment to add to; created if there is none.
         resume: "must", "allow" or "never", as for `tbupload --resume`.
         new: the same as resume="never".
         plugins: upload only series of these plugins, for example ["scalars", "images"].
-        include_runs, include_tags: upload only those that this expression matches completely.
-        exclude_runs, exclude_tags: do not upload runs and tags that match.
+        include_runs: upload only runs that this regular expression matches completely.
+        exclude_runs: do not upload runs that match.
+        include_tags: upload only tags that match completely.
+        exclude_tags: do not upload tags that match.
         hparams: a JSON or YAML file with hyperparameters to set, as for `tbupload --hparams`.
-        server, token: by default TBHUB_SERVER and TBHUB_TOKEN, or those of the config file.
+        server: the server's address; by default TBHUB_SERVER, or that of the config file.
+        token: the token; by default TBHUB_TOKEN, or that of the config file.
         cacert: a PEM file of certificate authorities to trust.
         poll_seconds: longest time until new runs, files and data are noticed; 5 by default.
         end_seconds: longest time that the script waits at its exit; see `Following`.
         no_origin: do not record machine, command, environment, start, end and status.
-        system_metrics: upload measurements of the machine every 10 s, or as many seconds.
+        system_metrics: measure the machine every 10 s, or as many seconds.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or value.
@@ -105,16 +104,18 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
 class Following:
     """An upload in the background of a script, created by `follow`.
 
-    The end of the block flushes the open writers of PyTorch, tensorboardX, TensorFlow and clu. They
-    may be closed after it, or never: the upload ends after this process, however that ends. What a
-    writer has not written to its file is lost if the process is killed: only files are uploaded.
+    The end of the block flushes the open writers of PyTorch, tensorboardX, TensorFlow and clu, and
+    returns at once. They may be closed after it, or never: the upload ends when this process has
+    ended, however that happens, and the files are unchanged for 10 s. What a writer has not written
+    to its file is lost if the process is killed: only files are uploaded.
 
     Where the uploader would be killed with the script (in a container, and in jobs of SLURM, PBS
     and LSF), the script waits at its exit until everything is stored, for at most `end_seconds`: by
     default 60 s there, and 0 s elsewhere.
 
-    Called again with the same arguments while the upload is running, as in a notebook, `follow`
-    continues it, unless it is to create a new experiment.
+    Of several processes that train together, one should call `follow`, for the files of all. Called
+    again with the same arguments while the upload is running, as in a notebook, it
+    continues that, unless it is to create a new experiment.
 
     It is running already. In a notebook, whose process does not end, stop it if it is not needed
     any more:
