@@ -57,6 +57,7 @@ class Progress:
         self._fetched = 0
         self._current = ""
         self._to_install = 0
+        self._has_ended = False
         self._before = self._count_installed()
 
     def read(self, line: str) -> None:
@@ -68,11 +69,15 @@ class Progress:
             self._current = f"{match[1]}, {match[2]}"
         elif line.startswith("Installing collected packages:"):
             self._to_install = line.count(",") + 1
+        elif line.startswith("Successfully installed"):
+            self._has_ended = True
 
     def describe(self) -> str:
         """Return how far pip is, in one line."""
         if not self._to_install:
             return f"fetched {self._fetched} of {self._total} packages: {self._current}"
+        if self._has_ended:
+            return f"installed {self._to_install} packages"
         installed = min(self._count_installed() - self._before, self._to_install)
         return f"installed {installed} of {self._to_install} packages"
 
