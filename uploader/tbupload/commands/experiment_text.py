@@ -108,7 +108,7 @@ def _flatten_details(experiment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _print_field(name: str, value: Any) -> None:
-    if value is None:
+    if value is None or value in ("", [], {}):
         return
     if isinstance(value, dict):
         for key, each in value.items():

@@ -12,6 +12,7 @@ from tbupload.commands.metadata import print_experiment
 from tbupload.commands.options.experiments import LISTED_DEFAULT
 from tbupload.console.columns import terminal_columns
 from tbupload.console.output import print_json, print_line, print_message
+from tbupload.errors import UsageError
 
 
 def list_experiments(options: argparse.Namespace) -> int:
@@ -40,6 +41,8 @@ def list_experiments(options: argparse.Namespace) -> int:
 
 def create(options: argparse.Namespace) -> int:
     """Run `tbupload create --name NAME`: print the URL of the experiment of this name."""
+    if not options.name.strip():
+        raise UsageError("--name is empty")
     experiment, is_new = make_client(options).get_or_create_experiment(
         name=options.name,
         description=options.description,

@@ -9,7 +9,7 @@ import urllib3
 
 from tbupload.errors import Conflict, Refused
 from tbupload.http.connection_pool import find_proxy
-from tbupload.http.response_body import refusal_text
+from tbupload.http.response_body import final_text
 from tbupload.http.response_schema import INTEGER_MAX
 
 CODE_CHARS_MAX: Final = 100
@@ -66,7 +66,7 @@ def refused_error(
     """
     code = str(content.get("code") or "")[:CODE_CHARS_MAX]
     status, location = response.status, response.headers.get("Location")
-    explanation = refusal_text(status, content)
+    explanation = final_text(status, content)
     if 300 <= status < 400 and location:  # noqa: PLR2004  # RFC 9110, section 15.4
         explanation = _redirect_text(server, path, location[:LOCATION_CHARS_MAX])
     elif not code and status != TOO_LARGE:
@@ -112,12 +112,17 @@ def _redirect_text(server: str, path: str, location: str) -> str:
 def connection_error_text(error: urllib3.exceptions.HTTPError, server: str = "") -> str:
     """Return why there is no answer, in words."""
     if isinstance(error, urllib3.exceptions.NameResolutionError):
-        return "no such host: check the address, and the network"
+        return "no such host; check the address and the network"
     if isinstance(error, urllib3.exceptions.NewConnectionError):
         reason = getattr(error.__cause__, "strerror", None)
-        return f"cannot connect{f' ({reason})' if reason else ''}: does the server run there?"
+        why = f" ({reason})" if reason else ""
+        return f"cannot connect{why}; check the address, and that the server runs"
     if isinstance(error, urllib3.exceptions.ProxyError):
-        return f"the proxy{_proxy_name(server)} does not answer ({error.original_error})"
+        cause = error.original_error
+        why = str(cause)
+        if isinstance(cause, urllib3.exceptions.HTTPError):
+            why = connection_error_text(cause)
+        return f"the proxy{_proxy_name(server)} does not answer ({why})"
     if isinstance(error, urllib3.exceptions.TimeoutError):
         return "no answer in time"
     return f"the connection broke ({error})"
