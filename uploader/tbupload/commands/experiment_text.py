@@ -86,7 +86,7 @@ def print_fields(experiment: Mapping[str, Any]) -> None:
 def time_text(text: Any, form: str) -> str:
     """Return a time of the API (RFC 3339) as local time, or as it is if it is none."""
     try:
-        time = datetime.fromisoformat(str(text).replace("Z", "+00:00"))  # noqa: FURB162 - for Python 3.10
+        time = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
         return time.astimezone().strftime(form)
     except (ValueError, OverflowError, OSError):
         return str(text)

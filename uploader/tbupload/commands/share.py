@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any, Final
 
 from tbupload.commands.connect import find_experiment_id, make_client, make_transport
@@ -73,7 +73,7 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
     }
     fields |= {name: True for name in ("anonymous", "frozen") if getattr(options, name)}
     if options.expires is not None:
-        fields["expires_at"] = parse_expiry(options.expires, datetime.now(UTC)).isoformat()
+        fields["expires_at"] = parse_expiry(options.expires, datetime.now(timezone.utc)).isoformat()
     return fields
 
 

@@ -12,7 +12,7 @@ from tbupload.upload.repeated_steps import INEXACT, ONE_STEP_SERIES, SUPERSEDED
 from tbupload.upload.skipped_files import SkippedFiles, skipped_lines
 
 
-@dataclass(slots=True)
+@dataclass
 class Summary:
     """Points this upload sent and the server committed, and everything that is missing.
 
