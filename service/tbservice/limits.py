@@ -264,6 +264,9 @@ LIVE_KEEPALIVE_SECONDS: Final = 15.0
 PAGE_ITEMS_MAX: Final = 1_000
 """Items on one page of a listing; series and streams have limits of their own."""
 
+COUNTED_ROWS_MAX: Final = 400_000
+"""Rows of runs and series that are counted for one page of experiments: a fraction of a second."""
+
 SERIES_PAGE_ITEMS_MAX: Final = 10_000
 """Series on one page of their metadata."""
 
