@@ -24,6 +24,7 @@ from tbservice.store import (
     share_links,
     time_series,
     upload_streams,
+    uploads,
     users,
 )
 from tbservice.types import (
@@ -138,7 +139,7 @@ def get_version_tag(db: Connection, grant: ReadGrant) -> str:
 
 
 def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> Experiment:
-    """Change what is not None.
+    """Change what is not None. An empty origin removes also the records of uploads.
 
     Raises Invalid for texts over their limit, NotFound if the experiment was deleted, and Conflict
     if everyone could read then what a link hides.
@@ -153,6 +154,8 @@ def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> 
     experiment = experiments.update(db, grant.experiment_id, columns)
     if experiment is None:
         raise NotFound(NOT_FOUND)
+    if columns.get("origin") == {}:
+        uploads.delete_all(db, grant.experiment_id)
     if columns:
         index_words(db, grant.workspace_id, experiment)
     return experiment

@@ -51,6 +51,7 @@ from tbservice.api.v1 import (
     share_links,
     tail,
     tokens,
+    uploads,
     workspace_tokens,
     workspaces,
 )
@@ -127,6 +128,7 @@ _ROUTER_MODULES = (
     batches,
     blob_uploads,
     run_hparams,
+    uploads,
     catalog,
     points,
     hparams,

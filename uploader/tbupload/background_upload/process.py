@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import IO, Any, Final
 
 from tbupload.background_upload.result import Result, result_from_events
-from tbupload.commands.origin import COMMAND_VARIABLE
+from tbupload.recording.origin import COMMAND_VARIABLE
 from tbupload.console.terminal import escape
 
 EXPERIMENT_SECONDS: Final = 10.0
