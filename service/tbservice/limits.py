@@ -547,6 +547,9 @@ HPARAMS_VALUE_ITEMS_MAX: Final = 4_000_000
 HPARAMS_RESPONSE_ITEMS_MAX: Final = 1_000_000
 """Values in one response of session groups: hyperparameters, and metrics of groups and sessions."""
 
+SESSION_TABLE_COLUMN_ITEMS_MAX: Final = 20_000
+"""Columns (items) of the table of sessions; with more it has no hyperparameters and metrics."""
+
 HPARAMS_CACHE_BYTES: Final = 256 * MIB
 """Bytes of decoded hparams records that one worker caches, as estimated."""
 

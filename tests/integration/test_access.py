@@ -117,6 +117,12 @@ TABLE = [
             ("metric_evals", 200, {"sessionName": "train", "metricName": {"tag": "loss"}}),
         )
     ],
+    *[
+        (method, f"/experiments/{{experiment_id}}/tables/{table}", "read", 200, options)
+        for table in ("experiment", "properties", "runs", "series", "sessions", "hparams", "blobs")
+        for method, options in (("GET", {}), ("POST", JSON))
+        if method == "GET" or table in ("runs", "series", "blobs")
+    ],
     ("GET", "/blobs/{blob_key}", "read", 200, {}),
     ("GET", "/me", "any", 200, {}),
     ("GET", "/me/tokens", "person", 200, {}),

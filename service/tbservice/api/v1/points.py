@@ -58,6 +58,7 @@ def read_scalars(
         sampling,
         negotiate_format(query.format, accepted),
         catalog.ALL_BLOBS,
+        with_metadata=query.metadata,
     )
 
     def read(db: Connection) -> catalog.ByRunAndTag[ScalarSample]:
@@ -95,6 +96,7 @@ def read_tensors(
         negotiate_format(query.format, accepted),
         catalog.ALL_BLOBS,
         names_lost=names_lost,
+        with_metadata=query.metadata,
     )
 
     def read(db: Connection) -> catalog.ByRunAndTag[TensorSample]:
@@ -127,6 +129,7 @@ def read_blob_sequences(
         sampling,
         negotiate_format(query.format, accepted),
         indices,
+        with_metadata=query.metadata,
     )
 
     def read(db: Connection) -> catalog.ByRunAndTag[BlobSequenceSample]:
