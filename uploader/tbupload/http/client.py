@@ -44,7 +44,7 @@ COMPRESSED_BYTES_MIN: Final = 1024
 PROTOBUF: Final = {"Content-Type": "application/x-protobuf", "Accept": "application/x-protobuf"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExperimentStreams:
     """What an uploader has to know of an experiment before it resumes the upload.
 

@@ -242,9 +242,7 @@ class Scheduler:
         ):
             raise unreadable_answer("cursors: not those of the batch")
 
-        for segment, (entry, upload), cursor in zip(
-            batch.segments, batch.files, result.cursors, strict=True
-        ):
+        for segment, (entry, upload), cursor in zip(batch.segments, batch.files, result.cursors):
             self.counts.update(upload.count_repeated(segment))
             upload.acknowledge(segment, cursor)
             self._note_tags(entry.folder, segment.metadata)
@@ -279,9 +277,7 @@ class Scheduler:
         if conflict.code != "blob_missing" and conflict.segment not in range(len(batch.segments)):
             raise conflict
 
-        for index, (segment, (entry, upload)) in enumerate(
-            zip(batch.segments, batch.files, strict=True)
-        ):
+        for index, (segment, (entry, upload)) in enumerate(zip(batch.segments, batch.files)):
             if index == conflict.segment or (conflict.segment is None and segment.blobs):
                 self._debug(f"{entry.path}: {conflict}")
                 upload.on_conflict(segment, conflict)
@@ -301,7 +297,7 @@ class Scheduler:
         if is_too_large and not is_alone:
             self._batch_bytes = min(self._batch_bytes, batch.body_bytes // 2)
 
-        for segment, (_, upload) in zip(batch.segments, batch.files, strict=True):
+        for segment, (_, upload) in zip(batch.segments, batch.files):
             if not is_alone:
                 upload.requeue(segment, alone=not is_too_large)
             elif not is_too_large or not upload.split(segment, is_permanent=True):
