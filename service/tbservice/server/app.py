@@ -45,6 +45,7 @@ from tbservice.api.v1 import (
     metrics,
     object_checks,
     points,
+    run_deletion,
     run_hparams,
     share_links,
     tail,
@@ -56,6 +57,7 @@ from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.errors import (
     CursorConflict,
     ObjectMissing,
+    RunDeleted,
     ServiceError,
     TooManyRequests,
     Unauthenticated,
@@ -118,6 +120,7 @@ _ROUTER_MODULES = (
     invitations,
     workspace_tokens,
     experiments,
+    run_deletion,
     tokens,
     device_logins,
     share_links,
@@ -282,10 +285,13 @@ async def _redirect_to_sign_in(request: Request, _error: Exception) -> Response:
 
 async def _render(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)  # noqa: S101 - registered for these alone
-    more: dict[str, int] = {}
+    more: dict[str, int | list[int]] = {}
     headers = {}
     if isinstance(error, CursorConflict):
         more = {"segment": error.segment, "offset": error.offset, "checksum": error.checksum}
+    if isinstance(error, RunDeleted) and error.segments:
+        # The first one by itself, for uploaders that know no others.
+        more = {"segment": error.segments[0], "segments": list(error.segments)}
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"  # RFC 6750, section 3
     if isinstance(error, ObjectMissing):
@@ -352,7 +358,7 @@ def _error_response(
     code: str,
     detail: str,
     headers: Mapping[str, str] | None = None,
-    **more: int | str,
+    **more: int | str | list[int],
 ) -> Response:
     set_error_code(request.scope, code)
     if error_pages.wants_page(request):
