@@ -53,6 +53,7 @@ def refused_error(
         segment=_integer_or_none(content.get("segment"), INTEGER_MAX),
         offset=_integer_or_none(content.get("offset"), INTEGER_MAX),
         checksum=_integer_or_none(content.get("checksum"), CHECKSUM_MAX),
+        segments=_integers(content.get("segments")),
     )
 
 
@@ -82,6 +83,11 @@ def certificate_error(server: str, error: Exception) -> Refused:
         "name your certificate authority's file with --cacert"
     )
     return Refused(explanation, status=0)
+
+
+def _integers(value: object) -> list[int]:
+    items = value if isinstance(value, list) else []
+    return [item for item in items if _integer_or_none(item, INTEGER_MAX) is not None]
 
 
 def _integer_or_none(value: object, maximum: int) -> int | None:
