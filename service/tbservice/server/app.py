@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Final
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
@@ -26,6 +26,7 @@ from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.http.methods import allowed_methods
 from tbservice.api.http.metrics_middleware import MetricsMiddleware, set_error_code
 from tbservice.api.http.openapi_errors import ERROR_RESPONSES
+from tbservice.api.http.query_names import refuse_unknown_query
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.v0_classic import files, series
 from tbservice.api.v1 import (
@@ -111,9 +112,10 @@ error is `{"code", "detail"}`: the code is for programs, the detail says what to
 are not finite are the strings "NaN", "Infinity" and "-Infinity".
 """
 
+_PROBE_MODULES = (health, metrics)
+"""The modules of the routes of probes, which may add parameters of their own to a URL."""
+
 _ROUTER_MODULES = (
-    health,
-    metrics,
     me,
     workspaces,
     members,
@@ -191,7 +193,9 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.notifier = ChangeNotifier(app.state.database)
     app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
 
-    for module in (*_ROUTER_MODULES, *_PAGE_MODULES):
+    for module in _ROUTER_MODULES:
+        app.include_router(module.router, dependencies=[Depends(refuse_unknown_query)])
+    for module in (*_PROBE_MODULES, *_PAGE_MODULES):
         app.include_router(module.router)
     app.state.handlers = HandlerPool(*_HANDLER_MODULES)
     app.state.grpc = GrpcService(app.state)
