@@ -29,6 +29,7 @@ from tbservice.api.http.openapi_errors import ERROR_RESPONSES
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.v0_classic import files, series
 from tbservice.api.v1 import (
+    attempts,
     batches,
     blob_uploads,
     blobs,
@@ -125,6 +126,7 @@ _ROUTER_MODULES = (
     blob_uploads,
     run_hparams,
     catalog,
+    attempts,
     points,
     hparams,
     digests,
