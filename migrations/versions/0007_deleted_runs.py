@@ -6,7 +6,7 @@ An uploader that still has a deleted run is told so. Only the SHA-256 of its nam
 from alembic import op
 
 revision = "0007_deleted_runs"
-down_revision = "0005_content"
+down_revision = "0006_attempts"
 branch_labels = None
 depends_on = None
 

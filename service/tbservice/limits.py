@@ -215,6 +215,12 @@ SUGGESTION_REPLY_BYTES_MAX: Final = 4 * MIB
 SUGGESTION_SECONDS: Final = 1.0
 """Seconds after which the suggestions that a request still lacks are drawn at random."""
 
+RUN_FILES_MAX: Final = 1_000
+"""Event files of a run, the first by their starts, that may begin an attempt.
+
+Of later restarts, superseded points are not kept; the newest points are shown as always.
+"""
+
 SCAN_POINTS_MAX: Final = 100_000_000
 """Scalar points read for one response, before sampling."""
 

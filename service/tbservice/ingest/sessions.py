@@ -157,7 +157,7 @@ def _set_start_times(
         later[key[0]] = max(later[key[0]], next_one)
     # Before the series are locked, as by a batch: in another order the two could deadlock.
     times = [wall_time] * len(later)
-    runs_tags.set_start_times(db, grant.experiment_id, list(later), times)
+    runs_tags.set_start_times(db, grant.experiment_id, list(later), times, [None] * len(times))
     return later
 
 

@@ -74,7 +74,7 @@ def write_logs(
     set_sessions = {} if fields is None else {run_id: fields}
     if fields is not None:  # mostly the first report
         first = [float(logs.wall_times.min())]
-        runs_tags.set_start_times(db, place.experiment_id, [run_id], first)
+        runs_tags.set_start_times(db, place.experiment_id, [run_id], first, [None])
     incoming = _group_points(run_id, logs)
     updates = sessions.plan_sessions(db, place, set_sessions, now, incoming, skip_misfits=True)
     columns = _make_columns(logs, tag_ids, updates)

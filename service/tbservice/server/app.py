@@ -30,6 +30,7 @@ from tbservice.api.http.query_names import refuse_unknown_query
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.v0_classic import files, series
 from tbservice.api.v1 import (
+    attempts,
     batches,
     blob_uploads,
     blobs,
@@ -131,6 +132,7 @@ _ROUTER_MODULES = (
     blob_uploads,
     run_hparams,
     catalog,
+    attempts,
     points,
     hparams,
     digests,

@@ -23,6 +23,14 @@ _REFERENCES: Final = """
     SELECT series_id, step, object_sha256 FROM tensor_points
     WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
         AND object_sha256 IS NOT NULL
+    UNION ALL
+    SELECT p.series_id, p.step, d.sha256
+    FROM superseded_blobs AS p CROSS JOIN LATERAL unnest(p.digests) AS d (sha256)
+    WHERE p.experiment_id = :experiment_id AND p.series_id = ANY (CAST(:series_ids AS bigint[]))
+    UNION ALL
+    SELECT series_id, step, object_sha256 FROM superseded_tensors
+    WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+        AND object_sha256 IS NOT NULL
 """
 
 

@@ -14,7 +14,15 @@ from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.types import ExperimentId, Float64s, Int64s, Ranks, Sampling, Series
 from tbwire.points import DataClass
 
-_TABLES: Final = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
+_TABLES: Final = (
+    "scalar_tail",
+    "scalar_blocks",
+    "tensor_points",
+    "blob_points",
+    "superseded_blocks",
+    "superseded_tensors",
+    "superseded_blobs",
+)
 
 _VALUE_TABLES: Final = {
     DataClass.TENSOR: "tensor_points",

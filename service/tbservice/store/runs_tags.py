@@ -90,26 +90,37 @@ def _resolve(
 
 
 def set_start_times(
-    db: Connection, experiment_id: ExperimentId, run_ids: Sequence[int], times: Sequence[float]
+    db: Connection,
+    experiment_id: ExperimentId,
+    run_ids: Sequence[int],
+    first: Sequence[float],
+    last: Sequence[float | None],
 ) -> None:
-    """Set each run's start time to a wall time (seconds since the epoch) if that is earlier."""
+    """Set each run's start time to a wall time (seconds since the epoch) if that is earlier.
+
+    `last` is the start of the last of its files, None for what is no file's.
+    """
     db.execute(
         text("""
-            WITH earlier AS MATERIALIZED (
-                SELECT runs.run_id, u.start_time
-                FROM unnest(CAST(:run_ids AS bigint[]), CAST(:times AS float8[]))
-                    AS u (run_id, start_time)
+            WITH other AS MATERIALIZED (
+                SELECT runs.run_id, u.first, u.last
+                FROM unnest(CAST(:run_ids AS bigint[]), CAST(:first AS float8[]),
+                    CAST(:last AS float8[])) AS u (run_id, first, last)
                 JOIN runs ON runs.experiment_id = :experiment_id AND runs.run_id = u.run_id
                 WHERE runs.run_id = ANY (CAST(:run_ids AS bigint[]))
-                    AND (runs.start_time IS NULL OR runs.start_time > u.start_time)
+                    AND (runs.start_time IS NULL OR runs.start_time > u.first
+                        OR u.last > coalesce(runs.last_start_time, '-infinity'))
                 ORDER BY runs.run_id FOR NO KEY UPDATE OF runs)
-            UPDATE runs SET start_time = earlier.start_time FROM earlier
-            WHERE runs.experiment_id = :experiment_id AND runs.run_id = earlier.run_id
+            UPDATE runs SET start_time = least(start_time, other.first),
+                last_start_time = greatest(last_start_time, other.last)
+            FROM other
+            WHERE runs.experiment_id = :experiment_id AND runs.run_id = other.run_id
         """),
         {
             "experiment_id": experiment_id,
             "run_ids": encode_array("bigint", run_ids),
-            "times": encode_array("float8", times),
+            "first": encode_array("float8", first),
+            "last": encode_array("float8", last),
         },
     )
 
