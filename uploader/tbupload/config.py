@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 import tempfile
-import tomllib
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,13 +16,18 @@ from typing import Final
 from tbupload.errors import UsageError
 from tbupload.http.connection_pool import is_loopback
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 _FROM_BROWSER: Final = "token_is_from_browser"
 _NO_SERVER: Final = (
     "no server: give --server URL, set TBHUB_SERVER, or run `tbupload login --server URL`"
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Profile:
     """A server and the token for it, which is sent to no other server.
 
@@ -35,7 +40,7 @@ class Profile:
     is_from_browser: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Config:
     """Content of the config file: the profile that is used by default, and others by name."""
 
@@ -54,7 +59,7 @@ class Config:
         return Config(self.default, others if profile is None else {**others, name: profile})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Access:
     """The server to use, the token to send to it, and warnings to show to the user."""
 

@@ -25,7 +25,7 @@ from tbupload.upload.stream_cursors import StreamCursors
 NOT_FOUND: Final = 404
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
     """The experiment to upload to, and its record in the resume store.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any, Final
 
 from tbupload.commands.connect import find_experiment_id, make_client, make_transport
@@ -68,7 +68,7 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
     }
     fields |= {name: True for name in ("anonymous", "frozen") if getattr(options, name)}
     if options.expires is not None:
-        fields["expires_at"] = parse_expiry(options.expires, datetime.now(UTC)).isoformat()
+        fields["expires_at"] = parse_expiry(options.expires, datetime.now(timezone.utc)).isoformat()
     return fields
 
 

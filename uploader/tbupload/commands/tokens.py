@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from tbupload.commands.connect import make_transport
@@ -35,7 +35,7 @@ def _create(client: AccountClient, options: argparse.Namespace) -> None:
     if options.label is not None:
         fields["label"] = options.label
     if options.expires is not None:
-        fields["expires_at"] = parse_expiry(options.expires, datetime.now(UTC)).isoformat()
+        fields["expires_at"] = parse_expiry(options.expires, datetime.now(timezone.utc)).isoformat()
     created = client.create_token(options.workspace, fields)
     if options.json:
         print_json(created)

@@ -30,7 +30,7 @@ JOB_ATTEMPTS: Final = 3
 _JobResult = TypeVar("_JobResult")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExportOptions:
     """The experiment, the filter of its series, the file format, and the directory to write to."""
 
@@ -50,7 +50,7 @@ class ExportOptions:
         }
 
 
-@dataclass(slots=True)
+@dataclass
 class ExportSummary:
     """Result of an export; counts are of the complete export, also if it was resumed.
 

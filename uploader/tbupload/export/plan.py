@@ -24,7 +24,7 @@ SeriesListing = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """{run: {tag: {plugin, count, …}}} of one data class."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """Series of one data class: all combinations of runs and tags (None: all), of one plugin."""
 
@@ -45,7 +45,7 @@ class Job:
         return fields
 
 
-@dataclass(slots=True)
+@dataclass
 class RunGroup:
     """Runs with event files that are written together; the jobs contain all their data.
 

@@ -48,7 +48,7 @@ SERIES_PAGE_ITEMS: Final = 1_000
 PROTOBUF: Final = {"Content-Type": "application/x-protobuf", "Accept": "application/x-protobuf"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExperimentStreams:
     """What an uploader has to know of an experiment before it resumes the upload.
 

@@ -110,6 +110,6 @@ def retry_after_seconds(value: str | None) -> float | None:
         return min(float(value), RETRY_AFTER_SECONDS_MAX)
     try:
         seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-    except (ValueError, OverflowError, OSError):
+    except (TypeError, ValueError, OverflowError, OSError):  # TypeError on Python 3.9
         return None
     return min(max(0.0, seconds), RETRY_AFTER_SECONDS_MAX)

@@ -41,7 +41,7 @@ THROTTLED_REPORT_SECONDS: Final = 600.0
 """Period of reporting that the server asks for fewer requests."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Response:
     """A successful answer.
 
@@ -58,7 +58,7 @@ class Response:
         return parse(self.body, schema)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _RetryableFailure:
     """Why a request is to be repeated, and the server's Retry-After in seconds.
 

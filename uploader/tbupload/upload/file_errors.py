@@ -44,7 +44,7 @@ _TRANSIENT_ERRNOS: Final = frozenset(
 """Errors of (network) file systems that often do not occur again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FileError:
     """Why a file cannot be sent (further): the kind of error, and a sentence with the path."""
 
@@ -52,7 +52,7 @@ class FileError:
     explanation: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Unconfirmed:
     """An error that is not confirmed, and when it will be (seconds of the clock)."""
 
@@ -117,7 +117,7 @@ class ErrorDebouncer:
         if isinstance(error, OSError):
             if error.errno in _TRANSIENT_ERRNOS:
                 self._is_unconfirmed("unreadable", CONFIRM_SECONDS)
-        elif isinstance(error, CorruptRecord | NotAnEventFile) and not self._is_final:
+        elif isinstance(error, (CorruptRecord, NotAnEventFile)) and not self._is_final:
             offset = error.offset if isinstance(error, CorruptRecord) else 0
             has_header, is_empty = self._inspect_zero_fill(offset)
             if is_empty:

@@ -245,9 +245,7 @@ class Scheduler:
         ):
             raise unreadable_answer("cursors: not those of the batch")
 
-        for segment, (entry, upload), cursor in zip(
-            batch.segments, batch.files, result.cursors, strict=True
-        ):
+        for segment, (entry, upload), cursor in zip(batch.segments, batch.files, result.cursors):
             self.counts.update(upload.count_repeated(segment))
             upload.acknowledge(segment, cursor)
             self._note_tags(entry.folder, segment.metadata)
@@ -284,9 +282,7 @@ class Scheduler:
         if conflict.code != "blob_missing" and conflict.segment not in range(len(batch.segments)):
             raise conflict
 
-        for index, (segment, (entry, upload)) in enumerate(
-            zip(batch.segments, batch.files, strict=True)
-        ):
+        for index, (segment, (entry, upload)) in enumerate(zip(batch.segments, batch.files)):
             if index in deleted:
                 upload.on_run_deleted()
             elif index == conflict.segment or (conflict.segment is None and segment.blobs):
@@ -308,7 +304,7 @@ class Scheduler:
         if is_too_large and not is_alone:
             self._batch_bytes = min(self._batch_bytes, batch.body_bytes // 2)
 
-        for segment, (_, upload) in zip(batch.segments, batch.files, strict=True):
+        for segment, (_, upload) in zip(batch.segments, batch.files):
             if not is_alone:
                 upload.requeue(segment, alone=not is_too_large)
             elif not is_too_large or not upload.split(segment, is_permanent=True):

@@ -44,7 +44,7 @@ REPORTED_FAILURES_MIN: Final = 2
 """Failures in a row after which a directory that cannot be listed is reported."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UploadOptions:
     """What is uploaded, and whether its files are followed or read once.
 

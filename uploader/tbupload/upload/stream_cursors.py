@@ -137,7 +137,7 @@ def _stream_name(stream: wire_pb2.Stream) -> StreamName:
 
 
 def _run_key(run: str) -> int:
-    return int.from_bytes(hashlib.blake2b(run.encode(), digest_size=_KEY_BYTES).digest())
+    return int.from_bytes(hashlib.blake2b(run.encode(), digest_size=_KEY_BYTES).digest(), "big")
 
 
 def _stream_key(name: StreamName) -> int:
@@ -148,6 +148,5 @@ def _stream_key(name: StreamName) -> int:
     """
     run, file_name, first_record_digest = name
     text = f"{run}\0{file_name}\0".encode()  # neither can contain a NUL
-    return int.from_bytes(
-        hashlib.blake2b(text + first_record_digest, digest_size=_KEY_BYTES).digest()
-    )
+    digest = hashlib.blake2b(text + first_record_digest, digest_size=_KEY_BYTES).digest()
+    return int.from_bytes(digest, "big")

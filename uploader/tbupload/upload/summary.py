@@ -11,7 +11,7 @@ from tbupload.console.texts import PROBLEMS_SHOWN, size_text
 from tbupload.upload.repeated_steps import INEXACT, ONE_STEP_SERIES, SUPERSEDED
 
 
-@dataclass(slots=True)
+@dataclass
 class Summary:
     """Points this upload sent and the server committed, and everything that is missing.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 from tbupload.console.texts import PROBLEMS_SHOWN, runs_text, size_text
@@ -14,7 +14,7 @@ from tbupload.verify.lost_objects import LostObjects
 from tbupload.verify.step_order import Differences, StepSample
 
 
-class Status(StrEnum):
+class Status(str, Enum):
     """How a stored series compares with the files; the values are those of `--json`.
 
     `EXTRA`: all points of the files are stored, and further ones. `DAMAGED`: the points match, but
@@ -33,7 +33,7 @@ class Status(StrEnum):
         return "matching" if self is Status.MATCHING else self.value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Finding:
     """Result for one series; `points` is of the files, `reasons` are differences besides points.
 
@@ -101,7 +101,7 @@ def _steps_text(name: str, steps: StepSample) -> str:
     return f"{steps.count:,} {points} {name} ({label} {', '.join(map(str, steps.first))}{more})"
 
 
-@dataclass(slots=True)
+@dataclass
 class VerifyResult:
     """Result of a verification.
 

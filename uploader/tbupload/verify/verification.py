@@ -49,7 +49,7 @@ REPORT_SECONDS: Final = 10.0
 """Seconds between two messages on how many objects have been checked."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VerifyOptions:
     """The files to read (those that an upload with these options sends), and the experiment.
 

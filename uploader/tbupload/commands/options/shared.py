@@ -6,12 +6,12 @@ import argparse
 import math
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, Union
 
 READ_RETRY_TIMEOUT_SECONDS: Final = 60.0
 """Default of `--retry-timeout` for the commands that read a complete experiment."""
 
-OptionGroup = argparse.ArgumentParser | argparse._ArgumentGroup  # noqa: SLF001 - has no public name
+OptionGroup = Union[argparse.ArgumentParser, argparse._ArgumentGroup]  # noqa: SLF001 - has no public name
 
 
 def add_common_options(command: argparse.ArgumentParser) -> None:
