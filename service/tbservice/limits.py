@@ -172,8 +172,19 @@ LIVE_SECONDS: Final = 300.0
 DELETED_EXPERIMENT_SECONDS: Final = 7 * 24 * 3600
 """Seconds after which a deleted experiment is erased; until then it can be restored."""
 
+DELETED_RUNS_ITEMS_MAX: Final = 100
+"""Runs in a request that deletes runs, or allows deleted ones; each is one transaction."""
+
 ERASE_TRANSACTION_ITEMS_MAX: Final = 10_000
 """Rows (items) of a deleted experiment that one transaction erases."""
+
+ERASE_REQUEST_SECONDS: Final = 5.0
+"""Seconds for which a request that deletes runs or series erases points; the rest is left to the
+background.
+"""
+
+ERASE_REQUEST_ITEMS_MAX: Final = 500
+"""Rows (items) that one transaction of such a request erases."""
 
 ERASE_PAUSE_SECONDS: Final = 0.05
 """Seconds between two such transactions, which leave the disk to others."""
@@ -225,6 +236,12 @@ SUGGESTION_REPLY_BYTES_MAX: Final = 4 * MIB
 
 SUGGESTION_SECONDS: Final = 1.0
 """Seconds after which the suggestions that a request still lacks are drawn at random."""
+
+RUN_FILES_MAX: Final = 1_000
+"""Event files of a run, the first by their starts, that may begin an attempt.
+
+Of later restarts, superseded points are not kept; the newest points are shown as always.
+"""
 
 SCAN_POINTS_MAX: Final = 100_000_000
 """Scalar points read for one response, before sampling."""

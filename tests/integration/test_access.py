@@ -32,6 +32,14 @@ TABLE = [
     ("PATCH", "/experiments/{experiment_id}", "admin", 200, JSON),
     ("DELETE", "/experiments/{experiment_id}", "admin", 204, {}),
     ("DELETE", "/experiments/{experiment_id}/runs", "admin", 204, {"params": {"run": "train"}}),
+    ("GET", "/experiments/{experiment_id}/runs/deleted", "read", 200, {}),
+    (
+        "DELETE",
+        "/experiments/{experiment_id}/runs/deleted",
+        "append",
+        204,
+        {"params": {"run": "train"}},
+    ),
     (
         "DELETE",
         "/experiments/{experiment_id}/series",
@@ -150,12 +158,14 @@ TABLE = [
 ]
 GONE_AFTERWARDS = {
     ("DELETE", "/experiments/{experiment_id}"),
-    ("DELETE", "/experiments/{experiment_id}/runs"),
     ("DELETE", "/experiments/{experiment_id}/series"),
     ("DELETE", "/workspaces/{workspace_id}/members/{user_id}"),
 }
 """Routes that answer 404 to the second who may use them."""
-DESTRUCTIVE = GONE_AFTERWARDS | {("DELETE", "/me/token")}
+DESTRUCTIVE = GONE_AFTERWARDS | {
+    ("DELETE", "/experiments/{experiment_id}/runs"),
+    ("DELETE", "/me/token"),
+}
 """Routes for which a test has a world of its own."""
 CLASSIC = [
     (path, status)

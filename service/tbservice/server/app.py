@@ -31,6 +31,7 @@ from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddlewar
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.v0_classic import files, series
 from tbservice.api.v1 import (
+    attempts,
     batches,
     blob_uploads,
     blobs,
@@ -47,6 +48,7 @@ from tbservice.api.v1 import (
     metrics,
     object_checks,
     points,
+    run_deletion,
     run_hparams,
     share_links,
     tables,
@@ -60,6 +62,7 @@ from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.errors import (
     CursorConflict,
     ObjectMissing,
+    RunDeleted,
     ServiceError,
     TooManyRequests,
     Unauthenticated,
@@ -73,6 +76,7 @@ from tbservice.pages import (
     device,
     experiment_list,
     experiment_page,
+    experiment_runs,
     experiment_selection,
     experiment_tokens,
     invitation,
@@ -123,6 +127,7 @@ _ROUTER_MODULES = (
     invitations,
     workspace_tokens,
     experiments,
+    run_deletion,
     tokens,
     device_logins,
     share_links,
@@ -131,6 +136,7 @@ _ROUTER_MODULES = (
     run_hparams,
     uploads,
     catalog,
+    attempts,
     points,
     hparams,
     digests,
@@ -149,6 +155,7 @@ _PAGE_MODULES = (
     experiment_list,
     experiment_selection,
     experiment_page,
+    experiment_runs,
     experiment_tokens,
     sign_in,
     oidc,
@@ -292,10 +299,13 @@ async def _redirect_to_sign_in(request: Request, _error: Exception) -> Response:
 
 async def _render(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)  # noqa: S101 - registered for these alone
-    more: dict[str, int] = {}
+    more: dict[str, int | list[int]] = {}
     headers = {}
     if isinstance(error, CursorConflict):
         more = {"segment": error.segment, "offset": error.offset, "checksum": error.checksum}
+    if isinstance(error, RunDeleted) and error.segments:
+        # The first one by itself, for uploaders that know no others.
+        more = {"segment": error.segments[0], "segments": list(error.segments)}
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"  # RFC 6750, section 3
     if isinstance(error, ObjectMissing):
@@ -363,7 +373,7 @@ def _error_response(
     code: str,
     detail: str,
     headers: Mapping[str, str] | None = None,
-    **more: int | str,
+    **more: int | str | list[int],
 ) -> Response:
     set_error_code(request.scope, code)
     if error_pages.wants_page(request):

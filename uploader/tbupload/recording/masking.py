@@ -263,7 +263,7 @@ def _is_random(text: str) -> bool:
     if len(text.rstrip("=")) - len(characters) > _SEPARATORS_MAX * len(text):
         return False
     classes = [each.isdigit() or (each.isupper() and 2) or 3 for each in characters]
-    changes = sum(a != b for a, b in zip(classes, classes[1:]))  # noqa: B905, RUF007 - Python 3.9
+    changes = sum(a != b for a, b in zip(classes, classes[1:]))
     kinds = len(set(classes))
     if kinds == 3:  # noqa: PLR2004 - upper case, lower case and digits
         length, share = 20, 0.3 if _AWS_SECRET.fullmatch(text) else 0.45

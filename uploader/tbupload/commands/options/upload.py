@@ -79,6 +79,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "from their start; by default, those get a new experiment",
     )
     command.add_argument("--new", action="store_true", help="the same as --resume never")
+    command.add_argument(
+        "--upload-deleted-runs",
+        action="store_true",
+        help="upload runs of the log directory again that were deleted on the server until now; "
+        "by default, they are named and left out",
+    )
 
     new_experiment = command.add_argument_group("a new experiment")
     new_experiment.add_argument("--name", help="its name")
