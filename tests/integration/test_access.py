@@ -72,6 +72,7 @@ TABLE = [
     ),
     ("GET", "/experiments/{experiment_id}/runs", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/names", "read", 200, {}),
+    ("GET", "/experiments/{experiment_id}/attempts", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/plugins", "read", 200, {}),
     *[
         (method, f"/experiments/{{experiment_id}}/{kind}", "read", 200, options)
@@ -407,10 +408,21 @@ def test_row_level_security_hides_rows_of_other_tenants(
     other_id = new_workspace(database_url).workspace_id
     path = f"/experiments/{experiment}/blobs/{hashlib.sha256(b'blob').hexdigest()}"
     api.request("PUT", path, content=b"blob").raise_for_status()
+    for number, time in enumerate((1.9e9, 2e9)):  # the second supersedes the first
+        sent = (
+            scalars("again", [0, 0], wall_times=[1.9e9, time]),
+            texts("note again", [0], [b"t"], [time]),
+            images("image again", [0], [[b"png"]], [time]),
+        )
+        of = stream(file_name=f"again.{number}")
+        api.write(experiment, segment(of, 0, 9, *sent, start_time=time))
     tables = (
         "experiments",
         "runs",
         "tags",
+        "superseded_blocks",
+        "superseded_tensors",
+        "superseded_blobs",
         "time_series",
         "scalar_tail",
         "tensor_points",
