@@ -13,7 +13,7 @@ from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.metadata import Metadata, check_text, make_columns
 from tbservice.experiments.search_words import collect_words
-from tbservice.store import experiment_words, experiments, share_links, users
+from tbservice.store import experiment_words, experiments, share_links, uploads, users
 from tbservice.types import (
     AdminGrant,
     Experiment,
@@ -126,7 +126,7 @@ def get_version_tag(db: Connection, grant: ReadGrant) -> str:
 
 
 def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> Experiment:
-    """Change what is not None.
+    """Change what is not None. An empty origin removes also the records of uploads.
 
     Raises Invalid for texts over their limit, NotFound if the experiment was deleted, and Conflict
     if everyone could read then what a link hides.
@@ -141,6 +141,8 @@ def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> 
     experiment = experiments.update(db, grant.experiment_id, columns)
     if experiment is None:
         raise NotFound(NOT_FOUND)
+    if columns.get("origin") == {}:
+        uploads.delete_all(db, grant.experiment_id)
     if columns:
         index_words(db, grant.workspace_id, experiment)
     return experiment

@@ -27,6 +27,7 @@ from tbservice.api.http.methods import allowed_methods
 from tbservice.api.http.metrics_middleware import MetricsMiddleware, set_error_code
 from tbservice.api.http.openapi_errors import ERROR_RESPONSES
 from tbservice.api.http.query_names import refuse_unknown_query
+from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddleware
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.v0_classic import files, series
 from tbservice.api.v1 import (
@@ -50,8 +51,10 @@ from tbservice.api.v1 import (
     run_deletion,
     run_hparams,
     share_links,
+    tables,
     tail,
     tokens,
+    uploads,
     workspace_tokens,
     workspaces,
 )
@@ -131,6 +134,7 @@ _ROUTER_MODULES = (
     batches,
     blob_uploads,
     run_hparams,
+    uploads,
     catalog,
     attempts,
     points,
@@ -139,6 +143,7 @@ _ROUTER_MODULES = (
     blobs,
     object_checks,
     changes,
+    tables,
     tail,
     series,
     files,
@@ -232,7 +237,8 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         # Before admission: there too, nobody is signed in on the content origin.
         app.add_middleware(ContentOriginMiddleware, content_url=settings.content_url)
     app.add_middleware(SecurityHeadersMiddleware)
-    app.add_middleware(MetricsMiddleware)  # outermost: it counts what the others refuse
+    app.add_middleware(MetricsMiddleware)  # outside the others: it counts what they refuse
+    app.add_middleware(RequestIdMiddleware)  # outermost: whatever is logged has the id
 
 
 def _list_hosts(settings: Settings) -> list[str]:
@@ -357,7 +363,8 @@ async def _render_unexpected(request: Request, error: Exception) -> Response:
         "the server failed to handle this request and stored nothing of it; "
         f"its log has the details under error id {error_id}"
     )
-    return _error_response(request, 500, "internal", detail, id=error_id)
+    own_id = {HEADER: REQUEST_ID.get()}  # this response passes no middleware
+    return _error_response(request, 500, "internal", detail, own_id, id=error_id)
 
 
 def _error_response(

@@ -21,6 +21,7 @@ from tbservice.errors import MalformedRequest, Unavailable
 from tbservice.pages import bar, message_pages, page_auth, token_form
 from tbservice.pages.attempt_choice import AttemptChoice
 from tbservice.pages.content_origin import public_site
+from tbservice.pages.framing import frame_ancestors
 from tbservice.reading import comparison_spec
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader, Source
@@ -76,7 +77,8 @@ def _show(request: Request) -> Response:
     experiments = source.list_experiments()
     kinds = source.list_kinds()
     if not kinds:
-        return message_pages.show_empty(experiments[0], get_settings(request).public_url)
+        server = get_settings(request).public_url
+        return message_pages.show_empty(experiments[0], server, frame_ancestors(request))
     if isinstance(source, ExperimentReader):
         chosen = request.query_params.get("attempt", "")
         if source.attempt is None and _ATTEMPT.fullmatch(chosen):

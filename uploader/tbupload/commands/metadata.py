@@ -9,6 +9,7 @@ from typing import Any
 
 from tbupload.commands.connect import find_experiment_id, make_client
 from tbupload.commands.exit_codes import EXIT_FAILED
+from tbupload.commands.experiment_text import print_fields
 from tbupload.console.output import print_json, print_line, print_message
 from tbupload.console.texts import runs_text
 from tbupload.errors import UsageError
@@ -109,18 +110,11 @@ def restore(options: argparse.Namespace) -> int:
 
 
 def print_experiment(experiment: dict[str, Any], options: argparse.Namespace) -> None:
-    """Print the fields of an experiment, one per line; those in an object, each on its own."""
+    """Print the fields of an experiment, for people or as JSON."""
     if options.json:
         print_json(experiment)
         return
-    for name, value in experiment.items():
-        if isinstance(value, dict):
-            for key, each in value.items():
-                print_line(f"{name}.{key}: {each}")
-        elif isinstance(value, list):
-            print_line(f"{name}: {', '.join(map(str, value))}")
-        else:
-            print_line(f"{name}: {value}")
+    print_fields(experiment)
 
 
 def _is_confirmed(client: Client, experiment_id: str) -> bool:

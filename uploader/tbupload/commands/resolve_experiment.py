@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tbupload.commands.connect import find_experiment_id
-from tbupload.commands.origin import find_origin
 from tbupload.console.output import ignore_broken_pipe, print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import runs_text
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client, ExperimentStreams
 from tbupload.logdir.scan import scan_logdir
+from tbupload.recording.origin import find_origin
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.resume_store import ResumeRecord, ResumeStore, UploadKey, uploads_path
 from tbupload.upload.retraining import RetrainingGuard

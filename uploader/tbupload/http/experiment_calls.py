@@ -26,6 +26,9 @@ from tbupload.limits import LISTING_BYTES_MAX
 PAGE_ITEMS: Final = 100
 """Experiments on a page of their listing."""
 
+LONG_PAGE_ITEMS: Final = 201
+"""Experiments on a page if no more are needed."""
+
 RUNS_PER_REQUEST_MAX: Final = 100
 """Runs in a request that deletes runs; the server accepts no more."""
 
@@ -88,18 +91,28 @@ class ExperimentCalls:
         )
         return answer.json(EXPERIMENT), answer.status == CREATED
 
-    def get_experiment(self, experiment_id: str) -> Json:
-        """Return the experiment's fields."""
-        return self._transport.request("GET", experiment_path(experiment_id)).json(EXPERIMENT)
+    def get_experiment(self, experiment_id: str, *, has_details: bool = False) -> Json:
+        """Return the experiment's fields; with `has_details` also author, and number of series."""
+        query = "?details=true" if has_details else ""
+        path = f"{experiment_path(experiment_id)}{query}"
+        return self._transport.request("GET", path).json(EXPERIMENT)
 
-    def list_experiments(self, query: str | None = None) -> Iterator[Json]:
+    def list_experiments(
+        self, query: str | None = None, *, count_max: int | None = None
+    ) -> Iterator[Json]:
         """Yield the experiments of the token's workspace, newest first.
 
-        `query` selects those with words that begin like its words.
+        Args:
+            query: Selects those with words that begin like its words.
+            count_max: How many are needed; then they have details, as of `get_experiment`.
         """
         fields = {} if query is None else {"q": query}
+        page_items = PAGE_ITEMS
+        if count_max is not None:
+            fields["details"] = "true"
+            page_items = count_max if count_max <= LONG_PAGE_ITEMS else PAGE_ITEMS
         for page in self._get_pages(
-            "/api/v1/experiments", {**fields, "limit": str(PAGE_ITEMS)}, EXPERIMENTS
+            "/api/v1/experiments", {**fields, "limit": str(page_items)}, EXPERIMENTS
         ):
             yield from page["experiments"]
 

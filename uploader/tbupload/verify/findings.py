@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from tbupload.console.texts import PROBLEMS_SHOWN, runs_text, size_text
+from tbupload.upload.skipped_files import skipped_lines
 from tbupload.upload.summary import empty_values_lines
 from tbupload.verify.lost_objects import LostObjects
 from tbupload.verify.step_order import Differences, StepSample
@@ -125,6 +126,7 @@ class VerifyResult:
         is_deep: the server read the bytes of the objects, not only their sizes.
         lost_objects: SHA-256 digests (hexadecimal) of lost objects, by run.
         skipped: values that cannot be uploaded, by reason.
+        skipped_files: those of them that are of known files, by path.
         problems: sentences on files and paths that cannot be read.
         notes: further sentences for people.
     """
@@ -146,6 +148,7 @@ class VerifyResult:
     is_deep: bool = False
     lost_objects: dict[str, set[str]] = field(default_factory=dict)
     skipped: Counter[str] = field(default_factory=Counter)
+    skipped_files: dict[str, dict[str, int]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -192,6 +195,7 @@ class VerifyResult:
                 "lost": self.lost_count,
             },
             "skipped": dict(sorted(self.skipped.items())),
+            "skipped_files": self.skipped_files,
             "problems": self.problems,
             "notes": self.notes,
         }
@@ -233,8 +237,7 @@ class VerifyResult:
                 "--exclude-runs leaves out here)"
             )
         yield from self.notes[:PROBLEMS_SHOWN]
-        for reason, count in sorted(self.skipped.items()):
-            yield f"  cannot be uploaded: {count:,}: {reason}"
+        yield from skipped_lines("cannot be uploaded:", self.skipped, self.skipped_files)
         yield from (f"  {problem}" for problem in self.problems[:PROBLEMS_SHOWN])
         if self._has_extra:
             yield from self._extra_lines()

@@ -31,7 +31,7 @@ from tbservice.api.v1.experiment_schemas import (
     make_listed,
     to_metadata,
 )
-from tbservice.experiments import deletion, lifecycle, listing
+from tbservice.experiments import deletion, details, lifecycle, listing
 
 router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"], route_class=ConditionalRoute)
 
@@ -88,8 +88,12 @@ def list_experiments(
     """List the workspace's experiments, newest first."""
     with database.snapshot(grant) as db:
         page = listing.list_experiments(db, grant, query.to_search(), query.after, query.limit)
+        known = details.read_details(db, grant, page.experiments) if query.details else {}
     return ExperimentPage(
-        experiments=[make_listed(settings, experiment) for experiment in page.experiments],
+        experiments=[
+            make_listed(settings, experiment, known.get(experiment.experiment_id))
+            for experiment in page.experiments
+        ],
         next=page.next,
     )
 
@@ -115,13 +119,20 @@ def list_deleted(
 
 @router.get("/{experiment_id}")
 def show_experiment(
-    grant: MayRead, database: UsesDatabase, settings: UsesSettings
+    grant: MayRead,
+    database: UsesDatabase,
+    settings: UsesSettings,
+    with_details: Annotated[
+        bool,
+        Query(alias="details", description="Count runs and series, and name who created it"),
+    ] = False,
 ) -> ExperimentAnswer:
     """Return one experiment."""
     with database.snapshot(grant) as db:
         experiment = lifecycle.get_experiment(db, grant)
         notes = lifecycle.get_notes(db, experiment)
-    return make_answer(settings, experiment, notes)
+        known = details.read_details(db, grant, [experiment]) if with_details else {}
+    return make_answer(settings, experiment, notes, known.get(experiment.experiment_id))
 
 
 @router.patch("/{experiment_id}")
