@@ -115,6 +115,8 @@ def test_bar_offers_attempts_with_links_between_them(client, restarted):
         'href="../../attempt/1/" aria-current="page">Attempt 1',
     ):
         assert link in earlier
+    script = earlier.split('fetchpriority="high" src="')[1].partition('"')[0]
+    assert client.get(f"{base}attempt/1/{script}").status_code == 200
     environment = client.get(f"{base}attempt/1/data/environment").json()
     assert environment["window_title"] == "runs <b> (attempt 1) · TensorBoard"
 

@@ -7,6 +7,7 @@ import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from sqlalchemy import text
 
@@ -24,23 +25,33 @@ from tbservice.types import AppendGrant, KatibGrant, Role, Scope
 
 TABLES = (
     *("scalar_tail", "scalar_blocks", "tensor_points", "blob_points", "runs", "tags"),
+    *("superseded_blocks", "superseded_tensors", "superseded_blobs"),
     *("time_series", "upload_streams", "experiment_blobs", "katib_trials", "katib_observations"),
     "erased_series",
 )
 RUN = "a/b run\n%"
 
 
-def data(run, *, shared=True):
-    """Segments of a run with data of each kind; of tags and a blob of its own without `shared`."""
+def data(run, *, shared=True, attempt=1):
+    """A segment of a run with data of each kind; of tags and a blob of its own without `shared`.
+
+    Attempt 2 supersedes all points.
+    """
     name = "" if shared else "own-"
+    began = 1e9 * attempt
+
+    def times(count):
+        return began + 1 + np.arange(count)
+
     return segment(
-        stream(run),
+        stream(run, f"events.{attempt}"),
         0,
         9,
-        scalars(f"{name}loss", range(3_000)),
-        scalars(f"{name}few", [1]),
-        texts(f"{name}text", [0, 1], [b"t", b"u"]),
-        images(f"{name}image", [0], [[b"png", f"{name}png".encode()]]),
+        scalars(f"{name}loss", range(3_000), wall_times=times(3_000)),
+        scalars(f"{name}few", [1], wall_times=times(1)),
+        texts(f"{name}text", [0, 1], [b"t", b"u"], times(2)),
+        images(f"{name}image", [0], [[b"png", f"{name}{attempt}".encode()]], times(1)),
+        start_time=began,
     )
 
 
@@ -85,7 +96,12 @@ def test_deleted_run_leaves_no_row(
     api.write(experiment, data("kept"))
     before = rows(), api.get(experiment, "scalars/data", sampling="all")
     size = api.request("GET", "/experiments").json()["experiments"][0]
-    api.write(experiment, data(RUN), data("third", shared=False))
+    for attempt in (1, 2):
+        api.write(
+            experiment,
+            data(RUN, attempt=attempt),
+            data("third", shared=False, attempt=attempt),
+        )
     api.request(
         "PUT",
         f"/experiments/{experiment}/runs/hparams",
@@ -95,6 +111,8 @@ def test_deleted_run_leaves_no_row(
     if is_compacted:
         compact(database, workspace_id, experiment)
         before = None, before[1]
+        assert {len(rows()[f"superseded_{kind}"]) for kind in ("tensors", "blobs")} == {2, 4}
+        assert rows()["superseded_blocks"]
     assert delete(RUN, "third").status_code == 204
 
     assert [run["run"] for run in api.get(experiment, "runs")["runs"]] == ["kept"]

@@ -79,6 +79,7 @@ def _show(request: Request) -> Response:
     if not kinds:
         server = get_settings(request).public_url
         return message_pages.show_empty(experiments[0], server, frame_ancestors(request))
+    attempts = AttemptChoice()
     if isinstance(source, ExperimentReader):
         chosen = request.query_params.get("attempt", "")
         if source.attempt is None and _ATTEMPT.fullmatch(chosen):
@@ -94,7 +95,8 @@ def _show(request: Request) -> Response:
     else:
         data_classes = {data_class for _, data_class in kinds}
         shown_bar = bar.render_bar(experiments[0], data_classes, workspace_id, site, attempts)
-    page = assets.render_page(page_title(display_name(source, experiments)), shown_bar)
+    title = page_title(display_name(source, experiments))
+    page = assets.render_page(title, shown_bar, attempts.up)
     return _as_html(request, page)
 
 
