@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from tbservice.ingest.series_updates import SeriesUpdate, select_type
 from tbservice.sample_order import compute_rank_and_key
 from tbservice.scalars import superseded
-from tbservice.scalars.restarts import find_periods, get_starts, read_restarts, select_superseded
+from tbservice.scalars.restarts import find_periods, get_starts, read_bounds, select_superseded
 from tbservice.store import sample_slots, superseded_points
 from tbservice.store.points import PointKeys
 from tbservice.store.stream_times import StreamTimes
@@ -67,7 +67,7 @@ def keep(
     ]
     if not suspects:
         return
-    by_run = read_restarts(
+    by_run = read_bounds(
         db,
         grant.experiment_id,
         {update.state.run_id for update in suspects},

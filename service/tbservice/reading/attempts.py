@@ -162,7 +162,8 @@ def _is_current(period: StoredPeriod, restarts: Float64s) -> bool:
     It is none if an earlier file went on after it: then its points may not be superseded.
     """
     times = set(restarts.tolist())
-    return period.period_start in {-np.inf, *times} and period.superseded_by in times
+    is_first = period.period_start < restarts[0]
+    return (is_first or period.period_start in times) and period.superseded_by in times
 
 
 def _compare_scalars(
