@@ -113,7 +113,7 @@ def experiment(api):
 def api_reads(experiment, run, tag):
     """Yield (method, path, options) of the reading routes of the API, asked for a run and a tag."""
     base = f"/api/v1/experiments/{experiment}"
-    lists = ("", "/runs", "/names", "/plugins", "/uploads", "/attempts")
+    lists = ("", "/runs", "/runs/deleted", "/names", "/plugins", "/uploads", "/attempts")
     yield from (("GET", f"{base}{path}", {}) for path in lists)
     selected = {"run": [run], "tag": [tag]}
     for kind in KINDS:
@@ -173,7 +173,8 @@ def table_reads(base, run):
 def page_reads(experiment, run, tag, *, compared=True):
     """The same of the page's routes, and of a comparison's."""
     series = {"run": run, "tag": tag}
-    bases = [f"/experiment/{experiment}", f"/compare/a:{experiment},b:{experiment}"]
+    page = f"/experiment/{experiment}"
+    bases = [page, f"/compare/a:{experiment},b:{experiment}", f"{page}/attempt/1"]
     for base in bases if compared else bases[:1]:
         inside = f"a/{run}" if "compare" in base else run
         yield "GET", f"{base}/", {}

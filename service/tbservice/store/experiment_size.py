@@ -39,27 +39,25 @@ def measure(db: Connection, experiment_id: ExperimentId) -> Size:
                 SELECT count(*) AS points,
                     coalesce(sum(coalesce(octet_length(data), object_size)), 0)::bigint AS bytes
                 FROM (
-                    SELECT series_id, data, object_size FROM tensor_points
-                    WHERE experiment_id = :id
+                    SELECT data, object_size FROM tensor_points WHERE experiment_id = :id
+                        AND series_id NOT IN (SELECT series_id FROM erased)
                     UNION ALL
-                    SELECT series_id, data, object_size FROM superseded_tensors
-                    WHERE experiment_id = :id
+                    SELECT data, object_size FROM superseded_tensors WHERE experiment_id = :id
+                        AND series_id NOT IN (SELECT series_id FROM erased)
                 ) AS p
-                WHERE series_id NOT IN (SELECT series_id FROM erased)
             ) AS tensors, (
                 SELECT count(*) AS points, coalesce(sum(b.size), 0)::bigint AS bytes
                 FROM (
-                    SELECT series_id, workspace_id, digests FROM blob_points
-                    WHERE experiment_id = :id
+                    SELECT workspace_id, digests FROM blob_points WHERE experiment_id = :id
+                        AND series_id NOT IN (SELECT series_id FROM erased)
                     UNION ALL
-                    SELECT series_id, workspace_id, digests FROM superseded_blobs
-                    WHERE experiment_id = :id
+                    SELECT workspace_id, digests FROM superseded_blobs WHERE experiment_id = :id
+                        AND series_id NOT IN (SELECT series_id FROM erased)
                 ) AS p
                 CROSS JOIN LATERAL (
                     SELECT sum(blobs.size) AS size FROM unnest(p.digests) AS digest
                     JOIN blobs ON blobs.workspace_id = p.workspace_id AND blobs.sha256 = digest
                 ) AS b
-                WHERE p.series_id NOT IN (SELECT series_id FROM erased)
             ) AS blobs
         """),
         {"id": experiment_id},

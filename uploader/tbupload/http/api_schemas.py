@@ -40,6 +40,26 @@ DELETED_RUNS: Final = record({"runs": array(record({"name_sha256": string, "dele
 SERIES_PAGE: Final = record(
     {"series": mapping(mapping(record({"count": integer()})))}
 )  # by run and tag
+ATTEMPTS: Final = record(
+    {
+        "runs": array(
+            record(
+                {
+                    "run": string,
+                    "attempts": array(
+                        record(
+                            {
+                                "attempt": integer(1),
+                                "started_at": number,
+                                "superseded_points": integer(),
+                            }
+                        )
+                    ),
+                }
+            )
+        )
+    }
+)
 LIMITS: Final = record({"limits": mapping(plain)})
 STREAMS: Final = record({"streams": array(anything)})  # `parse_cursor` checks each
 FIRST_STREAMS: Final = record(

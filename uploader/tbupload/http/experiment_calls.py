@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tbupload.errors import Refused
 from tbupload.http.api_schemas import (
+    ATTEMPTS,
     DELETED,
     DELETED_RUNS,
     EXPERIMENT,
@@ -124,6 +125,20 @@ class ExperimentCalls:
         """Delete an experiment with all its data; with `is_final` it cannot be restored."""
         query = "?final=true" if is_final else ""
         self._transport.request("DELETE", f"{experiment_path(experiment_id)}{query}")
+
+    def list_attempts(self, experiment_id: str) -> list[Json]:
+        """Return {run, attempts: [{attempt, started_at, superseded_points}]} of restarted runs.
+
+        None of a server that does not keep attempts.
+        """
+        try:
+            answer = self._transport.request("GET", experiment_path(experiment_id, "attempts"))
+        except Refused as refusal:
+            if refusal.status not in UNKNOWN_ROUTE_STATUSES:
+                raise
+            return []
+        runs: list[Json] = answer.json(ATTEMPTS)["runs"]
+        return runs
 
     def delete_runs(self, experiment_id: str, runs: Sequence[str]) -> None:
         """Delete runs with all their data, at once and for good. Idempotent.

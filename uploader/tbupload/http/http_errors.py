@@ -28,7 +28,7 @@ STATUS_ADVICE: Final = {
 }
 """What to do about an HTTP status, before the server's own text."""
 
-EXPLAINED_CODES: Final = frozenset({"access_denied", "expired_token"})
+EXPLAINED_CODES: Final = frozenset({"access_denied", "expired_token", "attempt_not_found"})
 """Codes of errors whose text says it all."""
 
 _PLAIN_TEXT_SIGNS: Final = (

@@ -60,6 +60,34 @@ def add_options(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read everything, send nothing, and report what would be sent",
     )
+    _add_target(command)
+
+    new_experiment = command.add_argument_group("a new experiment")
+    new_experiment.add_argument("--name", help="its name")
+    new_experiment.add_argument("--description", help="its description, as Markdown")
+    add_visibility(new_experiment)
+    add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
+    new_experiment.add_argument(
+        "--no-origin",
+        action="store_true",
+        help="do not record host, user, directory, command (secrets masked) and git commit",
+    )
+
+    command.add_argument(
+        "--hparams",
+        metavar="FILE",
+        type=Path,
+        help="set hyperparameters of runs: a JSON or YAML file with {name: value}, for every run "
+        'that has none, or with {run: {name: value}}; the root run is "."',
+    )
+    add_series_filter(command, "to upload")
+
+    _add_timing(command)
+    _add_subprocess(command)
+
+
+def _add_target(command: argparse.ArgumentParser) -> None:
+    """Add the options that say which experiment is uploaded to, and what of it again."""
     command.add_argument(
         "--experiment",
         metavar="ID",
@@ -85,29 +113,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="upload runs of the log directory again that were deleted on the server until now; "
         "by default, they are named and left out",
     )
-
-    new_experiment = command.add_argument_group("a new experiment")
-    new_experiment.add_argument("--name", help="its name")
-    new_experiment.add_argument("--description", help="its description, as Markdown")
-    add_visibility(new_experiment)
-    add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
-    new_experiment.add_argument(
-        "--no-origin",
-        action="store_true",
-        help="do not record host, user, directory, command (secrets masked) and git commit",
-    )
-
-    command.add_argument(
-        "--hparams",
-        metavar="FILE",
-        type=Path,
-        help="set hyperparameters of runs: a JSON or YAML file with {name: value}, for every run "
-        'that has none, or with {run: {name: value}}; the root run is "."',
-    )
-    add_series_filter(command, "to upload")
-
-    _add_timing(command)
-    _add_subprocess(command)
 
 
 def _add_timing(command: argparse.ArgumentParser) -> None:
