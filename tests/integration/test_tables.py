@@ -44,9 +44,10 @@ def write(api, experiment_id, run, *series, at=None):
 def experiment_id(api):
     """An experiment with something of all that is stored."""
     experiment_id = api.new_experiment(**EVERYTHING)
+    far = [-(2**63), -5, 0, 127, 128, 2**40, 2**63 - 1]  # which fastparquet reads as PLAIN only
     described = scalars("loss", range(3), [math.nan, -0.0, 1 / 3])
     described.summary_metadata = metadata(description=ODD, content=b"\0\xff\x80content")
-    write(api, experiment_id, "a", described, at=1_700_000_000.25)
+    write(api, experiment_id, "a", described, scalars("far", far), at=1_700_000_000.25)
     write(
         api,
         experiment_id,
@@ -163,7 +164,7 @@ def test_series_table_is_selected_as_points_are(api, experiment_id, monkeypatch)
     every = read(api, experiment_id, "series")
     assert len({(row["run"], row["tag"]) for row in every}) == len(every) > 6
     for query, expected in (
-        ({"run": "a"}, {("a", "loss")}),
+        ({"run": "a"}, {("a", "loss"), ("a", "far")}),
         ({"tag": "loss"}, {("a", "loss"), ("session/1", "loss")}),
         ({"plugin": "images"}, {(ODD, "image")}),
         ({"data_class": "blob_sequences"}, {(ODD, "image")}),
