@@ -106,7 +106,9 @@ def experiment(api):
 def api_reads(experiment, run, tag):
     """Yield (method, path, options) of the reading routes of the API, asked for a run and a tag."""
     base = f"/api/v1/experiments/{experiment}"
-    yield from (("GET", f"{base}{path}", {}) for path in ("", "/runs", "/names", "/plugins"))
+    yield from (
+        ("GET", f"{base}{path}", {}) for path in ("", "/runs", "/names", "/plugins", "/uploads")
+    )
     selected = {"run": [run], "tag": [tag]}
     for kind in KINDS:
         for fields in ({}, selected):

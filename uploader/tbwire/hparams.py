@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, TypeVar, Union
 
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Value
@@ -28,7 +28,7 @@ SESSION_START_TAG: Final = "_hparams_/session_start_info"
 SESSION_END_TAG: Final = "_hparams_/session_end_info"
 """The tags of the plugin's series, of `tensorboard/plugins/hparams/metadata.py`."""
 
-HparamValue = str | float | bool
+HparamValue = Union[str, float, bool]
 """The value of a hyperparameter; every number is a float64."""
 
 
@@ -62,7 +62,7 @@ class MalformedHparams(ValueError):
     """The content is not a message of the hparams plugin."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Interval:
     """The closed interval [min_value, max_value]."""
 
@@ -70,11 +70,11 @@ class Interval:
     max_value: float
 
 
-Domain = tuple[HparamValue, ...] | Interval | None
+Domain = Union[tuple[HparamValue, ...], Interval, None]
 """The values that a hyperparameter can have: a discrete set, an interval, or all of its type."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DeclaredHparam:
     """A hyperparameter as an experiment summary describes it."""
 
@@ -86,7 +86,7 @@ class DeclaredHparam:
     differs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DeclaredMetric:
     """A metric as an experiment summary describes it; (`group`, `tag`) is its identity."""
 
@@ -97,7 +97,7 @@ class DeclaredMetric:
     dataset_type: DatasetType = DatasetType.DATASET_UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExperimentSummary:
     """What a writer declares of an experiment; times in seconds since the epoch, 0 if unknown."""
 
@@ -109,7 +109,7 @@ class ExperimentSummary:
     metrics: tuple[DeclaredMetric, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SessionStart:
     """The start of a session, with its hyperparameters; the time is 0 if unknown."""
 
@@ -120,7 +120,7 @@ class SessionStart:
     start_time: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SessionEnd:
     """The end of a session; the time is 0 if unknown."""
 
@@ -128,7 +128,7 @@ class SessionEnd:
     end_time: float = 0.0
 
 
-HparamsRecord = ExperimentSummary | SessionStart | SessionEnd
+HparamsRecord = Union[ExperimentSummary, SessionStart, SessionEnd]
 
 
 def parse_metadata(summary_metadata: bytes) -> HparamsRecord | None:

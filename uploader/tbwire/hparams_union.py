@@ -20,7 +20,6 @@ import math
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -178,7 +177,7 @@ class MetadataUnion:
         return self._session
 
 
-@dataclass(slots=True)
+@dataclass
 class _Session:
     """A session start.
 
@@ -291,7 +290,7 @@ def _parse(serialized: bytes, wall_time: float) -> _Session | None:
     wall_time = start.wall_times.record
     hparams = {
         entry.key: (at, _encode_field(_HPARAMS, entry.SerializeToString()))
-        for entry, at in zip(start.hparams, start.wall_times.hparams, strict=True)
+        for entry, at in zip(start.hparams, start.wall_times.hparams)
     }
     fields: dict[str, tuple[float, str | float]] = {
         name: (getattr(start.wall_times, name), value)
@@ -329,8 +328,8 @@ def _is_united(start: SessionStart) -> bool:
     """Return whether its wall times are to be used: not if others have changed it since."""
     if len(start.wall_times.hparams) != len(start.hparams):
         return False
-    keys = (entry.key for entry in start.hparams)
-    return start.HasField("wall_times") and all(a < b for a, b in pairwise(keys))
+    keys = [entry.key for entry in start.hparams]
+    return start.HasField("wall_times") and all(a < b for a, b in zip(keys, keys[1:]))
 
 
 def _content(metadata: bytes) -> bytes:

@@ -15,7 +15,7 @@ from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants, members, people
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
 from tbservice.experiment_values import ExperimentNotes
-from tbservice.experiments import deletion, lifecycle
+from tbservice.experiments import deletion, lifecycle, uploads
 from tbservice.experiments.metadata import Metadata
 from tbservice.pages.experiment_admin import admin_transaction
 from tbservice.pages.experiment_list import is_live
@@ -34,12 +34,15 @@ router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False
 
 _SHOWN_ERRORS: Final = (Conflict, Forbidden, Invalid)
 _MEMBERS_SHOWN: Final = 30
+_UPLOADS_SHOWN: Final = 20
 _CHANGED_MEANWHILE: Final = (
     "somebody, or a program, has changed this experiment since you opened the form: compare yours "
     "with what is stored, which you see in another tab; saving again replaces it"
 )
 _NO_PEOPLE: Final[dict[str, Any]] = {
     "origin": {},
+    "uploads": [],
+    "more_uploads": False,
     "creator": None,
     "members": [],
     "more_members": 0,
@@ -85,8 +88,11 @@ def _describe_people(
     """Return what only members see: who can read the experiment, who made it, and where."""
     seen_by = members.list_members(db, grant)
     creator = experiment.created_by
+    recorded, following = uploads.list_uploads(db, grant, None, _UPLOADS_SHOWN)
     return {
-        "origin": notes.origin,
+        "origin": {} if recorded else notes.origin,
+        "uploads": recorded,
+        "more_uploads": following is not None,
         "creator": None if creator is None else people.find_person(db, creator),
         "members": seen_by[:_MEMBERS_SHOWN],
         "more_members": len(seen_by) - _MEMBERS_SHOWN,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tbupload.background_upload.process import UploaderProcess, logger
 from tbupload.background_upload.result import Result
@@ -133,7 +133,7 @@ class Following:
         self._depth = 0
         self._result: Result | None = None
 
-    def start(self) -> Self:
+    def start(self) -> Following:
         """Start the uploader unless it is running; return at once, and never raise."""
         process = self._process
         if process is not None and (process.is_running or not process.is_owned_here):
@@ -192,7 +192,7 @@ class Following:
             self._result = process.wait(0)
         return self._result
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Following:
         self._depth += 1
         return self.start()
 
@@ -271,7 +271,7 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     }
     texts |= {name.replace("_", "-"): arguments[name] for name in TEXT_OPTIONS}
     for name, text in {**texts, "token": arguments["token"]}.items():
-        if not isinstance(text, str | None):
+        if not (text is None or isinstance(text, str)):
             raise TypeError(f"{name} must be a string, not {type(text).__name__}")
     _check_patterns(arguments)
     if arguments["resume"] not in {None, *RESUME_CHOICES}:

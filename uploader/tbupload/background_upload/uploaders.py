@@ -136,6 +136,6 @@ def _exit() -> None:
 def _wait_for(uploaders: list[Uploader]) -> None:
     began = time.monotonic()
     looks = [each.process.request_look() for each in uploaders]
-    for each, look in zip(uploaders, looks, strict=True):
+    for each, look in zip(uploaders, looks):
         seconds = began + each.exit_seconds - time.monotonic()
         log_result(each.process.wait_for_look(look, seconds, needs_server=True))

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
@@ -97,7 +97,7 @@ def _report_look(name: str, summary: Summary) -> None:
 def _write_to_log(options: argparse.Namespace) -> None:
     """Append all further output to `follow.log` beside the config file: nobody reads the pipes."""
     path = config_path(os.environ).with_name("follow.log")
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     title = f"{now} process {options.end_with_process} has ended; {options.logdir}:\n"
     try:
         log = _open_log(path)

@@ -34,7 +34,7 @@ _HEAD_BYTES: Final = 1 << 10
 """Bytes of a small file that are read first: the first record is usually within them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _ReadWindow:
     """Bytes of the file around the reader's offset.
 

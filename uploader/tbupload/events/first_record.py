@@ -19,7 +19,7 @@ _READ_BYTES: Final = 1 << 20
 """Bytes of a long first record that are in memory at a time while it is hashed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FirstRecord:
     """What identifies an event file.
 

@@ -46,7 +46,7 @@ def write_blob_files(
     size = 0
     lost: dict[bytes, str] = {}
     contents = client.read_blobs(missing.values())
-    for blob, chunks in zip(missing.values(), contents):  # noqa: B905 - not in Python 3.9
+    for blob, chunks in zip(missing.values(), contents):
         try:
             size += _write(_path(directory, blob), chunks, on_bytes)
         except BlobLost as error:
@@ -81,6 +81,6 @@ def _iter_blobs(parts: Iterable[SeriesPart]) -> Iterator[tuple[tuple[SeriesPart,
     for part in parts:
         if isinstance(part.columns, BlobSequencePoints):
             steps = part.columns.steps.tolist()
-            for step, sequence in zip(steps, part.columns.sequences):  # noqa: B905 - the same
+            for step, sequence in zip(steps, part.columns.sequences):
                 for blob in sequence:
                     yield (part, step), blob

@@ -9,7 +9,6 @@ PyTorch), a legacy histogram (more fields than its tensor), and audio with a con
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any, Final
 
 import google_crc32c
@@ -92,7 +91,7 @@ def scalar_records(
     widths = varint_widths(steps)
     bounds = [0, *(np.flatnonzero(np.diff(widths)) + 1).tolist(), len(steps)]
     # Records of equal length, since ascending steps change their varint length only a few times.
-    for start, end in pairwise(bounds):
+    for start, end in zip(bounds, bounds[1:]):
         if end > start:
             rows = slice(begin + start, begin + end)
             points = columns.steps[rows], columns.wall_times[rows], values[rows]

@@ -14,7 +14,7 @@ EVENTS: Final = "events"
 FORMATS: Final = ("parquet", "csv", EVENTS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExportOptions:
     """The experiment, the filter of its series, the file format, and the directory to write to."""
 
@@ -34,7 +34,7 @@ class ExportOptions:
         }
 
 
-@dataclass(slots=True)
+@dataclass
 class ExportSummary:
     """Result of an export; counts are of the complete export, also if it was resumed.
 

@@ -24,7 +24,7 @@ SeriesListing = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """{run: {tag: {plugin, count, …}}} of one data class."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """Series of one data class: all combinations of runs and tags (None: all), of one plugin."""
 
@@ -61,7 +61,7 @@ class TableJob:
     query: dict[str, Any] | None = None
 
 
-@dataclass(slots=True)
+@dataclass
 class RunGroup:
     """Runs with event files that are written together; the jobs contain all their data.
 

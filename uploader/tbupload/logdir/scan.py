@@ -15,7 +15,7 @@ from tbupload.logdir.entries import FileEntry, Folder
 from tbupload.logdir.tree import LogdirTree
 
 
-@dataclass(slots=True)
+@dataclass
 class LogdirScan:
     """The result of a scan: files sorted by run and name, and a sentence for each unusable path.
 
@@ -90,7 +90,7 @@ def _walk(tree: LogdirTree) -> Iterator[FileEntry]:
         waiting.extend(reversed(changes.folders))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FoundFile:
     """An event file; `run` is the name of its run as `Folder.run` has it."""
 

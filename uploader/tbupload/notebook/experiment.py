@@ -8,7 +8,7 @@ import sys
 import urllib.parse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Union
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from tbwire.points import BlobSequencePoints, DataClassName, ScalarPoints, Tenso
 RETRY_TIMEOUT_SECONDS: Final = 60.0
 """How long a request is retried while the server does not respond."""
 
-Names = str | Sequence[str] | None
+Names = Union[str, Sequence[str], None]
 
 
 class Experiment:
@@ -236,7 +236,7 @@ class Experiment:
         rows = [columns.add(session) for page in pages for session in page.sessions]
         types = map(columns.type_of, range(len(columns.names)))
         values = map(data_frames.NullableColumn, iter_columns(columns, rows), types)
-        return data_frames.make(dict(zip(columns.names, values, strict=True)), name)
+        return data_frames.make(dict(zip(columns.names, values)), name)
 
     def _get(self, path: str, schema: Schema) -> dict[str, Any]:
         return self._transport.request("GET", self._path + path).json(schema)

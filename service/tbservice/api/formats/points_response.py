@@ -62,6 +62,7 @@ RESPONSES: Final[Responses] = {
 class PointsRequest:
     """Requested points and their format; `indices` select among the blobs of each point.
 
+    With `attempt`, runs with more attempts are read as they were before the next one.
     With `names_lost`, for full scans only, points with a tensor that cannot be loaded are omitted
     and listed in the response. `with_metadata` adds the summary metadata of each series.
     """
@@ -73,6 +74,7 @@ class PointsRequest:
     indices: slice
     names_lost: bool = False
     with_metadata: bool = False
+    attempt: int | None = None
 
     @property
     def is_full_scan(self) -> bool:
@@ -173,6 +175,7 @@ def _full_scan(
         points_request.data_class,
         points_request.sampling.steps,
         points_request.indices,
+        points_request.attempt,
     )
 
 
