@@ -156,7 +156,7 @@ def test_export_tables_open_in_pandas_and_filter_as_upload(uploader, logdir, exp
             for path in directory.rglob("*")
             if path.is_file() and not path.name.startswith(".")
         ]
-        tables = ("experiment", "properties", "runs/part-00001", "series/part-00001")
+        tables = ("experiment", "properties", "uploads", "runs/part-00001", "series/part-00001")
         assert {path.relative_to(directory).as_posix() for path in files} == {
             *(f"{table}.{name}" for table in (*tables, "scalars/part-00001")),
             "tbhub-export.json",

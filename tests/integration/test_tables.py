@@ -20,7 +20,7 @@ from support.table_readers import CSV, PARQUET, comparable_rows, csv_texts, flat
 from tbservice import limits
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
-TABLES = ("experiment", "properties", "runs", "series", "sessions", "hparams", "blobs")
+TABLES = ("experiment", "properties", "uploads", "runs", "series", "sessions", "hparams", "blobs")
 ODD = '=cmd|"a", b\nc\r\nd \u202e ü 🙂 '
 EVERYTHING = {
     "name": f"name {ODD}",
@@ -28,7 +28,15 @@ EVERYTHING = {
     "notes": "# Notes\n\n| a | b |\n" + ODD,
     "tags": ["baseline", 'quo"ted'],
     "properties": {"lr": "0.1", ODD: ODD, "empty": "", "null": "null", "nan": "NaN"},
-    "origin": {"host": "a", "command": 'python "x y".py\n'},
+    "origin": {"host": "a", "command": 'python "x y".py'},
+}
+
+
+UPLOAD = {
+    "origin": {"host": 'ü, "a"', "command": "x"},
+    "packages": ["numpy==2.0", "a,b==1"],
+    "status_of": "training",
+    "started_at": "2026-01-02T03:04:05.678901Z",
 }
 
 
@@ -68,6 +76,9 @@ def experiment_id(api):
     write(api, experiment_id, "session/2", start({"mixed": True, "number": math.nan, "LR": 1}))
     write(api, experiment_id, "session/3", start({"mixed": "1.0", "number": 1e300, "lr": 2}))
     write(api, experiment_id, "session/4", start({}), end("STATUS_SUCCESS"))
+    path = f"/experiments/{experiment_id}/uploads/0123456789abcdef"
+    answer = api.request("PUT", path, json=UPLOAD)
+    assert answer.status_code == 204, answer.text
     return experiment_id
 
 
@@ -144,6 +155,15 @@ def test_experiment_table_has_metadata(api, experiment_id):
     for kind, name in (("property", "properties"), ("origin", "origin")):
         stored = {pair["name"]: pair["value"] for pair in pairs if pair["kind"] == kind}
         assert stored == EVERYTHING[name]
+
+
+def test_uploads_table_has_records(api, experiment_id):
+    (row,) = read(api, experiment_id, "uploads")
+    assert (row["upload_id"], row["status"]) == ("0123456789abcdef", "running")
+    assert json.loads(row["origin"]) == UPLOAD["origin"]
+    assert row["packages"] == UPLOAD["packages"]
+    assert row["started_at"] == "2026-01-02T03:04:05.678901+00:00"
+    assert row["ended_at"] is None
 
 
 def test_series_table_has_summary_metadata(api, experiment_id):

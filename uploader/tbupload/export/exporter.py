@@ -15,6 +15,7 @@ from tbupload.export.directory_names import is_renamed, run_directory
 from tbupload.export.event_files import EventFileExporter, RunFiles
 from tbupload.export.export_options import EVENTS, ExportOptions, ExportSummary
 from tbupload.export.plan import (
+    UPLOADS,
     Job,
     RunGroup,
     SeriesListing,
@@ -32,6 +33,7 @@ JOB_ATTEMPTS: Final = 3
 """How often a job is tried if its response breaks off."""
 
 _TOO_LARGE: Final = 413
+_NOT_SHOWN: Final = frozenset({401, 403})
 
 _JobResult = TypeVar("_JobResult")
 
@@ -149,13 +151,18 @@ class Exporter:
         return lambda: write_blob_files(self._client, job, directory, on_bytes, keep_lost)
 
     def _write_tables(self, jobs: list[TableJob], summary: ExportSummary) -> None:
-        """Write the tables; one that is over a limit of the server is left out."""
+        """Write the tables; one that is over a limit of the server is left out.
+
+        Who may read the experiment may not always see where it was uploaded from.
+        """
         for job in jobs:
             path = table_path(self._options.directory, job, self._options.file_format)
             if not path.exists():
                 try:
                     summary.bytes += self._retry_job(path.name, self._table_writer(job, path))
                 except Refused as refusal:
+                    if job.table == UPLOADS and refusal.status in _NOT_SHOWN:
+                        continue
                     if refusal.status != _TOO_LARGE:
                         raise
                     summary.missing_tables[job.table] = str(refusal)

@@ -45,7 +45,12 @@ class Job:
         return fields
 
 
-TABLES: Final = ("experiment", "properties", "runs", "series", "sessions", "hparams", "blobs")
+UPLOADS: Final = "uploads"
+
+TABLES: Final = (
+    *("experiment", "properties", UPLOADS),
+    *("runs", "series", "sessions", "hparams", "blobs"),
+)
 """The tables of an export besides its points."""
 
 PARTED_TABLES: Final = frozenset({"runs", "series", "blobs"})
@@ -133,7 +138,7 @@ def record_table_jobs(
         yield from (TableJob(table, 1) for table in TABLES)
         return
 
-    yield from (TableJob(table, 1) for table in ("experiment", "properties"))
+    yield from (TableJob(table, 1) for table in ("experiment", "properties", UPLOADS))
     counts = dict.fromkeys(_count_by_run(runs, listed, series_filter), 0)
     for number, group in enumerate(_groups(counts, POINTS_PER_JOB), 1):
         yield TableJob("runs", number, {"run": group})
