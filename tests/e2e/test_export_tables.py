@@ -22,6 +22,7 @@ from support import event_files
 from support.all_writers import NAME, write_files_of_all_writers
 from support.batches import ApiClient, scalars, segment, stream
 from support.hparams import HparamsClient, start
+from support.source_code import ROOT
 from support.table_readers import CSV, PARQUET, comparable, comparable_rows, csv_texts, flat
 from tbupload.export.directory_names import MANIFEST
 from tbwire import digests, tensors, wire_pb2
@@ -275,6 +276,25 @@ def test_csv_scalars_are_numbers_to_every_library(uploader, logdir, export):
     with duckdb.connect() as connection:
         rows = connection.sql("SELECT run, value FROM read_csv(?)", params=[path]).fetchall()
     assert comparable([row[1] for row in rows]) == comparable(values)
+
+
+def test_documented_recipes_read_exported_files(uploader, reader, export):
+    client = HparamsClient(ApiClient(reader.http, uploader.token))
+    client.write("a", start({"lr": 0.1}), scalars("loss", range(5), [5, 4, 3, 2, 1]))
+    client.write("NA", start({"lr": 0.2}), scalars("loss", range(5), [1, np.nan, 3, 2, 0.5]))
+    directories = {name: export(client.experiment_id, name)[1] for name in ("parquet", "csv")}
+    page = (ROOT / "docs" / "reading.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 2
+    names = {}
+    for block, directory in zip(blocks, directories.values(), strict=True):
+        exec(re.sub(r"\b(DIR|CSV)/", f"{directory}/", block), names)  # noqa: S102 - our own page
+        assert sorted(set(names["losses"]["run"])) == ["NA", "a"]
+        assert names["losses"]["value"].isna().sum() == 1
+    assert names["best"] == [("NA", 0.2, 0.5), ("a", 0.1, 1.0)]
+    assert "plugin_content" in names["metadata"].columns
+    assert names["same"]["value"].is_nan().sum() == 1
+    assert [row[0] for row in names["sessions"]] == ["NA", "a"]
 
 
 @pytest.mark.parametrize("format_", ["parquet", "csv"])
