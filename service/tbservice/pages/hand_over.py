@@ -17,6 +17,7 @@ from tbservice.api.http.dependencies import get_settings
 from tbservice.pages import page_auth
 from tbservice.pages.content_origin import raw_address
 from tbservice.pages.csrf import is_navigation
+from tbservice.pages.framing import frame_ancestors
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -51,7 +52,9 @@ def _redirect(request: Request) -> Response:
         tokens = page_auth.make_browser_tokens(request) if is_navigation(request.headers) else []
         address += "&" if request.url.query else "?"
         address += urlencode([("token", token) for token in tokens or [""]])
-    return RedirectResponse(address, 303 if request.method == "GET" else 307, _HEADERS)
+    # Clients that show the page in a frame ask here whether they may, with a token for this origin.
+    headers = {**_HEADERS, "Content-Security-Policy": frame_ancestors(request)}
+    return RedirectResponse(address, 303 if request.method == "GET" else 307, headers)
 
 
 def _takes_tokens(request: Request) -> bool:

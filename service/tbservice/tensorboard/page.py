@@ -19,6 +19,7 @@ from tbservice.api.http.dependencies import get_settings
 from tbservice.errors import MalformedRequest, Unavailable
 from tbservice.pages import bar, message_pages, page_auth, token_form
 from tbservice.pages.content_origin import public_site
+from tbservice.pages.framing import frame_ancestors
 from tbservice.reading import comparison_spec
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import Source
@@ -70,7 +71,8 @@ def _show(request: Request) -> Response:
     experiments = source.list_experiments()
     kinds = source.list_kinds()
     if not kinds:
-        return message_pages.show_empty(experiments[0], get_settings(request).public_url)
+        server = get_settings(request).public_url
+        return message_pages.show_empty(experiments[0], server, frame_ancestors(request))
 
     workspace_id, site = page_auth.find_workspace(request, source), public_site(request)
     if isinstance(source, ComparisonReader):
