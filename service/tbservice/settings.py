@@ -108,6 +108,9 @@ def require_tls(url: str) -> str:
     return url
 
 
+LogFormat = Literal["text", "json"]
+
+
 class Settings(BaseSettings):
     """Every setting, with its unit and its default; secrets are never printed."""
 
@@ -197,6 +200,10 @@ class Settings(BaseSettings):
         default=True,
         description="Whether people may create workspaces; otherwise only the administrator, with "
         "`tbservice workspace create`",
+    )
+    log_format: LogFormat = Field(
+        default="text",
+        description="Format of the log: lines for people, or a JSON object per line",
     )
     metrics_token: SecretStr | None = Field(
         default=None,

@@ -106,7 +106,9 @@ def experiment(api):
 def api_reads(experiment, run, tag):
     """Yield (method, path, options) of the reading routes of the API, asked for a run and a tag."""
     base = f"/api/v1/experiments/{experiment}"
-    yield from (("GET", f"{base}{path}", {}) for path in ("", "/runs", "/names", "/plugins"))
+    yield from (
+        ("GET", f"{base}{path}", {}) for path in ("", "/runs", "/names", "/plugins", "/uploads")
+    )
     selected = {"run": [run], "tag": [tag]}
     for kind in KINDS:
         for fields in ({}, selected):
@@ -136,6 +138,7 @@ def api_reads(experiment, run, tag):
     yield "POST", f"{base}/hparams/session_groups", {"json": groups}
     evals = {"sessionName": run, "metricName": {"tag": tag, "group": ""}}
     yield "POST", f"{base}/hparams/metric_evals", {"json": evals}
+    yield from table_reads(base, run)
     classic = f"/api/v0/experiments/{experiment}"
     series = {"run": run, "tag": tag}
     for path in ("data/runs", "data/scalars", "data/images", "data/histograms", "data/graph"):
@@ -144,6 +147,17 @@ def api_reads(experiment, run, tag):
     for path in ("data/compressedHistograms", "individualImage", "audio", "individualAudio"):
         yield "GET", f"{classic}/{path}", {"params": {**series, "index": 0, "sample": 0}}
     yield "GET", f"{classic}/data/run_metadata", {"params": series}
+
+
+def table_reads(base, run):
+    """The same of the routes of tables, and of points with metadata."""
+    for form in ("csv", "parquet", "arrow"):
+        for table in ("experiment", "properties", "runs", "series", "sessions", "hparams", "blobs"):
+            yield "GET", f"{base}/tables/{table}", {"params": {"format": form}}
+        for kind in KINDS:
+            yield "GET", f"{base}/{kind}/data", {"params": {"format": form, "metadata": "true"}}
+    for table in ("runs", "series", "blobs"):
+        yield "POST", f"{base}/tables/{table}", {"json": {"run": [run], "format": "csv"}}
 
 
 def page_reads(experiment, run, tag, *, compared=True):

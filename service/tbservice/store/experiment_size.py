@@ -23,17 +23,20 @@ def measure(db: Connection, experiment_id: ExperimentId) -> Size:
     """Return the size of what an experiment has now. Reads the lengths of all tensors and blobs."""
     row = db.execute(
         text("""
+            WITH erased AS (SELECT series_id FROM erased_series WHERE experiment_id = :id)
             SELECT
                 (SELECT coalesce(sum(count), 0)::bigint FROM time_series
                  WHERE experiment_id = :id) AS points,
                 (SELECT coalesce(sum(count), 0)::bigint FROM time_series
                  WHERE experiment_id = :id AND data_class = 1) AS scalars,
                 (SELECT coalesce(sum(coalesce(octet_length(data), object_size)), 0)::bigint
-                 FROM tensor_points WHERE experiment_id = :id) AS tensor_bytes,
+                 FROM tensor_points WHERE experiment_id = :id
+                    AND series_id NOT IN (SELECT series_id FROM erased)) AS tensor_bytes,
                 (SELECT coalesce(sum(b.size), 0)::bigint
                  FROM blob_points AS p CROSS JOIN unnest(p.digests) AS digest
                  JOIN blobs AS b ON b.workspace_id = p.workspace_id AND b.sha256 = digest
-                 WHERE p.experiment_id = :id) AS blob_bytes
+                 WHERE p.experiment_id = :id
+                    AND p.series_id NOT IN (SELECT series_id FROM erased)) AS blob_bytes
         """),
         {"id": experiment_id},
     ).one()

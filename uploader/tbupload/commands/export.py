@@ -115,7 +115,8 @@ def _export(
                     "error": str(error),
                 }
             )
-        progress.warn("complete files are kept: run the same command again for the rest")
+        if isinstance(error, Unreachable):
+            progress.warn("complete files are kept: run the same command again for the rest")
         raise
     finally:
         export_progress.close()

@@ -36,6 +36,10 @@ DELETED: Final = record(
         )
     }
 )
+DELETED_RUNS: Final = record({"runs": array(record({"name_sha256": string, "deleted_at": string}))})
+SERIES_PAGE: Final = record(
+    {"series": mapping(mapping(record({"count": integer()})))}
+)  # by run and tag
 LIMITS: Final = record({"limits": mapping(plain)})
 STREAMS: Final = record({"streams": array(anything)})  # `parse_cursor` checks each
 FIRST_STREAMS: Final = record(

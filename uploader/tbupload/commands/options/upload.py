@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tbupload.commands.options.metadata import add_tags_and_notes
 from tbupload.commands.options.shared import (
@@ -12,12 +12,14 @@ from tbupload.commands.options.shared import (
     add_retry_timeout,
     add_series_filter,
     add_visibility,
+    parse_logdir,
     parse_seconds,
 )
 
 EPILOG: Final = """\
 examples:
   tbupload --logdir runs/                     upload, and follow the files until Ctrl-C
+  tbupload runs/                              the same
   tbupload --logdir runs/ --one-shot          upload what is there now, and exit
   tbupload --logdir runs/ --dry-run           report what would be sent, without a server
   tbupload --logdir runs/ --hparams FILE      set hyperparameters of runs that log none
@@ -36,7 +38,16 @@ unavailable: run the same command again later, nothing is lost.
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of an upload."""
-    add_logdir(command)
+    logdir = command.add_mutually_exclusive_group(required=True)
+    add_logdir(logdir)
+    logdir.add_argument(
+        "directory",
+        metavar="DIR",
+        type=parse_logdir,
+        nargs="?",
+        action=_StoreLogdir,
+        help="the same as --logdir DIR",
+    )
     command.add_argument(
         "--one-shot",
         "--one_shot",  # the spelling of TensorBoard.dev's uploader
@@ -68,6 +79,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "from their start; by default, those get a new experiment",
     )
     command.add_argument("--new", action="store_true", help="the same as --resume never")
+    command.add_argument(
+        "--upload-deleted-runs",
+        action="store_true",
+        help="upload runs of the log directory again that were deleted on the server until now; "
+        "by default, they are named and left out",
+    )
 
     new_experiment = command.add_argument_group("a new experiment")
     new_experiment.add_argument("--name", help="its name")
@@ -138,3 +155,18 @@ def _add_subprocess(command: argparse.ArgumentParser) -> None:
         help="with --end-with-process and the parent's PID: read commands from stdin (look NAME, "
         "retire SECONDS, stop); after its end, write to follow.log beside the config file",
     )
+
+
+class _StoreLogdir(argparse.Action):
+    """Stores a positional log directory where `--logdir` stores it."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        options: argparse.Namespace,
+        values: Any,
+        _option: str | None = None,
+    ) -> None:
+        """Store the directory if one is given: argparse calls this without one as well."""
+        if values is not None:
+            options.logdir = values
