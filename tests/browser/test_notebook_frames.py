@@ -11,8 +11,9 @@ from playwright.sync_api import expect
 
 from support import event_files
 from support.browser_pages import share_link
-from support.servers import choose_ports, live_service
+from support.servers import live_service
 from support.uploading import Uploader
+from tbservice.local.embedded.ports import choose_ports
 from tbupload import Experiment
 
 NAME = """<img src=x onerror=alert(1)>"' onload=alert(2)"""
