@@ -54,15 +54,6 @@ def test_training_without_server_is_as_without_callback(training):
     assert "nothing is uploaded yet" in ended.text
 
 
-def test_callback_that_follow_does_not_know_is_error(training):
-    ended = training.run(
-        "torch", keras('TbhubCallback("logs/torch")', 'TbhubCallback("a", nmae="b")')
-    )
-    assert ended.code == 1
-    assert "TypeError" in ended.text
-    assert "nmae" in ended.text
-
-
 def test_first_of_two_ranks_uploads_for_both(training):
     script = examples()["Lightning"][0].replace(
         "Trainer(max", 'Trainer(accelerator="cpu", devices=2, strategy="ddp", max'
@@ -72,6 +63,16 @@ def test_first_of_two_ranks_uploads_for_both(training):
     assert len(ended.urls) == 1
     assert ended.text.count("everything is uploaded") == 1
     assert training.is_stored("logs/lightning_logs/version_0", ended.urls[0])
+
+
+def test_first_of_two_ranks_of_transformers_uploads(training):
+    script = examples()["Transformers"][0].replace("num_train", "use_cpu=True, num_train")
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node=2")
+    ended = training.run("torch", script, *torchrun)
+    assert ended.code == 0, ended.text
+    assert len(ended.urls) == 1
+    (logdir,) = training.directory.glob("output/runs/*")
+    assert training.is_stored(logdir, ended.urls[0])
 
 
 def test_later_processes_of_tensorflow_upload_nothing(training):

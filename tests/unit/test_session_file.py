@@ -10,7 +10,7 @@ from support.hparams_records import values_of
 from tbupload.integrations.session_file import write_session_end, write_session_start
 from tbupload.integrations.training_upload import TrainingUpload
 
-HPARAMS = {"lr": 0.1, "layers": 2, "amp": True, "optimizer": "adam"}
+HPARAMS = {"lr": 0.1, "layers": 2.0, "amp": True, "optimizer": "adam"}
 
 
 def read(logdir):
@@ -24,13 +24,18 @@ def read(logdir):
     }
 
 
+def typed(values):
+    """Return the values as Python writes them: True equals 1.0."""
+    return {name: repr(value) for name, value in values.items()}
+
+
 def test_session_is_read_by_tensorboard(tmp_path):
     assert write_session_start(str(tmp_path / "run"), HPARAMS)
     assert write_session_end(str(tmp_path / "run"))
     contents = read(tmp_path / "run")
     start = metadata.parse_session_start_info_plugin_data(contents[metadata.SESSION_START_INFO_TAG])
     end = metadata.parse_session_end_info_plugin_data(contents[metadata.SESSION_END_INFO_TAG])
-    assert values_of(start) == HPARAMS
+    assert typed(values_of(start)) == typed(HPARAMS)
     assert 0 < start.start_time_secs <= end.end_time_secs
     assert end.status == 1  # STATUS_SUCCESS
 

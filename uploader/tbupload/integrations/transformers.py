@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,7 +48,9 @@ class TbhubCallback(_integrations.TensorBoardCallback):  # type: ignore[misc]  #
         super().on_train_begin(args, state, control, **kwargs)
         if state.is_world_process_zero and self.tb_writer is not None:
             known = {**args.to_sanitized_dict(), **(state.trial_params or {})}
-            self._training.begin(self.tb_writer.log_dir, {**known, **self._hparams})
+            writer = self.tb_writer
+            log_dir = getattr(writer, "log_dir", None) or writer.logdir  # tensorboardX
+            self._training.begin(os.fsdecode(log_dir), {**known, **self._hparams})
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Close the writer, and wait until everything is stored."""
