@@ -26,6 +26,7 @@ from tbupload.http.transport import Transport
 from tbupload.limits import WIRE_LIMIT_MAX
 from tbupload.notebook import data_frames
 from tbupload.notebook.data_frames import Library
+from tbupload.notebook.page_view import render_page
 from tbupload.notebook.point_columns import point_columns, take_rows, to_array
 from tbupload.notebook.series_listing import series_columns
 from tbwire.points import BlobSequencePoints, DataClassName, ScalarPoints, TensorPoints
@@ -77,10 +78,12 @@ class Experiment:
         else:
             used_token = check_token(explicit_token)
 
+        self._cacert = None if cacert is None else Path(cacert)
+        self._token = used_token
         self._transport = Transport(
             access.server,
             used_token,
-            None if cacert is None else Path(cacert),
+            self._cacert,
             RetryPolicy(RETRY_TIMEOUT_SECONDS),
             _warn,
         )
@@ -89,6 +92,16 @@ class Experiment:
 
     def __repr__(self) -> str:
         return f"Experiment({self._transport.server}/experiment/{self.experiment_id}/)"
+
+    def to_html(self, height: int | None = None) -> str:
+        """Return what a notebook shows: a link, and the page if the server allows frames.
+
+        The page is `height` pixels high.
+        """
+        server, experiment_id = self._transport.server, self.experiment_id
+        return render_page(server, experiment_id, self._token, self._cacert, height)
+
+    _repr_html_ = to_html
 
     @property
     def runs(self) -> list[str]:
