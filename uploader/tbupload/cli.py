@@ -21,7 +21,12 @@ from tbupload.commands.exit_codes import (
 )
 from tbupload.commands.find_command import explain_unrecognized, order_arguments
 from tbupload.console.argument_parser import ConsoleParser, add_parser
-from tbupload.console.output import discard_stdout, print_line, print_message
+from tbupload.console.output import (
+    discard_stdout,
+    open_missing_streams,
+    print_line,
+    print_message,
+)
 from tbupload.errors import Unreachable, UploadError, UsageError
 
 DESCRIPTION: Final = (
@@ -175,6 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     `arguments` are those of the process by default. argparse raises SystemExit on wrong usage and
     after `--help` and `--version`.
     """
+    open_missing_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     names = [entry.name for entry in _COMMANDS]
     try:

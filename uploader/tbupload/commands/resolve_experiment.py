@@ -14,6 +14,7 @@ from tbupload.console.output import ignore_broken_pipe, print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client, ExperimentStreams
+from tbupload.remote_files import RemotePath
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.resume_store import ResumeRecord, ResumeStore, UploadKey, uploads_path
 from tbupload.upload.retraining import RetrainingGuard
@@ -198,7 +199,7 @@ class TargetResolver:
             metadata["notes"] = self._options.note
         if not self._options.no_origin:
             logdir = self._upload_options.logdir
-            metadata["origin"] = find_origin(logdir if logdir.is_dir() else Path())
+            metadata["origin"] = find_origin(logdir if _is_local_directory(logdir) else Path())
             self._progress.info(
                 "the experiment records where it comes from "
                 f"({', '.join(metadata['origin'])}); --no-origin records nothing"
@@ -260,6 +261,10 @@ def upload_key(server: str, options: argparse.Namespace) -> UploadKey:
 def _logdir_text(logdir: Path) -> str:
     """Return the absolute path with symbolic links resolved; undecodable bytes are escaped."""
     return os.fsencode(logdir.resolve()).decode("utf-8", "backslashreplace")
+
+
+def _is_local_directory(logdir: Path) -> bool:
+    return not isinstance(logdir, RemotePath) and logdir.is_dir()
 
 
 def _find_streams(client: Client, experiment_id: str) -> ExperimentStreams | None:

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from tbupload.remote_files import make_path
+
 READ_RETRY_TIMEOUT_SECONDS: Final = 60.0
 """Default of `--retry-timeout` for the commands that read a complete experiment."""
 
@@ -56,7 +58,7 @@ def parse_logdir(text: str) -> Path:
         raise argparse.ArgumentTypeError("it is empty: a variable that is not set?")
     if "\0" in text:
         raise argparse.ArgumentTypeError("it has a NUL character")
-    return Path(text)
+    return make_path(text)
 
 
 def add_experiment(command: argparse.ArgumentParser) -> None:
