@@ -181,7 +181,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     after `--help` and `--version`.
     """
     open_missing_streams()
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:  # also while modules are imported
+        return EXIT_INTERRUPTED
+
+
+def _main(given: list[str]) -> int:
     names = [entry.name for entry in _COMMANDS]
     try:
         argv = order_arguments(given, names)
@@ -253,8 +259,6 @@ def _run(command: Command, options: argparse.Namespace) -> int:
         return _report_error(error, EXIT_TEMPORARY_FAILURE)
     except UploadError as error:
         return _report_error(error, EXIT_FAILED)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         discard_stdout()
         return EXIT_FAILED
