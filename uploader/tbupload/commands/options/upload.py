@@ -39,16 +39,7 @@ unavailable: run the same command again later, nothing is lost.
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of an upload."""
-    logdir = command.add_mutually_exclusive_group(required=True)
-    add_logdir(logdir)
-    logdir.add_argument(
-        "directory",
-        metavar="DIR",
-        type=parse_logdir,
-        nargs="?",
-        action=_StoreLogdir,
-        help="the same as --logdir DIR",
-    )
+    _add_logdir(command)
     command.add_argument(
         "--one-shot",
         "--one_shot",  # the spelling of TensorBoard.dev's uploader
@@ -131,6 +122,20 @@ def _parse_interval(text: str) -> float:
     if not SECONDS_MIN <= seconds <= SECONDS_MAX:
         raise argparse.ArgumentTypeError(f"{text}: from {SECONDS_MIN:g} to {SECONDS_MAX:g} seconds")
     return seconds
+
+
+def _add_logdir(command: argparse.ArgumentParser) -> None:
+    """Add `--logdir`, which may also be given without the option."""
+    logdir = command.add_mutually_exclusive_group(required=True)
+    add_logdir(logdir)
+    logdir.add_argument(
+        "directory",
+        metavar="DIR",
+        type=parse_logdir,
+        nargs="?",
+        action=_StoreLogdir,
+        help="the same as --logdir DIR",
+    )
 
 
 def _add_timing(command: argparse.ArgumentParser) -> None:
