@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0008_uploads"
-down_revision = "0005_content"
+down_revision = "0007_deleted_runs"
 branch_labels = None
 depends_on = None
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -18,6 +17,7 @@ from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceErro
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments import deletion, lifecycle, uploads
 from tbservice.experiments.metadata import Metadata
+from tbservice.pages.experiment_admin import admin_transaction
 from tbservice.pages.experiment_list import is_live
 from tbservice.pages.experiment_tokens import tokens_context
 from tbservice.pages.forms import FormFields
@@ -104,7 +104,7 @@ def _find_links(
 ) -> dict[str, Any] | None:
     """Return the context of links and tokens; None for a frozen copy, which nobody may change."""
     try:
-        with _admin_transaction(database, experiment_id, session) as (db, grant):
+        with admin_transaction(database, experiment_id, session) as (db, grant):
             return links_context(db, grant) | tokens_context(db, grant)
     except Forbidden:
         return None
@@ -115,7 +115,7 @@ def show_edit(
     request: Request, experiment_id: str, session: SignedIn, database: UsesDatabase
 ) -> Response:
     """Show the form for name, description, notes, tags, properties and visibility."""
-    with _admin_transaction(database, experiment_id, session) as (db, grant):
+    with admin_transaction(database, experiment_id, session) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         notes = lifecycle.get_notes(db, experiment)
     return _show_form(request, session, grant, _form_values(experiment, notes))
@@ -130,7 +130,7 @@ def edit(
     database: UsesDatabase,
 ) -> Response:
     """Change what the form says."""
-    with _admin_transaction(database, experiment_id, session) as (db, grant):
+    with admin_transaction(database, experiment_id, session) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         notes = lifecycle.get_notes(db, experiment)
     stored = _form_values(experiment, notes)
@@ -152,19 +152,9 @@ def delete(
     experiment_id: str, session: SignedIn, _form: SignedInForm, database: UsesDatabase
 ) -> Response:
     """Delete the experiment; the list that follows offers to undo it."""
-    with _admin_transaction(database, experiment_id, session) as (db, grant):
+    with admin_transaction(database, experiment_id, session) as (db, grant):
         deletion.delete_experiment(db, grant)
     return redirect("/", workspace=str(grant.workspace_id), deleted=experiment_id)
-
-
-@contextmanager
-def _admin_transaction(
-    database: Database, experiment_id: str, session: PersonSession
-) -> Iterator[tuple[Connection, AdminGrant]]:
-    with database.without_transaction() as db:
-        grant = grants.grant_admin(db, experiment_id, session.secret)
-    with database.transaction(grant) as db:
-        yield db, grant
 
 
 def _may_change(membership: Membership | None) -> bool:

@@ -17,6 +17,7 @@ from tbupload.background_upload.process import UploaderProcess, logger
 from tbupload.background_upload.result import Result
 from tbupload.console.terminal import escape
 from tbupload.recording.exit_status import FINISHED, RUNNING, Ending, note_exit, noted_ending
+from tbupload.remote_files import make_path
 
 RETIRED_QUIET_SECONDS: Final = 300.0
 """How long files must be unchanged before an earlier uploader of this process ends.
@@ -65,7 +66,7 @@ def start(
     is written from now on is sent to the new experiment only; others when their files are quiet.
     """
     _install_exit()
-    logdir = str(Path(logdir).absolute())
+    logdir = str(make_path(os.fspath(logdir)).absolute())
     key = (*options, token, logdir, *map(os.environ.get, START_VARIABLES))
     if exit_seconds is None:
         exit_seconds = default_exit_seconds(os.environ, Path("/proc/1/comm"))

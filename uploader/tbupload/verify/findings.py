@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tbupload.console.texts import PROBLEMS_SHOWN, size_text
+from tbupload.console.texts import PROBLEMS_SHOWN, runs_text, size_text
+from tbupload.upload.skipped_files import skipped_lines
 from tbupload.upload.summary import empty_values_lines
 from tbupload.verify.lost_objects import LostObjects
 from tbupload.verify.step_order import Differences, StepSample
@@ -119,6 +120,7 @@ class VerifyResult:
         bytes: bytes of event files.
         statuses: number of series by status.
         extra_runs: runs of the experiment that are not in the log directory.
+        deleted_runs: runs of the files that were deleted on the server.
         system_runs: others that are not: the system metrics of an upload, which are in no file.
         embeddings: series of the Embedding Projector, which are compared without wall time.
         empty_values: values without content in the files, which are not stored.
@@ -130,6 +132,7 @@ class VerifyResult:
         is_deep: the server read the bytes of the objects, not only their sizes.
         lost_objects: SHA-256 digests (hexadecimal) of lost objects, by run.
         skipped: values that cannot be uploaded, by reason.
+        skipped_files: those of them that are of known files, by path.
         problems: sentences on files and paths that cannot be read.
         notes: further sentences for people.
     """
@@ -141,6 +144,7 @@ class VerifyResult:
     bytes: int = 0
     statuses: Counter[Status] = field(default_factory=Counter)
     extra_runs: list[str] = field(default_factory=list)
+    deleted_runs: list[str] = field(default_factory=list)
     system_runs: list[str] = field(default_factory=list)
     embeddings: int = 0
     empty_values: int = 0
@@ -151,6 +155,7 @@ class VerifyResult:
     is_deep: bool = False
     lost_objects: dict[str, set[str]] = field(default_factory=dict)
     skipped: Counter[str] = field(default_factory=Counter)
+    skipped_files: dict[str, dict[str, int]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -186,6 +191,7 @@ class VerifyResult:
             "bytes": self.bytes,
             "series": {status.value: self.statuses[status] for status in Status},
             "extra_runs": self.extra_runs,
+            "deleted_runs": self.deleted_runs,
             "system_runs": self.system_runs,
             "embeddings": self.embeddings,
             "empty_values": self.empty_values,
@@ -197,6 +203,7 @@ class VerifyResult:
                 "lost": self.lost_count,
             },
             "skipped": dict(sorted(self.skipped.items())),
+            "skipped_files": self.skipped_files,
             "problems": self.problems,
             "notes": self.notes,
         }
@@ -234,9 +241,14 @@ class VerifyResult:
             size = size_text(self.object_bytes)
             yield f"objects checked{how}: {self.objects:,} ({size}), lost: {self.lost_count:,}"
 
+        if self.deleted_runs:
+            yield (
+                f"deleted on the server, so that all of it is missing: "
+                f"{runs_text(self.deleted_runs)} (tbupload --upload-deleted-runs uploads again, "
+                "--exclude-runs leaves out here)"
+            )
         yield from self.notes[:PROBLEMS_SHOWN]
-        for reason, count in sorted(self.skipped.items()):
-            yield f"  cannot be uploaded: {count:,}: {reason}"
+        yield from skipped_lines("cannot be uploaded:", self.skipped, self.skipped_files)
         yield from (f"  {problem}" for problem in self.problems[:PROBLEMS_SHOWN])
         if self._has_extra:
             yield from self._extra_lines()

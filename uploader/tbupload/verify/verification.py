@@ -22,6 +22,7 @@ from tbupload.upload.projector_stream import PLUGIN as PROJECTOR
 from tbupload.upload.projector_stream import ProjectorStream
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.round_robin import round_robin
+from tbupload.upload.skipped_files import add_skipped
 from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.verify.findings import Finding, Status, VerifyResult
 from tbupload.verify.local_series import LocalRuns
@@ -132,6 +133,10 @@ class Verification:
         if runs:
             yield from self._compare(runs, local)
         self._find_extra_runs(known)
+        if self.result.statuses[Status.MISSING]:
+            self.result.deleted_runs = self._client.find_deleted_runs(
+                self._options.experiment_id, known
+            )
 
     def _read_runs(
         self, scan: LogdirScan, read_options: ReadOptions, local: LocalRuns
@@ -162,9 +167,10 @@ class Verification:
         """Read the files of one run."""
         for upload, segment in round_robin(uploads):
             if segment is not None:
-                self.result.skipped.update(segment.skipped)
+                skipped = segment.skipped + local.add(upload.run, segment.body)
+                self.result.skipped.update(skipped)
+                add_skipped(self.result.skipped_files, str(upload.path), skipped)
                 self.result.empty_values += segment.empty_values
-                self.result.skipped.update(local.add(upload.run, segment.body))
                 self.result.bytes += segment.end - segment.start
                 self._show(local)
                 continue
