@@ -113,7 +113,7 @@ def experiment(api):
 def api_reads(experiment, run, tag):
     """Yield (method, path, options) of the reading routes of the API, asked for a run and a tag."""
     base = f"/api/v1/experiments/{experiment}"
-    lists = ("", "/runs", "/names", "/plugins", "/attempts")
+    lists = ("", "/runs", "/runs/deleted", "/names", "/plugins", "/uploads", "/attempts")
     yield from (("GET", f"{base}{path}", {}) for path in lists)
     selected = {"run": [run], "tag": [tag]}
     for kind in KINDS:
@@ -148,6 +148,7 @@ def api_reads(experiment, run, tag):
     yield "POST", f"{base}/hparams/session_groups", {"json": groups}
     evals = {"sessionName": run, "metricName": {"tag": tag, "group": ""}}
     yield "POST", f"{base}/hparams/metric_evals", {"json": evals}
+    yield from table_reads(base, run)
     classic = f"/api/v0/experiments/{experiment}"
     series = {"run": run, "tag": tag}
     for path in ("data/runs", "data/scalars", "data/images", "data/histograms", "data/graph"):
@@ -158,10 +159,24 @@ def api_reads(experiment, run, tag):
     yield "GET", f"{classic}/data/run_metadata", {"params": series}
 
 
+def table_reads(base, run):
+    """The same of the routes of tables, and of points with metadata."""
+    for form in ("csv", "parquet", "arrow"):
+        for table in ("experiment", "properties", "uploads", "runs", "series", "sessions"):
+            yield "GET", f"{base}/tables/{table}", {"params": {"format": form}}
+        for table in ("hparams", "blobs"):
+            yield "GET", f"{base}/tables/{table}", {"params": {"format": form}}
+        for kind in KINDS:
+            yield "GET", f"{base}/{kind}/data", {"params": {"format": form, "metadata": "true"}}
+    for table in ("runs", "series", "blobs"):
+        yield "POST", f"{base}/tables/{table}", {"json": {"run": [run], "format": "csv"}}
+
+
 def page_reads(experiment, run, tag, *, compared=True):
     """The same of the page's routes, and of a comparison's."""
     series = {"run": run, "tag": tag}
-    bases = [f"/experiment/{experiment}", f"/compare/a:{experiment},b:{experiment}"]
+    page = f"/experiment/{experiment}"
+    bases = [page, f"/compare/a:{experiment},b:{experiment}", f"{page}/attempt/1"]
     for base in bases if compared else bases[:1]:
         inside = f"a/{run}" if "compare" in base else run
         yield "GET", f"{base}/", {}

@@ -88,7 +88,7 @@ HPARAMS_FILE_BYTES_MAX: Final = 64 << 20
 """Bytes of a file of hyperparameters (`--hparams`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReadLimits:
     """Limits of the server (`Limits` of the wire protocol) and of the reader itself."""
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, TypeVar, Union
 
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Value
 
 from tbwire import hparams_pb2
+from tbwire.messages import parse
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 _Enum = TypeVar("_Enum", bound=enum.IntEnum)
@@ -28,7 +29,7 @@ SESSION_START_TAG: Final = "_hparams_/session_start_info"
 SESSION_END_TAG: Final = "_hparams_/session_end_info"
 """The tags of the plugin's series, of `tensorboard/plugins/hparams/metadata.py`."""
 
-HparamValue = str | float | bool
+HparamValue = Union[str, float, bool]
 """The value of a hyperparameter; every number is a float64."""
 
 
@@ -62,7 +63,7 @@ class MalformedHparams(ValueError):
     """The content is not a message of the hparams plugin."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Interval:
     """The closed interval [min_value, max_value]."""
 
@@ -70,11 +71,11 @@ class Interval:
     max_value: float
 
 
-Domain = tuple[HparamValue, ...] | Interval | None
+Domain = Union[tuple[HparamValue, ...], Interval, None]
 """The values that a hyperparameter can have: a discrete set, an interval, or all of its type."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DeclaredHparam:
     """A hyperparameter as an experiment summary describes it."""
 
@@ -86,7 +87,7 @@ class DeclaredHparam:
     differs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DeclaredMetric:
     """A metric as an experiment summary describes it; (`group`, `tag`) is its identity."""
 
@@ -97,7 +98,7 @@ class DeclaredMetric:
     dataset_type: DatasetType = DatasetType.DATASET_UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExperimentSummary:
     """What a writer declares of an experiment; times in seconds since the epoch, 0 if unknown."""
 
@@ -109,7 +110,7 @@ class ExperimentSummary:
     metrics: tuple[DeclaredMetric, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SessionStart:
     """The start of a session, with its hyperparameters; the time is 0 if unknown."""
 
@@ -120,7 +121,7 @@ class SessionStart:
     start_time: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SessionEnd:
     """The end of a session; the time is 0 if unknown."""
 
@@ -128,13 +129,13 @@ class SessionEnd:
     end_time: float = 0.0
 
 
-HparamsRecord = ExperimentSummary | SessionStart | SessionEnd
+HparamsRecord = Union[ExperimentSummary, SessionStart, SessionEnd]
 
 
 def parse_metadata(summary_metadata: bytes) -> HparamsRecord | None:
     """Parse a serialized SummaryMetadata. Raises as `parse_content`."""
     try:
-        metadata = SummaryMetadata.FromString(summary_metadata)
+        metadata = parse(SummaryMetadata, summary_metadata)
     except DecodeError as error:
         raise MalformedHparams("not a SummaryMetadata") from error
     return parse_content(metadata.plugin_data.content)
@@ -147,7 +148,7 @@ def parse_content(content: bytes) -> HparamsRecord | None:
     versions become the enum's 0.
     """
     try:
-        data = hparams_pb2.HParamsPluginData.FromString(content)
+        data = parse(hparams_pb2.HParamsPluginData, content)
         kind = data.WhichOneof("data")
         if kind == "session_start_info":
             return _session_start(data.session_start_info)
@@ -155,7 +156,7 @@ def parse_content(content: bytes) -> HparamsRecord | None:
             end = data.session_end_info
             return SessionEnd(_known(Status, end.status), end.end_time_secs)
         if kind == "experiment":
-            return _summary(hparams_pb2.ExperimentSummary.FromString(data.experiment))
+            return _summary(parse(hparams_pb2.ExperimentSummary, data.experiment))
     except DecodeError as error:
         raise MalformedHparams("not HParamsPluginData") from error
     return None

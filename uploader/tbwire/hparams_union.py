@@ -20,7 +20,6 @@ import math
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -28,6 +27,7 @@ from google.protobuf.message import DecodeError
 from tbwire import wire_format
 from tbwire.hparams_pb2 import HParamsPluginData
 from tbwire.hparams_union_pb2 import PluginData, SessionStart, WallTimes
+from tbwire.messages import parse
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 HPARAMS_MAX: Final = 100_000
@@ -178,7 +178,7 @@ class MetadataUnion:
         return self._session
 
 
-@dataclass(slots=True)
+@dataclass
 class _Session:
     """A session start.
 
@@ -271,9 +271,9 @@ def _parse(serialized: bytes, wall_time: float) -> _Session | None:
     Raises UnionOverLimit if it has too many hyperparameters to be united.
     """
     try:
-        metadata = SummaryMetadata.FromString(serialized)
-        HParamsPluginData.FromString(metadata.plugin_data.content)  # decodes the values as well
-        data = PluginData.FromString(metadata.plugin_data.content)
+        metadata = parse(SummaryMetadata, serialized)
+        parse(HParamsPluginData, metadata.plugin_data.content)  # decodes the values as well
+        data = parse(PluginData, metadata.plugin_data.content)
     except (DecodeError, ValueError):
         return None
     if not data.HasField("session_start_info"):
@@ -291,7 +291,7 @@ def _parse(serialized: bytes, wall_time: float) -> _Session | None:
     wall_time = start.wall_times.record
     hparams = {
         entry.key: (at, _encode_field(_HPARAMS, entry.SerializeToString()))
-        for entry, at in zip(start.hparams, start.wall_times.hparams, strict=True)
+        for entry, at in zip(start.hparams, start.wall_times.hparams)
     }
     fields: dict[str, tuple[float, str | float]] = {
         name: (getattr(start.wall_times, name), value)
@@ -329,12 +329,12 @@ def _is_united(start: SessionStart) -> bool:
     """Return whether its wall times are to be used: not if others have changed it since."""
     if len(start.wall_times.hparams) != len(start.hparams):
         return False
-    keys = (entry.key for entry in start.hparams)
-    return start.HasField("wall_times") and all(a < b for a, b in pairwise(keys))
+    keys = [entry.key for entry in start.hparams]
+    return start.HasField("wall_times") and all(a < b for a, b in zip(keys, keys[1:]))
 
 
 def _content(metadata: bytes) -> bytes:
-    return SummaryMetadata.FromString(metadata).plugin_data.content
+    return parse(SummaryMetadata, metadata).plugin_data.content
 
 
 def _encode_field(number: int, content: bytes) -> bytes:

@@ -7,10 +7,11 @@ to objects. So it is a parameter of the type.
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,11 @@ Steps = npt.NDArray[np.int64]
 WallTimes = npt.NDArray[np.float64]
 """Seconds since the epoch."""
 
-Rows = np.ndarray[tuple[int], np.dtype[np.bool_ | np.int64]] | slice
+Rows = Union[npt.NDArray[np.bool_], npt.NDArray[np.int64], slice]
 """A mask, indices or a slice."""
+
+SLOTS: Final[dict[str, bool]] = {"slots": True} if sys.version_info >= (3, 10) else {}
+"""For `dataclass`, of what there is one per point: slots save memory and time."""
 
 _Tensor = TypeVar("_Tensor")
 _Blob = TypeVar("_Blob")
@@ -52,7 +56,7 @@ DATA_CLASSES: Final[dict[DataClassName, DataClass]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ScalarPoints:
     """Points of a scalar series: three columns of one length.
 
@@ -78,7 +82,7 @@ class ScalarPoints:
         return ScalarPoints(self.steps[rows], self.wall_times[rows], self.values[rows])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TensorPoints(Generic[_Tensor]):
     """Points of a tensor series; `tensors` is as long as the two arrays."""
 
@@ -97,7 +101,7 @@ class TensorPoints(Generic[_Tensor]):
         return len(self.steps)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BlobSequencePoints(Generic[_Blob]):
     """Points of a blob sequence series: four columns of one length.
 
@@ -121,7 +125,7 @@ class BlobSequencePoints(Generic[_Blob]):
         return sum(map(len, self.sequences))
 
 
-_P = TypeVar("_P", bound=ScalarPoints | TensorPoints[Any] | BlobSequencePoints[Any])
+_P = TypeVar("_P", bound=Union[ScalarPoints, TensorPoints[Any], BlobSequencePoints[Any]])
 
 
 def concatenate(chunks: Sequence[_P]) -> _P:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Optional
 
 TAG_CHARS_SHOWN: Final = 200
 """Characters of a tag in a reason for people."""
@@ -15,7 +15,7 @@ the rule for what a series has then. Source: `tensorboard/plugins/hparams/metada
 tensor (NULL_TENSOR) is only a placeholder.
 """
 
-SeriesKind = tuple[str | None, Any]
+SeriesKind = tuple[Optional[str], Any]
 """Plugin and data class. The plugin is None or empty when none is named; the data class has any
 type, but the same on both sides of a comparison."""
 

@@ -96,7 +96,7 @@ def unpack_strings(data: bytes, count: int) -> list[bytes]:
     if (int(ends[-1]) if count else 0) != len(data):
         raise ValueError("a string tensor's lengths do not add up to its bytes")
     starts = [4 * count, *ends.tolist()]
-    return [data[start:end] for start, end in zip(starts, ends.tolist(), strict=False)]
+    return [data[start:end] for start, end in zip(starts, ends.tolist())]
 
 
 def element_count(shape: Sequence[int]) -> int:

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.errors import Conflict, CursorConflict, NotFound
-from tbservice.ingest import series_writer, superseded
+from tbservice.errors import Conflict, CursorConflict, NotFound, RunDeleted
+from tbservice.ingest import run_names, series_writer, superseded
 from tbservice.ingest.batch import Segment, iter_referenced_blobs
 from tbservice.ingest.batch_size import measure_updates
 from tbservice.ingest.series_updates import SeriesUpdate, group_by_series
@@ -54,6 +54,7 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
         CursorConflict: A segment leaves a gap, straddles its cursor, or continues a changed file.
         Conflict: `metadata_missing` if a series is new and has no metadata, `blob_missing` if a
             referenced blob was not uploaded, `try_again` if a run was deleted meanwhile.
+        RunDeleted: A run was deleted from the experiment, and would be created again.
         NotFound: The experiment was deleted.
     """
     locked = _lock_streams(db, grant, segments)
@@ -199,13 +200,20 @@ def _set_start_times(
 
 
 def _resolve_runs(
-    db: Connection, grant: AppendGrant, segments: Iterable[Segment], locked: Iterable[LockedStream]
+    db: Connection, grant: AppendGrant, segments: Sequence[Segment], locked: Iterable[LockedStream]
 ) -> dict[str, int]:
+    """Return the ids of the runs by name, creating new ones. Raises RunDeleted."""
     run_ids = {stream.cursor.stream.run: stream.run_id for stream in locked}
     others = dict.fromkeys(
         segment.stream.run for segment in segments if segment.stream.run not in run_ids
     )
-    return run_ids | runs_tags.resolve_runs(db, grant, others) if others else run_ids
+    if not others:
+        return run_ids
+    try:
+        return run_ids | run_names.resolve_runs(db, grant, others)
+    except RunDeleted as error:
+        error.segments = [segment.index for segment in segments if segment.stream.run in error.runs]
+        raise
 
 
 def _plan_cursor_moves(

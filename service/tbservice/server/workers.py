@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import multiprocessing
@@ -178,6 +179,7 @@ def serve(grpc_port: int | None = None) -> None:
     if grpc_port is not None:
         os.environ["TBHUB_GRPC_PORT"] = str(grpc_port)
     named = read_settings()
+    logs.configure(named.log_format)
     _check_database(named)
 
     with (
@@ -193,6 +195,7 @@ def serve(grpc_port: int | None = None) -> None:
             if settings.grpc_port is not None:  # the workers read their settings again
                 os.environ["TBHUB_GRPC_PORT"] = str(settings.grpc_port)
             _announce(settings)
+            gc.enable()  # `tbservice` starts without; so do workers, see `_prepare_process`
             factory = f"{__name__}:{create_worker_app.__name__}"
             with multiprocess_metrics():
                 supervisor = Supervisor(
@@ -232,12 +235,13 @@ def create_worker_app() -> FastAPI:
     Exits with uvicorn's STARTUP_FAILURE, at which the parent starts no other worker, if the
     backends respond but cannot be used.
     """
-    logs.configure()
+    settings = read_settings()
+    logs.configure(settings.log_format)
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
         set_parent_death_signal(signal.SIGTERM, parent.pid)
 
-    app = create_app(read_settings())
+    app = create_app(settings)
     try:
         _wait_for_backends(app)
     except StartupError as error:

@@ -35,6 +35,7 @@ _TABLES: Final = (
     "experiment_blobs",
     "tags",
     "runs",
+    "deleted_runs",
 )
 """The tables that may have very many rows of an experiment; the others are left to cascades."""
 

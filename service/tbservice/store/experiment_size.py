@@ -26,11 +26,13 @@ def measure(db: Connection, experiment_id: ExperimentId) -> Size:
     """
     row = db.execute(
         text("""
+            WITH erased AS (SELECT series_id FROM erased_series WHERE experiment_id = :id)
             SELECT
                 (SELECT coalesce(sum(count), 0)::bigint FROM time_series
                  WHERE experiment_id = :id AND data_class = 1)
                 + (SELECT coalesce(sum(count), 0)::bigint FROM superseded_blocks
-                 WHERE experiment_id = :id) AS scalars,
+                 WHERE experiment_id = :id
+                    AND series_id NOT IN (SELECT series_id FROM erased)) AS scalars,
                 tensors.points AS tensors, tensors.bytes AS tensor_bytes,
                 blobs.points AS blobs, blobs.bytes AS blob_bytes
             FROM (
@@ -38,15 +40,19 @@ def measure(db: Connection, experiment_id: ExperimentId) -> Size:
                     coalesce(sum(coalesce(octet_length(data), object_size)), 0)::bigint AS bytes
                 FROM (
                     SELECT data, object_size FROM tensor_points WHERE experiment_id = :id
+                        AND series_id NOT IN (SELECT series_id FROM erased)
                     UNION ALL
                     SELECT data, object_size FROM superseded_tensors WHERE experiment_id = :id
+                        AND series_id NOT IN (SELECT series_id FROM erased)
                 ) AS p
             ) AS tensors, (
                 SELECT count(*) AS points, coalesce(sum(b.size), 0)::bigint AS bytes
                 FROM (
                     SELECT workspace_id, digests FROM blob_points WHERE experiment_id = :id
+                        AND series_id NOT IN (SELECT series_id FROM erased)
                     UNION ALL
                     SELECT workspace_id, digests FROM superseded_blobs WHERE experiment_id = :id
+                        AND series_id NOT IN (SELECT series_id FROM erased)
                 ) AS p
                 CROSS JOIN LATERAL (
                     SELECT sum(blobs.size) AS size FROM unnest(p.digests) AS digest

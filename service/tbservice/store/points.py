@@ -67,6 +67,24 @@ def delete_series_points(
         db.execute(statement, {"id": experiment_id, "series_ids": list(series_ids)})
 
 
+def delete_some_points(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], rows_max: int
+) -> bool:
+    """Delete at most `rows_max` rows of points of these series; return whether none is left."""
+    rows_left = rows_max
+    for table in _TABLES:
+        statement = text(f"""
+            DELETE FROM {table} WHERE experiment_id = :id AND ctid = ANY (ARRAY(
+                SELECT ctid FROM {table} WHERE experiment_id = :id
+                    AND series_id = ANY (CAST(:series_ids AS bigint[])) LIMIT :limit))
+        """)  # noqa: S608 - a constant above
+        parameters = {"id": experiment_id, "series_ids": list(series_ids), "limit": rows_left}
+        rows_left -= db.execute(statement, parameters).rowcount
+        if rows_left <= 0:
+            return False
+    return True
+
+
 def delete_experiment_points(db: Connection, experiment_id: ExperimentId) -> None:
     """Delete all points and logs of an experiment. Their objects in S3 remain."""
     for table in (*_TABLES, "katib_observations"):

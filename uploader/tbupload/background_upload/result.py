@@ -13,7 +13,7 @@ COUNTS: Final = (
 """Numbers in the uploader's events that are fields of the result, by the same name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """How a background upload ended, or what its latest look at the files found; and what it sent.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any, Final
 
 from tbupload.commands.connect import (
@@ -53,9 +53,7 @@ def _points(changes: Json, series_filter: SeriesFilter) -> Iterator[dict[str, An
                 continue
             if not series_filter.accepts_series(tag, new["plugin"]):
                 continue
-            for step, wall_time, value in zip(
-                new["steps"], new["wall_times"], new["values"], strict=True
-            ):
+            for step, wall_time, value in zip(new["steps"], new["wall_times"], new["values"]):
                 yield {"run": run, "tag": tag, "step": step, "wall_time": wall_time, "value": value}
 
 
@@ -66,9 +64,13 @@ def _print_point(point: dict[str, Any]) -> None:
 
 
 def _time_text(wall_time: float) -> str:
-    """Return the local time of day, or seconds since the epoch if datetime cannot represent it."""
+    """Return local date and time, or seconds since the epoch if datetime cannot represent it."""
     try:
-        return datetime.fromtimestamp(wall_time, UTC).astimezone().strftime("%H:%M:%S")
+        return (
+            datetime.fromtimestamp(wall_time, timezone.utc)
+            .astimezone()
+            .strftime("%Y-%m-%d %H:%M:%S")
+        )
     except (ValueError, OverflowError, OSError):
         return f"{wall_time:.6g}"
 

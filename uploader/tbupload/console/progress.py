@@ -34,7 +34,7 @@ COLUMNS_UNKNOWN: Final = 80
 """Width assumed for a terminal that does not report it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProgressState:
     """How far an upload is: bytes of event files committed, their total, and their content.
 
@@ -201,7 +201,7 @@ class LiveProgress(ConsoleProgress):
         bar = self._lines[0]
         bar.total = max(state.total_bytes, state.done_bytes, 1)
         bar.n = max(state.done_bytes, int(state.total_bytes == 0))
-        for line, text in zip(self._lines, texts, strict=True):
+        for line, text in zip(self._lines, texts):
             line.ncols = columns
             line.set_description_str(escape(text), refresh=False)
             line.refresh()

@@ -15,7 +15,7 @@ HOUR: Final = 3600
 DAY: Final = 86400
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rates:
     """Bytes of event files and points per second."""
 

@@ -12,7 +12,7 @@ DECODER_VERSION: Final = 4
 """Increased when the reader makes other points of the same bytes: streams are then read again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SeriesFilter:
     """A choice of runs, tags and plugins; None does not restrict.
 

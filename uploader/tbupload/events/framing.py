@@ -27,7 +27,7 @@ _LONG_LENGTH: Final = 65_535
 """Payloads of this length or more share one group: sorting 16-bit keys is several times faster."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecordFrames:
     """The complete records of a buffer, in file order.
 
@@ -47,7 +47,7 @@ class RecordFrames:
     next_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecordGroup:
     """Records with payloads of one length, by their index in `RecordFrames`, in file order.
 
@@ -145,9 +145,7 @@ def find_joined_records(buffer: Buffer, bounds: list[int]) -> list[RecordFrames]
     is_aligned = (np.append(joined.starts, joined.end)[stops] == ends).tolist()
 
     files, start, all_aligned = [], 0, True
-    for bound, end, stop, ends_here in zip(
-        bounds, bounds[1:], stops.tolist(), is_aligned, strict=False
-    ):
+    for bound, end, stop, ends_here in zip(bounds, bounds[1:], stops.tolist(), is_aligned):
         all_aligned = all_aligned and ends_here
         if all_aligned:
             records = slice(start, stop)

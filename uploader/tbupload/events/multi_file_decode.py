@@ -93,9 +93,9 @@ class _FileGroup:
             return
 
         framed = self._find_file_records(bounds, final=final)
-        filled = [item for item in zip(files, bounds, framed, strict=False) if len(item[2].starts)]
+        filled = [item for item in zip(files, bounds, framed) if len(item[2].starts)]
         stops = accumulate(len(frames.starts) for _, _, frames in filled)
-        parts = [file.file_part(stop) for (file, _, _), stop in zip(filled, stops, strict=True)]
+        parts = [file.file_part(stop) for (file, _, _), stop in zip(filled, stops)]
         if not parts:
             return
 
@@ -103,13 +103,13 @@ class _FileGroup:
         # Too many points for one chunk may be few enough per file: then each is read alone.
         with contextlib.suppress(ChunkIsFull):
             ChunkDecoder(self._buffer, joined, parts, files[0].limits).decode()
-            for (file, begin, frames), part in zip(filled, parts, strict=True):
+            for (file, begin, frames), part in zip(filled, parts):
                 file.set_first_chunk(self._buffer[begin : frames.end], part)
 
     def _find_file_records(self, bounds: list[int], *, final: bool) -> Iterator[RecordFrames]:
         """Yield the complete records of each file."""
         framed = framing.find_joined_records(self._buffer, bounds)
-        for end, frames in zip(bounds[1:], framed, strict=True):
+        for end, frames in zip(bounds[1:], framed):
             if not final and frames.end == end:
                 yield framing.drop_corrupt_end(self._buffer, frames)
             else:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Union
 
-from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints
+from tbwire.points import SLOTS, BlobSequencePoints, ScalarPoints, TensorPoints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class FileBlob:
     """A large blob that stays in its file until it is sent.
 
@@ -34,7 +35,7 @@ class FileBlob:
         return self.size
 
 
-@dataclass(slots=True)
+@dataclass(**SLOTS)
 class LegacyHistogram:
     """The fields of a HistogramProto as written (`tensorboard/compat/proto/histogram.proto`)."""
 
@@ -47,7 +48,7 @@ class LegacyHistogram:
     bucket: list[float]
 
 
-@dataclass(slots=True)
+@dataclass(**SLOTS)
 class Tensor:
     """A tensor as `tbwire.tensors` packs it.
 
@@ -66,11 +67,11 @@ class Tensor:
     in_file: FileBlob | None = None
 
 
-Blob = bytes | FileBlob
+Blob = Union[bytes, FileBlob]
 """A blob in memory, or a reference to a large one in its file; `len` returns its bytes for both."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class BlobSequence:
     """The ordered blobs of one step, and the content type logged with them, empty for none."""
 
@@ -78,11 +79,11 @@ class BlobSequence:
     logged_content_type: str = ""
 
 
-Columns = ScalarPoints | TensorPoints[Tensor] | BlobSequencePoints[Blob]
+Columns = Union[ScalarPoints, TensorPoints[Tensor], BlobSequencePoints[Blob]]
 """Points of one series, in file order."""
 
 
-@dataclass(slots=True)
+@dataclass
 class SeriesPoints:
     """The points that were read of one tag.
 
@@ -97,7 +98,7 @@ class SeriesPoints:
     columns: Columns
 
 
-@dataclass(slots=True)
+@dataclass
 class Chunk:
     """The complete records in bytes [start, end) of one event file, decoded.
 

@@ -49,7 +49,7 @@ _CACHED_METADATA_BYTES_MAX: Final = 1_024
 """Longer metadata, and longer tags, are not cached."""
 
 
-@dataclass(slots=True)
+@dataclass
 class KnownSeries:
     """A tag of the file.
 

@@ -171,16 +171,14 @@ class EventFileExporter:
     def _write_part(
         self, file: IO[bytes], part: SeriesPart, metadata: bytes | None, notes: Counter[str]
     ) -> None:
-        match part.columns:
-            case ScalarPoints() as columns:
-                is_simple = is_simple_value(part.series.tag, part.series.metadata)
-                file.writelines(
-                    scalar_records(part.series.tag, columns, metadata, is_simple=is_simple)
-                )
-            case TensorPoints() as columns:
-                write_tensors(file, part.series.tag, columns, metadata, notes)
-            case BlobSequencePoints() as columns:
-                self._write_blobs(file, part.series, columns, metadata, notes)
+        columns = part.columns
+        if isinstance(columns, ScalarPoints):
+            is_simple = is_simple_value(part.series.tag, part.series.metadata)
+            file.writelines(scalar_records(part.series.tag, columns, metadata, is_simple=is_simple))
+        elif isinstance(columns, TensorPoints):
+            write_tensors(file, part.series.tag, columns, metadata, notes)
+        else:
+            self._write_blobs(file, part.series, columns, metadata, notes)
 
     def _write_blobs(
         self,

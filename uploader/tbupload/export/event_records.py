@@ -9,7 +9,6 @@ PyTorch), a legacy histogram (more fields than its tensor), and audio with a con
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any, Final
 
 import google_crc32c
@@ -47,6 +46,7 @@ from tbupload.export.protobuf_fields import (
 )
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
+from tbwire.messages import parse
 from tbwire.points import ScalarPoints
 from tbwire.wire_format import encode_varint
 
@@ -92,7 +92,7 @@ def scalar_records(
     widths = varint_widths(steps)
     bounds = [0, *(np.flatnonzero(np.diff(widths)) + 1).tolist(), len(steps)]
     # Records of equal length, since ascending steps change their varint length only a few times.
-    for start, end in pairwise(bounds):
+    for start, end in zip(bounds, bounds[1:]):
         if end > start:
             rows = slice(begin + start, begin + end)
             points = columns.steps[rows], columns.wall_times[rows], values[rows]
@@ -260,7 +260,7 @@ def _legacy_value(tag: str, histogram: LegacyHistogram, metadata: bytes | None) 
 
 def _name_and_description(metadata: bytes) -> pb.SummaryMetadata:
     """Return the fields of the metadata that readers use for a legacy value."""
-    complete = pb.SummaryMetadata.FromString(metadata)
+    complete = parse(pb.SummaryMetadata, metadata)
     return pb.SummaryMetadata(
         display_name=complete.display_name, summary_description=complete.summary_description
     )

@@ -32,7 +32,7 @@ def _scalars(sent: wire_pb2.ScalarPoints) -> ScalarPoints:
     blocks = [packing.unpack(block) for block in sent.blocks]
     if len(blocks) == 1:
         return ScalarPoints(*blocks[0])
-    return ScalarPoints(*(np.concatenate(columns) for columns in zip(*blocks, strict=True)))
+    return ScalarPoints(*(np.concatenate(columns) for columns in zip(*blocks)))
 
 
 def _tensors(sent: wire_pb2.TensorPoints) -> TensorPoints[Tensor]:

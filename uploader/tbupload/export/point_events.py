@@ -47,7 +47,7 @@ def blob_points(
     Points in legacy audio form are moved back unless the metadata is that of legacy audio.
     """
     steps, wall_times = columns.steps.tolist(), columns.wall_times.tolist()
-    rows = zip(steps, wall_times, columns.sequences, columns.logged_content_types, strict=True)
+    rows = zip(steps, wall_times, columns.sequences, columns.logged_content_types)
     points = [BlobPoint(*row) for row in rows]
     if metadata is not None and not is_legacy_audio(series.tag, metadata):
         points.sort(key=lambda point: point.content_type != "")
@@ -95,9 +95,7 @@ def write_tensors(
     notes: Counter[str],
 ) -> None:
     """Write the tensors of a part; the first one has a form that preserves the series' metadata."""
-    points = list(
-        zip(columns.steps.tolist(), columns.wall_times.tolist(), columns.tensors, strict=True)
-    )
+    points = list(zip(columns.steps.tolist(), columns.wall_times.tolist(), columns.tensors))
     if metadata is not None:
         points.sort(
             key=lambda point: (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Union
 
 from tbupload.events.points import Tensor
-from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints, concatenate
+from tbwire.points import SLOTS, BlobSequencePoints, ScalarPoints, TensorPoints, concatenate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RemoteSeries:
     """A series on the server.
 
@@ -26,7 +27,7 @@ class RemoteSeries:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class RemoteBlob:
     """A blob on the server: its key, SHA-256 (32 bytes), size in bytes, and content type."""
 
@@ -36,7 +37,7 @@ class RemoteBlob:
     content_type: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LostPoint:
     """A point that is left out, because the server lost the object with its bytes.
 
@@ -50,10 +51,10 @@ class LostPoint:
     is_unreadable: bool = False
 
 
-Columns = ScalarPoints | TensorPoints[Tensor] | BlobSequencePoints[RemoteBlob]
+Columns = Union[ScalarPoints, TensorPoints[Tensor], BlobSequencePoints[RemoteBlob]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SeriesPart:
     """Points of one series in step order, one per step, as columns of equal length.
 

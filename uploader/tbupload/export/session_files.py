@@ -32,7 +32,7 @@ _CELLS_PER_GROUP: Final = 1_000_000
 """Cells that are in memory at once of a Parquet file; a row group has no more."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SessionFileSummary:
     """Counts of a written file."""
 
@@ -132,7 +132,7 @@ def _write_spooled(
                 )
             count += len(page.sessions)
         spool.seek(0)
-        write((dict(zip(*json.loads(line), strict=True)) for line in spool), columns, file)
+        write((dict(zip(*json.loads(line))) for line in spool), columns, file)
     return count
 
 
@@ -174,6 +174,6 @@ def _write_parquet(rows: Iterable[Row], columns: SessionColumns, file: IO[bytes]
         while group := list(islice(remaining, size)):
             arrays = [
                 arrow.array(values, field.type)
-                for field, values in zip(schema, iter_columns(columns, group), strict=True)
+                for field, values in zip(schema, iter_columns(columns, group))
             ]
             writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))

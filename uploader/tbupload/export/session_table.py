@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Optional, Union
 
 from tbupload.export.sessions import HparamValue, Session
 
@@ -21,12 +21,12 @@ FIXED_COLUMNS: Final = (
 
 FIXED_TYPES: Final = (str, str, str, float, float, str, str)
 
-Cell = HparamValue | None
+Cell = Optional[HparamValue]
 
 Row = dict[int, Cell]
 """The cells of a session by index of the column, without those of missing values."""
 
-_ColumnKey = str | tuple[str, str]
+_ColumnKey = Union[str, tuple[str, str]]
 """A hyperparameter's name, or the group and tag of a metric."""
 
 

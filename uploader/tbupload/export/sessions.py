@@ -5,12 +5,11 @@ The server decides what is a session, which metrics it has, and of which type a 
 
 from __future__ import annotations
 
-import itertools
 import json
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Union
 
 from tbupload.errors import Refused
 from tbupload.http.response_body import OVERSIZE
@@ -32,7 +31,7 @@ from tbupload.limits import LISTING_BYTES_MAX, LISTING_PAGES_MAX
 SESSIONS_PER_PAGE: Final = 2_000
 """Sessions per request at first; fewer after a response that is over a limit."""
 
-HparamValue = str | float | bool
+HparamValue = Union[str, float, bool]
 
 _STATUSES: Final = {
     "STATUS_UNKNOWN": None,
@@ -48,7 +47,7 @@ _NO_ROUTE: Final = frozenset({404, 405})
 _TOO_LARGE: Final = 413
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Session:
     """A run with hyperparameters; times in seconds since the epoch, None if unknown.
 
@@ -67,7 +66,7 @@ class Session:
     metrics: dict[tuple[str, str], float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SessionPage:
     """Some sessions, by name, and how many there are in total."""
 
@@ -219,7 +218,7 @@ class _SessionReader:
 
 def _check_order(sessions: list[Session]) -> None:
     names = [session.run for session in sessions]
-    if any(name >= following for name, following in itertools.pairwise(names)):
+    if any(name >= following for name, following in zip(names, names[1:])):
         raise unreadable_answer("sessionGroups: sessions that are not in the order of their names")
 
 

@@ -69,7 +69,7 @@ _SERVER_OPTIONS: Final = (
 Metadata = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ForwardOptions:
     """Where to listen, what to call, and what to add."""
 

@@ -115,7 +115,7 @@ def boolean(value: Any) -> None:
 
 def plain(value: Any, depth: int = NESTING_MAX) -> None:
     """Accept what can be printed as it is: any JSON without deep nesting."""
-    if not isinstance(value, list | dict):
+    if not isinstance(value, (list, dict)):
         return
     if not depth:
         raise _Mismatch("deeper nesting than there should be")

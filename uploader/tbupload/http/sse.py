@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tbupload.limits import RESPONSE_BYTES_MAX
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServerEvent:
     """An event; `id` is None if it has none of its own."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tbupload.limits import BLOB_SEQUENCE_LENGTH_MAX, TENSOR_RANK_MAX
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WireLimits:
     """The wire's `Limits`: what the server accepts, in bytes unless the name has another unit."""
 

@@ -122,7 +122,7 @@ class Folder:
         return False
 
 
-@dataclass(slots=True)
+@dataclass
 class FolderChanges:
     """Changes found by listing a folder: new folders and files (by name), and deleted files."""
 

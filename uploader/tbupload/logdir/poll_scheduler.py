@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Final, Generic, TypeVar
 
 POLLS_PER_QUIET_TIME: Final = 200
@@ -82,7 +81,7 @@ class PollScheduler(Generic[Entry]):
         """Poll an entry from now on, at a period for its last change `quiet_seconds` ago."""
         period = quiet_seconds / POLLS_PER_QUIET_TIME
         nearest = self._queues[0]
-        for shorter, longer in pairwise(self._queues):
+        for shorter, longer in zip(self._queues, self._queues[1:]):
             # The longer period from halfway on: the entry will have been quiet longer soon.
             if period <= (shorter.period_seconds + longer.period_seconds) / 2:
                 break

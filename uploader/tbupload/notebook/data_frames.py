@@ -18,7 +18,7 @@ Library = Literal["pandas", "polars"]
 LIBRARIES: Final[tuple[Library, ...]] = ("pandas", "polars")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CategoryColumn:
     """A column of few distinct strings: `codes` has each row's index into `names`."""
 
@@ -47,7 +47,7 @@ def load(library: Library | None = None) -> tuple[Library, Any]:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NullableColumn:
     """Values of one type, which is float, str or bool; None for missing, which all may be."""
 
@@ -86,7 +86,8 @@ def _in_polars(polars: Any, columns: Mapping[str, Any]) -> Any:
         if (
             isinstance(content, list)
             and content
-            and not isinstance(content[0], str | int | float | None)
+            and content[0] is not None
+            and not isinstance(content[0], (str, int, float))
         ):
             return polars.Series(name, content, dtype=polars.Object)
         return polars.Series(name, content)

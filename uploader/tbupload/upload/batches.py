@@ -31,7 +31,7 @@ class BatchFile(NamedTuple):
     upload: FileUpload
 
 
-@dataclass(slots=True)
+@dataclass
 class Batch:
     """Segments that are sent in one request, with the file of each in `files`.
 

@@ -71,15 +71,15 @@ class FileStream:
         """
         is_current = segment.stream == self.message
         file_name = self.path.name
-        skipped_by_us = (
-            self._cursors.skipped_in(self.run, file_name).total() + segment.skipped.total()
+        skipped_by_us = sum(self._cursors.skipped_in(self.run, file_name).values()) + sum(
+            segment.skipped.values()
         )
         self._cursors.update(cursor, is_current=is_current)
         if not is_current:
             return True
 
         self.committed = cursor.offset
-        if self._cursors.skipped_in(self.run, file_name).total() <= skipped_by_us:
+        if sum(self._cursors.skipped_in(self.run, file_name).values()) <= skipped_by_us:
             # Otherwise the server skipped tags that belong to another plugin, which it recognizes
             # by their metadata: the next segment has to contain it again.
             self.acknowledged.update(segment.metadata)

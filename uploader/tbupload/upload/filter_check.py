@@ -121,7 +121,7 @@ class FilterMonitor:
             self._report(self.problem)
 
 
-@dataclass(slots=True)
+@dataclass
 class _Names:
     """The series of a log directory: run, tag and plugin of each, at most NAMES_MAX."""
 

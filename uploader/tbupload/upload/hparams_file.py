@@ -10,13 +10,13 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Union
 
 from tbupload.errors import UsageError
 from tbupload.events.filters import SeriesFilter
 from tbupload.limits import HPARAMS_FILE_BYTES_MAX
 
-Hparams = Mapping[str, float | str | bool | None]
+Hparams = Mapping[str, Union[float, str, bool, None]]
 """Values by name. Numbers that JSON cannot express are strings, as in the API."""
 
 YAML_SUFFIXES: Final = frozenset({".yaml", ".yml"})
@@ -37,7 +37,7 @@ _EXPONENT: Final = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+
 """Numbers such as 1e-4, which YAML 1.2 has and PyYAML, for YAML 1.1, reads as text."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HparamsFile:
     """The content: either of named runs (`by_run`), or of all runs that have none (`for_all`)."""
 
@@ -192,7 +192,7 @@ def _check_value(path: Path, place: str, value: object) -> float | str | bool | 
         return value
     if isinstance(value, str) and _is_unicode(value):
         return value
-    if isinstance(value, int | float):
+    if isinstance(value, (int, float)):
         return _check_number(path, place, value)
     kind = _KINDS.get(type(value), f"a {type(value).__name__}")
     problem = "has half of a character" if isinstance(value, str) else f"is {kind}"

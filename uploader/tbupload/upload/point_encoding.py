@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -77,7 +76,7 @@ def _packed_blocks(columns: ScalarPoints, points_max: int) -> Iterator[bytes]:
     """Yield the points as packed blocks of about equal length, at most `points_max`."""
     count = -(-len(columns.steps) // min(points_max, packing.BLOCK_POINTS_MAX))
     bounds = [len(columns.steps) * index // count for index in range(count + 1)]
-    for start, end in pairwise(bounds):
+    for start, end in zip(bounds, bounds[1:]):
         block = slice(start, end)
         yield packing.pack(columns.steps[block], columns.wall_times[block], columns.values[block])
 
@@ -131,7 +130,7 @@ def _add_blob_sequences(
 ) -> None:
     wire.SetInParent()
     set_columns(wire, columns)
-    for contents, content_type in zip(columns.sequences, columns.logged_content_types, strict=True):
+    for contents, content_type in zip(columns.sequences, columns.logged_content_types):
         sequence = wire.sequences.add(logged_content_type=content_type)
         for content in contents:
             blob = sequence.blobs.add()

@@ -11,7 +11,7 @@ from tbupload.http.wire_limits import WireLimits
 from tbupload.limits import ReadLimits
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReadOptions:
     """How all files of one upload are read.
 

@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ LOCK_SECONDS: Final = 5.0
 FORMAT: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UploadKey:
     """What a command has in common with the earlier one it resumes.
 
@@ -44,12 +44,12 @@ class UploadKey:
     choice: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ResumeRecord:
     """One upload, as it is in the file; it contains no secrets.
 
     `request_key` is the idempotency key of creating its experiment: it is saved before the request,
-    and `experiment_id` after it. `at` is when it was last started (RFC 3339, UTC).
+    and `experiment_id` after it. `at` is when it was last started (RFC 3339, timezone.utc).
     """
 
     server: str
@@ -207,4 +207,4 @@ def _check_types(upload: ResumeRecord) -> ResumeRecord:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

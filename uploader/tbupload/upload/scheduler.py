@@ -43,6 +43,9 @@ SEGMENT_FAULT_STATUSES: Final = frozenset({400, 413, 422})
 
 CONTENT_TOO_LARGE: Final = 413  # RFC 9110, section 15.5.14
 
+RUN_DELETED: Final = "run_deleted"
+"""Code of the 409 for runs that were deleted from the experiment."""
+
 WriteOutcome = tuple[wire_pb2.WriteResult, bool]
 """The server's answer to a batch, and whether the request was retried."""
 
@@ -242,9 +245,7 @@ class Scheduler:
         ):
             raise unreadable_answer("cursors: not those of the batch")
 
-        for segment, (entry, upload), cursor in zip(
-            batch.segments, batch.files, result.cursors, strict=True
-        ):
+        for segment, (entry, upload), cursor in zip(batch.segments, batch.files, result.cursors):
             self.counts.update(upload.count_repeated(segment))
             upload.acknowledge(segment, cursor)
             self._note_tags(entry.folder, segment.metadata)
@@ -274,15 +275,17 @@ class Scheduler:
     def _on_conflict(self, batch: Batch, conflict: Conflict) -> None:
         """Handle a 409: its segment resumes from the server's cursor, the others are sent again.
 
-        If a blob is missing and the answer names no segment, that is each segment with blobs.
+        If a blob is missing and the answer names no segment, that is each segment with blobs. Files
+        of runs that were deleted on the server are given up.
         """
+        deleted = set(conflict.segments) if conflict.code == RUN_DELETED else set()
         if conflict.code != "blob_missing" and conflict.segment not in range(len(batch.segments)):
             raise conflict
 
-        for index, (segment, (entry, upload)) in enumerate(
-            zip(batch.segments, batch.files, strict=True)
-        ):
-            if index == conflict.segment or (conflict.segment is None and segment.blobs):
+        for index, (segment, (entry, upload)) in enumerate(zip(batch.segments, batch.files)):
+            if index in deleted:
+                upload.on_run_deleted()
+            elif index == conflict.segment or (conflict.segment is None and segment.blobs):
                 self._debug(f"{entry.path}: {conflict}")
                 upload.on_conflict(segment, conflict)
             else:
@@ -301,7 +304,7 @@ class Scheduler:
         if is_too_large and not is_alone:
             self._batch_bytes = min(self._batch_bytes, batch.body_bytes // 2)
 
-        for segment, (_, upload) in zip(batch.segments, batch.files, strict=True):
+        for segment, (_, upload) in zip(batch.segments, batch.files):
             if not is_alone:
                 upload.requeue(segment, alone=not is_too_large)
             elif not is_too_large or not upload.split(segment, is_permanent=True):

@@ -28,7 +28,7 @@ BLOB_REFERENCE_BYTES_MIN: Final = 64
 """Size from which a blob may be a reference, which would not be shorter than a smaller one."""
 
 
-@dataclass(slots=True)
+@dataclass
 class EncodedSegment:
     """A segment ready to be sent.
 

@@ -44,7 +44,7 @@ REPORTED_FAILURES_MIN: Final = 2
 """Failures in a row after which a directory that cannot be listed is reported."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UploadOptions:
     """What is uploaded, and whether its files are followed or read once.
 
@@ -175,6 +175,7 @@ class Upload:
             repeated=repeated_counts(counts),
             hparams_runs=self._hparams.count,
             skipped=self._skipped_counts(),
+            skipped_files=self._cursors.skipped_files(str(self._options.logdir)),
             problems=[
                 *self._tree.problems().values(),
                 *(upload.error.explanation for upload in uploads if upload.error is not None),

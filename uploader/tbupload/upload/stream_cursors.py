@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from tbupload.upload.skipped_files import add_skipped
 from tbwire import wire_pb2
 
 StreamName = tuple[str, str, bytes]
@@ -108,6 +109,14 @@ class StreamCursors:
             total.update(counts)
         return total
 
+    def skipped_files(self, logdir: str) -> dict[str, dict[str, int]]:
+        """Return the same counts by the path of each file below the log directory."""
+        files: dict[str, dict[str, int]] = {}
+        for (run, file_name), counts in self._skipped.items():
+            folder = logdir if run == "." else f"{logdir}/{run}"
+            add_skipped(files, f"{folder}/{file_name}", counts)
+        return files
+
     def _store_if_newest(self, cursor: wire_pb2.Cursor) -> None:
         key = _stream_key(_stream_name(cursor.stream))
         known = self._packed_cursors.get(key)
@@ -137,7 +146,7 @@ def _stream_name(stream: wire_pb2.Stream) -> StreamName:
 
 
 def _run_key(run: str) -> int:
-    return int.from_bytes(hashlib.blake2b(run.encode(), digest_size=_KEY_BYTES).digest())
+    return int.from_bytes(hashlib.blake2b(run.encode(), digest_size=_KEY_BYTES).digest(), "big")
 
 
 def _stream_key(name: StreamName) -> int:
@@ -148,6 +157,5 @@ def _stream_key(name: StreamName) -> int:
     """
     run, file_name, first_record_digest = name
     text = f"{run}\0{file_name}\0".encode()  # neither can contain a NUL
-    return int.from_bytes(
-        hashlib.blake2b(text + first_record_digest, digest_size=_KEY_BYTES).digest()
-    )
+    digest = hashlib.blake2b(text + first_record_digest, digest_size=_KEY_BYTES).digest()
+    return int.from_bytes(digest, "big")

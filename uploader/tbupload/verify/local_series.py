@@ -34,7 +34,7 @@ _CHUNK_OVERHEAD_BYTES: Final = 200
 """Memory that an array needs besides its records, approximately."""
 
 
-@dataclass(slots=True)
+@dataclass
 class LocalSeries:
     """A series of the files.
 

@@ -18,7 +18,7 @@ _SENTENCES: Final = {
 """Text for each kind of problem that the server reports."""
 
 
-@dataclass(slots=True)
+@dataclass
 class LostObjects:
     """The lost objects of one series; counts and steps are by problem.
 

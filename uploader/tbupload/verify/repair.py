@@ -25,7 +25,7 @@ _CONCURRENT_UPLOADS: Final = 4
 """The number of connections of the client's pool."""
 
 
-@dataclass(slots=True)
+@dataclass
 class RepairResult:
     """Number and bytes of the blobs that were sent again; `left` were not sent."""
 

@@ -12,7 +12,7 @@ from tbupload.errors import UploadError
 from tbwire.digests import Records
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Extent:
     """Position of records in the file: `start` in bytes, `count` in records."""
 

@@ -20,7 +20,7 @@ STEPS_SHOWN: Final = 5
 """Steps that are listed per kind of difference."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecordSource:
     """Records in step order, one per step; `read(first, count)` returns a range of them."""
 
@@ -28,7 +28,7 @@ class RecordSource:
     read: Callable[[int, int], Records]
 
 
-@dataclass(slots=True)
+@dataclass
 class StepSample:
     """The number of steps, and the first STEPS_SHOWN of them."""
 
@@ -41,7 +41,7 @@ class StepSample:
         self.first += steps[: STEPS_SHOWN - len(self.first)].tolist()
 
 
-@dataclass(slots=True)
+@dataclass
 class Differences:
     """How stored points differ from those of the files.
 

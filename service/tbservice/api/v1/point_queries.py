@@ -179,6 +179,12 @@ class SampleQuery(SeriesQuery):
         strict=False,
         description="Format of the response; takes precedence over `Accept`. Without both, `json`",
     )
+    metadata: bool = Field(
+        default=False,
+        description="Add the summary metadata of each series: `summary_metadata` in JSON; in CSV, "
+        "Parquet and Arrow the columns plugin, display_name, description and plugin_content. The "
+        "format `points` always has it",
+    )
 
     def to_sampling(self) -> Sampling:
         """Return the rule by which points are sampled; raises Invalid for contradictory fields."""

@@ -58,6 +58,7 @@ def read_scalars(
         sampling,
         negotiate_format(query.format, accepted),
         catalog.ALL_BLOBS,
+        with_metadata=query.metadata,
         attempt=query.attempt,
     )
 
@@ -96,6 +97,7 @@ def read_tensors(
         negotiate_format(query.format, accepted),
         catalog.ALL_BLOBS,
         names_lost=names_lost,
+        with_metadata=query.metadata,
         attempt=query.attempt,
     )
 
@@ -129,6 +131,7 @@ def read_blob_sequences(
         sampling,
         negotiate_format(query.format, accepted),
         indices,
+        with_metadata=query.metadata,
         attempt=query.attempt,
     )
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ _SLOT_BITS: Final = 32
 _INT16_MAX: Final = np.iinfo(np.int16).max
 
 FilePositions = npt.NDArray[np.int64]
-SeriesIndices = npt.NDArray[np.int16] | npt.NDArray[np.intp]
+SeriesIndices = Union[npt.NDArray[np.int16], npt.NDArray[np.intp]]
 
 
 def file_positions(records: Indices, slot: int) -> FilePositions:
@@ -38,7 +37,7 @@ def narrow_indices(indices: Indices, count: int) -> SeriesIndices:
     return indices.astype(np.int16) if count <= _INT16_MAX else indices
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Scalars:
     """Scalars and their file positions: columns of one length."""
 
@@ -53,7 +52,7 @@ class _Scalars:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _MixedScalars:
     """Scalars of many series, and the index of each one's series."""
 
@@ -61,7 +60,7 @@ class _MixedScalars:
     scalars: _Scalars
 
 
-@dataclass(slots=True)
+@dataclass
 class _Points:
     """Points of one series that were decoded one by one, in file order.
 
@@ -176,7 +175,7 @@ def _group_by_series(mixtures: list[_MixedScalars]) -> Iterator[tuple[int, _Scal
     if not (ends_series | (scalars.positions[1:] > scalars.positions[:-1])).all():
         scalars = scalars.take(np.lexsort((scalars.positions, series)))
     bounds = [0, *(ends_series.nonzero()[0] + 1).tolist(), len(series)]
-    for index, bound in zip(series[bounds[:-1]].tolist(), pairwise(bounds), strict=True):
+    for index, bound in zip(series[bounds[:-1]].tolist(), zip(bounds, bounds[1:])):
         yield index, scalars.take(slice(*bound))
 
 

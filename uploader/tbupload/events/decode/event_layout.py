@@ -37,7 +37,7 @@ _CONTENT_TYPES: Final = {
 """Data types with real elements in `tensor_content` that numpy can read: not bfloat16, bool."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ValueLayout:
     """One scalar of an event; spans are byte ranges of the event.
 
@@ -56,7 +56,7 @@ class ValueLayout:
     is_legacy: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EventLayout:
     """The fields of an event; an absent wall time or step is 0, as in proto3."""
 
@@ -65,7 +65,7 @@ class EventLayout:
     values: tuple[ValueLayout, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Field:
     number: int
     wire_type: int

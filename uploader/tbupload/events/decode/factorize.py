@@ -19,7 +19,7 @@ _TABLE_ENTRIES_MIN: Final = 1 << 12
 """A table of this size is cheaper than sorting however few the keys are."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowLabels:
     """Each row's label, a number from 0 without gaps, and the first row of each label."""
 

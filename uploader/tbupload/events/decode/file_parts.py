@@ -14,7 +14,7 @@ from tbupload.events.points import SeriesPoints
 from tbupload.events.tag_registry import TagRegistry
 
 
-@dataclass(slots=True)
+@dataclass
 class FilePart:
     """The records of one file in a decode.
 
@@ -36,7 +36,8 @@ class FileParts:
 
     def __init__(self, parts: Sequence[FilePart]) -> None:
         self._parts = parts
-        self.stops = np.array([part.stop for part in parts])
+        self._stops = [part.stop for part in parts]
+        self.stops = np.array(self._stops)
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -46,7 +47,7 @@ class FileParts:
 
     def index_of(self, record: int) -> int:
         """Return the index of the part that has this record."""
-        return bisect_right(self._parts, record, key=lambda part: part.stop)
+        return bisect_right(self._stops, record)
 
     def indices_of(self, records: Indices) -> Indices:
         """Return the index of the part of each of these records, which are in file order."""
@@ -55,7 +56,5 @@ class FileParts:
 
     def skip(self, reason: str, records: Indices) -> None:
         """Count one value of each of these records as one that cannot be sent."""
-        for part, count in zip(
-            *np.unique(self.indices_of(records), return_counts=True), strict=True
-        ):
+        for part, count in zip(*np.unique(self.indices_of(records), return_counts=True)):
             self._parts[part].skipped[reason] += int(count)

@@ -19,7 +19,7 @@ _ALL_BITS: Final = 0xFF
 _NO_BITS: Final = 0x00
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KnownLayout:
     """An event's layout, with the masks to compare other events of its length with it.
 
@@ -34,7 +34,7 @@ class KnownLayout:
     names: tuple[Words, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _CachedEvent:
     """A parsed event and the mask of the bits that decide its layout, as (very long) integers."""
 
@@ -49,7 +49,7 @@ class _LayoutCache:
         self._values = 0
 
     def find(self, event: bytes) -> KnownLayout | None:
-        number = int.from_bytes(event)
+        number = int.from_bytes(event, "big")
         for cached in self._by_length.get(len(event), ()):
             if not (number ^ cached.event) & cached.deciding:
                 return cached.known
@@ -64,7 +64,9 @@ class _LayoutCache:
 
         if self._values + len(layout.values) <= VALUES_MAX:
             self._values += len(layout.values)
-            self._by_length[len(event)].append(_CachedEvent(number, int.from_bytes(mask), known))
+            self._by_length[len(event)].append(
+                _CachedEvent(number, int.from_bytes(mask, "big"), known)
+            )
         return known
 
 

@@ -31,7 +31,7 @@ Indices = npt.NDArray[np.intp]
 Sizes = npt.NDArray[np.uint32]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PeriodicRecords:
     """Steps of `period` records each, with the same record sizes in all of them.
 
@@ -80,9 +80,7 @@ def find_periodic_records(sizes: Sizes, stops: Indices) -> Iterator[PeriodicReco
     for period in _find_periods(sizes):
         for periodic in _find_with_period(sizes, stops, period, is_free):
             if int(periodic.counts.sum()) >= STEPS_MIN:
-                for begin, count in zip(
-                    periodic.begins.tolist(), periodic.counts.tolist(), strict=True
-                ):
+                for begin, count in zip(periodic.begins.tolist(), periodic.counts.tolist()):
                     is_free[begin : begin + count * period] = False
                 yield periodic
 
@@ -111,7 +109,7 @@ def _find_with_period(
     is_long = ends - begins >= _RUN_STEPS_MIN * period
 
     kinds: dict[bytes, list[tuple[int, int]]] = {}
-    for begin, end in zip(begins[is_long].tolist(), ends[is_long].tolist(), strict=True):
+    for begin, end in zip(begins[is_long].tolist(), ends[is_long].tolist()):
         pattern = sizes[begin : begin + period].tobytes()
         kind, rotation = _rotated_kind(pattern, kinds)
         if kind in kinds or len(kinds) < _KINDS_MAX:

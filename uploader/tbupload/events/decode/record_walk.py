@@ -14,8 +14,7 @@ The result is the same as the loop's: a test compares the two on hostile bytes.
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +46,7 @@ _PREDICTED_RECORDS_MIN: Final = 256
 SHORT_LENGTHS: Final = 1 << 16
 """Payload lengths below this have their checksum in a table."""
 
-Buffer = bytes | memoryview
+Buffer = Union[bytes, memoryview]
 """Bytes of a file, all or a range."""
 
 Indices = npt.NDArray[np.intp]
@@ -89,7 +88,7 @@ def find_record_starts_in_files(buffer: Buffer, bounds: list[int]) -> tuple[Indi
         bounds: For n files, n + 1 offsets: where each file begins, and where the last one ends.
     """
     chunks, position, sizes = [np.zeros(0, np.intp)], bounds[0], np.zeros(0, np.intp)
-    for begin, end in pairwise(bounds):
+    for begin, end in zip(bounds, bounds[1:]):
         predicted, position = _follow(buffer[:end], begin, sizes)
         chunks.append(predicted)
         if position == end:

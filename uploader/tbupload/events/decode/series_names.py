@@ -32,7 +32,7 @@ class NeedsProtobuf(Exception):
     """The points of a name depend on more than the name. Not an error: protobuf decodes them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NamedColumn:
     """A column of scalars, and the pairs of name and part that are resolved to series.
 
@@ -55,7 +55,7 @@ class NamedColumn:
         return np.asarray(self.column.records[self.labels == pair])
 
 
-@dataclass(slots=True)
+@dataclass
 class _SeriesCandidate:
     """A name in the form the registry needs, and its series in the first part that has it."""
 

@@ -39,7 +39,7 @@ _STEP_RECORDS_MIN: Final = 2
 """A step of one record gains nothing from being a row."""
 
 
-@dataclass(slots=True)
+@dataclass
 class StepScalars:
     """The scalars of repeating steps by tag, and the records that are decoded completely."""
 
@@ -47,7 +47,7 @@ class StepScalars:
     records: list[Indices] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Slot:
     """A record of a step that contains only scalars.
 
@@ -118,9 +118,7 @@ def _slots(buffer: Buffer, frames: RecordFrames, first: int, period: int) -> Ite
     step, row = slice(first, first + period), int(frames.starts[first])
     begins = (frames.starts[step] + HEADER_BYTES).tolist()
 
-    for record, (begin, length) in enumerate(
-        zip(begins, frames.lengths[step].tolist(), strict=True)
-    ):
+    for record, (begin, length) in enumerate(zip(begins, frames.lengths[step].tolist())):
         if length > EVENT_BYTES_MAX:
             continue
         event = bytes(buffer[begin : begin + length])

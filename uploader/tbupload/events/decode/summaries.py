@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Union
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
 from tbwire.tag_owners import HPARAMS
 
-Point = np.float32 | np.float64 | Tensor | BlobSequence
+Point = Union[np.float32, np.float64, Tensor, BlobSequence]
 """A scalar, a tensor, or the blobs of one step."""
 
 _GRAPH_TAG: Final = "__run_graph__"

@@ -21,6 +21,7 @@ from tbupload.events.decode.layout_cache import KnownLayout, find_layout
 from tbupload.events.decode.record_rows import RecordMatrix, Words
 from tbupload.events.decode.record_walk import Indices
 from tbwire import tensorboard_pb2 as pb
+from tbwire.messages import parse
 from tbwire.points import Steps, WallTimes
 from tbwire.wire_format import PAYLOAD_BITS, PAYLOAD_MASK
 
@@ -42,7 +43,7 @@ That never reads past the row: at least the checksum's 4 bytes follow a payload.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TagAndMetadata:
     """What identifies a value's series in an event; `metadata` is None when there is only a tag."""
 
@@ -50,7 +51,7 @@ class TagAndMetadata:
     metadata: pb.SummaryMetadata | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ScalarColumn:
     """The scalars at one place of a template's events, in file order.
 
@@ -75,7 +76,7 @@ class ScalarColumn:
     values: npt.NDArray[Any]
 
 
-@dataclass(slots=True)
+@dataclass
 class TemplateScalars:
     """The scalars of a group of events, and the records that have to be read one by one."""
 
@@ -83,7 +84,7 @@ class TemplateScalars:
     others: list[Indices] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FactorizedNames:
     """The distinct names at one place of some events, and which of them each row has.
 
@@ -131,8 +132,7 @@ def _rows_like_first(rows: RecordMatrix, known: KnownLayout | None) -> npt.NDArr
 def _decode_template(rows: RecordMatrix, known: KnownLayout, scalars: TemplateScalars) -> None:
     """Add the scalars of rows that have this layout."""
     named = [
-        _factorize_names(rows, value, bits)
-        for value, bits in zip(known.layout.values, known.names, strict=True)
+        _factorize_names(rows, value, bits) for value, bits in zip(known.layout.values, known.names)
     ]
     if not any(None in each.names for each in named):
         scalars.columns.extend(scalar_columns(rows, known.layout, named))
@@ -152,7 +152,7 @@ def scalar_columns(
 ) -> Iterator[ScalarColumn]:
     """Yield a column for each value of this layout; `named` has the names of each."""
     steps, wall_times = _steps(rows, layout.step), _wall_times(rows, layout.wall_time)
-    for slot, (value, each) in enumerate(zip(layout.values, named, strict=True)):
+    for slot, (value, each) in enumerate(zip(layout.values, named)):
         yield ScalarColumn(
             records=rows.records,
             slot=slot,
@@ -176,7 +176,7 @@ def series_name(event: bytes, value: ValueLayout) -> TagAndMetadata | None:
     """Return the name of a value; None when protobuf would not parse it."""
     try:
         metadata = (
-            None if value.metadata is None else pb.SummaryMetadata.FromString(event[value.metadata])
+            None if value.metadata is None else parse(pb.SummaryMetadata, event[value.metadata])
         )
         return TagAndMetadata(event[value.tag].decode(), metadata)
     except (DecodeError, UnicodeDecodeError):

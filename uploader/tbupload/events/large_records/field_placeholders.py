@@ -26,7 +26,7 @@ NaN, which protobuf's implementation in pure Python would not return bit by bit.
 _NUMBER_BYTES: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FileField:
     """A bytes field that stays in the file: `size` bytes from `offset`."""
 

@@ -37,7 +37,7 @@ class MalformedMessage(Exception):
     """The bytes are not a protobuf message. Not an error: it never leaves the reader of records."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FileMessageField:
     """A field of a message in a file: the file offsets of its key, its content and its end.
 

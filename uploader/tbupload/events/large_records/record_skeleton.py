@@ -70,7 +70,7 @@ _SUMMARY: Final = pb.Event.SUMMARY_FIELD_NUMBER
 _VALUE: Final = pb.Summary.VALUE_FIELD_NUMBER
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MessageSkeleton:
     """A serialized message without its large parts.
 
@@ -81,7 +81,7 @@ class MessageSkeleton:
     is_complete: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EventSkeleton:
     """An event without the values of its summary.
 
