@@ -1,8 +1,5 @@
-# make up      starts everything on this machine            make lint    ruff and mypy
-# make test    runs every test, then the linters            make bench   measures speed and size
-# make unit    runs the tests that need no server
-# make lock    renews the locked versions (needs uv)        make clean   removes the virtual environment
 # Needs Python >= 3.11 (PYTHON=... chooses one), pip and make. ARGS=... is passed on: make up ARGS="--demo --port 7000".
+# `make help` prints what stands after ## behind each target.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,53 +9,73 @@ IS_NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$python -c '$(IS_NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
 OPENID := tests/support/openid_provider
+FRAMEWORKS := torch tensorflow
 NODE_MODULES := $(OPENID)/node_modules/.package-lock.json
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs Python 3.11 or newer with its venv module; none \
+	was found: install it (Debian: apt-get install python3-venv), or name one: make PYTHON=/path/to/python3" >&2; exit 1;)
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --group build
 
-.PHONY: up test unit lint bench lock clean
+.PHONY: help up test test-frameworks unit lint bench lock clean
 
-up: $(VENV)/service
+help: ## print this list
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
+		printf '  make %-15s %s\n' "$$target" "$$text"; done
+	@echo 'Begin with: make up ARGS=--demo'
+
+up: $(VENV)/service ## start everything on this machine (ARGS=--demo: with an experiment to look at)
 	@exec $(BIN)/tbservice up $(ARGS)
 
 # The linters come last, so that a matter of style never hides what the tests say. Three processes, even on two cores:
 # a third of the time tests wait, for processes that start and end. Each takes 1 GB with its servers.
-test: $(VENV)/test $(NODE_MODULES)
+test: $(VENV)/test $(NODE_MODULES) ## run every test, then the linters
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 	@$(MAKE) --no-print-directory lint
 
-unit: $(VENV)/test
+unit: $(VENV)/test ## run the tests that need no server
 	$(BIN)/pytest --numprocesses logical --dist worksteal --quiet tests/unit $(ARGS)
 
-lint: $(VENV)/test
+# Frameworks are their users' own: pinned here, in no lock of ours. `--no-deps` leaves out gigabytes for GPUs.
+test-frameworks: $(FRAMEWORKS:%=$(VENV)-%/done) $(VENV)/test ## train with Keras, Lightning, ... (installs 3 GB)
+	TBHUB_FRAMEWORKS=$(abspath $(VENV)) $(BIN)/pytest tests/frameworks $(ARGS)
+
+lint: $(VENV)/test ## run ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: $(VENV)/bench
+bench: $(VENV)/bench ## measure speed and size (ARGS=--help: parts and options)
 	$(BIN)/python tests/benchmarks $(ARGS)
 
 # Three locks: whoever runs the service does not install a browser driver and type checkers. Each repeats the one before.
-lock:
+lock: ## renew the locked versions (needs uv)
 	$(COMPILE) --output-file requirements.lock
 	$(COMPILE) --group test --group bench --constraints requirements.lock --output-file requirements-test.lock
 	$(COMPILE) --group test --group bench --group rivals --constraints requirements-test.lock \
 		--output-file requirements-bench.lock
 
-clean:
-	rm -rf $(VENV) $(OPENID)/node_modules
+clean: ## remove what was installed
+	rm -rf $(VENV) $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
 
 # Each environment is a file whose age tells whether its lock has changed since. Every package is checked by its hash.
-$(VENV)/service: requirements.lock pyproject.toml | $(BIN)/python
+# `incomplete` is there if an installation was interrupted: then it begins anew, with the first of them.
+$(VENV)/service: requirements.lock pyproject.toml $(wildcard $(VENV)/incomplete)
 	@echo "installing tbhub into $(VENV) (a few hundred MB, once)"
-	@$(PIP) install --require-hashes --requirement requirements.lock
-	@$(PIP) install --no-deps --no-build-isolation --no-index --editable .
+	@$(INSTALL) requirements.lock .
 	@touch $@
 
 $(VENV)/test: requirements-test.lock $(VENV)/service
 	@echo "installing the tests' tools into $(VENV)"
-	@$(PIP) install --require-hashes --requirement requirements-test.lock
+	@$(INSTALL) requirements-test.lock
+	@touch $@
+
+CPU_WHEELS ?= https://download.pytorch.org/whl/cpu/torch/
+INSTALL_PINNED = $(VENV)-$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps
+$(VENV)-%/done: tests/frameworks/%.txt
+	@echo "installing $* into $(VENV)-$*"
+	@$(PYTHON) -m venv --clear $(VENV)-$*
+	@if grep -q ^torch== $<; then grep ^torch== $< | $(INSTALL_PINNED) --find-links $(CPU_WHEELS) --requirement /dev/stdin; fi
+	@$(INSTALL_PINNED) --requirement $<
 	@touch $@
 
 # The OpenID provider that sign-in is tested with; npm checks each package by its hash.
@@ -70,10 +87,5 @@ $(NODE_MODULES): $(OPENID)/package-lock.json
 
 $(VENV)/bench: requirements-bench.lock $(VENV)/test
 	@echo "installing what the benchmarks compare with into $(VENV)"
-	@$(PIP) install --require-hashes --requirement requirements-bench.lock
+	@$(INSTALL) requirements-bench.lock
 	@touch $@
-
-$(BIN)/python:
-	@$(if $(PYTHON),,echo "tbhub needs Python 3.11 or newer with its venv module; none was found: \
-	install it (Debian: apt-get install python3-venv), or name one: make PYTHON=/path/to/python3" >&2; exit 1)
-	@$(PYTHON) -m venv $(VENV)

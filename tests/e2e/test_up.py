@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from grpc_health.v1 import health_pb2
 
+from support.event_files import scalar_event, version_event, write_records
 from support.grpc_calls import raw_client
 from support.servers import choose_directory
 from tbservice.auth import people, sign_in_links
@@ -28,6 +29,7 @@ from tbservice.store.pg.database import Database
 from tbservice.types import Role
 
 NOBODY = 65_534
+NEXT = re.compile(r"upload, in another terminal: (.* --logdir runs/)")
 READY = re.compile(r"^tbhub is ready at (http://127\.0\.0\.1:\d+)$")
 STOP_SECONDS_MAX = 20
 
@@ -61,6 +63,8 @@ class Up:
             raise AssertionError((line, self.errors.read_text()))
         self.url = match[1]
         self.sign_in = self.process.stdout.readline().strip()
+        self.where_token_is = self.process.stdout.readline().strip()
+        self.next_command = self.process.stdout.readline().strip()
 
     def kill(self):
         """Kill it and its servers."""
@@ -142,6 +146,25 @@ def refused(home, *options, command=(sys.executable, "-m", "tbservice")):
     return lines[0]
 
 
+def upload_as_printed(home, line):
+    """Type the printed command in the home directory; return what it prints."""
+    (home / "runs").mkdir()
+    write_records(
+        home / "runs/events.out.tfevents.1", [version_event(), scalar_event("loss", 1, 0.5)]
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{NEXT.fullmatch(line)[1]} --one-shot --name printed"],
+        cwd=home,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_demo_is_uploaded_once_and_its_url_opens_without_token(home):
     with running(home, "--demo") as up:
         url = up.process.stdout.readline().removeprefix("the demo is at ").strip()
@@ -152,14 +175,18 @@ def test_demo_is_uploaded_once_and_its_url_opens_without_token(home):
         )
         experiment = url.rstrip("/").rsplit("/", 1)[1]
         plugins = up.request("GET", f"/experiments/{experiment}/plugins").json()
-        assert {"scalars", "images", "histograms", "text", "hparams", "graphs", "mesh"} <= set(
-            plugins["plugins"]
+        assert {
+            *("scalars", "images", "histograms", "text", "hparams", "graphs", "mesh", "projector")
+        } <= set(plugins["plugins"])
+        assert up.where_token_is == (
+            f"server and owner token are in {home}/.config/tbhub/config.toml, where tbupload finds them"
         )
+        assert up.url in upload_as_printed(home, up.next_command)
         assert up.end(signal.SIGTERM)[0] == 0
     with running(home, "--demo") as up:
         again = up.process.stdout.readline().removeprefix("the demo is at ").strip()
         assert again == f"{up.url}/experiment/{experiment}/"
-        assert len(up.names()) == 1
+        assert len(up.names()) == 2
 
 
 def test_up_keeps_committed_data_and_leaves_no_process(
@@ -235,7 +262,10 @@ def test_up_by_ordinary_user_keeps_foreign_client_config(home):
     with subprocess.Popen(
         command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert READY.match(process.stdout.readline().strip()), process.stderr.read()
+        ready = READY.match(process.stdout.readline().strip())
+        assert ready, process.stderr.read()
+        _, where_token_is, next_command = (process.stdout.readline().strip() for _ in range(3))
+        assert ready[1] in upload_as_printed(home, next_command)
         process.terminate()
         said = process.stderr.read()
     assert process.returncode == 0
@@ -243,6 +273,7 @@ def test_up_by_ordinary_user_keeps_foreign_client_config(home):
     assert f"{config} configures https://tbhub.example.org and was not changed." in said
     kept = home / ".local/share/tbhub/owner-token"
     assert str(kept) in said
+    assert where_token_is == f"the owner token is in {kept}"
     assert kept.read_text().startswith("tbh_")
 
 

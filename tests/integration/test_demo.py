@@ -8,6 +8,7 @@ import wave
 
 import numpy as np
 import pytest
+from google.protobuf import text_format
 from PIL import Image
 from tensorboard.backend.event_processing.event_file_loader import (
     EventFileLoader,
@@ -18,6 +19,7 @@ from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.plugins.graph import keras_util
 from tensorboard.plugins.hparams import metadata as hparams_metadata
+from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 from tensorboard.util.tensor_util import make_ndarray
 
 from tbservice.local.demo import write_demo_logdir
@@ -180,5 +182,25 @@ def test_written_again_demo_replaces_itself_and_has_same_values(logdir, tmp_path
     assert values(tmp_path) == values(logdir)
 
 
+@pytest.mark.parametrize("choice", SESSIONS, ids=lambda choice: choice.run)
+def test_embeddings_have_labels_and_pictures_of_all_rows(logdir, choice):
+    directory = logdir / choice.run / "validation"
+    config = ProjectorConfig()
+    text_format.Parse((directory / "projector_config.pbtxt").read_text(), config)
+    (embedding,) = config.embeddings
+    tensors = np.loadtxt(directory / embedding.tensor_path, delimiter="\t")
+    header, *labels = (directory / embedding.metadata_path).read_text().splitlines()
+    width, height = embedding.sprite.single_image_dim
+    with Image.open(directory / embedding.sprite.image_path) as sheet:
+        places = (sheet.width // width) * (sheet.height // height)
+    assert len({line.count("\t") for line in (header, *labels)}) == 1
+    assert len(tensors) == len(labels) <= places
+    # what the projector is for: the nearest neighbours are of the same spiral
+    spirals = np.array([line.split("\t")[1] for line in labels])
+    distances = np.linalg.norm(tensors[:, None] - tensors, axis=2)
+    np.fill_diagonal(distances, np.inf)
+    assert (spirals[distances.argmin(axis=1)] == spirals).mean() > 0.8
+
+
 def test_demo_is_small(logdir):
-    assert sum(path.stat().st_size for path in logdir.rglob("*.tfevents.*")) < 4_000_000
+    assert sum(path.stat().st_size for path in logdir.rglob("*.*")) < 4_000_000

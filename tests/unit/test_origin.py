@@ -5,34 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
-import pytest
-
-from tbupload.commands import origin
-
-
-@pytest.mark.parametrize(
-    ("arguments", "masked"),
-    [
-        ("train.py --lr 0.1 runs/", None),
-        ("train.py --api-key abc runs/", "train.py --api-key *** runs/"),
-        ("train.py --api_key=abc --token abc", "train.py --api_key=*** --token ***"),
-        ("train.py --token --lr 0.1", None),
-        ("env WANDB_API_KEY=abc train.py", "env WANDB_API_KEY=*** train.py"),
-        ("t --db postgres://me:pw@db/x?ssl=1#a", "t --db postgres://***@db/x?***#***"),
-        ("t s3://bucket/key?X-Amz-Signature=abc", "t s3://bucket/key?***"),
-        ("t https://hub.example.org/model", None),
-        ("t http://[broken", "t ***"),
-        ("t tbh_0123456789012345678901234567890123456789", "t ***"),
-        ("t --header Bearer:ghp_0123456789012345678901234567", "t --header Bearer:***"),
-        ("t hf_abcdefghijklmnopqrstuvwxyz sk-abcdefghijklmnop1234", "t *** ***"),
-        ("t authors/tokenizer.json --tokenizer=bpe", "t authors/tokenizer.json --tokenizer=***"),
-        ("t --password=", "t --password=***"),
-    ],
-)
-def test_secrets_of_command_are_masked(arguments, masked):
-    given = arguments.split()
-    expected = arguments if masked is None else masked
-    assert origin.mask_secrets(given) == expected.split()
+from tbupload.recording import origin
 
 
 def test_origin_has_git_commit_and_changes(tmp_path, monkeypatch):

@@ -7,6 +7,8 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 from tbservice import limits
 from tbservice.auth import people
@@ -35,7 +37,16 @@ LOCAL_EMAIL = "owner@localhost"
 Report = Callable[[str], None]
 
 
-def prepare(instance: Instance, url: str, report: Report) -> str:
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The owner's token, the file that has it, and whether `tbupload` finds it by itself."""
+
+    token: str
+    file: Path
+    is_configured: bool
+
+
+def prepare(instance: Instance, url: str, report: Report) -> Owner:
     """Migrate the database and configure the uploader of this machine; return the owner's token.
 
     Creates a workspace with an owner token if there is none. Idempotent.
@@ -56,7 +67,7 @@ def prepare(instance: Instance, url: str, report: Report) -> str:
     warning = write_client_config(client_config_file(), url, token)
     if warning is not None:
         report(f"{warning} This server's URL is {url}; its owner token is in {token_file}")
-    return token
+    return Owner(token, token_file, is_configured=warning is None)
 
 
 def create_sign_in_link(instance: Instance) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from tbservice.errors import StartupError
+from tbservice.local.client_config import client_config_file
 from tbservice.local.embedded.accounts import can_use_namespace, is_reachable
 from tbservice.local.embedded.instance import Instance
 from tbservice.local.embedded.postgres import find_programs
@@ -70,6 +72,33 @@ def default_data_dir() -> Path:
     return home / "tbhub"
 
 
+def first_steps(url: str, token_file: Path, *, is_configured: bool) -> list[str]:
+    """Return lines that say where the token is, and the command to type next in another terminal.
+
+    Args:
+        url: The service's URL for programs on this machine.
+        token_file: The file that has the owner's token, and nothing else.
+        is_configured: Whether `tbupload` finds URL and token in its configuration.
+    """
+    command = f"{_shown_program('tbupload')} --logdir runs/"
+    if is_configured:
+        token = f"server and owner token are in {client_config_file()}, where tbupload finds them"
+    else:
+        token = f"the owner token is in {token_file}"
+        secret = shlex.quote(str(token_file))
+        command = f'TBHUB_SERVER={url} TBHUB_TOKEN="$(cat {secret})" {command}'
+    return [token, f"upload, in another terminal: {command}"]
+
+
+def _shown_program(name: str) -> str:
+    """Return a program of this environment as one types it here; its name if it is elsewhere."""
+    program = Path(sys.executable).with_name(name)
+    if not program.exists():
+        return name
+    here = Path.cwd()
+    return shlex.quote(str(program.relative_to(here) if program.is_relative_to(here) else program))
+
+
 def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
     if instance.directory.is_new:
         _print_progress(f"first start: creating {instance.directory.path}")
@@ -83,14 +112,16 @@ def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
 
     instance.wait_ready()
     url = bind.local_url(options.host, bound.getsockname()[1])
-    token = service.prepare(instance, url, _print_progress)
+    owner = service.prepare(instance, url, _print_progress)
     link = service.create_sign_in_link(instance)
-    demo = DemoUpload(instance.directory.path / "demo", url, token, _print_result)
+    demo = DemoUpload(instance.directory.path / "demo", url, owner.token, _print_result)
 
     def when_ready(public_url: str, grpc_port: int | None) -> None:
         _print_result(f"tbhub is ready at {public_url}")
         if link is not None:
             _print_result(f"sign in within 15 minutes, once: {sign_in_url(public_url, link)}")
+        for line in first_steps(url, owner.file, is_configured=owner.is_configured):
+            _print_result(line)
         if grpc_port is not None:
             _print_result(f"gRPC (Katib) is ready at {options.host} port {grpc_port}")
         if options.demo:

@@ -47,7 +47,7 @@ _EXPERIMENT: Final = {
     "your own token, or make a link with <code>tbupload share</code>.",
     "label": "Token or share link",
     "button": "Open the experiment",
-    "cookie_right": "may read this experiment",
+    "cookie_right": "read this experiment",
     "refused": "This token does not open this experiment.",
 }
 _COMPARISON: Final = {
@@ -58,7 +58,7 @@ _COMPARISON: Final = {
     "separated by spaces; the token of a workspace opens all of its experiments.",
     "label": "Tokens or share links",
     "button": "Open the comparison",
-    "cookie_right": "may read these experiments",
+    "cookie_right": "read these experiments",
     "refused": "These tokens do not open every experiment of this comparison.",
 }
 

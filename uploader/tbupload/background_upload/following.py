@@ -218,6 +218,15 @@ class Following:
         state = "running" if self.is_running else "not running"
         return f"<tbupload.Following {' '.join(self._options)!r} {state}>"
 
+    def to_html(self, height: int | None = None) -> str:
+        """Return what a notebook shows: a link, and the page if the server allows frames."""
+        # Here, because it needs what an upload does not.
+        from tbupload.notebook.page_view import render_upload  # noqa: PLC0415
+
+        return render_upload(self.url, self._token, self._options, height)
+
+    _repr_html_ = to_html
+
     @property
     def _process(self) -> UploaderProcess | None:
         return None if self._uploader is None else self._uploader.process

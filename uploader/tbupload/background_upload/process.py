@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from typing import IO, Any, Final
 
 from tbupload.background_upload.result import Result, result_from_events
-from tbupload.commands.origin import COMMAND_VARIABLE
 from tbupload.console.terminal import escape
+from tbupload.recording.origin import COMMAND_VARIABLE
 
 EXPERIMENT_SECONDS: Final = 10.0
 """How long after the start to wait for the uploader to report the experiment."""

@@ -7,7 +7,7 @@ import itertools
 import sys
 
 from tbupload.commands.connect import find_experiment_id, make_client
-from tbupload.commands.experiment_text import list_cells, make_layout
+from tbupload.commands.experiment_text import attempt_lines, list_cells, make_layout
 from tbupload.commands.metadata import print_experiment
 from tbupload.commands.options.experiments import LISTED_DEFAULT
 from tbupload.console.columns import terminal_columns
@@ -58,8 +58,15 @@ def create(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Run `tbupload show ID`: print the fields of an experiment, one per line."""
+    """Run `tbupload show ID`: print the fields of an experiment, and attempts, one per line."""
     experiment_id = find_experiment_id(options.experiment)
-    experiment = make_client(options).get_experiment(experiment_id, has_details=True)
+    client = make_client(options)
+    experiment = client.get_experiment(experiment_id, has_details=True)
+    attempts = client.list_attempts(experiment_id)
+    if options.json:
+        print_json({**experiment, "attempts": attempts} if attempts else experiment)
+        return 0
     print_experiment(experiment, options)
+    for line in attempt_lines(attempts):
+        print_line(line)
     return 0

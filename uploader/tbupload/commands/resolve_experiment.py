@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tbupload.commands.connect import find_experiment_id
-from tbupload.commands.origin import find_origin
 from tbupload.console.output import ignore_broken_pipe, print_json, print_line
 from tbupload.console.progress import ConsoleProgress
+from tbupload.console.texts import runs_text
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client, ExperimentStreams
+from tbupload.logdir.scan import scan_logdir
+from tbupload.recording.origin import find_origin
 from tbupload.remote_files import RemotePath
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.resume_store import ResumeRecord, ResumeStore, UploadKey, uploads_path
@@ -158,6 +160,8 @@ class TargetResolver:
         return self._resume_store.find_or_create(self._key, is_new=is_new)
 
     def _resume(self, streams: ExperimentStreams, record: ResumeRecord | None) -> Target:
+        if self._options.upload_deleted_runs:
+            self._allow_deleted_runs(streams)
         target = self._target(streams, record, is_resumed=True)
         logdir = self._upload_options.logdir
         retrained = target.guard.find_retrained(logdir) if logdir.is_dir() else None
@@ -173,6 +177,19 @@ class TargetResolver:
                 f"{_last_run_text(record)}; --new creates another"
             )
         return target
+
+    def _allow_deleted_runs(self, streams: ExperimentStreams) -> None:
+        """Let those runs of the log directory be uploaded again that were deleted until now."""
+        options = self._upload_options
+        if not options.logdir.is_dir():
+            return
+        scan = scan_logdir(options.logdir, options.series_filter, streams.limits.name_chars_max)
+        runs = {file.run for file in scan.files}
+        runs.update(folder.run for folder in scan.projector_folders)
+        deleted = self._client.find_deleted_runs(streams.experiment_id, runs)
+        if deleted:
+            self._client.allow_deleted_runs(streams.experiment_id, deleted)
+            self._progress.info(f"uploading {runs_text(deleted)} again, deleted on the server")
 
     def _create(self, record: ResumeRecord) -> Target:
         """Create the experiment of a record; repeating with the same `request_key` is a no-op."""

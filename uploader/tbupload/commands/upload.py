@@ -141,7 +141,8 @@ class _UploadRun:
                 target, summary = self._upload(target)
 
         target.save()
-        if target.is_resumed and self._upload_options.is_one_shot and summary.is_empty:
+        is_same = target.is_resumed and summary.is_empty and summary.is_complete
+        if is_same and self._upload_options.is_one_shot:
             self._progress.info(
                 "nothing new: all of this was uploaded to the experiment before; "
                 "--new uploads it to another one"

@@ -28,7 +28,7 @@ STATUS_ADVICE: Final = {
 }
 """What to do about an HTTP status, before the server's own text."""
 
-EXPLAINED_CODES: Final = frozenset({"access_denied", "expired_token"})
+EXPLAINED_CODES: Final = frozenset({"access_denied", "expired_token", "attempt_not_found"})
 """Codes of errors whose text says it all."""
 
 _PLAIN_TEXT_SIGNS: Final = (
@@ -90,6 +90,7 @@ def refused_error(
         segment=_integer_or_none(content.get("segment"), INTEGER_MAX),
         offset=_integer_or_none(content.get("offset"), INTEGER_MAX),
         checksum=_integer_or_none(content.get("checksum"), CHECKSUM_MAX),
+        segments=_integers(content.get("segments")),
     )
 
 
@@ -155,6 +156,11 @@ def speaks_tls_error(server: str) -> Refused:
     """Return the error for plain HTTP that was sent to a port with TLS."""
     address = server.replace("http:", "https:", 1)
     return Refused(f"{server}: what is there speaks TLS: use --server {address}", status=0)
+
+
+def _integers(value: object) -> list[int]:
+    items = value if isinstance(value, list) else []
+    return [item for item in items if _integer_or_none(item, INTEGER_MAX) is not None]
 
 
 def _integer_or_none(value: object, maximum: int) -> int | None:

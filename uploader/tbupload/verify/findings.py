@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tbupload.console.texts import PROBLEMS_SHOWN, size_text
+from tbupload.console.texts import PROBLEMS_SHOWN, runs_text, size_text
 from tbupload.upload.skipped_files import skipped_lines
 from tbupload.upload.summary import empty_values_lines
 from tbupload.verify.lost_objects import LostObjects
@@ -115,6 +115,7 @@ class VerifyResult:
         bytes: bytes of event files.
         statuses: number of series by status.
         extra_runs: runs of the experiment that are not in the log directory.
+        deleted_runs: runs of the files that were deleted on the server.
         embeddings: series of the Embedding Projector, which are compared without wall time.
         empty_values: values without content in the files, which are not stored.
         set_sessions: starts and ends of sessions that are in none of the files, or that have what
@@ -137,6 +138,7 @@ class VerifyResult:
     bytes: int = 0
     statuses: Counter[Status] = field(default_factory=Counter)
     extra_runs: list[str] = field(default_factory=list)
+    deleted_runs: list[str] = field(default_factory=list)
     embeddings: int = 0
     empty_values: int = 0
     set_sessions: int = 0
@@ -182,6 +184,7 @@ class VerifyResult:
             "bytes": self.bytes,
             "series": {status.value: self.statuses[status] for status in Status},
             "extra_runs": self.extra_runs,
+            "deleted_runs": self.deleted_runs,
             "embeddings": self.embeddings,
             "empty_values": self.empty_values,
             "set_sessions": self.set_sessions,
@@ -227,6 +230,12 @@ class VerifyResult:
             size = size_text(self.object_bytes)
             yield f"objects checked{how}: {self.objects:,} ({size}), lost: {self.lost_count:,}"
 
+        if self.deleted_runs:
+            yield (
+                f"deleted on the server, so that all of it is missing: "
+                f"{runs_text(self.deleted_runs)} (tbupload --upload-deleted-runs uploads again, "
+                "--exclude-runs leaves out here)"
+            )
         yield from self.notes[:PROBLEMS_SHOWN]
         yield from skipped_lines("cannot be uploaded:", self.skipped, self.skipped_files)
         yield from (f"  {problem}" for problem in self.problems[:PROBLEMS_SHOWN])

@@ -132,6 +132,10 @@ class Verification:
         if runs:
             yield from self._compare(runs, local)
         self._find_extra_runs(known)
+        if self.result.statuses[Status.MISSING]:
+            self.result.deleted_runs = self._client.find_deleted_runs(
+                self._options.experiment_id, known
+            )
 
     def _read_runs(
         self, scan: LogdirScan, read_options: ReadOptions, local: LocalRuns

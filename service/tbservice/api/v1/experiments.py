@@ -170,23 +170,3 @@ def restore_experiment(
     with database.transaction(grant) as db:
         restored = deletion.restore_experiment(db, grant, experiment_id)
     return make_listed(settings, restored)
-
-
-@router.delete("/{experiment_id}/runs", status_code=status.HTTP_204_NO_CONTENT)
-def delete_run(grant: MayAdminister, database: UsesDatabase, run: str) -> None:
-    """Delete a run, its series and its upload cursors.
-
-    A later upload of the same files sends them again.
-    """
-    with database.transaction(grant) as db:
-        lifecycle.delete_run(db, grant, run)
-
-
-@router.delete("/{experiment_id}/series", status_code=status.HTTP_204_NO_CONTENT)
-def delete_series(grant: MayAdminister, database: UsesDatabase, run: str, tag: str) -> None:
-    """Delete one time series, and the upload cursors of its run.
-
-    A later upload of the run's files therefore restores the series.
-    """
-    with database.transaction(grant) as db:
-        lifecycle.delete_series(db, grant, run, tag)

@@ -14,6 +14,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tbservice.local.demo import graphs, summaries
+from tbservice.local.demo.embeddings import write_embeddings
 from tbservice.local.demo.sessions import SESSIONS, STEPS, Session, session_end, session_start
 from tbservice.local.demo.spirals import (
     Array,
@@ -40,7 +41,7 @@ Events = Iterator[tuple[int, dict[str, Any]]]
 
 
 def write_demo_logdir(logdir: Path) -> None:
-    """Write the demo's event files under `logdir`.
+    """Write the demo's event files, and its embeddings, under `logdir`.
 
     The values are the same each time. Wall times are not: sessions follow one another, and the last
     one ends now. Writing the demo again replaces its files.
@@ -53,6 +54,7 @@ def write_demo_logdir(logdir: Path) -> None:
         _write_run(directory, started, _describe(session, started))
         _write_run(directory / "train", started, _train(session))
         _write_run(directory / "validation", started, _validate(session))
+        write_embeddings(directory / "validation", session.progress(STEPS))
 
 
 def _write_run(directory: Path, started: float, events: Events) -> None:

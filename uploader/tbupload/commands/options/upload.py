@@ -51,25 +51,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read everything, send nothing, and report what would be sent",
     )
-    command.add_argument(
-        "--experiment",
-        metavar="ID",
-        help="resume or extend this experiment (ID or URL); nothing is sent twice",
-    )
-    command.add_argument(
-        "--experiment-name",
-        metavar="NAME",
-        help="add to the experiment of this name, which is created if there is none: one "
-        "experiment for several machines",
-    )
-    command.add_argument(
-        "--resume",
-        choices=("must", "allow", "never"),
-        help="must: resume the experiment of the same command, or fail; allow: resume it if there "
-        "is one; never: create another one. must and allow also add runs that were trained again "
-        "from their start; by default, those get a new experiment",
-    )
-    command.add_argument("--new", action="store_true", help="the same as --resume never")
+    _add_target(command)
 
     new_experiment = command.add_argument_group("a new experiment")
     new_experiment.add_argument("--name", help="its name")
@@ -106,6 +88,35 @@ def _add_logdir(command: argparse.ArgumentParser) -> None:
         nargs="?",
         action=_StoreLogdir,
         help="the same as --logdir DIR",
+    )
+
+
+def _add_target(command: argparse.ArgumentParser) -> None:
+    """Add the options that say which experiment is uploaded to, and what of it again."""
+    command.add_argument(
+        "--experiment",
+        metavar="ID",
+        help="resume or extend this experiment (ID or URL); nothing is sent twice",
+    )
+    command.add_argument(
+        "--experiment-name",
+        metavar="NAME",
+        help="add to the experiment of this name, which is created if there is none: one "
+        "experiment for several machines",
+    )
+    command.add_argument(
+        "--resume",
+        choices=("must", "allow", "never"),
+        help="must: resume the experiment of the same command, or fail; allow: resume it if there "
+        "is one; never: create another one. must and allow also add runs that were trained again "
+        "from their start; by default, those get a new experiment",
+    )
+    command.add_argument("--new", action="store_true", help="the same as --resume never")
+    command.add_argument(
+        "--upload-deleted-runs",
+        action="store_true",
+        help="upload runs of the log directory again that were deleted on the server until now; "
+        "by default, they are named and left out",
     )
 
 

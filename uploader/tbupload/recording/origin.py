@@ -17,7 +17,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
+
+from tbupload.recording.masking import mask_secrets
 
 GIT_SECONDS_MAX: Final = 5.0
 """Seconds that git may take to answer, for example on a slow file system."""
@@ -27,18 +28,6 @@ VALUE_CHARS_MAX: Final = 2_000
 
 COMMAND_VARIABLE: Final = "TBHUB_UPLOAD_COMMAND"
 """Environment variable with the command to record, as a JSON list: see `tbupload.follow`."""
-
-MASK: Final = "***"
-
-_SECRET_NAME: Final = re.compile(
-    "token|secret|passw|pwd|api[-_]?key|access[-_]?key|private|credential|auth|session|signature",
-    re.IGNORECASE,
-)
-_SECRET_VALUE: Final = re.compile(
-    r"tb[a-z]_[0-9A-Za-z]{20,}|AKIA[0-9A-Z]{12,}|gh[a-z]_[0-9A-Za-z]{20,}|hf_[0-9A-Za-z]{20,}"
-    r"|sk-[0-9A-Za-z_-]{16,}|eyJ[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_.-]+"
-)
-"""Tokens of this service, AWS, GitHub, Hugging Face and OpenAI, and JSON Web Tokens."""
 
 
 def find_origin(directory: Path, arguments: Sequence[str] | None = None) -> dict[str, str]:
@@ -57,48 +46,6 @@ def find_origin(directory: Path, arguments: Sequence[str] | None = None) -> dict
     return {
         name: _clean(value)[:VALUE_CHARS_MAX] for name, value in origin.items() if _clean(value)
     }
-
-
-def mask_secrets(arguments: Sequence[str]) -> list[str]:
-    """Return a command's arguments without what looks like a secret.
-
-    Those are values of options and variables whose names say so, passwords and queries in URLs, and
-    tokens of known forms.
-    """
-    masked = []
-    is_secret = False
-    for argument in arguments:
-        name, equals, _ = argument.partition("=")
-        if is_secret and not argument.startswith("-"):
-            masked.append(MASK)
-            is_secret = False
-            continue
-        is_secret = False
-        if _SECRET_NAME.search(name) and not _looks_like_path(name):
-            if equals:
-                masked.append(f"{name}={MASK}")
-                continue
-            is_secret = argument.startswith("-")
-        masked.append(_SECRET_VALUE.sub(MASK, _mask_url(argument)))
-    return masked
-
-
-def _looks_like_path(text: str) -> bool:
-    return "/" in text and not text.startswith("-")
-
-
-def _mask_url(argument: str) -> str:
-    """Return an argument without user, password, query and fragment, if it is a URL."""
-    if "://" not in argument:
-        return argument
-    try:
-        parts = urlsplit(argument)
-    except ValueError:
-        return MASK
-    host = parts.netloc.rpartition("@")
-    netloc = f"{MASK}@{host[2]}" if host[1] else parts.netloc
-    query = MASK if parts.query else ""
-    return urlunsplit((parts.scheme, netloc, parts.path, query, MASK if parts.fragment else ""))
 
 
 def _find_command() -> list[str]:
