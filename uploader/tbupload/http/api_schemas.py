@@ -69,6 +69,23 @@ ATTEMPTS: Final = record(
         )
     }
 )
+UPLOADS: Final = record(
+    {
+        "uploads": array(
+            record(
+                {
+                    **dict.fromkeys(
+                        ("upload_id", "status", "status_of", "detail", "started_at"), string
+                    ),
+                    "ended_at": nullable(string),
+                    "origin": mapping(string),
+                    "packages": array(string),
+                },
+                rest=plain,
+            )
+        )
+    }
+)
 LIMITS: Final = record({"limits": mapping(plain)})
 STREAMS: Final = record({"streams": array(anything)})  # `parse_cursor` checks each
 FIRST_STREAMS: Final = record(
