@@ -128,7 +128,10 @@ TABLE = [
     ],
     *[
         (method, f"/experiments/{{experiment_id}}/tables/{table}", "read", 200, options)
-        for table in ("experiment", "properties", "runs", "series", "sessions", "hparams", "blobs")
+        for table in (
+            *("experiment", "properties", "uploads", "runs", "series", "sessions", "hparams"),
+            "blobs",
+        )
         for method, options in (("GET", {}), ("POST", JSON))
         if method == "GET" or table in ("runs", "series", "blobs")
     ],

@@ -162,7 +162,9 @@ def api_reads(experiment, run, tag):
 def table_reads(base, run):
     """The same of the routes of tables, and of points with metadata."""
     for form in ("csv", "parquet", "arrow"):
-        for table in ("experiment", "properties", "runs", "series", "sessions", "hparams", "blobs"):
+        for table in ("experiment", "properties", "uploads", "runs", "series", "sessions"):
+            yield "GET", f"{base}/tables/{table}", {"params": {"format": form}}
+        for table in ("hparams", "blobs"):
             yield "GET", f"{base}/tables/{table}", {"params": {"format": form}}
         for kind in KINDS:
             yield "GET", f"{base}/{kind}/data", {"params": {"format": form, "metadata": "true"}}

@@ -2,11 +2,12 @@
 
 import io
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pytest
 
 from support.faulty_server import Reply, faulty_server, refusal
+from support.python39 import UTC
 from tbupload.cli import _build_parser, main
 from tbupload.commands.connect import find_experiment_id
 from tbupload.commands.expiry import parse_expiry

@@ -23,7 +23,8 @@ from tbupload.errors import ServerError, Unreachable, UsageError
 from tbupload.export.client import ExportClient
 from tbupload.export.destination import Destination
 from tbupload.export.directory_names import MANIFEST
-from tbupload.export.exporter import Exporter, ExportOptions, ExportSummary, filters_as_json
+from tbupload.export.export_options import ExportOptions, ExportSummary, filters_as_json
+from tbupload.export.exporter import Exporter
 from tbupload.export.progress import ExportProgress
 from tbupload.http.client import Client
 from tbupload.http.retry import RetryPolicy
@@ -61,7 +62,8 @@ def export(options: argparse.Namespace) -> int:
             progress.warn(f"{export_options.experiment_id}: {error}; continuing with the others")
             code = EXIT_TEMPORARY_FAILURE if isinstance(error, Unreachable) else code or EXIT_FAILED
         else:
-            code = code or (EXIT_FAILED if summary.losses or summary.lost_points else 0)
+            has_gaps = summary.losses or summary.lost_points or summary.missing_tables
+            code = code or (EXIT_FAILED if has_gaps else 0)
     return code
 
 
@@ -153,6 +155,8 @@ def _print_summary(
         f" in {summary.runs:,} runs: "
         f"{summary.files:,} files ({size_text(summary.bytes)} written now)"
     )
+    for table, reason in summary.missing_tables.items():
+        progress.warn(f"left out: the table {table}: {reason}")
     for reason, count in summary.losses.items():
         progress.warn(f"{reason}: {count:,} points")
     if summary.renamed_runs:

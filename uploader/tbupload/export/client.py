@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from typing import Any, Final
 
 from tbupload.errors import BlobLost, Refused, Unreachable, Unreadable
-from tbupload.export.plan import Job, SeriesListing
-from tbupload.export.points import read_points, read_table
+from tbupload.export.plan import Job, SeriesListing, TableJob
+from tbupload.export.points import read_points, read_table_frames
 from tbupload.export.remote_series import LostPoint, RemoteBlob, SeriesPart
 from tbupload.http.api_schemas import RUNS
 from tbupload.http.pagination import read_pages
@@ -31,6 +31,7 @@ _PREFETCH_BYTES_MAX: Final = 1 << 20
 _PREFETCHED_BLOBS: Final = 6
 _CONCURRENT_READS: Final = 3
 _NOT_FOUND: Final = 404
+_NO_ROUTE: Final = frozenset({404, 405})
 _GONE: Final = 410
 
 _UNREADABLE: Final = "object_unreadable"
@@ -91,13 +92,35 @@ class ExportClient:
                 listed.setdefault(run, {}).update(fields)
         return listed
 
+    def has_tables(self) -> bool:
+        """Return whether the server has the routes of tables: an older one has none."""
+        try:
+            self._transport.request("GET", f"{self._path}/tables/properties?format=csv")
+        except Refused as refusal:
+            if refusal.status in _NO_ROUTE:
+                return False
+            raise
+        return True
+
     def read_table(
+        self, job: TableJob, file_format: str
+    ) -> AbstractContextManager[Iterator[bytes]]:
+        """Return a table as a "csv" or "parquet" file."""
+        path = f"{self._path}/tables/{job.table}"
+        headers = {"Accept": MEDIA_TYPES[file_format]}
+        if job.query is None:
+            return self._transport.stream("GET", f"{path}?format={file_format}", headers=headers)
+        body = json.dumps({"format": file_format, **job.query}, ensure_ascii=False).encode()
+        headers["Content-Type"] = "application/json"
+        return self._transport.stream("POST", path, body=body, headers=headers)
+
+    def read_points_file(
         self, job: Job, file_format: str, on_lost: Callable[[LostPoint], None]
     ) -> AbstractContextManager[Iterator[bytes]]:
         """Return a job's series as a "csv" or "parquet" file; call `on_lost` with lost tensors."""
         query = {"format": file_format, **job.query(), **self._query}
         if job.kind == "tensors":
-            return closing(read_table(self._transport, self._experiment_id, query, on_lost))
+            return closing(read_table_frames(self._transport, self._experiment_id, query, on_lost))
 
         body = json.dumps({"sampling": "all", **query}, ensure_ascii=False).encode()
         headers = {"Content-Type": "application/json", "Accept": MEDIA_TYPES[file_format]}

@@ -28,6 +28,15 @@ from tbwire import wire_pb2
 EXPERIMENT: Final = record(
     {"experiment_id": identifier, "url": string, "name": string, "created_at": string}, rest=plain
 )
+METADATA: Final = record(
+    {
+        "name": string,
+        "properties": mapping(string),
+        "origin": mapping(string),
+        "tags": array(string),
+    },
+    rest=plain,
+)
 EXPERIMENTS: Final = record({"experiments": array(EXPERIMENT)})
 DELETED: Final = record(
     {
@@ -56,6 +65,23 @@ ATTEMPTS: Final = record(
                         )
                     ),
                 }
+            )
+        )
+    }
+)
+UPLOADS: Final = record(
+    {
+        "uploads": array(
+            record(
+                {
+                    **dict.fromkeys(
+                        ("upload_id", "status", "status_of", "detail", "started_at"), string
+                    ),
+                    "ended_at": nullable(string),
+                    "origin": mapping(string),
+                    "packages": array(string),
+                },
+                rest=plain,
             )
         )
     }

@@ -18,6 +18,7 @@ from tbupload.http.api_schemas import (
     EXPERIMENTS,
     NEW_TOKEN,
     TOKENS,
+    UPLOADS,
 )
 from tbupload.http.pagination import read_pages
 from tbupload.http.response_schema import Json, Schema
@@ -185,6 +186,19 @@ class ExperimentCalls:
         path = "/api/v1/experiments/deleted"
         for page in self._get_pages(path, {"limit": str(PAGE_ITEMS)}, DELETED):
             yield from page["experiments"]
+
+    def put_upload(self, experiment_id: str, upload_id: str, fields: Mapping[str, Any]) -> None:
+        """Record an upload: {origin, packages, status_of, started_at}. Idempotent."""
+        self._json("PUT", experiment_path(experiment_id, "uploads", upload_id), fields)
+
+    def change_upload(self, experiment_id: str, upload_id: str, fields: Mapping[str, Any]) -> None:
+        """Say how a recorded upload ended, or with no fields that its uploader is there."""
+        self._json("PATCH", experiment_path(experiment_id, "uploads", upload_id), fields)
+
+    def list_uploads(self, experiment_id: str) -> Iterator[Json]:
+        """Yield the recorded uploads of an experiment, newest first."""
+        for page in self._get_pages(experiment_path(experiment_id, "uploads"), {}, UPLOADS):
+            yield from page["uploads"]
 
     def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
         """Create a token for one experiment from {scopes, label?, expires_at?}.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -12,6 +13,7 @@ import pyarrow as pa
 from tbservice.api.formats.record_tables import RecordTable, make_batch
 from tbservice.api.formats.values.dictionaries import DICTIONARY
 from tbservice.api.v1.experiment_schemas import ExperimentAnswer
+from tbservice.experiment_values import UploadRecord
 from tbservice.hparams.session_columns import SessionColumns
 from tbservice.reading import catalog
 from tbservice.reading.full_scan import SeriesChunk
@@ -41,6 +43,25 @@ _EXPERIMENT: Final = pa.schema(
 )
 _PROPERTIES: Final = pa.schema(
     [("kind", pa.string()), ("name", pa.string()), ("value", pa.string())]
+)
+_UPLOADS: Final = pa.schema(
+    [
+        *dict.fromkeys(
+            (
+                "upload_id",
+                "status",
+                "status_of",
+                "detail",
+                "started_at",
+                "ended_at",
+                "created_at",
+                "seen_at",
+                "origin",
+            ),
+            pa.string(),
+        ).items(),
+        ("packages", pa.list_(pa.string())),
+    ]
 )
 _RUNS: Final = pa.schema([("run", pa.string()), ("start_time", pa.float64())])
 _SERIES: Final = pa.schema(
@@ -110,6 +131,17 @@ def properties_table(experiment: ExperimentAnswer) -> RecordTable:
         for name, value in sorted(pairs.items())
     ]
     return RecordTable(_PROPERTIES, [make_batch(_PROPERTIES, rows)])
+
+
+def uploads_table(uploads: Iterable[UploadRecord]) -> RecordTable:
+    """Return the table of recorded uploads, with their origin as JSON, and ISO 8601 times."""
+    return _in_batches(_UPLOADS, map(_upload_row, uploads))
+
+
+def _upload_row(upload: UploadRecord) -> tuple[Any, ...]:
+    origin = json.dumps(upload.origin, ensure_ascii=False, sort_keys=True)
+    row = {name: _plain(getattr(upload, name)) for name in _UPLOADS.names} | {"origin": origin}
+    return tuple(row.values())
 
 
 def runs_table(runs: Iterable[Run]) -> RecordTable:

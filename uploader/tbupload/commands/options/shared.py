@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from tbupload.remote_files import make_path
+
 ATTEMPT_MAX: Final = 1_000_000_000
 """Greatest number of an attempt that is asked for."""
 
@@ -59,7 +61,7 @@ def parse_logdir(text: str) -> Path:
         raise argparse.ArgumentTypeError("it is empty: a variable that is not set?")
     if "\0" in text:
         raise argparse.ArgumentTypeError("it has a NUL character")
-    return Path(text)
+    return make_path(text)
 
 
 def add_experiment(command: argparse.ArgumentParser) -> None:
