@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 
-from support.faulty_server import refusal, running
-from support.hostile_server import HostileServer
+from support.faulty_server import Reply, refusal, running
+from support.hostile_server import BLOB, HostileServer
 from tbupload.cli import main
+from tbwire import frames
 
 
 class WithoutTables(HostileServer):
@@ -27,6 +29,23 @@ class WithLimit(HostileServer):
         if "/tables/uploads" in request.path:
             return refusal(401, "unauthenticated")
         return super()._route(request)
+
+
+class WithLongDigest(HostileServer):
+    """A server that names a blob by something else than a SHA-256, of which files get their names."""
+
+    digest = b""
+
+    def _route(self, request):
+        reply = super()._route(request)
+        if not request.path.endswith("blob_sequences/data"):
+            return reply
+        sha256 = hashlib.sha256(BLOB).digest()
+        sent = list(frames.decode_frames([reply.body])) if sha256 in reply.body else []
+        for frame in sent:
+            if frame.HasField("part"):
+                frame.part.blob_sequences.sequences[0].blobs[0].sha256 = self.digest
+        return Reply(body=b"".join(map(frames.encode_frame, sent))) if sent else reply
 
 
 @pytest.fixture
@@ -56,6 +75,15 @@ def test_export_from_older_server_has_points_and_says_so(export):
         _, files, _, err = export(server)
         assert files == POINTS
         assert "the server has no tables" in err
+
+
+@pytest.mark.parametrize("digest", [b"", b"\x2e" * 10_000])
+def test_blob_without_sha256_is_malformed_response(export, digest):
+    with running(WithLongDigest()) as server:
+        server.digest = digest
+        code, _, done, err = export(server)
+        assert (code, done["event"]) == (75, "failed")
+        assert "a blob with a SHA-256 of" in err
 
 
 def test_export_without_table_over_limit_is_complete_but_fails(export):
