@@ -56,6 +56,14 @@ DIGEST = {"run": ".", "tag": "loss", "plugin": "scalars", "data_class": "scalar"
 DIGEST |= {"sha256": "00" * 32, "metadata_sha256": "00" * 32}
 RECORDS = {"records": base64.b64encode(bytes(24)).decode(), "next": None}
 SERIES = {"plugin": "scalars", "count": 1, "last_value": 0.5}
+DESCRIBED = {**SERIES, "data_class": "scalar", "max_step": 1, "max_wall_time": 1.5}
+DESCRIBED["summary_metadata"] = {
+    "plugin": "scalars",
+    "display_name": "",
+    "description": "d",
+    "content": base64.b64encode(b"content").decode(),
+}
+WRITTEN = {**EXPERIMENT, "properties": {"a": "b"}, "origin": {"host": "h"}, "tags": ["x"]}
 COLUMNS = {"hparamInfos": [{"name": "lr", "type": "DATA_TYPE_FLOAT64"}]}
 METRIC = {"name": {"group": "eval", "tag": "loss"}, "value": "NaN", "trainingStep": 1}
 SESSION = {"name": "a", "startTimeSecs": 5.0, "endTimeSecs": 0.0, "status": "STATUS_RUNNING"}
@@ -105,6 +113,11 @@ def _data(request: Request, kind: str) -> Reply:
     if "lost" in query:
         return Reply(body=_with_lost(_table_frames(table) if "format" in query else _frames(kind)))
     return Reply(body=_frames(kind) if accept == frames.MEDIA_TYPE else table)
+
+
+def _table(request: Request, _name: str) -> Reply:
+    is_parquet = "parquet" in request.headers.get("Accept", "")
+    return Reply(body=b"PAR1 table PAR1" if is_parquet else b"run,tag\n")
 
 
 def _table_frames(table: bytes) -> bytes:
@@ -185,9 +198,16 @@ ROUTES = [
         r"(scalars|tensors|blob_sequences)",
         _fixed({"series": {"a": {"loss": SERIES}}, "next": None}),
     ),
+    (
+        "POST",
+        r"(scalars|tensors|blob_sequences)",
+        _fixed({"series": {"a": {"loss": DESCRIBED}}, "next": None}),
+    ),
+    ("GET", r"tables/(\w+)", _table),
+    ("POST", r"tables/(\w+)", _table),
     ("POST", r"(scalars|tensors|blob_sequences)/data", _data),
     ("POST", r"(scalars|tensors|blob_sequences)/tail", lambda request, _kind: _tail(request)),
-    ("GET", r"", _fixed(EXPERIMENT)),
+    ("GET", r"", _fixed(WRITTEN)),
     ("PATCH", r"", _fixed(EXPERIMENT)),
     ("DELETE", r"", lambda _: Reply(204, b"")),
 ]
