@@ -8,6 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE  # where it is set: tests start hundreds of pro
 IS_NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$python -c '$(IS_NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
+PYTHONS ?= $(shell for minor in 9 10 11 12 13 14; do command -v python3.$$minor; done)
 OPENID := tests/support/openid_provider
 NODE_MODULES := $(OPENID)/node_modules/.package-lock.json
 INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs Python 3.11 or newer with its venv module; none \
@@ -15,11 +16,11 @@ INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs P
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --group build
 
-.PHONY: help up test unit lint bench lock clean
+.PHONY: help up test unit test-pythons lint bench lock clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
-		printf '  make %-8s %s\n' "$$target" "$$text"; done
+		printf '  make %-12s %s\n' "$$target" "$$text"; done
 	@echo 'Begin with: make up ARGS=--demo'
 
 up: $(VENV)/service ## start everything on this machine (ARGS=--demo: with an experiment to look at)
@@ -33,6 +34,11 @@ test: $(VENV)/test $(NODE_MODULES) ## run every test, then the linters
 
 unit: $(VENV)/test ## run the tests that need no server
 	$(BIN)/pytest --numprocesses logical --dist worksteal --quiet tests/unit $(ARGS)
+
+# PYTHONS="python3.9 /opt/python3.14/bin/python3" names others. Packages come from the package index, in no locked version.
+test-pythons: $(VENV)/test ## try the client on the other Pythons of this machine, or on PYTHONS=...
+	@$(if $(strip $(PYTHONS)),,echo "no other Python was found: name one, as PYTHONS=/path/to/python3.9" >&2; exit 1)
+	TBHUB_PYTHONS="$(PYTHONS)" $(BIN)/pytest tests/pythons $(ARGS)
 
 lint: $(VENV)/test ## run ruff and mypy
 	$(BIN)/ruff check

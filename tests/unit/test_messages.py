@@ -18,7 +18,9 @@ def test_message_is_parsed():
     assert parse(pb.Event, b"") == pb.Event()
 
 
-@pytest.mark.parametrize("content", [key(1, END_GROUP) + b"\0", b"\x09", b"<html>", b"\x1a\x02\xff\xff"])
+@pytest.mark.parametrize(
+    "content", [key(1, END_GROUP) + b"\0", b"\x09", b"<html>", b"\x1a\x02\xff\xff"]
+)
 def test_what_is_no_message_is_refused(content):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of versions before 4.21
