@@ -12,6 +12,7 @@ ServiceError            HTTP
   RequestTimeout        408      the body did not arrive in time: send it again
   Conflict              409      the state differs from the expected one: read it again
     CursorConflict               a segment does not start at its stream's cursor
+    RunDeleted                   a run of the request was deleted from the experiment
   ObjectMissing         410      the object store has lost an object
   TooLarge              413      over a limit, which the message names
   Invalid               422      well-formed, but not valid
@@ -22,6 +23,7 @@ ServiceError            HTTP
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -151,6 +153,23 @@ class CursorConflict(Conflict):
         self.segment = segment
         self.offset = offset
         self.checksum = checksum
+
+
+class RunDeleted(Conflict):
+    """Runs that the request writes to were deleted from the experiment, and are not restored.
+
+    `runs` are their names, `segments` the indices of their segments in the batch, ascending; none
+    if the request is no batch.
+    """
+
+    code = "run_deleted"
+
+    def __init__(
+        self, detail: str, *, runs: Sequence[str] = (), segments: Sequence[int] = ()
+    ) -> None:
+        super().__init__(detail)
+        self.runs = runs
+        self.segments = segments
 
 
 class StartupError(Exception):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +37,61 @@ class ExperimentQuery:
     prefixes: tuple[str, ...] = ()
     order: ExperimentOrder = ExperimentOrder.CREATED
     is_descending: bool = True
+
+
+class UploadStatus(enum.StrEnum):
+    """How it is with a training, or an upload: see `StatusOf`.
+
+    `UNKNOWN`: it ended without saying how, or its uploader has not been heard of for a while.
+    """
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    KILLED = "killed"
+    UNKNOWN = "unknown"
+
+
+class StatusOf(enum.StrEnum):
+    """What the status, start and end of an upload are about.
+
+    The upload itself, if its uploader knows no process that writes the files.
+    """
+
+    TRAINING = "training"
+    UPLOAD = "upload"
+
+
+@dataclass(frozen=True, slots=True)
+class NewUpload:
+    """What an uploader records of itself, and of the training that it follows."""
+
+    origin: Mapping[str, str]
+    packages: Sequence[str]
+    status_of: StatusOf
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UploadEnd:
+    """A change of a status: `ended_at` is None while it is running."""
+
+    status: UploadStatus
+    detail: str
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRecord:
+    """A recorded upload. `created_at` and `seen_at` are by the server's clock."""
+
+    upload_id: str
+    origin: dict[str, str]
+    packages: list[str]
+    status: UploadStatus
+    status_of: StatusOf
+    detail: str
+    started_at: datetime
+    ended_at: datetime | None
+    created_at: datetime
+    seen_at: datetime

@@ -111,6 +111,28 @@ EXPERIMENT_PROPERTY_KEY_CHARS_MAX: Final = 64
 EXPERIMENT_PROPERTY_VALUE_CHARS_MAX: Final = 2_000
 """Characters of the value of a property."""
 
+UPLOADS_ITEMS_MAX: Final = 500
+"""Uploads (items) that one experiment records: one more removes the oldest."""
+
+UPLOADS_PAGE_ITEMS_MAX: Final = 100
+"""Uploads (items) on one page of their listing."""
+
+UPLOAD_ORIGIN_CHARS_MAX: Final = 16_000
+"""Characters of the origin of one upload, all names and values together."""
+
+UPLOAD_PACKAGES_ITEMS_MAX: Final = 1_000
+"""Packages (items) of one upload's environment."""
+
+UPLOAD_PACKAGES_CHARS_MAX: Final = 32_000
+"""Characters of these packages together."""
+
+UPLOAD_DETAIL_CHARS_MAX: Final = 200
+"""Characters that say how a training ended."""
+
+UPLOAD_SILENT_SECONDS_MAX: Final = 900
+"""Seconds after which the status of an upload that says nothing is unknown; `tbupload` says
+something every 300 s."""
+
 EXPERIMENT_WORDS_ITEMS_MAX: Final = 500
 """Words (items) of one experiment that a search finds; the first ones of its texts."""
 
@@ -150,8 +172,19 @@ LIVE_SECONDS: Final = 300.0
 DELETED_EXPERIMENT_SECONDS: Final = 7 * 24 * 3600
 """Seconds after which a deleted experiment is erased; until then it can be restored."""
 
+DELETED_RUNS_ITEMS_MAX: Final = 100
+"""Runs in a request that deletes runs, or allows deleted ones; each is one transaction."""
+
 ERASE_TRANSACTION_ITEMS_MAX: Final = 10_000
 """Rows (items) of a deleted experiment that one transaction erases."""
+
+ERASE_REQUEST_SECONDS: Final = 5.0
+"""Seconds for which a request that deletes runs or series erases points; the rest is left to the
+background.
+"""
+
+ERASE_REQUEST_ITEMS_MAX: Final = 2_000
+"""Rows (items) that one transaction of such a request erases."""
 
 ERASE_PAUSE_SECONDS: Final = 0.05
 """Seconds between two such transactions, which leave the disk to others."""
@@ -203,6 +236,12 @@ SUGGESTION_REPLY_BYTES_MAX: Final = 4 * MIB
 
 SUGGESTION_SECONDS: Final = 1.0
 """Seconds after which the suggestions that a request still lacks are drawn at random."""
+
+RUN_FILES_MAX: Final = 1_000
+"""Event files of a run, the first by their starts, that may begin an attempt.
+
+Of later restarts, superseded points are not kept; the newest points are shown as always.
+"""
 
 SCAN_POINTS_MAX: Final = 100_000_000
 """Scalar points read for one response, before sampling."""
@@ -263,6 +302,9 @@ LIVE_KEEPALIVE_SECONDS: Final = 15.0
 
 PAGE_ITEMS_MAX: Final = 1_000
 """Items on one page of a listing; series and streams have limits of their own."""
+
+COUNTED_ROWS_MAX: Final = 400_000
+"""Rows of runs and series that are counted for one page of experiments: a fraction of a second."""
 
 SERIES_PAGE_ITEMS_MAX: Final = 10_000
 """Series on one page of their metadata."""
@@ -521,6 +563,9 @@ HPARAMS_VALUE_ITEMS_MAX: Final = 4_000_000
 
 HPARAMS_RESPONSE_ITEMS_MAX: Final = 1_000_000
 """Values in one response of session groups: hyperparameters, and metrics of groups and sessions."""
+
+SESSION_TABLE_COLUMN_ITEMS_MAX: Final = 20_000
+"""Columns (items) of the table of sessions; with more it has no hyperparameters and metrics."""
 
 HPARAMS_CACHE_BYTES: Final = 256 * MIB
 """Bytes of decoded hparams records that one worker caches, as estimated."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tbservice.types import Role
+
+_FRAME_ANCESTOR: Final = re.compile(
+    r"(?P<scheme>https?)://(?P<host>(?:\*\.)?[a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::(?:[0-9]{1,5}|\*))?"
+)
+"""A source of `frame-ancestors` (CSP, 2.3.1), as far as it is an origin or its subdomains."""
+
+_LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1"})
 
 
 class ReservoirSizes(BaseModel):
@@ -100,6 +108,9 @@ def require_tls(url: str) -> str:
     return url
 
 
+LogFormat = Literal["text", "json"]
+
+
 class Settings(BaseSettings):
     """Every setting, with its unit and its default; secrets are never printed."""
 
@@ -140,6 +151,11 @@ class Settings(BaseSettings):
         default=None,
         description="Origin of the pages that show what was uploaded, with another host name than "
         "the public URL; empty: below the public URL",
+    )
+    frame_ancestors: tuple[str, ...] = Field(
+        default=(),
+        description="Origins whose pages may show TensorBoard's pages in a frame, for example "
+        'those of notebooks, as a JSON list: ["https://jupyter.example.org"]; empty: none',
     )
     allowed_hosts: list[str] = Field(
         default=["*"], description='Accepted Host headers, as a JSON list; ["*"] for any'
@@ -185,6 +201,10 @@ class Settings(BaseSettings):
         description="Whether people may create workspaces; otherwise only the administrator, with "
         "`tbservice workspace create`",
     )
+    log_format: LogFormat = Field(
+        default="text",
+        description="Format of the log: lines for people, or a JSON object per line",
+    )
     metrics_token: SecretStr | None = Field(
         default=None,
         description="Token for /metrics; empty: only direct clients on this machine may read them",
@@ -196,6 +216,19 @@ class Settings(BaseSettings):
         if len({provider.id for provider in providers}) < len(providers):
             raise ValueError("two providers have the same id")
         return providers
+
+    @field_validator("frame_ancestors")
+    @classmethod
+    def _check_frame_ancestors(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        """Require origins, with TLS except on this machine: what is there acts for its readers."""
+        for origin in origins:
+            parts = _FRAME_ANCESTOR.fullmatch(origin)
+            if parts is None or (parts["scheme"] == "http" and parts["host"] not in _LOCAL_HOSTS):
+                raise ValueError(
+                    f"{origin!r} must be https:// and a host, which may begin with '*.', perhaps "
+                    "with a port or ':*'; http:// only with localhost or 127.0.0.1"
+                )
+        return origins
 
     @field_validator("content_url")
     @classmethod

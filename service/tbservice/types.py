@@ -345,6 +345,16 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class RunSize:
+    """A run by id and name, with its numbers of series and of points (as `Series.count`)."""
+
+    run_id: int
+    name: str
+    series: int
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """The series to list or read: every pair of these runs and tags, of one plugin and data class.
 

@@ -213,6 +213,30 @@ def test_deleted_experiments_look_well(page, live_service, made):
 
 
 @pytest.mark.usefixtures("start")
+def test_runs_are_deleted_by_keyboard(page, live_service, workspace):
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as client:
+        api = ApiClient(client, workspace.owner_token)
+        experiment = api.new_experiment(name="a sweep")
+        names = ["train/lr 0.1", "train/lr 0.01", "<b>no markup</b> " + "very-long-name-" * 12]
+        api.write(
+            experiment,
+            *(segment(stream(name), 0, 9, scalars("loss", range(500))) for name in names),
+        )
+    page.goto(f"{live_service.url}/experiment/{experiment}/about")
+    page.locator("summary", has_text="Delete").press("Enter")
+    page.get_by_role("link", name="Delete runs of it").press("Enter")
+    look_again(page, "experiment_runs")
+    page.get_by_label("train/lr 0.1", exact=True).press("Space")
+    page.get_by_label("no markup").press("Space")
+    page.get_by_role("button", name="Delete selected").press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Delete 2 runs?")
+    look_again(page, "experiment_runs_delete")
+    page.get_by_role("button", name="Delete 2 runs").press("Enter")
+    expect(page.get_by_role("status")).to_have_text("The runs were deleted.")
+    expect(page.get_by_role("checkbox")).to_have_count(1)
+
+
+@pytest.mark.usefixtures("start")
 def test_page_of_experiment_looks_well(page, live_service, made):
     look_at(
         page, f"{live_service.url}/experiment/{made['resnet50-imagenet-lr0.1']}/about", "experiment"

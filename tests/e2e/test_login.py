@@ -132,7 +132,7 @@ def test_denied_login_says_so_and_stores_nothing(home, live_service, person):
     answer_in_browser(live_service.url, person[0], "deny", code)
     said = process.communicate(timeout=SECONDS_MAX)[1]
     assert process.returncode == 1
-    assert said.splitlines()[-1] == "tbupload: HTTP 403: the login was denied in the browser"
+    assert said.splitlines()[-1] == "tbupload: the login was denied in the browser (HTTP 403)"
     assert config_of(home).default.token is None
 
 

@@ -32,6 +32,14 @@ TABLE = [
     ("PATCH", "/experiments/{experiment_id}", "admin", 200, JSON),
     ("DELETE", "/experiments/{experiment_id}", "admin", 204, {}),
     ("DELETE", "/experiments/{experiment_id}/runs", "admin", 204, {"params": {"run": "train"}}),
+    ("GET", "/experiments/{experiment_id}/runs/deleted", "read", 200, {}),
+    (
+        "DELETE",
+        "/experiments/{experiment_id}/runs/deleted",
+        "append",
+        204,
+        {"params": {"run": "train"}},
+    ),
     (
         "DELETE",
         "/experiments/{experiment_id}/series",
@@ -70,8 +78,18 @@ TABLE = [
         200,
         {"params": {"run": "."}, **JSON},
     ),
+    ("GET", "/experiments/{experiment_id}/uploads", "read", 200, {}),
+    (
+        "PUT",
+        "/experiments/{experiment_id}/uploads/{upload_id}",
+        "append",
+        204,
+        {"json": {"started_at": "2026-01-31T12:00:00Z"}},
+    ),
+    ("PATCH", "/experiments/{experiment_id}/uploads/{upload_id}", "append", 204, JSON),
     ("GET", "/experiments/{experiment_id}/runs", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/names", "read", 200, {}),
+    ("GET", "/experiments/{experiment_id}/attempts", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/plugins", "read", 200, {}),
     *[
         (method, f"/experiments/{{experiment_id}}/{kind}", "read", 200, options)
@@ -108,6 +126,15 @@ TABLE = [
             ("metric_evals", 200, {"sessionName": "train", "metricName": {"tag": "loss"}}),
         )
     ],
+    *[
+        (method, f"/experiments/{{experiment_id}}/tables/{table}", "read", 200, options)
+        for table in (
+            *("experiment", "properties", "uploads", "runs", "series", "sessions", "hparams"),
+            "blobs",
+        )
+        for method, options in (("GET", {}), ("POST", JSON))
+        if method == "GET" or table in ("runs", "series", "blobs")
+    ],
     ("GET", "/blobs/{blob_key}", "read", 200, {}),
     ("GET", "/me", "any", 200, {}),
     ("GET", "/me/tokens", "person", 200, {}),
@@ -135,12 +162,14 @@ TABLE = [
 ]
 GONE_AFTERWARDS = {
     ("DELETE", "/experiments/{experiment_id}"),
-    ("DELETE", "/experiments/{experiment_id}/runs"),
     ("DELETE", "/experiments/{experiment_id}/series"),
     ("DELETE", "/workspaces/{workspace_id}/members/{user_id}"),
 }
 """Routes that answer 404 to the second who may use them."""
-DESTRUCTIVE = GONE_AFTERWARDS | {("DELETE", "/me/token")}
+DESTRUCTIVE = GONE_AFTERWARDS | {
+    ("DELETE", "/experiments/{experiment_id}/runs"),
+    ("DELETE", "/me/token"),
+}
 """Routes for which a test has a world of its own."""
 CLASSIC = [
     (path, status)
@@ -234,6 +263,7 @@ def test_every_route_takes_its_grant_and_no_other(
         experiment_id=world.experiment,
         workspace_id=world.workspace_id,
         user_id=new_member(database, world.workspace_id, Role.VIEWER).user_id,
+        upload_id="0" * 16,
         token_id="none",
         link_id="none",
         invitation_id="none",
@@ -407,10 +437,24 @@ def test_row_level_security_hides_rows_of_other_tenants(
     other_id = new_workspace(database_url).workspace_id
     path = f"/experiments/{experiment}/blobs/{hashlib.sha256(b'blob').hexdigest()}"
     api.request("PUT", path, content=b"blob").raise_for_status()
+    upload = {"started_at": "2026-01-31T12:00:00Z"}
+    path = f"/experiments/{experiment}/uploads/{'0' * 16}"
+    api.request("PUT", path, json=upload).raise_for_status()
+    for number, time in enumerate((1.9e9, 2e9)):  # the second supersedes the first
+        sent = (
+            scalars("again", [0, 0], wall_times=[1.9e9, time]),
+            texts("note again", [0], [b"t"], [time]),
+            images("image again", [0], [[b"png"]], [time]),
+        )
+        of = stream(file_name=f"again.{number}")
+        api.write(experiment, segment(of, 0, 9, *sent, start_time=time))
     tables = (
         "experiments",
         "runs",
         "tags",
+        "superseded_blocks",
+        "superseded_tensors",
+        "superseded_blobs",
         "time_series",
         "scalar_tail",
         "tensor_points",
@@ -420,7 +464,7 @@ def test_row_level_security_hides_rows_of_other_tenants(
     )
     for reader_id, is_seen in ((None, False), (workspace_id, True), (other_id, False)):
         with database.transaction(reader_id) as db:
-            for table in (*tables, "upload_streams", "experiment_blobs"):
+            for table in (*tables, "upload_streams", "uploads", "experiment_blobs"):
                 count = db.execute(text(f"SELECT count(*) FROM {table}")).scalar()  # noqa: S608 - a constant above
                 assert (count > 0) == is_seen, table
 

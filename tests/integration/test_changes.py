@@ -70,12 +70,19 @@ class Writer:
         self.api.request(
             "DELETE", f"/experiments/{self.experiment}/{path}", params={"run": run, **tag}
         )
+        allow_again(self.api, self.experiment, run)
 
     def merge(self):
         grant = AppendGrant(self.workspace_id, self.experiment)
         with self.database.transaction(self.workspace_id) as db:
             for run_id in runs_tags.list_run_names(db, self.experiment):
                 compaction.compact_run(db, grant, run_id, compact_idle=True)
+
+
+def allow_again(api, experiment, run):
+    """Let a deleted run be written again."""
+    path = f"/experiments/{experiment}/runs/deleted"
+    api.request("DELETE", path, params={"run": run}).raise_for_status()
 
 
 def read_on(api, experiment, kind, held, limit):
@@ -166,6 +173,7 @@ def test_series_that_came_again_is_another_one(api, experiment):
     api.request(
         "DELETE", f"/experiments/{experiment}/runs", params={"run": "train"}
     ).raise_for_status()
+    allow_again(api, experiment, "train")
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", [2])))
     answer = api.get(experiment, "scalars/new", since=first["cursor"])
     assert answer["removed"] == [first["points"]["train"]["loss"]["series_id"]]

@@ -144,7 +144,7 @@ def csv_rows(text):
         run, tag, step, wall_time, *rest = row
         if len(rest) == 1 and not rest[0].startswith("["):
             value = plain(float(rest[0]))
-        elif len(rest) == 1:
+        elif len(rest) == 2:
             value = json.loads(rest[0])
         else:
             dtype, shape, data, encoding, histogram = rest

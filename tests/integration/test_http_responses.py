@@ -243,3 +243,45 @@ def test_page_tokens_made_up_are_malformed(api, experiment):
             assert (
                 api.request("GET", path, params={"after": after, "limit": 1}).status_code == 400
             ), path
+
+
+def test_every_api_route_refuses_unknown_parameters(api):
+    paths = api.client.get("/api/v1/openapi.json").json()["paths"]
+    asked = [(path, method) for path, methods in paths.items() for method in methods]
+    asked = [(path, method) for path, method in asked if path.startswith("/api/")]
+    assert len(asked) >= 80
+    for path, method in asked:
+        url = path.replace("{", "").replace("}", "") + "?surplus=1"
+        answer = api.client.request(method, url, headers=api.headers)
+        assert answer.status_code == 422, (method, path, answer.text)
+        assert answer.json()["detail"].startswith("unknown query parameter 'surplus': "), path
+
+
+@pytest.mark.parametrize(
+    ("route", "query", "detail"),
+    [
+        (
+            "scalars/data",
+            {"donwsample": "10", "tga": "loss"},
+            (
+                "unknown query parameter 'donwsample': did you mean 'downsample'?; "
+                "unknown query parameter 'tga': did you mean 'tag'?"
+            ),
+        ),
+        (
+            "scalars/new",
+            {"x" * 70: "1"},
+            f"unknown query parameter '{'x' * 60}…': known are limit, plugin, run, since, start, tag",
+        ),
+    ],
+)
+def test_unknown_parameter_is_named_with_nearest(api, experiment, route, query, detail):
+    answer = api.client.get(
+        f"/api/v1/experiments/{experiment}/{route}", params=query, headers=api.headers
+    )
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert answer.json()["detail"] == detail
+
+
+def test_probes_accept_any_parameter(api):
+    assert api.client.get("/healthz?probe=1").status_code == 204

@@ -409,22 +409,6 @@ def test_empty_tensor_with_dimensions_no_array_has_is_refused(api, experiment, d
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
-def test_deleted_run_can_be_uploaded_again(api, experiment):
-    sent = segment(stream(), 0, 100, scalars("loss", [0, 1]), texts("note", [0], [b"t"]))
-    api.write(experiment, sent)
-    assert (
-        api.request(
-            "DELETE", f"/experiments/{experiment}/runs", params={"run": "train"}
-        ).status_code
-        == 204
-    )
-    assert api.get(experiment, "runs") == {"runs": []}
-    assert api.get(experiment, "streams")["streams"] == []
-    assert api.write(experiment, sent).scalars == 2
-    assert api.request("DELETE", f"/experiments/{experiment}").status_code == 204
-    assert api.send(experiment, sent).status_code == 404
-
-
 def test_body_of_leaving_client_commits_nothing(live_service):
     with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
         api = ApiClient(client, live_service.new_owner())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -10,8 +11,10 @@ import sys
 import textwrap
 import time
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 
 import httpx2
+import psycopg
 import pytest
 
 from support.batches import ApiClient
@@ -26,6 +29,13 @@ FORGED = "x\n2026-11-22 00:00:00,000 ERROR tbservice.server.app: forged\r\x1b[31
 OPEN_FILES = 120
 CLIENTS = 200
 REPEATS = 100
+
+CONFIGURED_JSON = """
+import logging
+from tbservice.server import logs
+logs.configure("json")
+log = logging.getLogger("stranger")
+"""
 
 CONFIGURED = """
 import logging, warnings
@@ -42,10 +52,10 @@ sys.exit(main(["serve"]))
 """
 
 
-def written_by(program):
+def written_by(program, configured=CONFIGURED):
     """Return what a process with the service's log configuration writes to standard error."""
     ended = subprocess.run(
-        [sys.executable, "-c", CONFIGURED + textwrap.dedent(program)],
+        [sys.executable, "-c", configured + textwrap.dedent(program)],
         capture_output=True,
         check=True,
         timeout=60,
@@ -102,6 +112,29 @@ def test_log_record_is_bounded_and_keeps_both_ends():
     first = text.split("\n")[0]
     assert re.search(r": beginA+ \[\d+ characters left out\] A+end$", first)
     assert text.endswith("the reason\n")
+
+
+def test_json_log_record_is_one_object_that_no_text_leaves():
+    program = f"""
+        from tbservice.api.http.request_id import REQUEST_ID
+        log.error("user %s", {FORGED!r})
+        REQUEST_ID.set("r1")
+        try:
+            raise ValueError({FORGED!r})
+        except ValueError as error:
+            logs.log_failure(error)
+        log.warning("{"x" * 3}" * {limits.LOG_MESSAGE_CHARS_MAX})
+    """
+    text = written_by(program, CONFIGURED_JSON)
+    assert text.isascii()
+    first, failure, long = map(json.loads, text.splitlines())
+    assert first["message"] == f"user {FORGED}"
+    assert datetime.fromisoformat(first.pop("time")).utcoffset() == timedelta(0)
+    assert first.keys() == {"level", "logger", "message"}
+    assert failure["request_id"] == "r1"
+    assert re.fullmatch("[0-9a-f]{16}", failure["error_id"])
+    assert FORGED in failure["traceback"]
+    assert len(long["message"]) < limits.LOG_MESSAGE_CHARS_MAX + 100
 
 
 def test_log_repeats_of_one_origin_are_counted_instead():
@@ -181,3 +214,33 @@ def test_log_of_serve_is_not_flooded_by_strangers(service):
     assert 1 <= rest.count("Unsupported upgrade request") <= limits.LOG_REPEATS_MAX
     assert 1 <= rest.count("Invalid HTTP request received") <= limits.LOG_REPEATS_MAX
     assert 1 <= rest.count("Too many open files") <= 3 * limits.LOG_REPEATS_MAX
+
+
+@pytest.mark.own_database
+def test_json_log_of_serve_names_requests(settings, owner_token, tmp_path):
+    port = choose_ports(["service"], {})["service"]
+    log = tmp_path / "log"
+    more = {"TBHUB_LOG_FORMAT": "json", "TBHUB_WORKERS": "2"}
+    with (
+        live_service(settings, port, log, **more) as live,
+        httpx2.Client(base_url=live.url, trust_env=False) as client,
+    ):
+        named = client.get("/api/v1/me", headers={"X-Request-ID": "proxy-1"})
+        assert named.headers["X-Request-ID"] == "proxy-1"
+        for hostile in ("x" * 65, "a b", 'x"', "é".encode()):
+            answer = client.get("/api/v1/me", headers={"X-Request-ID": hostile})
+            assert re.fullmatch("[0-9a-f]{16}", answer.headers["X-Request-ID"])
+        database = settings.database_url.get_secret_value()
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("ALTER TABLE tokens RENAME TO tokens_gone")
+            failed = client.get(
+                "/api/v1/experiments",
+                headers={"X-Request-ID": "proxy-2", "Authorization": f"Bearer {owner_token}"},
+            )
+            connection.execute("ALTER TABLE tokens_gone RENAME TO tokens")
+    assert failed.status_code == 500
+    assert failed.headers["X-Request-ID"] == "proxy-2"
+    records = [json.loads(line) for line in log.read_text().splitlines() if line[0] == "{"]
+    (record,) = [each for each in records if each.get("request_id") == "proxy-2"]
+    assert record["error_id"] == failed.json()["id"]
+    assert "tokens" in record["traceback"]

@@ -86,6 +86,8 @@ TABLE = [
         (SIGN_IN, 404, 403, 200, 200),
     ),
     ("/experiment/EXPERIMENT/token/revoke", {"token_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
+    ("/experiment/EXPERIMENT/runs", None, (SIGN_IN, 404, 403, 200, 200)),
+    ("/experiment/EXPERIMENT/runs/delete", {"run": "1"}, (SIGN_IN, 404, 403, 303, 303)),
     ("/experiment/EXPERIMENT/delete", {}, (SIGN_IN, 404, 403, 303, 404)),
     ("/experiments/deleted?workspace=ID", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/experiments/compare", {"experiment": "EXPERIMENT"}, (SIGN_IN, 422, 422, 422, 422)),

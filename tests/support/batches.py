@@ -32,7 +32,9 @@ def stream(run="train", file_name="events.out.tfevents.1", generation=0):
     )
 
 
-def segment(of, start, end, *series, start_checksum=None, end_checksum=None, skipped=None):
+def segment(
+    of, start, end, *series, start_checksum=None, end_checksum=None, skipped=None, start_time=0.0
+):
     """Return a segment; its checksums follow from its offsets unless given, so that segments join."""
     return wire_pb2.Segment(
         stream=of,
@@ -45,6 +47,7 @@ def segment(of, start, end, *series, start_checksum=None, end_checksum=None, ski
             wire_pb2.Skipped(reason=reason, count=count)
             for reason, count in (skipped or {}).items()
         ],
+        run_start_time=start_time,
     )
 
 

@@ -19,10 +19,8 @@ import httpx2
 import numpy as np
 
 from support.servers import NO_TLS
+from support.waiting import SECONDS_MAX, wait_until
 from tbupload.cli import main
-
-SECONDS_MAX = 60
-"""No process and no wait of these tests takes longer."""
 
 
 @dataclass(frozen=True)
@@ -213,15 +211,6 @@ def _points(columns: dict) -> dict:
 def experiment_id_of(text: str) -> str:
     """Return the id in a printed URL."""
     return text.split("/experiment/")[1].partition("/")[0]
-
-
-def wait_until(condition):
-    """Evaluate the condition until it is true; return its value. Fails after SECONDS_MAX."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    return answer
 
 
 def tensorboard_scalars(logdir: Path) -> dict:

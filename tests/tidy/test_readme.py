@@ -135,7 +135,11 @@ def test_links_lead_to_files_and_headings(page):
 
 
 def test_paths_named_in_pages_exist():
-    files = [path.as_posix() for name in SOURCE_DIRECTORIES for path in (ROOT / name).rglob("*.*")]
+    files = [
+        path.as_posix()
+        for name in (*SOURCE_DIRECTORIES, "deploy")
+        for path in (ROOT / name).rglob("*.*")
+    ]
     files += [path.as_posix() for path in ROOT.iterdir()]
     missing = {
         (page.name, path)

@@ -2,11 +2,12 @@
 
 import io
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pytest
 
 from support.faulty_server import Reply, faulty_server, refusal
+from support.python39 import UTC
 from tbupload.cli import _build_parser, main
 from tbupload.commands.connect import find_experiment_id
 from tbupload.commands.expiry import parse_expiry
@@ -189,22 +190,12 @@ def test_resumed_upload_takes_no_new_name(run, server, tmp_path):
     assert server.requests == []
 
 
-def test_list_prints_one_line_experiment(run, server):
-    server.replies = [reply({"experiments": [EXPERIMENT], "next": None})]
-    code, out, _ = run("list")
-    assert (code, out) == (
-        0,
-        "abc  2026-11-01T00:00:00Z  http://tbhub.example/experiment/abc/  a name\n",
-    )
-    assert json.loads(run("list", "--json")[1]) == EXPERIMENT
-
-
 def test_show_takes_id_or_url_of_experiment(run, server):
     for text in ("abc", "http://tbhub.example/experiment/abc/?token=tbh_x#scalars"):
         code, out, _ = run("show", text)
         assert code == 0
         assert "name: a name" in out
-    assert {request.path for request in server.requests} == {"/api/v1/experiments/abc"}
+    assert {request.path for request in server.requests} == {"/api/v1/experiments/abc?details=true"}
 
 
 def test_update_metadata_sends_what_was_given_and_nothing_else(run, server):
@@ -231,6 +222,7 @@ def test_delete_asks_on_terminal(run, server, monkeypatch, answer, code):
     terminal = io.StringIO(answer)
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stdin", terminal)
+    server.replies = [reply(EXPERIMENT), Reply(204, b"")]
     assert run("delete", "abc")[0] == code
     assert ("DELETE" in {request.method for request in server.requests}) == (code == 0)
 

@@ -283,7 +283,7 @@ def test_abandoned_upload_waits_no_more(connect, server):
     [
         (401, "tbupload login"),
         (403, "may not do this"),
-        (404, "no such experiment"),
+        (404, "detail of"),
         (413, "does not take"),
         (422, "detail of"),
     ],

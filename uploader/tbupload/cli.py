@@ -19,7 +19,14 @@ from tbupload.commands.exit_codes import (
     EXIT_TEMPORARY_FAILURE,
     EXIT_USAGE,
 )
-from tbupload.console.output import discard_stdout, print_line, print_message
+from tbupload.commands.find_command import explain_unrecognized, order_arguments
+from tbupload.console.argument_parser import ConsoleParser, add_parser
+from tbupload.console.output import (
+    discard_stdout,
+    open_missing_streams,
+    print_line,
+    print_message,
+)
 from tbupload.errors import Unreachable, UploadError, UsageError
 
 DESCRIPTION: Final = (
@@ -29,11 +36,14 @@ DESCRIPTION: Final = (
 EPILOG: Final = """\
 examples:
   tbupload --logdir runs/                     upload, and follow the files until Ctrl-C
+  tbupload runs/                              the same
   tbupload --logdir runs/ --one-shot          upload what is there now, and exit
   tbupload --logdir runs/ --dry-run           report what would be sent, without a server
   tbupload --logdir runs/ --experiment ID     add to an existing experiment, from any machine
   tbupload verify --logdir runs/ --experiment ID   compare every point with the stored ones
   tbupload export --experiment ID --output DIR     write Parquet, CSV or event files
+  tbupload list --query baseline              find experiments
+  tbupload open ID                            open an experiment's page in the browser
   tbupload tail ID                            print new points as they are committed
   tbupload share ID --expires 30d             print a link that opens it, valid for 30 days
   tbupload login --server https://HOST        log in through a browser, on any machine
@@ -102,6 +112,12 @@ _COMMANDS: Final = (
         "show", "show one experiment", "experiments:show", "options.experiments:add_show_options"
     ),
     _CommandEntry(
+        "open",
+        "open an experiment's page in the browser, and print its URL",
+        "open_page:open_page",
+        "options.experiments:add_open_options",
+    ),
+    _CommandEntry(
         "update-metadata",
         "change an experiment's name, tags, notes, properties or visibility",
         "metadata:update_metadata",
@@ -164,25 +180,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     `arguments` are those of the process by default. argparse raises SystemExit on wrong usage and
     after `--help` and `--version`.
     """
-    argv = list(sys.argv[1:] if arguments is None else arguments)
-    names = {entry.name for entry in _COMMANDS}
-    if argv and argv[0] not in {*names, "-h", "--help", "--version"}:
-        argv.insert(0, "upload")
+    open_missing_streams()
+    try:
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:  # also while modules are imported
+        return EXIT_INTERRUPTED
+
+
+def _main(given: list[str]) -> int:
+    names = [entry.name for entry in _COMMANDS]
+    try:
+        argv = order_arguments(given, names)
+    except UsageError as error:
+        return _report_error(error, EXIT_USAGE)
 
     parser = _build_parser(argv[0] if argv else None)
-    options = parser.parse_args(argv)
+    options, unrecognized = parser.parse_known_args(argv)
     if "command" not in options:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
+    if unrecognized:
+        known = options.command_parser.option_strings
+        options.command_parser.error(explain_unrecognized(unrecognized, known, given, names))
 
     # numpy's BLAS starts one thread per core when it is loaded, and no command needs them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return _run(_load(options.command), options)
 
 
-def _build_parser(selected: str | None) -> argparse.ArgumentParser:
+def _build_parser(selected: str | None) -> ConsoleParser:
     """Return a parser that knows all commands by name, and the options of the selected one."""
-    parser = argparse.ArgumentParser(
+    parser = ConsoleParser(
         prog="tbupload",
         description=DESCRIPTION,
         epilog=EPILOG,
@@ -192,7 +220,8 @@ def _build_parser(selected: str | None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     for entry in _COMMANDS:
-        command = commands.add_parser(
+        command = add_parser(
+            commands,
             entry.name,
             help=entry.help,
             description=f"{entry.help[0].upper()}{entry.help[1:]}.",
@@ -203,7 +232,7 @@ def _build_parser(selected: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_options(command: argparse.ArgumentParser, entry: _CommandEntry) -> None:
+def _add_options(command: ConsoleParser, entry: _CommandEntry) -> None:
     from tbupload.commands.options.shared import add_common_options  # noqa: PLC0415 - see above
 
     module, _, function = entry.options.partition(":")
@@ -211,7 +240,7 @@ def _add_options(command: argparse.ArgumentParser, entry: _CommandEntry) -> None
     getattr(options, function)(command)
     add_common_options(command)
     command.epilog = getattr(options, "EPILOG", None)
-    command.set_defaults(command=entry.command)
+    command.set_defaults(command=entry.command, command_parser=command)
 
 
 def _load(name: str) -> Command:
@@ -230,8 +259,6 @@ def _run(command: Command, options: argparse.Namespace) -> int:
         return _report_error(error, EXIT_TEMPORARY_FAILURE)
     except UploadError as error:
         return _report_error(error, EXIT_FAILED)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         discard_stdout()
         return EXIT_FAILED

@@ -8,13 +8,12 @@ import stat
 import sys
 import tempfile
 import urllib.parse
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from tbupload.errors import UsageError
-from tbupload.http.connection_pool import is_loopback
+from tbupload.errors import OutputError, UsageError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -42,10 +41,14 @@ class Profile:
 
 @dataclass(frozen=True)
 class Config:
-    """Content of the config file: the profile that is used by default, and others by name."""
+    """Content of the config file: the profile that is used by default, and others by name.
+
+    With `no_origin`, uploads record nothing of where they come from.
+    """
 
     default: Profile = Profile()
     profiles: Mapping[str, Profile] = field(default_factory=dict)
+    no_origin: bool = False
 
     def find(self, name: str | None) -> Profile | None:
         """Return the profile of this name, the default one for None; None if there is none."""
@@ -54,9 +57,9 @@ class Config:
     def replace(self, name: str | None, profile: Profile | None) -> Config:
         """Return the configuration with another profile of this name, without it for None."""
         if name is None:
-            return Config(profile or Profile(), self.profiles)
+            return replace(self, default=profile or Profile())
         others = {key: value for key, value in self.profiles.items() if key != name}
-        return Config(self.default, others if profile is None else {**others, name: profile})
+        return replace(self, profiles=others if profile is None else {**others, name: profile})
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,18 @@ class Access:
 
 
 def config_path(environment: Mapping[str, str]) -> Path:
-    """Return TBHUB_CONFIG, or `tbhub/config.toml` in XDG_CONFIG_HOME (by default `~/.config`)."""
+    """Return TBHUB_CONFIG, or `tbhub/config.toml` in XDG_CONFIG_HOME (by default `~/.config`).
+
+    Raises UsageError if there is neither, nor a home directory.
+    """
     override = environment.get("TBHUB_CONFIG")
-    base = environment.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(override) if override else Path(base, "tbhub", "config.toml")
+    if override:
+        return Path(override).expanduser()
+    try:
+        base = environment.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    except RuntimeError as error:
+        raise UsageError("there is no home directory: set TBHUB_CONFIG to a file") from error
+    return Path(base, "tbhub", "config.toml")
 
 
 def read_config(path: Path) -> Config:
@@ -81,8 +92,12 @@ def read_config(path: Path) -> Config:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return Config()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}") from error
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror} (TBHUB_CONFIG names another file)"
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not a config file in TOML: {error}") from error
     profiles = content.get("profiles", {})
     if not isinstance(profiles, dict):
         raise UsageError(f"{path}: profiles must be tables, such as [profiles.work]")
@@ -92,7 +107,15 @@ def read_config(path: Path) -> Config:
             name: _parse_profile(path, f"profiles.{name}: ", table)
             for name, table in profiles.items()
         },
+        no_origin=_parse_flag(path, "no_origin", content),
     )
+
+
+def _parse_flag(path: Path, key: str, content: dict[str, object]) -> bool:
+    value = content.get(key, False)
+    if not isinstance(value, bool):
+        raise UsageError(f"{path}: {key} must be true or false")
+    return value
 
 
 def _parse_profile(path: Path, place: str, table: object) -> Profile:
@@ -105,16 +128,34 @@ def _parse_profile(path: Path, place: str, table: object) -> Profile:
 
 
 def write_config(path: Path, config: Config) -> None:
-    """Write the config file atomically (temporary file and rename), readable by its owner only."""
-    lines = _format_profile(config.default)
+    """Write the config file atomically (temporary file and rename), readable by its owner only.
+
+    Raises OutputError.
+    """
+    lines = ["no_origin = true\n"] if config.no_origin else []
+    lines += _format_profile(config.default)
     for name, profile in config.profiles.items():
         lines += ["\n", f"[profiles.{json.dumps(name)}]\n", *_format_profile(profile)]
+    try:
+        _replace_file(path, lines)
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {error.strerror}. TBHUB_CONFIG names another file; "
+            "TBHUB_SERVER and TBHUB_TOKEN need none"
+        ) from error
+
+
+def _replace_file(path: Path, lines: Iterable[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # mkstemp creates the file with mode 0600.
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.writelines(lines)
-    Path(temporary).replace(path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(lines)
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def _format_profile(profile: Profile) -> list[str]:
@@ -147,6 +188,8 @@ def find_access(
         UsageError: no server is configured, there is no such profile, or an address or token is
             malformed.
     """
+    from tbupload.http.connection_pool import is_loopback  # noqa: PLC0415 - slow; scripts only read
+
     path = config_path(environment)
     config = read_config(path)
     selected = _select_profile(path, config, profile or environment.get("TBHUB_PROFILE") or None)
@@ -156,7 +199,7 @@ def find_access(
     named = server or link or configured
     if not named:
         raise UsageError(_NO_SERVER)
-    address = check_server(named)
+    address = _check_named(named, server, link, variables.get("TBHUB_SERVER"), path)
 
     warnings = []
     token = variables.get("TBHUB_TOKEN") or None
@@ -222,7 +265,25 @@ def check_server(server: str) -> str:
         raise UsageError(
             f"{server!r} is not a server address; it should look like https://tbhub.example.org"
         )
+    if "/experiment/" in f"{parts.path}/":
+        address = server.strip().partition("/experiment/")[0]
+        raise UsageError(
+            f"{server!r} is the address of an experiment; that of its server is {address}"
+        )
     return urllib.parse.urlunsplit(parts).rstrip("/")
+
+
+def _check_named(
+    named: str, option: str | None, link: str | None, variable: str | None, path: Path
+) -> str:
+    """Return the address as `check_server` does; its error says where the address is from."""
+    try:
+        return check_server(named)
+    except UsageError as error:
+        if option or link:
+            raise
+        source = "TBHUB_SERVER" if variable else str(path)
+        raise UsageError(f"{source}: {error}") from error
 
 
 def check_token(token: str) -> str:

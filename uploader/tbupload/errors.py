@@ -19,6 +19,7 @@ UploadError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -118,7 +119,8 @@ class Refused(ServerError):
 class Conflict(Refused):
     """409 on a batch: a segment does not start at its stream's cursor, or lacks metadata.
 
-    `segment` is its index in the batch. `offset` (bytes) and `checksum` are those of the stream's
+    `segment` is its index in the batch; with the code `run_deleted`, `segments` are those of all
+    segments of runs that were deleted. `offset` (bytes) and `checksum` are those of the stream's
     upload cursor; None if the response has none, as with code `blob_missing` or `try_again`.
     """
 
@@ -130,11 +132,13 @@ class Conflict(Refused):
         segment: int | None,
         offset: int | None,
         checksum: int | None,
+        segments: Sequence[int] = (),
     ) -> None:
         super().__init__(explanation, status=409, code=code)
         self.segment = segment
         self.offset = offset
         self.checksum = checksum
+        self.segments = segments
 
 
 class BlobLost(Refused):

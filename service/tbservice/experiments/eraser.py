@@ -1,16 +1,23 @@
-"""The background thread that erases deleted experiments, a bounded number of rows at a time."""
+"""The background thread that erases deleted experiments and the points of deleted series.
+
+A bounded number of rows at a time.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Final
+
+from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import ServiceError
-from tbservice.store import experiment_deletion
+from tbservice.store import erased_series, experiment_deletion
 from tbservice.store.experiment_deletion import DueExperiment
 from tbservice.store.pg.database import Database
+from tbservice.types import ExperimentId, WorkspaceId
 
 _log: Final = logging.getLogger(__name__)
 
@@ -60,6 +67,10 @@ def erase_due(database: Database, stopping: threading.Event) -> int:
             if not _erase(database, due, stopping):
                 break
             erased += 1
+        else:
+            for place in erased_series.list_experiments(sweep, limits.ERASE_EXPERIMENTS_ITEMS_MAX):
+                if not _repeat(database, place, erased_series.erase_some, stopping):
+                    break
     return erased
 
 
@@ -70,12 +81,24 @@ def _erase(database: Database, due: DueExperiment, stopping: threading.Event) ->
         experiment_deletion.hide(db, due.experiment_id, 0)
         snapshots = experiment_deletion.list_snapshots(db, due.experiment_id)
     for experiment_id in [*snapshots, due.experiment_id]:
-        is_gone = False
-        while not is_gone:
-            with database.transaction(due.workspace_id) as db:
-                is_gone = experiment_deletion.erase_some(
-                    db, experiment_id, limits.ERASE_TRANSACTION_ITEMS_MAX
-                )
-            if stopping.wait(limits.ERASE_PAUSE_SECONDS) and not is_gone:
-                return False
+        place = due.workspace_id, experiment_id
+        if not _repeat(database, place, experiment_deletion.erase_some, stopping):
+            return False
+    return True
+
+
+def _repeat(
+    database: Database,
+    place: tuple[WorkspaceId, ExperimentId],
+    erase_some: Callable[[Connection, ExperimentId, int], bool],
+    stopping: threading.Event,
+) -> bool:
+    """Erase rows in one transaction after the other; return whether all are gone."""
+    workspace_id, experiment_id = place
+    is_gone = False
+    while not is_gone:
+        with database.transaction(workspace_id) as db:
+            is_gone = erase_some(db, experiment_id, limits.ERASE_TRANSACTION_ITEMS_MAX)
+        if stopping.wait(limits.ERASE_PAUSE_SECONDS) and not is_gone:
+            return False
     return True

@@ -1,4 +1,4 @@
-"""Create, show and update experiments; delete their runs and series."""
+"""Create, show and update experiments."""
 
 from __future__ import annotations
 
@@ -13,19 +13,7 @@ from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.metadata import Metadata, check_text, make_columns
 from tbservice.experiments.search_words import collect_words
-from tbservice.store import (
-    experiment_size,
-    experiment_words,
-    experiments,
-    katib_observations,
-    katib_trials,
-    points,
-    runs_tags,
-    share_links,
-    time_series,
-    upload_streams,
-    users,
-)
+from tbservice.store import experiment_words, experiments, share_links, uploads, users
 from tbservice.types import (
     AdminGrant,
     Experiment,
@@ -138,7 +126,7 @@ def get_version_tag(db: Connection, grant: ReadGrant) -> str:
 
 
 def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> Experiment:
-    """Change what is not None.
+    """Change what is not None. An empty origin removes also the records of uploads.
 
     Raises Invalid for texts over their limit, NotFound if the experiment was deleted, and Conflict
     if everyone could read then what a link hides.
@@ -153,6 +141,8 @@ def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> 
     experiment = experiments.update(db, grant.experiment_id, columns)
     if experiment is None:
         raise NotFound(NOT_FOUND)
+    if columns.get("origin") == {}:
+        uploads.delete_all(db, grant.experiment_id)
     if columns:
         index_words(db, grant.workspace_id, experiment)
     return experiment
@@ -178,45 +168,3 @@ def index_words(db: Connection, workspace_id: WorkspaceId, experiment: Experimen
     people = [creator.person.name, creator.person.email] if creator else []
     words = collect_words(experiment, notes, people)
     experiment_words.replace(db, workspace_id, experiment.number, words)
-
-
-def delete_run(db: Connection, grant: AdminGrant, run: str) -> None:
-    """Delete a run, its series, upload cursors, and trial. Raises NotFound if it does not exist."""
-    run_id = _lock_run(db, grant, run)
-    series_ids = time_series.delete(db, grant.experiment_id, run_id, None)
-    points.delete_series_points(db, grant.experiment_id, series_ids)
-    upload_streams.delete_run_streams(db, grant.experiment_id, run_id)
-    katib_observations.delete_run(db, grant.experiment_id, run_id)
-    katib_trials.delete(db, grant.experiment_id, runs_tags.hash_name(run))
-    runs_tags.delete_run(db, grant.experiment_id, run_id)
-    _measure(db, grant)
-    experiments.bump_version(db, grant.experiment_id)
-
-
-def delete_series(db: Connection, grant: AdminGrant, run: str, tag: str) -> None:
-    """Delete one series, and the upload cursors of its run, so that an upload can restore it.
-
-    Raises NotFound.
-    """
-    run_id = _lock_run(db, grant, run)
-    tag_id = runs_tags.find_tag(db, grant.experiment_id, tag)
-    series_ids = (
-        [] if tag_id is None else time_series.delete(db, grant.experiment_id, run_id, tag_id)
-    )
-    if not series_ids:
-        raise NotFound("the run has no such tag")
-    points.delete_series_points(db, grant.experiment_id, series_ids)
-    upload_streams.delete_run_streams(db, grant.experiment_id, run_id)
-    _measure(db, grant)
-    experiments.bump_version(db, grant.experiment_id)
-
-
-def _lock_run(db: Connection, grant: AdminGrant, run: str) -> int:
-    run_id = runs_tags.lock_run(db, grant.experiment_id, run)
-    if run_id is None:
-        raise NotFound("the experiment has no such run")
-    return run_id
-
-
-def _measure(db: Connection, grant: AdminGrant) -> None:
-    experiments.set_size(db, grant.experiment_id, *experiment_size.measure(db, grant.experiment_id))

@@ -54,11 +54,12 @@ def make_columns(metadata: Metadata, properties: Mapping[str, str]) -> dict[str,
         columns["notes"] = metadata.notes
     if metadata.properties is not None:
         united = {**properties, **metadata.properties}
-        columns["properties"] = _check_pairs(
+        columns["properties"] = check_pairs(
             "properties", {key: value for key, value in united.items() if value is not None}
         )
     if metadata.origin is not None:
-        columns["origin"] = _check_pairs("origin", metadata.origin)
+        origin = check_pairs("origin", metadata.origin)
+        columns["origin"] = {remove_controls(k): remove_controls(v) for k, v in origin.items()}
     return columns
 
 
@@ -85,7 +86,22 @@ def check_text(what: str, content: str, chars_max: int) -> None:
         raise Invalid(f"{what} has at most {chars_max} characters, none of them NUL")
 
 
-def _check_pairs(what: str, pairs: Mapping[str, str]) -> dict[str, str]:
+def remove_controls(content: str) -> str:
+    """Return a text of a machine on one line, without what could hide or reorder its characters.
+
+    Those are control characters, separators of lines, and the bidirectional controls (Unicode
+    categories Cc, Cf, Zl and Zp): each becomes a replacement character.
+    """
+    if content.isprintable():
+        return content
+    return "".join(
+        "\ufffd" if unicodedata.category(each) in {"Cc", "Cf", "Zl", "Zp"} else each
+        for each in content
+    )
+
+
+def check_pairs(what: str, pairs: Mapping[str, str]) -> dict[str, str]:
+    """Return the pairs. Raises Invalid for too many, and for a key or value over its limit."""
     if len(pairs) > limits.EXPERIMENT_PROPERTIES_ITEMS_MAX:
         raise Invalid(f"{what} has at most {limits.EXPERIMENT_PROPERTIES_ITEMS_MAX} keys")
     for key, value in pairs.items():

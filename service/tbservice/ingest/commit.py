@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
+import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.errors import Conflict, CursorConflict, NotFound
-from tbservice.ingest import series_writer
+from tbservice.errors import Conflict, CursorConflict, NotFound, RunDeleted
+from tbservice.ingest import run_names, series_writer, superseded
 from tbservice.ingest.batch import Segment, iter_referenced_blobs
 from tbservice.ingest.batch_size import measure_updates
 from tbservice.ingest.series_updates import SeriesUpdate, group_by_series
@@ -53,6 +54,7 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
         CursorConflict: A segment leaves a gap, straddles its cursor, or continues a changed file.
         Conflict: `metadata_missing` if a series is new and has no metadata, `blob_missing` if a
             referenced blob was not uploaded, `try_again` if a run was deleted meanwhile.
+        RunDeleted: A run was deleted from the experiment, and would be created again.
         NotFound: The experiment was deleted.
     """
     locked = _lock_streams(db, grant, segments)
@@ -98,6 +100,7 @@ def _insert(
 
     Raises NotFound if the experiment was deleted.
     """
+    superseded.keep(db, grant, updates, moves)
     series_writer.insert_tensors_and_blobs(db, grant, updates)
     size = measure_updates(updates)
     with pipeline(db):
@@ -185,23 +188,30 @@ def _check_references(db: Connection, grant: AppendGrant, segments: Sequence[Seg
 def _set_start_times(
     db: Connection, grant: AppendGrant, segments: Iterable[Segment], run_ids: dict[str, int]
 ) -> None:
-    times: dict[int, float] = {}
+    times: defaultdict[int, list[float]] = defaultdict(list)
     for segment in segments:
         if segment.start == 0 and segment.run_start_time:
-            run_id = run_ids[segment.stream.run]
-            times[run_id] = min(segment.run_start_time, times.get(run_id, segment.run_start_time))
+            times[run_ids[segment.stream.run]].append(segment.run_start_time)
     if times:
-        runs_tags.set_start_times(db, grant.experiment_id, list(times), list(times.values()))
+        first, last = list(map(min, times.values())), list(map(max, times.values()))
+        runs_tags.set_start_times(db, grant.experiment_id, list(times), first, last)
 
 
 def _resolve_runs(
-    db: Connection, grant: AppendGrant, segments: Iterable[Segment], locked: Iterable[LockedStream]
+    db: Connection, grant: AppendGrant, segments: Sequence[Segment], locked: Iterable[LockedStream]
 ) -> dict[str, int]:
+    """Return the ids of the runs by name, creating new ones. Raises RunDeleted."""
     run_ids = {stream.cursor.stream.run: stream.run_id for stream in locked}
     others = dict.fromkeys(
         segment.stream.run for segment in segments if segment.stream.run not in run_ids
     )
-    return run_ids | runs_tags.resolve_runs(db, grant, others) if others else run_ids
+    if not others:
+        return run_ids
+    try:
+        return run_ids | run_names.resolve_runs(db, grant, others)
+    except RunDeleted as error:
+        error.segments = [segment.index for segment in segments if segment.stream.run in error.runs]
+        raise
 
 
 def _plan_cursor_moves(
@@ -229,8 +239,27 @@ def _plan_cursor_moves(
         cursor = Cursor(
             stream, stream_segments[-1].end, stream_segments[-1].end_checksum, dict(counts)
         )
-        moves.append(CursorMove(digest, cursor, run_ids[stream.run], stream_segments[0].start))
+        first = stream_segments[0]
+        moves.append(
+            CursorMove(
+                digest,
+                cursor,
+                run_ids[stream.run],
+                first.start,
+                (first.run_start_time or None) if first.start == 0 else None,
+                _find_last_wall_time(stream_segments),
+            )
+        )
     return moves
+
+
+def _find_last_wall_time(segments: Iterable[Segment]) -> float | None:
+    """Return the greatest wall time of the points of these segments; None without any."""
+    columns = [series.points.wall_times for segment in segments for series in segment.series]
+    if not columns:
+        return None
+    # One call for all: a maximum per series would take some per cent of a batch of many series.
+    return float(np.concatenate(columns).max(initial=-np.inf))
 
 
 def _check_all_moved(

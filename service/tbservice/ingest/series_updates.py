@@ -68,6 +68,10 @@ class SeriesUpdate:
     tail_rows: list[BufferRow] = field(default_factory=list)
     skipped: list[tuple[int, str, int]] = field(default_factory=list)
     """Index of a segment, reason, and number of points that were skipped."""
+    repeated: ScalarPoints | None = None
+    """All points, in order of arrival, if the batch has several of a step; values as above."""
+    is_rewrite: bool = False
+    """Whether a point does not follow the last step that was stored before."""
 
     @property
     def series_id(self) -> int:
@@ -188,8 +192,9 @@ def _deduplicate(update: SeriesUpdate) -> None:
     """Set the newest point of each step, and update the state with them."""
     state = update.state
     if state.data_class == DataClass.SCALAR:
-        deduplicated = deduplicate_steps(concatenate(select_type(ScalarPoints, update.accepted)))
-        _record_rewrite(state, deduplicated)
+        points = concatenate(select_type(ScalarPoints, update.accepted))
+        deduplicated = deduplicate_steps(points)
+        update.is_rewrite = _record_rewrite(state, deduplicated)
         is_append = state.count == 0 or int(deduplicated.steps[0]) > state.last_step
         state.count_is_exact &= is_append
         state.count += len(deduplicated)
@@ -205,15 +210,16 @@ def _deduplicate(update: SeriesUpdate) -> None:
     else:
         steps = np.concatenate([points.steps for points in update.accepted])
         wall_times = np.concatenate([points.wall_times for points in update.accepted])
-        deduplicated = deduplicate_steps(
-            ScalarPoints(steps, wall_times, np.arange(len(steps), dtype=np.float64))
-        )
-        _record_rewrite(state, deduplicated)
+        points = ScalarPoints(steps, wall_times, np.arange(len(steps), dtype=np.float64))
+        deduplicated = deduplicate_steps(points)
+        update.is_rewrite = _record_rewrite(state, deduplicated)
         _update_first_and_last(state, deduplicated)
         state.first_value = state.last_value = None
-        for points in select_type(BlobSequencePoints, update.accepted):
-            state.max_length = max(state.max_length, *map(len, points.sequences))
+        for sent in select_type(BlobSequencePoints, update.accepted):
+            state.max_length = max(state.max_length, *map(len, sent.sequences))
     update.deduplicated = deduplicated
+    if len(deduplicated) < len(points):
+        update.repeated = points
 
 
 def _append_to_buffer(update: SeriesUpdate, points: ScalarPoints, *, is_append: bool) -> None:
@@ -239,12 +245,14 @@ def _flush_inline_buffer(update: SeriesUpdate) -> None:
     update.tail_rows.append(BufferRow(count_raw(data), is_packed=False, data=data))
 
 
-def _record_rewrite(state: SeriesState, points: ScalarPoints) -> None:
+def _record_rewrite(state: SeriesState, points: ScalarPoints) -> bool:
     """Record that points do not follow the last step: change feeds must read these again."""
     first = int(points.steps[0])
-    if state.count and first <= state.last_step:
-        state.rewrites += 1
-        state.rewritten_from = min(state.rewritten_from, first)
+    if not state.count or first > state.last_step:
+        return False
+    state.rewrites += 1
+    state.rewritten_from = min(state.rewritten_from, first)
+    return True
 
 
 def _update_first_and_last(state: SeriesState, points: ScalarPoints) -> None:

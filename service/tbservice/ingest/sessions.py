@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Conflict, TooLarge
-from tbservice.ingest import commit, series_writer
+from tbservice.ingest import commit, run_names, series_writer
 from tbservice.ingest.decode_points import check_name
 from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
 from tbservice.ingest.session_records import (
@@ -64,11 +64,12 @@ def write_session(
     Raises:
         TooLarge: A name, the number of hyperparameters, or all of them together are over a limit.
         Invalid: The run's name contains a NUL.
-        Conflict: Another plugin has one of the tags in this run.
+        Conflict: Another plugin has one of the tags in this run, or the run was deleted
+            (`run_deleted`).
         NotFound: The experiment was deleted.
     """
     check_name("a run's name", run)
-    run_id = runs_tags.resolve_runs(db, grant, [run])[run]
+    run_id = run_names.resolve_runs(db, grant, [run])[run]
     if only_if_absent:
         start = (run_id, runs_tags.hash_name(SESSION_START_TAG))
         if start in series_rows.find(db, grant.experiment_id, [start]):
@@ -156,7 +157,7 @@ def _set_start_times(
         later[key[0]] = max(later[key[0]], next_one)
     # Before the series are locked, as by a batch: in another order the two could deadlock.
     times = [wall_time] * len(later)
-    runs_tags.set_start_times(db, grant.experiment_id, list(later), times)
+    runs_tags.set_start_times(db, grant.experiment_id, list(later), times, [None] * len(times))
     return later
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.ingest import commit, sessions
+from tbservice.ingest import commit, run_names, sessions
 from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
 from tbservice.ingest.session_records import SessionFields
@@ -47,10 +47,10 @@ def write_report(
     Nothing, and an empty list, for a report that was sent again. The row of the trial is locked
     first, so that reports of one trial follow each other: steps count on in the order of arrival.
 
-    Raises NotFound if the experiment was deleted.
+    Raises RunDeleted if the trial's run was deleted, and NotFound if the experiment was.
     """
     name, digest = request.trial_name, runs_tags.hash_name(request.trial_name)
-    run_id = runs_tags.resolve_runs(db, place, [name])[name]
+    run_id = run_names.resolve_runs(db, place, [name])[name]
     trial = katib_trials.lock_or_create(db, place, {digest: run_id})[digest]
     recent = note_report(trial.recent_reports, request, received_at)
     if recent is None:
@@ -74,7 +74,7 @@ def write_logs(
     set_sessions = {} if fields is None else {run_id: fields}
     if fields is not None:  # mostly the first report
         first = [float(logs.wall_times.min())]
-        runs_tags.set_start_times(db, place.experiment_id, [run_id], first)
+        runs_tags.set_start_times(db, place.experiment_id, [run_id], first, [None])
     incoming = _group_points(run_id, logs)
     updates = sessions.plan_sessions(db, place, set_sessions, now, incoming, skip_misfits=True)
     columns = _make_columns(logs, tag_ids, updates)

@@ -11,7 +11,8 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.experiments.lifecycle import delete_run
+from tbservice.experiments.run_deletion import remove_run
+from tbservice.ingest import run_names
 from tbservice.ingest.series_updates import SeriesUpdate
 from tbservice.katib.log_deletion import delete_logs
 from tbservice.katib.log_writer import write_logs
@@ -69,11 +70,11 @@ def _move_trial(
     if upload_streams.has_streams(db, source.experiment_id, run_id):
         katib_trials.delete(db, source.experiment_id, digest)
     else:
-        delete_run(db, AdminGrant(source.workspace_id, source.experiment_id), name)
+        remove_run(db, AdminGrant(source.workspace_id, source.experiment_id), name)
     if not len(logs):
         return []
 
-    new_run_id = runs_tags.resolve_runs(db, place, [name])[name]
+    new_run_id = run_names.resolve_runs(db, place, [name])[name]
     trial = katib_trials.lock_or_create(db, place, {digest: new_run_id})[digest]
     if trial.condition is None:
         trial.condition, trial.is_inferred = known.condition, known.is_inferred

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Forbidden, TooLarge
-from tbservice.ingest import commit, sessions
+from tbservice.ingest import commit, run_names, sessions
 from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
 from tbservice.ingest.service import Ingest
 from tbservice.ingest.session_records import SessionFields, make_series
@@ -54,6 +54,7 @@ def record_request(
     The experiment is created if it is new, each trial becomes a run, and what has changed since the
     last request is written: columns, hyperparameters, times and status. Repeating it changes
     nothing. A trial that has ended stays so, as lists of trials may be older than other messages.
+    One whose run was deleted is left out: controllers go on to name it.
 
     Raises:
         TooLarge: A limit is exceeded.
@@ -84,6 +85,8 @@ def _move_here(
     names = {runs_tags.hash_name(name): name for name in trials}
     if grant.experiment_id is not None or not names:
         return []
+    for deleted in run_names.list_deleted(db, place, list(names.values())):
+        del names[runs_tags.hash_name(deleted)]
     return trial_moves.move_trials(db, place, names)
 
 
@@ -124,12 +127,15 @@ def _record_trials(
         db, place, runs_tags.hash_name(experiment.name), summary_digest
     )
     changed = _find_changed(db, place, trials, summary_digest)
-    if not changed and not is_new_summary:
-        return []
-
     names = [_SUMMARY_RUN] if is_new_summary else []
     names += [trial.name for trial, _ in changed.values()]
-    run_ids = runs_tags.resolve_runs(db, place, names)
+    deleted = set(run_names.list_deleted(db, place, names))
+    is_new_summary = is_new_summary and _SUMMARY_RUN not in deleted
+    changed = {key: told for key, told in changed.items() if told[0].name not in deleted}
+    if deleted.issuperset(names):
+        return []
+
+    run_ids = run_names.resolve_runs(db, place, [name for name in names if name not in deleted])
     fields = _update_rows(db, place, experiment, changed, run_ids) if changed else {}
     others = {}
     if is_new_summary:
@@ -235,7 +241,8 @@ def set_trial_status(
 ) -> None:
     """Record that a trial was stopped early, which is all that Katib sends; create it if unknown.
 
-    Nothing changes for a trial that was told to have ended: repeating it changes nothing.
+    Nothing changes for a trial that was told to have ended, or whose run was deleted: repeating it
+    changes nothing.
 
     Raises:
         Invalid, TooLarge: A run cannot have the trial's name.
@@ -247,7 +254,9 @@ def set_trial_status(
     digest = runs_tags.hash_name(name)
     with ingest.database.transaction(grant) as db:
         place = places.place_trial(db, grant, name, experiment_name)
-        run_id = runs_tags.resolve_runs(db, place, [name])[name]
+        if run_names.list_deleted(db, place, [name]):
+            return
+        run_id = run_names.resolve_runs(db, place, [name])[name]
         row = katib_trials.lock_or_create(db, place, {digest: run_id})[digest]
         known = None if row.condition is None else Condition(row.condition)
         if is_final(known) and not row.is_inferred:

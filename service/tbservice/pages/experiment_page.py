@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -16,8 +15,9 @@ from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants, members, people
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
 from tbservice.experiment_values import ExperimentNotes
-from tbservice.experiments import deletion, lifecycle
+from tbservice.experiments import deletion, lifecycle, uploads
 from tbservice.experiments.metadata import Metadata
+from tbservice.pages.experiment_admin import admin_transaction
 from tbservice.pages.experiment_list import is_live
 from tbservice.pages.experiment_tokens import tokens_context
 from tbservice.pages.forms import FormFields
@@ -34,12 +34,15 @@ router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False
 
 _SHOWN_ERRORS: Final = (Conflict, Forbidden, Invalid)
 _MEMBERS_SHOWN: Final = 30
+_UPLOADS_SHOWN: Final = 20
 _CHANGED_MEANWHILE: Final = (
     "somebody, or a program, has changed this experiment since you opened the form: compare yours "
     "with what is stored, which you see in another tab; saving again replaces it"
 )
 _NO_PEOPLE: Final[dict[str, Any]] = {
     "origin": {},
+    "uploads": [],
+    "more_uploads": False,
     "creator": None,
     "members": [],
     "more_members": 0,
@@ -85,8 +88,11 @@ def _describe_people(
     """Return what only members see: who can read the experiment, who made it, and where."""
     seen_by = members.list_members(db, grant)
     creator = experiment.created_by
+    recorded, following = uploads.list_uploads(db, grant, None, _UPLOADS_SHOWN)
     return {
-        "origin": notes.origin,
+        "origin": {} if recorded else notes.origin,
+        "uploads": recorded,
+        "more_uploads": following is not None,
         "creator": None if creator is None else people.find_person(db, creator),
         "members": seen_by[:_MEMBERS_SHOWN],
         "more_members": len(seen_by) - _MEMBERS_SHOWN,
@@ -98,7 +104,7 @@ def _find_links(
 ) -> dict[str, Any] | None:
     """Return the context of links and tokens; None for a frozen copy, which nobody may change."""
     try:
-        with _admin_transaction(database, experiment_id, session) as (db, grant):
+        with admin_transaction(database, experiment_id, session) as (db, grant):
             return links_context(db, grant) | tokens_context(db, grant)
     except Forbidden:
         return None
@@ -109,7 +115,7 @@ def show_edit(
     request: Request, experiment_id: str, session: SignedIn, database: UsesDatabase
 ) -> Response:
     """Show the form for name, description, notes, tags, properties and visibility."""
-    with _admin_transaction(database, experiment_id, session) as (db, grant):
+    with admin_transaction(database, experiment_id, session) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         notes = lifecycle.get_notes(db, experiment)
     return _show_form(request, session, grant, _form_values(experiment, notes))
@@ -124,7 +130,7 @@ def edit(
     database: UsesDatabase,
 ) -> Response:
     """Change what the form says."""
-    with _admin_transaction(database, experiment_id, session) as (db, grant):
+    with admin_transaction(database, experiment_id, session) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         notes = lifecycle.get_notes(db, experiment)
     stored = _form_values(experiment, notes)
@@ -146,19 +152,9 @@ def delete(
     experiment_id: str, session: SignedIn, _form: SignedInForm, database: UsesDatabase
 ) -> Response:
     """Delete the experiment; the list that follows offers to undo it."""
-    with _admin_transaction(database, experiment_id, session) as (db, grant):
+    with admin_transaction(database, experiment_id, session) as (db, grant):
         deletion.delete_experiment(db, grant)
     return redirect("/", workspace=str(grant.workspace_id), deleted=experiment_id)
-
-
-@contextmanager
-def _admin_transaction(
-    database: Database, experiment_id: str, session: PersonSession
-) -> Iterator[tuple[Connection, AdminGrant]]:
-    with database.without_transaction() as db:
-        grant = grants.grant_admin(db, experiment_id, session.secret)
-    with database.transaction(grant) as db:
-        yield db, grant
 
 
 def _may_change(membership: Membership | None) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -11,14 +9,13 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from tbservice.api.http.dependencies import UsesDatabase
-from tbservice.auth import grants, tokens
+from tbservice.auth import tokens
 from tbservice.errors import Invalid
 from tbservice.experiments import lifecycle
 from tbservice.pages import token_pages
+from tbservice.pages.experiment_admin import admin_transaction
 from tbservice.pages.frame import redirect
-from tbservice.pages.person_session import PersonSession
 from tbservice.pages.signed_in import SignedIn, SignedInForm
-from tbservice.store.pg.database import Database
 from tbservice.types import AdminGrant, Experiment
 
 _SHOWN: Final = 100
@@ -31,7 +28,7 @@ def show_new_token(
     request: Request, experiment_id: str, session: SignedIn, database: UsesDatabase
 ) -> Response:
     """Show the form for a token of this experiment alone."""
-    with _administer(database, session, experiment_id) as (db, grant):
+    with admin_transaction(database, experiment_id, session) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
     return token_pages.show_form(request, token_pages.EXPERIMENT_SCOPES, **_texts(experiment))
 
@@ -45,7 +42,7 @@ def create_token(
     database: UsesDatabase,
 ) -> Response:
     """Create a token of this experiment, and show its secret, which cannot be shown again."""
-    with _administer(database, session, experiment_id) as (db, grant):
+    with admin_transaction(database, experiment_id, session) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
     try:
         scopes, expires_at = token_pages.parse_scopes(form), form.expiry("expires_days")
@@ -62,7 +59,7 @@ def revoke_token(
     experiment_id: str, session: SignedIn, form: SignedInForm, database: UsesDatabase
 ) -> Response:
     """Revoke a token of this experiment. Raises NotFound."""
-    with _administer(database, session, experiment_id) as (db, grant):
+    with admin_transaction(database, experiment_id, session) as (db, grant):
         tokens.revoke_token(db, grant, form.text("token_id"))
     return redirect(f"/experiment/{experiment_id}/about", done="token-revoked")
 
@@ -70,16 +67,6 @@ def revoke_token(
 def tokens_context(db: Connection, grant: AdminGrant) -> dict[str, Any]:
     """Return what the section of the experiment's page shows: its newest tokens."""
     return {"tokens": tokens.list_tokens(db, grant, None, _SHOWN, sessions=False)[0]}
-
-
-@contextmanager
-def _administer(
-    database: Database, session: PersonSession, experiment_id: str
-) -> Iterator[tuple[Connection, AdminGrant]]:
-    with database.without_transaction() as db:
-        grant = grants.grant_admin(db, experiment_id, session.secret)
-    with database.transaction(grant) as db:
-        yield db, grant
 
 
 def _back(experiment: Experiment) -> dict[str, Any]:

@@ -6,6 +6,7 @@ that do nothing but read these experiments, and end with the person's browser se
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from urllib.parse import urlencode
 
@@ -17,6 +18,10 @@ from tbservice.api.http.dependencies import get_settings
 from tbservice.pages import page_auth
 from tbservice.pages.content_origin import raw_address
 from tbservice.pages.csrf import is_navigation
+from tbservice.pages.framing import frame_ancestors
+
+_PAGE_OR_FILE: Final = re.compile(r"(attempt/[0-9]+/?|(attempt/[0-9]+/)?download/.*)?", re.DOTALL)
+"""Paths below an experiment's or a comparison's of pages and of downloads."""
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -51,16 +56,17 @@ def _redirect(request: Request) -> Response:
         tokens = page_auth.make_browser_tokens(request) if is_navigation(request.headers) else []
         address += "&" if request.url.query else "?"
         address += urlencode([("token", token) for token in tokens or [""]])
-    return RedirectResponse(address, 303 if request.method == "GET" else 307, _HEADERS)
+    # Clients that show the page in a frame ask here whether they may, with a token for this origin.
+    headers = {**_HEADERS, "Content-Security-Policy": frame_ancestors(request)}
+    return RedirectResponse(address, 303 if request.method == "GET" else 307, headers)
 
 
 def _takes_tokens(request: Request) -> bool:
     parameters = request.path_params
     is_page = {"experiment_id", "comparison"} & parameters.keys()
-    path = parameters.get("path", "")
     return (
         request.method == "GET"
         and bool(is_page)
-        and (not path or path.startswith("download/"))
+        and _PAGE_OR_FILE.fullmatch(parameters.get("path", "")) is not None
         and "token" not in request.query_params
     )

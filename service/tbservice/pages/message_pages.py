@@ -10,7 +10,8 @@ from typing import Final
 from starlette.responses import HTMLResponse, Response
 
 from tbservice.api.http.security_headers import content_hash
-from tbservice.errors import MalformedRequest, TooManyRequests, Unavailable
+from tbservice.errors import MalformedRequest, NotFound, TooManyRequests, Unavailable
+from tbservice.pages.attempt_choice import AttemptChoice
 from tbservice.types import Experiment
 
 STATE_HEADER: Final = "Tbhub-Waits-For"
@@ -20,10 +21,15 @@ _MESSAGE_TEMPLATE: Final = Path(__file__).with_name("notice.html").read_text(enc
 _WAITING_TEMPLATE: Final = Path(__file__).with_name("waiting.html").read_text(encoding="utf-8")
 
 
-def show_empty(experiment: Experiment, server: str) -> Response:
+def show_empty(experiment: Experiment, server: str, ancestors: str) -> Response:
     """Return the page of an experiment without data: it shows the command that uploads to it.
 
-    `server` is the URL at which uploaders reach this service. The page reloads when data arrive.
+    The page reloads when data arrive.
+
+    Args:
+        experiment: The experiment.
+        server: The URL at which uploaders reach this service.
+        ancestors: The directive of `frame_ancestors`: a notebook may show it before there are data.
     """
     command = f"tbupload --logdir runs/ --experiment {experiment.experiment_id} --server {server}"
     about = (
@@ -39,7 +45,8 @@ def show_empty(experiment: Experiment, server: str) -> Response:
     )
 
     name = experiment.name.strip()
-    return _render("data", f"{name} is empty" if name else "This experiment is empty", content, 200)
+    title = f"{name} is empty" if name else "This experiment is empty"
+    return _render("data", title, content, 200, ancestors)
 
 
 def show_unavailable() -> Response:
@@ -64,6 +71,16 @@ def show_download_error(error: TooManyRequests | Unavailable) -> Response:
     return response
 
 
+def show_missing_attempt(attempts: AttemptChoice) -> Response:
+    """Return a 404 page for the address of an attempt that no run has."""
+    has = "1 attempt" if attempts.count == 1 else f"{attempts.count} attempts"
+    content = (
+        f"<p>The runs of this experiment have at most {has}.</p>"
+        '<p><a href="../../">Show the newest</a>.</p>'
+    )
+    return _render("", f"There is no attempt {attempts.chosen}", content, NotFound.status)
+
+
 def show_invalid_comparison(detail: str) -> Response:
     """Return a 400 page for an invalid comparison address; `detail` is the reason."""
     content = (
@@ -77,15 +94,17 @@ def show_invalid_comparison(detail: str) -> Response:
 _POLICY: Final = (
     f"default-src 'none'; style-src {content_hash(_MESSAGE_TEMPLATE, 'style')}; "
     f"script-src {content_hash(_WAITING_TEMPLATE, 'script')}; "
-    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; form-action 'none'; base-uri 'none'; "
 )
 
 
-def _render(state: str, title: str, content: str, status: int) -> Response:
+def _render(
+    state: str, title: str, content: str, status: int, ancestors: str = "frame-ancestors 'none'"
+) -> Response:
     """Return the page. It reloads itself when `STATE_HEADER` is no longer `state`, unless empty."""
     content += _WAITING_TEMPLATE if state else ""
     page = Template(_MESSAGE_TEMPLATE).substitute(
         state=state, title=html.escape(title), content=content
     )
-    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
+    headers = {"Content-Security-Policy": _POLICY + ancestors, "Cache-Control": "no-store"}
     return HTMLResponse(page, status, {**headers, STATE_HEADER: state} if state else headers)

@@ -15,12 +15,11 @@ from starlette.responses import Response
 
 from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase, UsesSettings
-from tbservice.auth import grants
 from tbservice.errors import Conflict, Invalid, NotFound, ServiceError, TooLarge
 from tbservice.experiments import lifecycle, share_links
+from tbservice.pages.experiment_admin import grant_admin
 from tbservice.pages.forms import FormFields
 from tbservice.pages.frame import redirect, render
-from tbservice.pages.person_session import PersonSession
 from tbservice.pages.signed_in import SignedIn, SignedInForm
 from tbservice.store.pg.database import Database
 from tbservice.types import AdminGrant, Experiment, ReadGrant
@@ -51,7 +50,7 @@ def show_links(
     after: str | None = None,
 ) -> Response:
     """Show the links of an experiment, the newest first, and the form for a new one."""
-    grant = _grant(database, session, experiment_id)
+    grant = grant_admin(database, experiment_id, session)
     return _show(request, database, grant, after)
 
 
@@ -65,7 +64,7 @@ def create_link(
     settings: UsesSettings,
 ) -> Response:
     """Create a link, and show it, which is not possible again."""
-    grant = _grant(database, session, experiment_id)
+    grant = grant_admin(database, experiment_id, session)
     is_frozen = bool(form.text("frozen"))
     transaction = database.copying(grant) if is_frozen else database.transaction(grant)
     try:
@@ -98,7 +97,7 @@ def rename_link(
     database: UsesDatabase,
 ) -> Response:
     """Change the label of a link."""
-    grant = _grant(database, session, experiment_id)
+    grant = grant_admin(database, experiment_id, session)
     try:
         with database.transaction(grant) as db:
             share_links.rename_link(db, grant, form.text("link_id"), form.text("label"))
@@ -116,7 +115,7 @@ def revoke_link(
     database: UsesDatabase,
 ) -> Response:
     """Revoke a link; the data of a frozen one are deleted."""
-    grant = _grant(database, session, experiment_id)
+    grant = grant_admin(database, experiment_id, session)
     try:
         with database.transaction(grant) as db:
             share_links.revoke_link(db, grant, form.text("link_id"))
@@ -145,11 +144,6 @@ def links_context(
         else {name: form.text(name) for name in _EMPTY_FORM},
         "label_chars_max": limits.EXPERIMENT_NAME_CHARS_MAX,
     }
-
-
-def _grant(database: Database, session: PersonSession, experiment_id: str) -> AdminGrant:
-    with database.without_transaction() as db:
-        return grants.grant_admin(db, experiment_id, session.secret)
 
 
 def _experiment(db: Connection, grant: AdminGrant) -> Experiment:

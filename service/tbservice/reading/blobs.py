@@ -2,11 +2,12 @@
 
 A blob's key is `<experiment>.<series>.<step>.<index>.<first 16 hex digits of its SHA-256>`: it is
 useless without a grant on that experiment, contains no names, and is valid while the step has
-those bytes.
+those bytes, in any attempt of the run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from sqlalchemy import Connection
 
 from tbservice.errors import NotFound
 from tbservice.sample_order import compute_rank_and_key
-from tbservice.store import blob_points, blobs, sample_slots
+from tbservice.store import blob_points, blobs, sample_slots, superseded_points
 from tbservice.types import Blob, ExperimentId, ReadGrant
 
 _KEY_DIGEST_CHARS: Final = 16
@@ -36,25 +37,35 @@ def parse_blob_experiment(key: str) -> ExperimentId:
 def find_blob(db: Connection, grant: ReadGrant, key: str) -> Blob:
     """Return the blob of a key.
 
-    Raises NotFound for a key of another experiment, and if the step has other bytes now.
+    Raises NotFound for a key of another experiment, and if the step has other bytes now, in all
+    attempts.
     """
     experiment_id, series_id, step, index, digest_start = parse_blob_key(key)
     if experiment_id != grant.experiment_id:
         raise NotFound(_BLOB_NOT_FOUND)
     rank, sample_key = compute_rank_and_key(np.array([step]), sample_slots.get_ranks(db))
-    digests = blob_points.find_digests(
-        db, experiment_id, series_id, int(rank[0]), int(sample_key[0])
-    )
-    if (
-        digests is None
-        or index >= len(digests)
-        or not digests[index].hex().startswith(digest_start)
-    ):
+    position = series_id, int(rank[0]), int(sample_key[0])
+    shown = blob_points.find_digests(db, experiment_id, *position)
+    digest = _find_digest([shown] if shown is not None else [], index, digest_start)
+    if digest is None:  # that of an earlier attempt
+        superseded = superseded_points.find_digests(db, experiment_id, *position)
+        digest = _find_digest(superseded, index, digest_start)
+    if digest is None:
         raise NotFound(_BLOB_NOT_FOUND)
-    blob = blobs.find(db, grant.workspace_id, digests[index])
+    blob = blobs.find(db, grant.workspace_id, digest)
     if blob is None:
         raise NotFound(_BLOB_NOT_FOUND)
     return blob
+
+
+def _find_digest(
+    sequences: Iterable[Sequence[bytes]], index: int, digest_start: str
+) -> bytes | None:
+    """Return the first SHA-256 at this index that begins so; None if there is none."""
+    for digests in sequences:
+        if index < len(digests) and digests[index].hex().startswith(digest_start):
+            return digests[index]
+    return None
 
 
 def parse_blob_key(key: str) -> tuple[ExperimentId, int, int, int, str]:

@@ -6,7 +6,7 @@ statements of one response.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -16,12 +16,13 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
 from tbservice.pagination import decode_series_token, encode_series_token
+from tbservice.reading.attempts import find_before, find_series_before
 from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
-from tbservice.reading.sampling import bernoulli_and_full, tensor_and_blob, uniform
+from tbservice.reading.sampling import attempts, bernoulli_and_full, tensor_and_blob, uniform
 from tbservice.reading.sampling.rules import BUCKET_POINTS_MAX
 from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
 from tbservice.scalars.scan import read_scalar_chunks
-from tbservice.store import blob_points, runs_tags, tensor_points, time_series
+from tbservice.store import attempt_scan, blob_points, runs_tags, tensor_points, time_series
 from tbservice.store.blob_points import BlobPoint
 from tbservice.types import ALL_STEPS, ReadGrant, Run, Sampling, SamplingRule, Selection, Series
 from tbwire.points import DataClass, ScalarPoints
@@ -104,51 +105,91 @@ def read_all_scalars(
 
 
 def read_scalars(
-    db: Connection, grant: ReadGrant, selection: Selection, sampling: Sampling
+    db: Connection,
+    grant: ReadGrant,
+    selection: Selection,
+    sampling: Sampling,
+    attempt: int | None = None,
 ) -> ByRunAndTag[ScalarSample]:
     """Return a sample of every selected scalar series.
 
-    Raises TooLarge when the samples have more than `READ_POINTS_MAX` points or more than
-    `SCAN_POINTS_MAX` points must be read for them, Invalid for inconsistent sampling parameters.
+    With `attempt`, runs with more attempts are read as they were before the next one began.
+
+    Raises:
+        TooLarge: The samples have more than `READ_POINTS_MAX` points, or more than
+            `SCAN_POINTS_MAX` points must be read for them.
+        Invalid: Sampling parameters contradict each other.
+        NotFound: No run has so many attempts.
     """
     series_list = _list_selected(db, grant, selection, DataClass.SCALAR, sampling)
+    before = find_series_before(series_list, find_before(db, grant, attempt))
+    shown = [series for series in series_list if series.series_id not in before]
     if sampling.rule is SamplingRule.UNIFORM and sampling.last is None:
-        samples = uniform.sample_scalars(
-            db, grant.experiment_id, series_list, sampling.k, sampling.steps
-        )
+        samples = uniform.sample_scalars(db, grant.experiment_id, shown, sampling.k, sampling.steps)
     else:
-        samples = bernoulli_and_full.sample_scalars(db, grant.experiment_id, series_list, sampling)
+        samples = bernoulli_and_full.sample_scalars(db, grant.experiment_id, shown, sampling)
+    if before:
+        others = [series for series in series_list if series.series_id in before]
+        samples |= attempts.sample_scalars(db, grant.experiment_id, others, sampling, before)
     return _by_run_and_tag(series_list, samples)
 
 
 def read_tensors(
-    db: Connection, grant: ReadGrant, selection: Selection, sampling: Sampling
+    db: Connection,
+    grant: ReadGrant,
+    selection: Selection,
+    sampling: Sampling,
+    attempt: int | None = None,
 ) -> ByRunAndTag[TensorSample]:
-    """Return a sample of every selected tensor series.
+    """Return a sample of every selected tensor series, with `attempt` as `read_scalars`.
 
     Tensors that are objects remain to be loaded (`tensor_objects.load_samples`). Raises as
     `read_scalars`, and TooLarge over `READ_BYTES_MAX` bytes, objects included.
     """
     series_list = _list_selected(db, grant, selection, DataClass.TENSOR, sampling)
-    plan = tensor_and_blob.plan_sample(
-        db, grant.experiment_id, DataClass.TENSOR, series_list, sampling
-    )
-
-    rows = []
-    size = 0
-    with closing(
-        tensor_points.sample(db, grant.experiment_id, plan.k, plan.ranks_and_keys)
-    ) as points:
-        for point in points:
-            size += point.value.size
-            check_tensor_bytes(size)
-            rows.append(point)
-
+    before = find_series_before(series_list, find_before(db, grant, attempt))
     samples = {}
-    for id_, kept in tensor_and_blob.select_rows(db, plan, rows).items():
-        values = [point.value for point in kept]
-        samples[id_] = make_tensor_sample(db, grant, kept, values, plan.totals[id_])
+    size = 0
+    for plan, points in _plan_values(
+        db, grant, DataClass.TENSOR, series_list, sampling, before, _TENSOR_SAMPLERS
+    ):
+        rows = []
+        with closing(points):
+            for point in points:
+                size += point.value.size
+                check_tensor_bytes(size)
+                rows.append(point)
+        for id_, kept in tensor_and_blob.select_rows(db, plan, rows).items():
+            values = [point.value for point in kept]
+            samples[id_] = make_tensor_sample(db, grant, kept, values, plan.totals[id_])
     return _by_run_and_tag(series_list, samples)
+
+
+_Sample = Callable[..., Generator[T, None, None]]
+
+_TENSOR_SAMPLERS: Final = (tensor_points.sample, attempt_scan.sample_tensors)
+_BLOB_SAMPLERS: Final = (blob_points.sample, attempt_scan.sample_blob_sequences)
+"""Queries for the rows of a plan: of what is shown, and of an earlier attempt."""
+
+
+def _plan_values(
+    db: Connection,
+    grant: ReadGrant,
+    data_class: DataClass,
+    series_list: Sequence[Series],
+    sampling: Sampling,
+    before: Mapping[int, float],
+    samplers: tuple[_Sample[T], _Sample[T]],
+) -> Iterator[tuple[tensor_and_blob.SamplePlan, Generator[T, None, None]]]:
+    """Yield the plan and the rows of series that are read as shown, and of those in `before`."""
+    sample_shown, sample_attempt = samplers
+    shown = [series for series in series_list if series.series_id not in before]
+    if shown or not before:
+        plan = tensor_and_blob.plan_sample(db, grant.experiment_id, data_class, shown, sampling)
+        yield plan, sample_shown(db, grant.experiment_id, plan.k, plan.ranks_and_keys)
+    if before:
+        plan = attempts.plan_sample(db, grant.experiment_id, data_class, sampling, before)
+        yield plan, sample_attempt(db, grant.experiment_id, before, plan.ranks_and_keys)
 
 
 def read_blob_sequences(
@@ -157,38 +198,37 @@ def read_blob_sequences(
     selection: Selection,
     sampling: Sampling,
     indices: slice = ALL_BLOBS,
+    attempt: int | None = None,
 ) -> ByRunAndTag[BlobSequenceSample]:
     """Return a sample of every selected blob sequence series, with the blobs at `indices`.
 
-    Raises as `read_scalars`, and TooLarge when the points have more than `READ_BLOBS_MAX` blobs or
-    content types of more than `READ_BYTES_MAX` bytes.
+    With `attempt` as `read_scalars`. Raises as that, and TooLarge when the points have more than
+    `READ_BLOBS_MAX` blobs or content types of more than `READ_BYTES_MAX` bytes.
     """
     series_list = _list_selected(db, grant, selection, DataClass.BLOB_SEQUENCE, sampling)
-    plan = tensor_and_blob.plan_sample(
-        db, grant.experiment_id, DataClass.BLOB_SEQUENCE, series_list, sampling
-    )
-
+    before = find_series_before(series_list, find_before(db, grant, attempt))
+    samples = {}
     # By series and step: a point may be read twice, as an end and in sample order.
     rows: dict[tuple[int, int], BlobPoint] = {}
     count = size = 0
-    with closing(
-        blob_points.sample(db, grant.experiment_id, plan.k, plan.ranks_and_keys)
-    ) as points:
-        for point in points:
-            key = point.series_id, point.step
-            if key in rows:
-                continue
-            rows[key] = point
-            count += len(point.digests)
-            size += len(point.logged_content_type.encode())
-            _check_blobs(count)
-            check_tensor_bytes(size, "content types")
-
-    samples = {}
-    for id_, kept in tensor_and_blob.select_rows(db, plan, rows.values()).items():
-        samples[id_] = make_blob_sequence_sample(
-            grant.experiment_id, kept, indices, plan.totals[id_]
-        )
+    for plan, points in _plan_values(
+        db, grant, DataClass.BLOB_SEQUENCE, series_list, sampling, before, _BLOB_SAMPLERS
+    ):
+        rows.clear()
+        with closing(points):
+            for point in points:
+                key = point.series_id, point.step
+                if key in rows:
+                    continue
+                rows[key] = point
+                count += len(point.digests)
+                size += len(point.logged_content_type.encode())
+                _check_blobs(count)
+                check_tensor_bytes(size, "content types")
+        for id_, kept in tensor_and_blob.select_rows(db, plan, rows.values()).items():
+            samples[id_] = make_blob_sequence_sample(
+                grant.experiment_id, kept, indices, plan.totals[id_]
+            )
     return _by_run_and_tag(series_list, samples)
 
 

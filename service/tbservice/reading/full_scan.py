@@ -11,6 +11,7 @@ read in its own snapshot, which is closed before the first of them is yielded. C
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -22,11 +23,12 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.experiments.lifecycle import get_experiment
+from tbservice.reading.attempts import find_before, find_series_before
 from tbservice.reading.catalog import ALL_BLOBS
 from tbservice.reading.point_samples import find_blobs
 from tbservice.reading.value_readers import VALUE_READERS
 from tbservice.samples import Sample, ScalarSample
-from tbservice.scalars.scan import read_scalar_chunks
+from tbservice.scalars.scan import AttemptScan, read_scalar_chunks
 from tbservice.store import time_series
 from tbservice.store.pg.database import Database
 from tbservice.store.value_scan import BlobRow, TensorRow
@@ -71,6 +73,7 @@ def stream_all(
     data_class: DataClass,
     steps: StepRange = ALL_STEPS,
     indices: slice = ALL_BLOBS,
+    attempt: int | None = None,
 ) -> Iterator[SeriesChunk]:
     """Yield all points of the selected series in a range of steps.
 
@@ -85,22 +88,32 @@ def stream_all(
         data_class: Data class to read.
         steps: Range of steps, ends included.
         indices: Indices of the blobs to return of each blob sequence.
+        attempt: Runs with more attempts are read as they were before the next one began.
+
+    Raises NotFound if no run has so many attempts.
     """
     with database.snapshot(grant) as db:
         series_list = time_series.list_series(
             db, grant.experiment_id, replace(selection, data_class=data_class)
         )
+        before = find_series_before(series_list, find_before(db, grant, attempt))
     series_list.sort(key=lambda series: (series.run_id, series.series_id))
-    return _stream_chunks(database, grant, series_list, steps, indices)
+    return _stream_chunks(database, grant, series_list, _Points(steps, indices, before))
+
+
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """The points to read: a range of steps, blobs by index, and those before a time, by series."""
+
+    steps: StepRange
+    indices: slice
+    before: Mapping[int, float]
 
 
 def _stream_chunks(
-    database: Database,
-    grant: ReadGrant,
-    series_list: Sequence[Series],
-    steps: StepRange,
-    indices: slice,
+    database: Database, grant: ReadGrant, series_list: Sequence[Series], points: _Points
 ) -> Iterator[SeriesChunk]:
+    steps = points.steps
     for group in _group_by_points(series_list):
         remaining, remaining_steps = group, steps
         while remaining:
@@ -110,11 +123,12 @@ def _stream_chunks(
             with database.snapshot(grant) as db:
                 # Raises NotFound for a deleted experiment: else its series would only look deleted.
                 get_experiment(db, grant)
-                read = list(_read_group(db, grant, to_read, remaining_steps, indices))
+                wanted = replace(points, steps=remaining_steps)
+                read = list(_read_group(db, grant, to_read, wanted))
                 known = find_blobs(db, grant, (series_read.sample for series_read in read))
 
             for series_read in read:
-                if is_begun or not _is_deleted(series_read, steps):
+                if is_begun or not _is_deleted(series_read, points):
                     sample = series_read.sample
                     if series_read.is_complete and not is_begun:
                         sample = replace(sample, total=len(sample.steps))
@@ -153,30 +167,46 @@ def _group_by_points(series_list: Sequence[Series]) -> Iterator[Sequence[Series]
         yield series_list[start:]
 
 
-def _is_deleted(series_read: _SeriesRead, steps: StepRange) -> bool:
-    """Return whether the series was deleted since the listing: points are never deleted alone."""
+def _is_deleted(series_read: _SeriesRead, points: _Points) -> bool:
+    """Return whether the series was deleted since the listing: points are never deleted alone.
+
+    In an earlier attempt, a series may have no points.
+    """
     return (
         series_read.is_complete
         and not len(series_read.sample.steps)
-        and steps.covers(series_read.series)
+        and points.steps.covers(series_read.series)
+        and series_read.series.series_id not in points.before
     )
 
 
 def _read_group(
-    db: Connection, grant: ReadGrant, group: Sequence[Series], steps: StepRange, indices: slice
+    db: Connection, grant: ReadGrant, group: Sequence[Series], points: _Points
 ) -> Iterator[_SeriesRead]:
     """Yield series until `SCAN_CHUNK_POINTS` or `SCAN_CHUNK_BYTES` are reached; at least one."""
     ids = [series.series_id for series in group]
     data_class = group[0].data_class
+    before = {id_: points.before[id_] for id_ in ids if id_ in points.before}
     if data_class is DataClass.SCALAR:
-        chunks = read_scalar_chunks(db, grant.experiment_id, ids, steps, limits.SCAN_CHUNK_POINTS)
-        yield from _read_scalars(chunks, group, steps.last)
+        chunks = read_scalar_chunks(
+            db,
+            grant.experiment_id,
+            ids,
+            points.steps,
+            limits.SCAN_CHUNK_POINTS,
+            attempts={id_: AttemptScan(time) for id_, time in before.items()},
+        )
+        yield from _read_scalars(chunks, group, points.steps.last)
         return
 
     reader = VALUE_READERS[data_class]
-    rows = reader.stream(db, grant.experiment_id, ids, steps)
+    if before:
+        times = {id_: before.get(id_, math.inf) for id_ in ids}
+        rows = reader.stream_attempt(db, grant.experiment_id, times, points.steps)
+    else:
+        rows = reader.stream(db, grant.experiment_id, ids, points.steps)
     for series, rows_of_series, is_complete in _by_series(rows, group):
-        sample = reader.make_sample(db, grant, rows_of_series, indices, series.count)
+        sample = reader.make_sample(db, grant, rows_of_series, points.indices, series.count)
         yield _SeriesRead(series, sample, is_complete)
 
 

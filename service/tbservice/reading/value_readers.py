@@ -13,7 +13,8 @@ from sqlalchemy import Connection
 
 from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
 from tbservice.samples import BlobSequenceSample, Sample, TensorSample
-from tbservice.store import digest_scan, value_scan
+from tbservice.store import attempt_scan, digest_scan, value_scan
+from tbservice.store.attempt_scan import Before
 from tbservice.store.digest_scan import BlobDigestRow, TensorDigestRow
 from tbservice.store.value_scan import BlobRow, TensorRow
 from tbservice.types import ExperimentId, ReadGrant, StepRange
@@ -31,6 +32,7 @@ class ValueReader(Generic[_Row, _DigestRow]):
     Attributes:
         stream: Streams the rows in a range of steps, by series in the order of their ids, then by
             step.
+        stream_attempt: The same of each series as it was before a wall time.
         make_sample: Returns rows of one series as a sample, with the blobs at the indices of each
             point, and the total.
         stream_digest_rows: Streams rows without their bytes in chunks, by series id, then by step:
@@ -39,12 +41,25 @@ class ValueReader(Generic[_Row, _DigestRow]):
     """
 
     stream: Callable[[Connection, ExperimentId, Sequence[int], StepRange], Iterator[_Row]]
+    stream_attempt: Callable[[Connection, ExperimentId, Before, StepRange], Iterator[_Row]]
     make_sample: Callable[[Connection, ReadGrant, Sequence[_Row], slice, int], Sample]
     stream_digest_rows: Callable[
         [Connection, ExperimentId, Sequence[int], int | None, int | None],
         Iterator[list[_DigestRow]],
     ]
     digest: Callable[[_DigestRow], bytes]
+
+
+def _stream_tensor_attempt(
+    db: Connection, experiment_id: ExperimentId, before: Before, steps: StepRange
+) -> Iterator[TensorRow]:
+    return attempt_scan.stream(db, TensorRow, DataClass.TENSOR, experiment_id, before, steps)
+
+
+def _stream_blob_attempt(
+    db: Connection, experiment_id: ExperimentId, before: Before, steps: StepRange
+) -> Iterator[BlobRow]:
+    return attempt_scan.stream(db, BlobRow, DataClass.BLOB_SEQUENCE, experiment_id, before, steps)
 
 
 def _make_tensor_sample(
@@ -71,12 +86,14 @@ def _digest_blob_sequence(row: BlobDigestRow) -> bytes:
 VALUE_READERS: Final[Mapping[DataClass, ValueReader[Any, Any]]] = {
     DataClass.TENSOR: ValueReader(
         value_scan.stream_tensors,
+        _stream_tensor_attempt,
         _make_tensor_sample,
         digest_scan.stream_tensors,
         _digest_tensor,
     ),
     DataClass.BLOB_SEQUENCE: ValueReader(
         value_scan.stream_blob_sequences,
+        _stream_blob_attempt,
         _make_blob_sequence_sample,
         digest_scan.stream_blob_sequences,
         _digest_blob_sequence,

@@ -18,9 +18,10 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.scalars import compaction_plan, thinning
+from tbservice.scalars import compaction_plan, superseded, thinning
 from tbservice.scalars.compaction_plan import PackedSeries, SeriesInput, SeriesMerge, SeriesPlan
 from tbservice.scalars.compaction_thresholds import IDLE_THRESHOLD, limit_points
+from tbservice.scalars.restarts import read_bounds
 from tbservice.store import (
     sample_slots,
     scalar_blocks,
@@ -88,6 +89,7 @@ def compact_run(
     blocks += _thin(db, grant, packed)
     if blocks:
         scalar_blocks.insert(db, grant, blocks)
+    _keep_superseded(db, grant, run_id, packed)
 
     for state, series in zip(states, packed, strict=True):
         _update_state(state, series)
@@ -182,6 +184,21 @@ def _thin(db: Connection, grant: ExperimentGrant, packed: Sequence[PackedSeries]
         db, grant.experiment_id, list(copies), thinning.SMALL_BLOCK_POINTS_MAX
     )
     return list(thinning.merge_levels(copies, small))
+
+
+def _keep_superseded(
+    db: Connection, grant: ExperimentGrant, run_id: int, packed: Sequence[PackedSeries]
+) -> None:
+    """Store the points that lost their step to a later attempt of the run; drop other losers."""
+    repeated = {
+        series.series_id: series.repeated for series in packed if series.repeated is not None
+    }
+    if not repeated:
+        return
+    # After the points, which were read before: each is committed with its stream.
+    restarts = read_bounds(db, grant.experiment_id, [run_id]).get(run_id)
+    if restarts is not None:
+        superseded.keep(db, grant, repeated, dict.fromkeys(repeated, restarts))
 
 
 def _update_state(state: SeriesState, packed: PackedSeries) -> None:

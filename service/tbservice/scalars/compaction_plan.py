@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from tbservice import limits
-from tbservice.scalars.dedup import deduplicate_steps
+from tbservice.scalars.dedup import deduplicate_steps, find_repeated
 from tbservice.store.scalar_blocks import OPEN, SEALED, NewBlock, OpenBlock
 from tbservice.store.scalar_format import concatenate
 from tbservice.store.sealed_blocks import SealedBlock
@@ -69,13 +69,14 @@ class SeriesMerge:
     """The points to pack, in step order and one per step, and the sealed blocks to merge them with.
 
     `is_disjoint` is False when the points remain open although they may share steps with sealed
-    blocks.
+    blocks. `repeated` are all points of steps that occurred several times; None without any.
     """
 
     plan: SeriesPlan
     points: ScalarPoints
     rewrite: Sequence[SealedBlock] = ()
     is_disjoint: bool = True
+    repeated: ScalarPoints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class PackedSeries:
 
     `to_thin` are the newly sealed points that have no copies in the levels, None if nothing was
     sealed. `count` is the exact number of distinct steps, None if it is unchanged or unknown.
+    `repeated` are all points of steps of which one point remains of several; None without any.
     """
 
     series_id: int
@@ -91,6 +93,7 @@ class PackedSeries:
     to_thin: ScalarPoints | None
     sealed_count: int
     count: int | None
+    repeated: ScalarPoints | None = None
 
 
 def find_sealed_range(series: SeriesInput) -> StepRange | None:
@@ -178,13 +181,15 @@ def plan_merge(plan: SeriesPlan, repacked: Sequence[ScalarPoints]) -> SeriesMerg
         plan: The plan of the series.
         repacked: The points of `plan.repack`, in that order.
     """
-    points = deduplicate_steps(concatenate([*repacked, plan.series.buffered]))
+    arrived = concatenate([*repacked, plan.series.buffered])
+    points = deduplicate_steps(arrived)
+    repeated = find_repeated(arrived, points)
     if plan.series.count_is_exact:
-        return SeriesMerge(plan, points)
+        return SeriesMerge(plan, points, repeated=repeated)
     sealed_count = sum(block.count for block in plan.overlapped)
     if sealed_count > _REWRITE_FACTOR * max(len(points), limits.BLOCK_POINTS_MAX):
-        return SeriesMerge(plan, points, is_disjoint=False)
-    return SeriesMerge(plan, points, rewrite=plan.overlapped)
+        return SeriesMerge(plan, points, is_disjoint=False, repeated=repeated)
+    return SeriesMerge(plan, points, rewrite=plan.overlapped, repeated=repeated)
 
 
 def pack_series(
@@ -200,7 +205,7 @@ def pack_series(
         rewritten: The points of `merge.rewrite`.
     """
     series, plan = merge.plan.series, merge.plan
-    blocks = _pack(merge, rewritten)
+    blocks, repeated = _pack(merge, rewritten)
 
     # A block may be sealed in place and rewritten at once: then it counts as neither.
     both = {block.key for block in plan.seal_in_place} & {block.key for block in merge.rewrite}
@@ -225,19 +230,26 @@ def pack_series(
     open_count = sum(len(block.points) for block in blocks if block.level == OPEN)
     has_all_points = len(series.open_blocks) == len(plan.seal_in_place) + len(plan.repack)
     count = sealed_count + open_count if has_all_points and merge.is_disjoint else None
-    return PackedSeries(series.series_id, blocks, to_thin, sealed_count, count)
+    return PackedSeries(series.series_id, blocks, to_thin, sealed_count, count, repeated)
 
 
-def _pack(merge: SeriesMerge, rewritten: Sequence[ScalarPoints]) -> list[NewBlock]:
+def _pack(
+    merge: SeriesMerge, rewritten: Sequence[ScalarPoints]
+) -> tuple[list[NewBlock], ScalarPoints | None]:
+    """Build the blocks; also return all points of steps that occurred several times."""
     series_id = merge.plan.series.series_id
     if not len(merge.points):
-        return []
+        return [], None
     if merge.plan.series.count_is_exact:
-        return _pack_in_order(merge)
+        return _pack_in_order(merge), merge.repeated
     if not merge.is_disjoint:
-        return [NewBlock(series_id, OPEN, merge.points)]
+        return [NewBlock(series_id, OPEN, merge.points)], merge.repeated
     # Of equal wall times the later arrival wins, and sealed points arrived first.
-    return _pack_at_end(series_id, deduplicate_steps(concatenate([*rewritten, merge.points])))
+    arrived = concatenate([*rewritten, merge.points])
+    points = deduplicate_steps(arrived)
+    both = find_repeated(arrived, points), merge.repeated
+    repeated = [part for part in both if part is not None]
+    return _pack_at_end(series_id, points), concatenate(repeated) if repeated else None
 
 
 def _pack_in_order(merge: SeriesMerge) -> list[NewBlock]:

@@ -16,3 +16,15 @@ def deduplicate_steps(points: ScalarPoints) -> ScalarPoints:
     if bool(np.all(points.steps[1:] > points.steps[:-1])):
         return points
     return points.select(deduplicated_order(points.steps, points.wall_times))
+
+
+def find_repeated(points: ScalarPoints, deduplicated: ScalarPoints) -> ScalarPoints | None:
+    """Return the points of all steps that occur more than once, in order of arrival.
+
+    None if there are none. `deduplicated` is the result of `deduplicate_steps`.
+    """
+    if len(deduplicated) == len(points):
+        return None
+    steps, counts = np.unique(points.steps, return_counts=True)
+    is_repeated = counts[np.searchsorted(steps, points.steps)] > 1
+    return points.select(is_repeated)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tbservice.types import ALL_STEPS, Int64s, StepRange
+from tbservice.scalars.restarts import mark_newest
+from tbservice.types import ALL_STEPS, Float64s, Int64s, StepRange
 from tbwire.dedup import deduplicated_order
 from tbwire.digests import SCALAR_RECORD, Records
 
@@ -30,7 +31,7 @@ class RowRecords:
 
 @dataclass(frozen=True, slots=True)
 class _StepWindow:
-    """Records in step order, one per step, with their order of arrival.
+    """Records in step order, one per step (or step and period), with their order of arrival.
 
     They are complete up to the step `through`; None if none follow.
     """
@@ -51,15 +52,21 @@ class _StepWindow:
 class UnsortedRows:
     """The unsealed rows of a series; each call of `read` returns them from the first one.
 
-    Points after the step `last` are ignored.
+    Points after the step `last` are ignored. With `restarts`, the newest point of each period of a
+    step remains, in place of that of the step.
     """
 
     def __init__(
-        self, read: Callable[[], Iterable[RowRecords]], points_max: int, last: int
+        self,
+        read: Callable[[], Iterable[RowRecords]],
+        points_max: int,
+        last: int,
+        restarts: Float64s | None = None,
     ) -> None:
         self._read = read
         self._points_max = points_max
         self._last = last
+        self.restarts = restarts
 
     def read_window(self, after: int | None) -> _StepWindow:
         """Return the `points_max` least steps greater than `after`, the newest point of each."""
@@ -74,7 +81,7 @@ class UnsortedRows:
         return self._select_least_steps([window, *pending])
 
     def _select_least_steps(self, windows: list[_StepWindow]) -> _StepWindow:
-        newest = _deduplicate_steps(windows)
+        newest = _deduplicate_steps(windows, self.restarts)
         through = windows[0].through
         if len(newest.records) <= self._points_max:
             return _StepWindow(newest.records, newest.orders, through)
@@ -101,7 +108,8 @@ def merge_rows(
             unsealed, window = window.split(through)
             index = int(np.searchsorted(rest["step"], through, "right"))
             orders = np.full(index, block.order)
-            yield _deduplicate_steps([_StepWindow(rest[:index], orders, None), unsealed]).records
+            windows = [_StepWindow(rest[:index], orders, None), unsealed]
+            yield _deduplicate_steps(windows, unsorted.restarts).records
             rest = rest[index:]
             if window.through == through:
                 window = unsorted.read_window(through)
@@ -121,11 +129,17 @@ def _slice_steps(records: Records, after: int | None, through: int) -> Records:
     return records[first:end]
 
 
-def _deduplicate_steps(windows: list[_StepWindow]) -> _StepWindow:
+def _deduplicate_steps(windows: list[_StepWindow], restarts: Float64s | None = None) -> _StepWindow:
     nonempty = [window for window in windows if len(window.records)]
     if len(nonempty) <= 1:  # each window has one point per step already
         return nonempty[0] if nonempty else windows[0]
     records = np.concatenate([window.records for window in nonempty])
     orders = np.concatenate([window.orders for window in nonempty])
-    remaining = deduplicated_order(records["step"], records["wall_time"], orders)
+    if restarts is None:
+        remaining = deduplicated_order(records["step"], records["wall_time"], orders)
+    else:
+        order = np.lexsort((orders, records["wall_time"], records["step"]))
+        ordered = records[order]
+        _, is_newest = mark_newest(ordered["step"], ordered["wall_time"], restarts)
+        remaining = order[is_newest]
     return _StepWindow(records[remaining], orders[remaining], None)

@@ -6,9 +6,12 @@ steps at a time. Every function requires a snapshot (`Database.snapshot`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
 from sqlalchemy import Connection
@@ -16,8 +19,8 @@ from sqlalchemy import Connection
 from tbservice.scalars.merge_iterator import RowRecords, UnsortedRows, merge_rows
 from tbservice.store import scalar_scan
 from tbservice.store.scalar_blocks import OPEN, SEALED
-from tbservice.store.scalar_scan import INLINE_BUFFER, WRITE_BUFFER, ScalarRow
-from tbservice.types import ExperimentId, StepRange
+from tbservice.store.scalar_scan import INLINE_BUFFER, SUPERSEDED, WRITE_BUFFER, ScalarRow
+from tbservice.types import ExperimentId, Float64s, StepRange
 from tbwire.digests import Records, scalar_records
 from tbwire.points import ScalarPoints
 
@@ -26,6 +29,23 @@ _WRITE_BUFFER_ORDER: Final = 2**62
 
 _INLINE_BUFFER_ORDER: Final = 2**63 - 1
 """The inline buffer arrived last."""
+
+_SUPERSEDED_ORDER: Final = -1
+"""Superseded points have lost to all others of their period."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptScan:
+    """What is scanned of a series with its superseded points: those with wall times `before`.
+
+    With `restarts`, the newest point of each period of a step is yielded, by wall time.
+    """
+
+    before: float = math.inf
+    restarts: Float64s | None = None
+
+
+_NO_ATTEMPTS: Final[Mapping[int, AttemptScan]] = MappingProxyType({})
 
 
 def read_scalar_chunks(
@@ -36,8 +56,11 @@ def read_scalar_chunks(
     points_max: int,
     *,
     skip_damaged: bool = False,
+    attempts: Mapping[int, AttemptScan] = _NO_ATTEMPTS,
 ) -> Iterator[tuple[int, Records]]:
     """Yield series id and records of each chunk of the points in a step range.
+
+    Of series in `attempts`, those of an earlier attempt of the run, or of all of them.
 
     The series are in the order of `ids`, their points in step order. The rows of all series are
     read in one sequence, except for series with more unsealed points than fit a chunk.
@@ -46,12 +69,20 @@ def read_scalar_chunks(
     skipped with `skip_damaged`.
     """
     listed = scalar_scan.list_scalar_rows(db, experiment_id, ids, steps)
+    if attempts:
+        for row in scalar_scan.list_superseded_rows(db, experiment_id, list(attempts), steps):
+            listed.setdefault(row.series_id, []).append(row)
 
     def read(rows: Iterable[ScalarRow]) -> Iterator[RowRecords]:
-        return map(
-            _make_row_records,
-            scalar_scan.read_scalar_rows(db, experiment_id, rows, points_max, skip_damaged),
-        )
+        for row, points in scalar_scan.read_scalar_rows(
+            db, experiment_id, rows, points_max, skip_damaged
+        ):
+            records = _make_row_records((row, points))
+            attempt = attempts.get(row.series_id)
+            if attempt is not None and attempt.before < math.inf:
+                is_before = records.records["wall_time"] < attempt.before
+                records = RowRecords(records.records[is_before], records.order)
+            yield records
 
     unsealed = {id_: [row for row in rows if row.level != SEALED] for id_, rows in listed.items()}
     in_windows = {
@@ -68,10 +99,11 @@ def read_scalar_chunks(
 
     for id_ in ids:
         rows = unsealed.get(id_, [])
-        if id_ in in_windows:
-            unsorted = UnsortedRows(partial(read, rows), points_max, steps.last)
-        else:
-            unsorted = UnsortedRows(partial(islice, sequence, len(rows)), points_max, steps.last)
+        restarts = attempts[id_].restarts if id_ in attempts else None
+        read_unsorted = (
+            partial(read, rows) if id_ in in_windows else partial(islice, sequence, len(rows))
+        )
+        unsorted = UnsortedRows(read_unsorted, points_max, steps.last, restarts)
         sealed = islice(sequence, len(_select_sealed(listed.get(id_, ()))))
         yield from ((id_, records) for records in merge_rows(unsorted, sealed, steps))
 
@@ -87,5 +119,6 @@ def _make_row_records(read: tuple[ScalarRow, ScalarPoints]) -> RowRecords:
         OPEN: row.block_id,
         WRITE_BUFFER: _WRITE_BUFFER_ORDER + row.block_id,
         INLINE_BUFFER: _INLINE_BUFFER_ORDER,
+        SUPERSEDED: _SUPERSEDED_ORDER,
     }[row.level]
     return RowRecords(scalar_records(points.steps, points.wall_times, points.values), order)

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Final
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
@@ -26,9 +26,12 @@ from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.http.methods import allowed_methods
 from tbservice.api.http.metrics_middleware import MetricsMiddleware, set_error_code
 from tbservice.api.http.openapi_errors import ERROR_RESPONSES
+from tbservice.api.http.query_names import refuse_unknown_query
+from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddleware
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.v0_classic import files, series
 from tbservice.api.v1 import (
+    attempts,
     batches,
     blob_uploads,
     blobs,
@@ -45,10 +48,13 @@ from tbservice.api.v1 import (
     metrics,
     object_checks,
     points,
+    run_deletion,
     run_hparams,
     share_links,
+    tables,
     tail,
     tokens,
+    uploads,
     workspace_tokens,
     workspaces,
 )
@@ -56,6 +62,7 @@ from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.errors import (
     CursorConflict,
     ObjectMissing,
+    RunDeleted,
     ServiceError,
     TooManyRequests,
     Unauthenticated,
@@ -69,6 +76,7 @@ from tbservice.pages import (
     device,
     experiment_list,
     experiment_page,
+    experiment_runs,
     experiment_selection,
     experiment_tokens,
     invitation,
@@ -109,28 +117,33 @@ error is `{"code", "detail"}`: the code is for programs, the detail says what to
 are not finite are the strings "NaN", "Infinity" and "-Infinity".
 """
 
+_PROBE_MODULES = (health, metrics)
+"""The modules of the routes of probes, which may add parameters of their own to a URL."""
+
 _ROUTER_MODULES = (
-    health,
-    metrics,
     me,
     workspaces,
     members,
     invitations,
     workspace_tokens,
     experiments,
+    run_deletion,
     tokens,
     device_logins,
     share_links,
     batches,
     blob_uploads,
     run_hparams,
+    uploads,
     catalog,
+    attempts,
     points,
     hparams,
     digests,
     blobs,
     object_checks,
     changes,
+    tables,
     tail,
     series,
     files,
@@ -142,6 +155,7 @@ _PAGE_MODULES = (
     experiment_list,
     experiment_selection,
     experiment_page,
+    experiment_runs,
     experiment_tokens,
     sign_in,
     oidc,
@@ -188,7 +202,9 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.notifier = ChangeNotifier(app.state.database)
     app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
 
-    for module in (*_ROUTER_MODULES, *_PAGE_MODULES):
+    for module in _ROUTER_MODULES:
+        app.include_router(module.router, dependencies=[Depends(refuse_unknown_query)])
+    for module in (*_PROBE_MODULES, *_PAGE_MODULES):
         app.include_router(module.router)
     app.state.handlers = HandlerPool(*_HANDLER_MODULES)
     app.state.grpc = GrpcService(app.state)
@@ -221,7 +237,8 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         # Before admission: there too, nobody is signed in on the content origin.
         app.add_middleware(ContentOriginMiddleware, content_url=settings.content_url)
     app.add_middleware(SecurityHeadersMiddleware)
-    app.add_middleware(MetricsMiddleware)  # outermost: it counts what the others refuse
+    app.add_middleware(MetricsMiddleware)  # outside the others: it counts what they refuse
+    app.add_middleware(RequestIdMiddleware)  # outermost: whatever is logged has the id
 
 
 def _list_hosts(settings: Settings) -> list[str]:
@@ -282,10 +299,13 @@ async def _redirect_to_sign_in(request: Request, _error: Exception) -> Response:
 
 async def _render(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)  # noqa: S101 - registered for these alone
-    more: dict[str, int] = {}
+    more: dict[str, int | list[int]] = {}
     headers = {}
     if isinstance(error, CursorConflict):
         more = {"segment": error.segment, "offset": error.offset, "checksum": error.checksum}
+    if isinstance(error, RunDeleted) and error.segments:
+        # The first one by itself, for uploaders that know no others.
+        more = {"segment": error.segments[0], "segments": list(error.segments)}
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"  # RFC 6750, section 3
     if isinstance(error, ObjectMissing):
@@ -343,7 +363,8 @@ async def _render_unexpected(request: Request, error: Exception) -> Response:
         "the server failed to handle this request and stored nothing of it; "
         f"its log has the details under error id {error_id}"
     )
-    return _error_response(request, 500, "internal", detail, id=error_id)
+    own_id = {HEADER: REQUEST_ID.get()}  # this response passes no middleware
+    return _error_response(request, 500, "internal", detail, own_id, id=error_id)
 
 
 def _error_response(
@@ -352,7 +373,7 @@ def _error_response(
     code: str,
     detail: str,
     headers: Mapping[str, str] | None = None,
-    **more: int | str,
+    **more: int | str | list[int],
 ) -> Response:
     set_error_code(request.scope, code)
     if error_pages.wants_page(request):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
 from tbservice import limits
+from tbservice.settings import LogFormat
 
 _CONTINUATION_PREFIX: Final = "  | "
 """Prefix of each line of a traceback: only the first line of a record starts with a digit."""
@@ -28,11 +29,14 @@ _LINE: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOGGING: Final[dict[str, Any]] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"()": f"{__name__}.LineFormatter"}},
+    "formatters": {
+        "text": {"()": f"{__name__}.LineFormatter"},
+        "json": {"()": "tbservice.server.json_logs.JsonFormatter"},
+    },
     "handlers": {
         "stderr": {
             "()": f"{__name__}.RateLimitedHandler",
-            "formatter": "line",
+            "formatter": "text",
             "stream": "ext://sys.stderr",
         }
     },
@@ -54,9 +58,10 @@ class _Failure:
     error_id: str
 
 
-def configure() -> None:
+def configure(log_format: LogFormat = "text") -> None:
     """Write every record of this process, and Python's warnings, to standard error."""
-    logging.config.dictConfig(LOGGING)
+    handlers = {"stderr": {**LOGGING["handlers"]["stderr"], "formatter": log_format}}
+    logging.config.dictConfig({**LOGGING, "handlers": handlers})
     logging.captureWarnings(capture=True)
 
 

@@ -179,6 +179,7 @@ def serve(grpc_port: int | None = None) -> None:
     if grpc_port is not None:
         os.environ["TBHUB_GRPC_PORT"] = str(grpc_port)
     named = read_settings()
+    logs.configure(named.log_format)
     _check_database(named)
 
     with (
@@ -234,12 +235,13 @@ def create_worker_app() -> FastAPI:
     Exits with uvicorn's STARTUP_FAILURE, at which the parent starts no other worker, if the
     backends respond but cannot be used.
     """
-    logs.configure()
+    settings = read_settings()
+    logs.configure(settings.log_format)
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
         set_parent_death_signal(signal.SIGTERM, parent.pid)
 
-    app = create_app(read_settings())
+    app = create_app(settings)
     try:
         _wait_for_backends(app)
     except StartupError as error:

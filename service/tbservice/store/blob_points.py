@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection, text
 
-from tbservice.store.pg.arrays import encode_array
+from tbservice.store.pg.arrays import Array, encode_array
 from tbservice.store.points import PointKeys
 from tbservice.store.tensor_points import STREAM_OPTIONS, ends_to_parameters
 from tbservice.types import ExperimentGrant, ExperimentId, Float64s, Int64s, Series
@@ -80,18 +80,24 @@ def upsert(
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
             **keys.to_parameters(),
-            # unnest flattens arrays of arrays, so each sequence is sent as the text of an array.
-            "digests": encode_array(
-                "text",
-                [
-                    "{" + ",".join(f'"\\\\x{d.hex()}"' for d in digests) + "}"
-                    for digests in sequences
-                ],
-            ),
-            "content_types": encode_array("text", content_types),
+            **encode_sequences(sequences, content_types),
         },
     )
     return {row.series_id: row.new for row in rows}
+
+
+def encode_sequences(
+    sequences: Sequence[Sequence[bytes]], content_types: Sequence[str]
+) -> dict[str, Array]:
+    """Return the columns of blob sequences as parameters of a statement."""
+    return {
+        # unnest flattens arrays of arrays, so each sequence is sent as the text of an array.
+        "digests": encode_array(
+            "text",
+            ["{" + ",".join(f'"\\\\x{d.hex()}"' for d in digests) + "}" for digests in sequences],
+        ),
+        "content_types": encode_array("text", content_types),
+    }
 
 
 def sample(

@@ -27,11 +27,15 @@ _TABLES: Final = (
     "scalar_blocks",
     "tensor_points",
     "blob_points",
+    "superseded_blocks",
+    "superseded_tensors",
+    "superseded_blobs",
     "katib_observations",
     "upload_streams",
     "experiment_blobs",
     "tags",
     "runs",
+    "deleted_runs",
 )
 """The tables that may have very many rows of an experiment; the others are left to cascades."""
 

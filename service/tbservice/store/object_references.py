@@ -23,6 +23,14 @@ _REFERENCES: Final = """
     SELECT series_id, step, object_sha256 FROM tensor_points
     WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
         AND object_sha256 IS NOT NULL
+    UNION ALL
+    SELECT p.series_id, p.step, d.sha256
+    FROM superseded_blobs AS p CROSS JOIN LATERAL unnest(p.digests) AS d (sha256)
+    WHERE p.experiment_id = :experiment_id AND p.series_id = ANY (CAST(:series_ids AS bigint[]))
+    UNION ALL
+    SELECT series_id, step, object_sha256 FROM superseded_tensors
+    WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+        AND object_sha256 IS NOT NULL
 """
 
 
@@ -83,3 +91,39 @@ def list_referring_series(
         ReferringSeries(row.series_id, bytes(row.sha256), row.first_step, row.points)
         for row in rows
     ]
+
+
+def list_all_digests(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
+) -> list[bytes]:
+    """Return the distinct SHA-256s that the series refer to, in no order."""
+    statement = text(f"SELECT DISTINCT sha256 FROM ({_REFERENCES}) AS r")  # noqa: S608 - a constant
+    parameters = {"experiment_id": experiment_id, "series_ids": list(series_ids)}
+    return [bytes(sha256) for sha256 in db.execute(statement, parameters).scalars()]
+
+
+def delete_unused(db: Connection, experiment_id: ExperimentId, digests: Sequence[bytes]) -> None:
+    """Delete the experiment's right to those of these blobs that none of its points refers to.
+
+    So a token of the experiment alone cannot name them any more. Rows and objects of the workspace
+    remain. Reads all references of the experiment.
+    """
+    if not digests:
+        return
+    series = text("""
+        SELECT series_id FROM time_series
+        WHERE experiment_id = :experiment_id AND data_class = ANY (:data_classes)
+    """)
+    classes = [int(data_class) for data_class in REFERRING_CLASSES]
+    series_ids = db.execute(series, {"experiment_id": experiment_id, "data_classes": classes})
+    statement = text(f"""
+        DELETE FROM experiment_blobs
+        WHERE experiment_id = :experiment_id AND sha256 = ANY (CAST(:digests AS bytea[]))
+            AND sha256 NOT IN (SELECT sha256 FROM ({_REFERENCES}) AS r)
+    """)  # noqa: S608 - a constant
+    parameters = {
+        "experiment_id": experiment_id,
+        "series_ids": list(series_ids.scalars()),
+        "digests": list(digests),
+    }
+    db.execute(statement, parameters)

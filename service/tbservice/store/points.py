@@ -14,7 +14,15 @@ from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.types import ExperimentId, Float64s, Int64s, Ranks, Sampling, Series
 from tbwire.points import DataClass
 
-_TABLES: Final = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
+_TABLES: Final = (
+    "scalar_tail",
+    "scalar_blocks",
+    "tensor_points",
+    "blob_points",
+    "superseded_blocks",
+    "superseded_tensors",
+    "superseded_blobs",
+)
 
 _VALUE_TABLES: Final = {
     DataClass.TENSOR: "tensor_points",
@@ -57,6 +65,24 @@ def delete_series_points(
             WHERE experiment_id = :id AND series_id = ANY (CAST(:series_ids AS bigint[]))
         """)  # noqa: S608 - a constant above
         db.execute(statement, {"id": experiment_id, "series_ids": list(series_ids)})
+
+
+def delete_some_points(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], rows_max: int
+) -> bool:
+    """Delete at most `rows_max` rows of points of these series; return whether none is left."""
+    rows_left = rows_max
+    for table in _TABLES:
+        statement = text(f"""
+            DELETE FROM {table} WHERE experiment_id = :id AND ctid = ANY (ARRAY(
+                SELECT ctid FROM {table} WHERE experiment_id = :id
+                    AND series_id = ANY (CAST(:series_ids AS bigint[])) LIMIT :limit))
+        """)  # noqa: S608 - a constant above
+        parameters = {"id": experiment_id, "series_ids": list(series_ids), "limit": rows_left}
+        rows_left -= db.execute(statement, parameters).rowcount
+        if rows_left <= 0:
+            return False
+    return True
 
 
 def delete_experiment_points(db: Connection, experiment_id: ExperimentId) -> None:

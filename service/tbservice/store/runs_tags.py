@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from tbservice.store.pg.arrays import encode_array
-from tbservice.types import ExperimentGrant, ExperimentId, Run
+from tbservice.types import INT64_MAX, ExperimentGrant, ExperimentId, Run, RunSize
 
 
 def _make_resolve_statement(table: str, id_column: str, lock: str = "") -> str:
@@ -43,7 +43,7 @@ def _make_resolve_statement(table: str, id_column: str, lock: str = "") -> str:
 
 
 _RESOLVE_RUNS: Final = _make_resolve_statement("runs", "run_id", "FOR KEY SHARE")
-_RESOLVE_TAGS: Final = _make_resolve_statement("tags", "tag_id")
+_RESOLVE_TAGS: Final = _make_resolve_statement("tags", "tag_id", "FOR KEY SHARE")
 
 
 def hash_name(name: str) -> bytes:
@@ -65,9 +65,9 @@ def resolve_runs(db: Connection, grant: ExperimentGrant, names: Collection[str])
 def resolve_tags(db: Connection, grant: ExperimentGrant, names: Collection[str]) -> dict[str, int]:
     """Return the id of each tag by name, creating new ones with ids in the order of `names`.
 
-    Ids are valid in this transaction only. A process must not cache them: after a failover to a
-    standby that lagged behind, or after a restore, an id may be unused, or another tag's
-    (docs/decisions/0013).
+    Locks the tags against deletion until the transaction ends. Ids are valid in this transaction
+    only. A process must not cache them: after a failover to a standby that lagged behind, or after
+    a restore, an id may be unused, or another tag's (docs/decisions/0013).
     """
     return _resolve(db, grant, _RESOLVE_TAGS, names)
 
@@ -90,26 +90,37 @@ def _resolve(
 
 
 def set_start_times(
-    db: Connection, experiment_id: ExperimentId, run_ids: Sequence[int], times: Sequence[float]
+    db: Connection,
+    experiment_id: ExperimentId,
+    run_ids: Sequence[int],
+    first: Sequence[float],
+    last: Sequence[float | None],
 ) -> None:
-    """Set each run's start time to a wall time (seconds since the epoch) if that is earlier."""
+    """Set each run's start time to a wall time (seconds since the epoch) if that is earlier.
+
+    `last` is the start of the last of its files, None for what is no file's.
+    """
     db.execute(
         text("""
-            WITH earlier AS MATERIALIZED (
-                SELECT runs.run_id, u.start_time
-                FROM unnest(CAST(:run_ids AS bigint[]), CAST(:times AS float8[]))
-                    AS u (run_id, start_time)
+            WITH other AS MATERIALIZED (
+                SELECT runs.run_id, u.first, u.last
+                FROM unnest(CAST(:run_ids AS bigint[]), CAST(:first AS float8[]),
+                    CAST(:last AS float8[])) AS u (run_id, first, last)
                 JOIN runs ON runs.experiment_id = :experiment_id AND runs.run_id = u.run_id
                 WHERE runs.run_id = ANY (CAST(:run_ids AS bigint[]))
-                    AND (runs.start_time IS NULL OR runs.start_time > u.start_time)
+                    AND (runs.start_time IS NULL OR runs.start_time > u.first
+                        OR u.last > coalesce(runs.last_start_time, '-infinity'))
                 ORDER BY runs.run_id FOR NO KEY UPDATE OF runs)
-            UPDATE runs SET start_time = earlier.start_time FROM earlier
-            WHERE runs.experiment_id = :experiment_id AND runs.run_id = earlier.run_id
+            UPDATE runs SET start_time = least(start_time, other.first),
+                last_start_time = greatest(last_start_time, other.last)
+            FROM other
+            WHERE runs.experiment_id = :experiment_id AND runs.run_id = other.run_id
         """),
         {
             "experiment_id": experiment_id,
             "run_ids": encode_array("bigint", run_ids),
-            "times": encode_array("float8", times),
+            "first": encode_array("float8", first),
+            "last": encode_array("float8", last),
         },
     )
 
@@ -158,6 +169,70 @@ def _list_names(
     )
     rows = db.execute(statement, {"experiment_id": experiment_id, **digests})
     return {row[0]: row[1] for row in rows}
+
+
+def list_sizes(
+    db: Connection,
+    experiment_id: ExperimentId,
+    limit: int,
+    *,
+    search: str = "",
+    after: int = 0,
+    run_ids: Sequence[int] | None = None,
+) -> list[RunSize]:
+    """Return runs with their sizes, in the order of creation.
+
+    Args:
+        db: A transaction.
+        experiment_id: The experiment.
+        limit: Runs at most.
+        search: Only runs whose names contain this, in any case.
+        after: Only runs with greater ids.
+        run_ids: Only these.
+    """
+    rows = db.execute(
+        text("""
+            SELECT r.run_id, r.name, s.series, s.points FROM (
+                SELECT run_id, name FROM runs
+                WHERE experiment_id = :experiment_id AND run_id > :after
+                    AND (:search = '' OR position(lower(:search) IN lower(name)) > 0)
+                    AND (CAST(:run_ids AS bigint[]) IS NULL
+                        OR run_id = ANY (CAST(:run_ids AS bigint[])))
+                ORDER BY run_id LIMIT :limit) AS r
+            CROSS JOIN LATERAL (
+                SELECT count(*) AS series, coalesce(sum(count), 0)::bigint AS points
+                FROM time_series
+                WHERE experiment_id = :experiment_id AND run_id = r.run_id) AS s
+            ORDER BY r.run_id
+        """),
+        {
+            "experiment_id": experiment_id,
+            "after": min(after, INT64_MAX),
+            "search": search,
+            "run_ids": None if run_ids is None else list(run_ids),
+            "limit": limit,
+        },
+    )
+    return [RunSize(*row) for row in rows]
+
+
+def delete_unused_tags(db: Connection, experiment_id: ExperimentId, tag_ids: Sequence[int]) -> None:
+    """Delete those of these tags that no series and no log of the experiment has.
+
+    Waits for transactions that are about to create a series of such a tag.
+    """
+    parameters = {"experiment_id": experiment_id, "tag_ids": encode_array("bigint", list(tag_ids))}
+    unused = """
+        experiment_id = :experiment_id AND tag_id = ANY (CAST(:tag_ids AS bigint[]))
+        AND tag_id NOT IN (SELECT tag_id FROM time_series WHERE experiment_id = :experiment_id)
+        AND tag_id NOT IN (
+            SELECT tag_id FROM katib_observations WHERE experiment_id = :experiment_id)
+    """
+    # Two statements: the second sees the series that the first has waited for.
+    lock = f"SELECT tag_id FROM tags WHERE {unused} ORDER BY tag_id FOR UPDATE"  # noqa: S608
+    if db.execute(text(lock), parameters).all():
+        delete = f"DELETE FROM tags WHERE {unused}"  # noqa: S608 - a constant
+        db.execute(text(delete), parameters)
 
 
 def lock_run(db: Connection, experiment_id: ExperimentId, name: str) -> int | None:

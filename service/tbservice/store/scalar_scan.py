@@ -13,6 +13,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.store import superseded_blocks
 from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.store.scalar_blocks import OPEN, SEALED
 from tbservice.store.scalar_format import (
@@ -31,6 +32,9 @@ WRITE_BUFFER: Final = -2
 
 INLINE_BUFFER: Final = -3
 """Pseudo level of the inline buffer (`time_series.tail_end`), later than the write buffer."""
+
+SUPERSEDED: Final = -4
+"""Pseudo level of a block of superseded points (`superseded_blocks`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,14 @@ def list_scalar_rows(
     return rows_by_series
 
 
+def list_superseded_rows(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], steps: StepRange
+) -> list[ScalarRow]:
+    """Return the blocks of superseded points that overlap a range, without their points."""
+    rows = superseded_blocks.list_in_range(db, experiment_id, series_ids, steps)
+    return [ScalarRow(series_id, SUPERSEDED, *row) for series_id, *row in rows]
+
+
 def read_scalar_rows(
     db: Connection,
     experiment_id: ExperimentId,
@@ -132,6 +144,7 @@ def _read_group(
         ({SEALED, OPEN}, _read_blocks),
         ({WRITE_BUFFER}, _read_write_buffer),
         ({INLINE_BUFFER}, _read_inline_buffers),
+        ({SUPERSEDED}, _read_superseded),
     ):
         if rows := [row for row in group if row.level in levels]:
             data_by_key |= read(db, experiment_id, rows)
@@ -196,6 +209,14 @@ def _read_inline_buffers(
         {"experiment_id": experiment_id, "series_ids": [row.series_id for row in rows]},
     )
     return {(INLINE_BUFFER, series_id): (False, data) for series_id, data in buffers}
+
+
+def _read_superseded(
+    db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
+) -> dict[tuple[int, int], tuple[bool, bytes]]:
+    keys = [(row.series_id, row.block_id) for row in rows]
+    blocks = superseded_blocks.read_data(db, experiment_id, keys)
+    return {(SUPERSEDED, block_id): (True, data) for block_id, data in blocks.items()}
 
 
 def _row_keys(rows: Sequence[ScalarRow]) -> dict[str, list[int]]:

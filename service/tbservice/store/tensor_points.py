@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from tbservice.samples import TensorValue
-from tbservice.store.pg.arrays import encode_array
+from tbservice.store.pg.arrays import Array, encode_array
 from tbservice.store.points import PointKeys
 from tbservice.store.value_scan import TensorSampleRow, make_tensor_value, stream_by_bytes
 from tbservice.types import ExperimentGrant, ExperimentId
@@ -80,24 +80,31 @@ def upsert(
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
             **keys.to_parameters(),
-            "dtypes": encode_array("smallint", [value.dtype for value in values]),
-            # unnest flattens arrays of arrays, so each shape is sent as the text of an array.
-            "shapes": encode_array(
-                "text", ["{" + ",".join(map(str, value.shape)) + "}" for value in values]
-            ),
-            "data": encode_array(
-                "bytea", [value.data if value.reference is None else None for value in values]
-            ),
-            "histograms": encode_array("bytea", [value.histogram for value in values]),
-            "object_sha256s": encode_array(
-                "bytea", [value.reference and value.reference.sha256 for value in values]
-            ),
-            "object_sizes": encode_array(
-                "bigint", [value.reference and value.reference.size for value in values]
-            ),
+            **encode_tensors(values),
         },
     )
     return {row.series_id: row.new for row in rows}
+
+
+def encode_tensors(values: Sequence[TensorValue]) -> dict[str, Array]:
+    """Return the columns of tensors as parameters of a statement."""
+    return {
+        "dtypes": encode_array("smallint", [value.dtype for value in values]),
+        # unnest flattens arrays of arrays, so each shape is sent as the text of an array.
+        "shapes": encode_array(
+            "text", ["{" + ",".join(map(str, value.shape)) + "}" for value in values]
+        ),
+        "data": encode_array(
+            "bytea", [value.data if value.reference is None else None for value in values]
+        ),
+        "histograms": encode_array("bytea", [value.histogram for value in values]),
+        "object_sha256s": encode_array(
+            "bytea", [value.reference and value.reference.sha256 for value in values]
+        ),
+        "object_sizes": encode_array(
+            "bigint", [value.reference and value.reference.size for value in values]
+        ),
+    }
 
 
 def sample(

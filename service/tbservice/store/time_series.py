@@ -167,6 +167,15 @@ def list_kinds(db: Connection, experiment_id: ExperimentId) -> list[tuple[str, D
     return [(plugin, _DATA_CLASSES[data_class]) for plugin, data_class in rows]
 
 
+def list_run_tags(db: Connection, experiment_id: ExperimentId, run_id: int) -> list[int]:
+    """Return the ids of a run's tags."""
+    statement = text("""
+        SELECT tag_id FROM time_series WHERE experiment_id = :experiment_id AND run_id = :run_id
+    """)
+    parameters = {"experiment_id": experiment_id, "run_id": run_id}
+    return list(db.execute(statement, parameters).scalars())
+
+
 def delete(
     db: Connection, experiment_id: ExperimentId, run_id: int, tag_id: int | None
 ) -> list[int]:

@@ -34,12 +34,18 @@ def stream_digest(stream: Stream) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class CursorMove:
-    """A stream's move from the offset `start` to a new cursor, with total counts in `skipped`."""
+    """A stream's move from the offset `start` to a new cursor, with total counts in `skipped`.
+
+    `start_time` is the wall time of the file's first record, if the move is from 0 and it is known;
+    `last_wall_time` the greatest one of the points between, None without any.
+    """
 
     stream_digest: bytes
     cursor: Cursor
     run_id: int
     start: int
+    start_time: float | None = None
+    last_wall_time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,8 @@ _CURSOR_COLUMNS: Final = {
     "cursor": "bigint",
     "checksum": "bigint",
     "skipped": "text",
+    "start_time": "float8",
+    "last_wall_time": "float8",
 }
 
 
@@ -119,7 +127,8 @@ def move_cursors(
                 WHERE s.experiment_id = %(experiment_id)s AND s.stream_digest = u.stream_digest)
             ON CONFLICT (experiment_id, stream_digest) DO UPDATE
                 SET cursor = excluded.cursor, checksum = excluded.checksum,
-                    skipped = excluded.skipped, updated_at = now()
+                    skipped = excluded.skipped, updated_at = now(),
+                    last_wall_time = greatest(old.last_wall_time, excluded.last_wall_time)
                 WHERE (old.stream_digest, old.cursor) IN (
                     SELECT stream_digest, start
                     FROM {unnest_rows({"stream_digest": "bytea", "start": "bigint"})} AS w)
@@ -142,7 +151,8 @@ def _move_existing_cursor(
         """
             UPDATE upload_streams
             SET cursor = %(cursor)s, checksum = %(checksum)s, skipped = %(skipped)s::jsonb,
-                updated_at = now()
+                updated_at = now(),
+                last_wall_time = greatest(last_wall_time, %(last_wall_time)s::float8)
             WHERE experiment_id = %(experiment_id)s AND stream_digest = %(stream_digest)s
                 AND cursor = %(start)s
             RETURNING stream_digest
@@ -154,6 +164,7 @@ def _move_existing_cursor(
             "cursor": move.cursor.offset,
             "checksum": move.cursor.checksum,
             "skipped": json.dumps(move.cursor.skipped),
+            "last_wall_time": move.last_wall_time,
         },
     )
 
@@ -170,6 +181,8 @@ def _encode_columns(moves: Sequence[CursorMove]) -> dict[str, Any]:
         "cursor": [cursor.offset for cursor in cursors],
         "checksum": [cursor.checksum for cursor in cursors],
         "skipped": [json.dumps(cursor.skipped) for cursor in cursors],
+        "start_time": [move.start_time for move in moves],
+        "last_wall_time": [move.last_wall_time for move in moves],
     }
     starts = encode_array("bigint", [move.start for move in moves])
     return {name: encode_array(kind, values[name]) for name, kind in _CURSOR_COLUMNS.items()} | {

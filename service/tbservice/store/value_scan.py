@@ -77,7 +77,24 @@ class TensorSampleRow(NamedTuple):
         return 200 + (self.object_size or len(self.data or b"")) + len(self.histogram or b"")
 
 
-_Row = TypeVar("_Row", TensorRow, BlobRow, TensorSampleRow)
+class BlobSampleRow(NamedTuple):
+    """A point of a blob sequence series, with the position of its step in the sample order."""
+
+    series_id: int
+    rank: int
+    sample_key: int
+    step: int
+    wall_time: float
+    digests: list[bytes]
+    logged_content_type: str
+
+    @property
+    def size(self) -> int:
+        """Return the approximate bytes of the blobs' descriptions, without their content."""
+        return 200 + 400 * len(self.digests) + len(self.logged_content_type.encode())
+
+
+_Row = TypeVar("_Row", TensorRow, BlobRow, TensorSampleRow, BlobSampleRow)
 
 
 def make_tensor_value(row: TensorRow | TensorSampleRow) -> TensorValue:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from tbservice.api.http.dependencies import get_settings
 from tbservice.pages import bar, page_auth
+from tbservice.pages.framing import frame_ancestors
 from tbservice.tensorboard import assets
 
 _HOST: Final = re.compile(r"[a-z0-9.-]+(:[0-9]+)?")
@@ -28,7 +29,9 @@ def make_page_policy(request: Request) -> str:
     """Return the policy of the page in the request's path."""
     files = _source(request, f"{assets.PREFIX}/")
     return _make_policy(
-        request, f"{files} {bar.SCRIPT_HASH}", f"frame-src {_own(request)}; frame-ancestors 'none'"
+        request,
+        f"{files} {bar.SCRIPT_HASH}",
+        f"frame-src {_own(request)}; {frame_ancestors(request)}",
     )
 
 
@@ -36,10 +39,11 @@ def make_projector_policy(request: Request) -> str:
     """Return the policy of the projector's frame.
 
     The projector compiles functions for its linear algebra, from text that no tenant controls.
-    `unsafe-eval` is for its frame only, not for the page around it.
+    `unsafe-eval` is for its frame only, not for the page around it. All pages around a frame count
+    as its ancestors, also the one that has ours in a frame.
     """
     script = f"{_own(request, 'data/plugin/projector/projector_binary.js')} 'unsafe-eval'"
-    return _make_policy(request, script, "frame-ancestors 'self'")
+    return _make_policy(request, script, frame_ancestors(request, "'self'"))
 
 
 def _make_policy(request: Request, script: str, frames: str) -> str:

@@ -40,18 +40,21 @@ _ALLOWED_READS: Final[dict[str, Callable[..., Any]]] = {
 class SourceDescription:
     """A request's source as sent to a handler process: names and grants, no token, no connection.
 
-    `readers` are (name in the comparison, grant) pairs; the name is empty for a single experiment.
+    `readers` are (name in the comparison, grant, attempt); the name is empty for a single
+    experiment.
     """
 
     experiment_id: str
     is_comparison: bool
-    readers: Sequence[tuple[str, ReadGrant]]
+    readers: Sequence[tuple[str, ReadGrant, int | None]]
 
 
 def describe_source(source: Source) -> SourceDescription:
     """Return the description from which `open_remote_source` rebuilds the source."""
-    grants = [(name, reader.grant) for name, reader in _readers_by_name(source).items()]
-    return SourceDescription(source.experiment_id, isinstance(source, ComparisonReader), grants)
+    readers = [
+        (name, reader.grant, reader.attempt) for name, reader in _readers_by_name(source).items()
+    ]
+    return SourceDescription(source.experiment_id, isinstance(source, ComparisonReader), readers)
 
 
 def make_calls(source: Source) -> Mapping[str, Callable[..., Any]]:
@@ -73,7 +76,7 @@ def make_calls(source: Source) -> Mapping[str, Callable[..., Any]]:
 def open_remote_source(link: WorkerLink, about: SourceDescription) -> Source:
     """Rebuild the source in a handler process; it reads through `link`."""
     readers: dict[str, ExperimentReader] = {
-        name: RemoteReader(grant, link, name) for name, grant in about.readers
+        name: RemoteReader(grant, link, name, attempt) for name, grant, attempt in about.readers
     }
     if about.is_comparison:
         return ComparisonReader(about.experiment_id, readers)
@@ -87,8 +90,8 @@ class RemoteReader(ExperimentReader):
     `name` identifies the reader in the calls. An error of the worker ends the process' job.
     """
 
-    def __init__(self, grant: ReadGrant, link: WorkerLink, name: str) -> None:
-        super().__init__(grant, cast("Any", None), cast("Any", None))
+    def __init__(self, grant: ReadGrant, link: WorkerLink, name: str, attempt: int | None) -> None:
+        super().__init__(grant, cast("Any", None), cast("Any", None), attempt=attempt)
         object.__setattr__(self, "_link", link)  # the class is frozen
         object.__setattr__(self, "_name", name)
 

@@ -11,6 +11,7 @@ from typing import Final
 from tbupload.console.progress import ConsoleProgress, ProgressState
 from tbupload.console.texts import size_text
 from tbupload.events.filters import SeriesFilter
+from tbupload.events.projector_files import CONFIG_NAME
 from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.scan import LogdirScan, no_files_text, scan_logdir
 from tbupload.upload.file_upload import FileUpload, read_together
@@ -19,6 +20,7 @@ from tbupload.upload.projector_stream import ProjectorStream
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.round_robin import round_robin
 from tbupload.upload.segments import EncodedSegment
+from tbupload.upload.skipped_files import add_skipped
 from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.upload.summary import Summary, repeated_counts
 from tbupload.upload.tag_owners import TagOwners
@@ -60,6 +62,7 @@ class DryRun:
         self._scan = LogdirScan()
         self._counts: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
+        self._skipped_files: dict[str, dict[str, int]] = {}
         self._problems: list[str] = []
         self._notes: list[str] = []
         self._owners = TagOwners()
@@ -107,6 +110,7 @@ class DryRun:
             repeated=repeated_counts(self._counts),
             hparams_runs=self._hparams_runs,
             skipped=self._skipped,
+            skipped_files=self._skipped_files,
             problems=self._problems,
             notes=self._notes,
         )
@@ -124,7 +128,7 @@ class DryRun:
             self._counts["bytes"] += segment.end - segment.start
             self._counts["empty_values"] += segment.empty_values
             self._counts.update(upload.count_repeated(segment))
-            self._count(run, segment)
+            self._count(run, segment, str(upload.path))
             return
         if note := upload.incomplete_record_note():
             self._notes.append(note)
@@ -134,14 +138,15 @@ class DryRun:
     def _read_projector(self, stream: ProjectorStream) -> None:
         segment, problems = stream.segment()
         if segment is not None:
-            self._count(stream.folder.run, segment)
+            self._count(stream.folder.run, segment, f"{stream.folder.path}/{CONFIG_NAME}")
         for problem in problems:
             self._report_problem(problem)
 
-    def _count(self, run: str, segment: EncodedSegment) -> None:
+    def _count(self, run: str, segment: EncodedSegment, path: str) -> None:
         accepted, misfits = self._owners.count_segment(run, segment)
         self._counts.update(accepted)
         self._skipped.update(segment.skipped + misfits)
+        add_skipped(self._skipped_files, path, segment.skipped + misfits)
         if segment.metadata:
             self._runs.add(run)
         if SESSION_START_TAG in segment.metadata:

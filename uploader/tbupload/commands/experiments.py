@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import sys
 
 from tbupload.commands.connect import find_experiment_id, make_client
+from tbupload.commands.experiment_text import attempt_lines, list_cells, make_layout
 from tbupload.commands.metadata import print_experiment
+from tbupload.commands.options.experiments import LISTED_DEFAULT
+from tbupload.console.columns import terminal_columns
 from tbupload.console.output import print_json, print_line, print_message
+from tbupload.errors import Refused, UsageError
+from tbupload.http.client import Client
+from tbupload.http.response_schema import Json
 
 
 def list_experiments(options: argparse.Namespace) -> int:
-    """Run `tbupload list`: print one line per experiment."""
-    for experiment in make_client(options).list_experiments(options.query):
+    """Run `tbupload list`: print a header and one line per experiment, as the pages arrive."""
+    default = 0 if options.json else LISTED_DEFAULT
+    limit = (default if options.limit is None else options.limit) or sys.maxsize
+    experiments = make_client(options).list_experiments(options.query, count_max=limit + 1)
+    layout = make_layout(terminal_columns())
+    count = 0
+    for experiment in itertools.islice(experiments, limit):
         if options.json:
             print_json(experiment)
         else:
-            print_line(
-                "  ".join(
-                    experiment[key] for key in ("experiment_id", "created_at", "url", "name")
-                ).rstrip()
-            )
+            if not count and not options.quiet:
+                print_line(layout.header())
+            print_line(layout.line(list_cells(experiment)))
+        count += 1
+
+    if not options.quiet and next(experiments, None) is not None:
+        print_message(f"{count:,} shown, and there are more; --limit 0 shows all")
+    if not count and not options.quiet and not options.json:
+        matching = " with these words" if options.query else " yet"
+        print_message(f"there are no experiments{matching}")
     return 0
 
 
 def create(options: argparse.Namespace) -> int:
     """Run `tbupload create --name NAME`: print the URL of the experiment of this name."""
+    if not options.name.strip():
+        raise UsageError("--name is empty")
     experiment, is_new = make_client(options).get_or_create_experiment(
         name=options.name,
         description=options.description,
@@ -40,8 +60,36 @@ def create(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Run `tbupload show ID`: print the fields of an experiment, one per line."""
-    print_experiment(
-        make_client(options).get_experiment(find_experiment_id(options.experiment)), options
-    )
+    """Run `tbupload show ID`: print an experiment's fields, attempts and uploads, one per line."""
+    experiment_id = find_experiment_id(options.experiment)
+    client = make_client(options)
+    experiment = client.get_experiment(experiment_id, has_details=True)
+    attempts = client.list_attempts(experiment_id)
+    uploads = _list_uploads(client, experiment_id)
+    if options.json:
+        more = {"attempts": attempts} if attempts else {}
+        print_json({**experiment, **more, "uploads": uploads})
+        return 0
+    print_experiment(experiment, options)
+    for line in (*attempt_lines(attempts), *map(_upload_line, uploads)):
+        print_line(line)
     return 0
+
+
+def _list_uploads(client: Client, experiment_id: str) -> list[Json]:
+    """Return the recorded uploads; none from an older server, or of one that everyone may read."""
+    try:
+        return list(client.list_uploads(experiment_id))
+    except Refused as refusal:
+        if refusal.status not in {401, 403, 404}:
+            raise
+        return []
+
+
+def _upload_line(upload: Json) -> str:
+    status = f"{upload['status']} ({upload['detail']})" if upload["detail"] else upload["status"]
+    times = f"started {upload['started_at']}"
+    if upload["ended_at"] is not None:
+        times += f", ended {upload['ended_at']}"
+    host = upload["origin"].get("host", "unnamed machine")
+    return f"upload {upload['upload_id'][:8]}: {upload['status_of']} {status}, {times}, on {host}"

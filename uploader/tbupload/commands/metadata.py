@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from typing import Any
 
 from tbupload.commands.connect import find_experiment_id, make_client
 from tbupload.commands.exit_codes import EXIT_FAILED
+from tbupload.commands.experiment_text import print_fields
 from tbupload.console.output import print_json, print_line, print_message
+from tbupload.console.texts import runs_text
 from tbupload.errors import UsageError
 from tbupload.http.client import Client
 
@@ -47,6 +50,8 @@ def delete(options: argparse.Namespace) -> int:
     experiment_id = find_experiment_id(options.experiment)
     if not options.yes and not sys.stdin.isatty():
         raise UsageError("without a terminal to ask on, deleting requires --yes")
+    if options.run:
+        return _delete_runs(options, experiment_id)
     client = make_client(options)
     if not options.yes and not _is_confirmed(client, experiment_id):
         return EXIT_FAILED
@@ -57,6 +62,35 @@ def delete(options: argparse.Namespace) -> int:
     print_line(f"deleted {experiment_id}")
     if not options.permanently and not options.quiet:
         print_message(f"for seven days, this can be undone: tbupload restore {experiment_id}")
+    return 0
+
+
+def _delete_runs(options: argparse.Namespace, experiment_id: str) -> int:
+    """Delete the runs of `--run`, after a confirmation with what they have."""
+    if options.permanently:
+        raise UsageError("--permanently and --run exclude each other: runs cannot be restored")
+    client, runs = make_client(options), list(dict.fromkeys(options.run))
+    existing = client.list_runs(experiment_id)
+    for run in runs:
+        if run not in existing:
+            near = difflib.get_close_matches(run, existing, n=1)
+            advice = f"; did you mean {near[0]!r}?" if near else ""
+            raise UsageError(f"the experiment has no run {run!r}{advice}")
+    if not options.yes:
+        series, points = client.measure_runs(experiment_id, runs)
+        print_message(
+            f"Delete {runs_text(runs)} of experiment {experiment_id}, with {series:,} series and "
+            f"{points:,} points? This cannot be undone. [y/N] ",
+            end="",
+        )
+        if not _is_yes():
+            return EXIT_FAILED
+
+    client.delete_runs(experiment_id, runs)
+    if options.json:
+        print_json({"event": "deleted", "experiment_id": experiment_id, "runs": runs})
+    else:
+        print_line(f"deleted {runs_text(runs)}")
     return 0
 
 
@@ -76,18 +110,11 @@ def restore(options: argparse.Namespace) -> int:
 
 
 def print_experiment(experiment: dict[str, Any], options: argparse.Namespace) -> None:
-    """Print the fields of an experiment, one per line; those in an object, each on its own."""
+    """Print the fields of an experiment, for people or as JSON."""
     if options.json:
         print_json(experiment)
         return
-    for name, value in experiment.items():
-        if isinstance(value, dict):
-            for key, each in value.items():
-                print_line(f"{name}.{key}: {each}")
-        elif isinstance(value, list):
-            print_line(f"{name}: {', '.join(map(str, value))}")
-        else:
-            print_line(f"{name}: {value}")
+    print_fields(experiment)
 
 
 def _is_confirmed(client: Client, experiment_id: str) -> bool:
@@ -96,6 +123,10 @@ def _is_confirmed(client: Client, experiment_id: str) -> bool:
         f"Delete experiment {experiment_id} ({name or 'unnamed'}) and all its data? [y/N] ",
         end="",
     )
+    return _is_yes()
+
+
+def _is_yes() -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from tbupload.commands.connect import find_experiment_id
-from tbupload.commands.origin import find_origin
 from tbupload.console.output import ignore_broken_pipe, print_json, print_line
 from tbupload.console.progress import ConsoleProgress
+from tbupload.console.texts import runs_text
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client, ExperimentStreams
+from tbupload.logdir.scan import scan_logdir
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.resume_store import ResumeRecord, ResumeStore, UploadKey, uploads_path
 from tbupload.upload.retraining import RetrainingGuard
@@ -53,6 +55,7 @@ class TargetResolver:
         server: Its address.
         options: The command's options.
         upload_options: What is uploaded.
+        find_origin: Returns the origin of a new experiment; empty if it has none.
         progress: Where to say what was chosen.
     """
 
@@ -62,9 +65,11 @@ class TargetResolver:
         server: str,
         options: argparse.Namespace,
         upload_options: UploadOptions,
+        find_origin: Callable[[], dict[str, str]],
         progress: ConsoleProgress,
     ) -> None:
         self._client = client
+        self._find_origin = find_origin
         self._options = options
         self._upload_options = upload_options
         self._progress = progress
@@ -157,6 +162,8 @@ class TargetResolver:
         return self._resume_store.find_or_create(self._key, is_new=is_new)
 
     def _resume(self, streams: ExperimentStreams, record: ResumeRecord | None) -> Target:
+        if self._options.upload_deleted_runs:
+            self._allow_deleted_runs(streams)
         target = self._target(streams, record, is_resumed=True)
         logdir = self._upload_options.logdir
         retrained = target.guard.find_retrained(logdir) if logdir.is_dir() else None
@@ -172,6 +179,19 @@ class TargetResolver:
                 f"{_last_run_text(record)}; --new creates another"
             )
         return target
+
+    def _allow_deleted_runs(self, streams: ExperimentStreams) -> None:
+        """Let those runs of the log directory be uploaded again that were deleted until now."""
+        options = self._upload_options
+        if not options.logdir.is_dir():
+            return
+        scan = scan_logdir(options.logdir, options.series_filter, streams.limits.name_chars_max)
+        runs = {file.run for file in scan.files}
+        runs.update(folder.run for folder in scan.projector_folders)
+        deleted = self._client.find_deleted_runs(streams.experiment_id, runs)
+        if deleted:
+            self._client.allow_deleted_runs(streams.experiment_id, deleted)
+            self._progress.info(f"uploading {runs_text(deleted)} again, deleted on the server")
 
     def _create(self, record: ResumeRecord) -> Target:
         """Create the experiment of a record; repeating with the same `request_key` is a no-op."""
@@ -190,19 +210,14 @@ class TargetResolver:
         return self._created(streams, record, fields["visibility"])
 
     def _find_metadata(self) -> dict[str, Any]:
-        """Return tags, notes and origin of a new experiment; say what of this machine is sent."""
+        """Return tags, notes and origin of a new experiment."""
         metadata: dict[str, Any] = {}
         if self._options.tag:
             metadata["tags"] = self._options.tag
         if self._options.note is not None:
             metadata["notes"] = self._options.note
-        if not self._options.no_origin:
-            logdir = self._upload_options.logdir
-            metadata["origin"] = find_origin(logdir if logdir.is_dir() else Path())
-            self._progress.info(
-                "the experiment records where it comes from "
-                f"({', '.join(metadata['origin'])}); --no-origin records nothing"
-            )
+        if origin := self._find_origin():
+            metadata["origin"] = origin
         return metadata
 
     def _created(

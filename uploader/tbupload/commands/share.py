@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any, Final
 
@@ -33,14 +35,17 @@ def share(options: argparse.Namespace) -> int:
         for link in links.list():
             _print_link(link, options)
     elif action == "rename":
-        _print_link(links.rename(arguments[1], arguments[2]), options)
+        with _named(arguments[0], arguments[1]):
+            _print_link(links.rename(arguments[1], arguments[2]), options)
     elif action == "revoke":
-        links.revoke(arguments[1])
+        with _named(arguments[0], arguments[1]):
+            links.revoke(arguments[1])
         print_message(f"revoked {arguments[1]}")
     elif options.list:
         _list_all(links, arguments[0], options)
     elif options.revoke is not None:
-        _revoke_any(links, arguments[0], options)
+        with _named(arguments[0], options.revoke):
+            _revoke_any(links, arguments[0], options)
     else:
         _make_link(links, options)
     return 0
@@ -95,8 +100,30 @@ def _revoke_any(links: ShareLinks, experiment: str, options: argparse.Namespace)
     except Refused as refusal:
         if refusal.status != _NOT_FOUND:
             raise
-        make_client(options).revoke_token(find_experiment_id(experiment), options.revoke)
+        client = make_client(options)
+        client.revoke_token(find_experiment_id(experiment), options.revoke)
     print_message(f"revoked {options.revoke}")
+
+
+@contextmanager
+def _named(experiment: str, link_id: str) -> Iterator[None]:
+    """Say how to find the ID of a link if the one that is used in the block is none.
+
+    Raises UsageError for what is no ID, without repeating it: it may be the secret.
+    """
+    advice = f"`tbupload share list {find_experiment_id(experiment)}` lists their IDs"
+    if re.fullmatch("[0-9A-Za-z]{1,100}", link_id) is None:
+        raise UsageError(f"a link is named by its ID, and not by its address or secret: {advice}")
+    try:
+        yield
+    except Refused as refusal:
+        if refusal.status != _NOT_FOUND:
+            raise
+        raise Refused(
+            f"there is no link or token {link_id}, or no such experiment: {advice} ({refusal})",
+            status=refusal.status,
+            code=refusal.code,
+        ) from refusal
 
 
 def _print_link(link: Json, options: argparse.Namespace) -> None:

@@ -64,9 +64,13 @@ def _print_point(point: dict[str, Any]) -> None:
 
 
 def _time_text(wall_time: float) -> str:
-    """Return the local time of day, or seconds since the epoch if datetime cannot represent it."""
+    """Return local date and time, or seconds since the epoch if datetime cannot represent it."""
     try:
-        return datetime.fromtimestamp(wall_time, timezone.utc).astimezone().strftime("%H:%M:%S")
+        return (
+            datetime.fromtimestamp(wall_time, timezone.utc)
+            .astimezone()
+            .strftime("%Y-%m-%d %H:%M:%S")
+        )
     except (ValueError, OverflowError, OSError):
         return f"{wall_time:.6g}"
 

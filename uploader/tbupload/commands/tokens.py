@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Final
 
 from tbupload.commands.connect import make_transport
 from tbupload.commands.expiry import parse_expiry
 from tbupload.commands.token_lines import print_token
 from tbupload.console.output import print_json, print_line, print_message
-from tbupload.errors import UsageError
+from tbupload.errors import Refused, UsageError
 from tbupload.http.account import AccountClient
+
+_FORBIDDEN: Final = 403
 
 
 def token(options: argparse.Namespace) -> int:
@@ -19,6 +21,21 @@ def token(options: argparse.Namespace) -> int:
     if (options.action == "revoke") != (options.token_id is not None):
         raise UsageError("TOKEN_ID is for `tbupload token revoke TOKEN_ID`, which needs it")
     client = AccountClient(make_transport(options))
+    try:
+        _run(client, options)
+    except Refused as refusal:
+        if refusal.status != _FORBIDDEN or options.workspace is not None:
+            raise
+        raise Refused(
+            f"{refusal}. For the tokens of a workspace, add --workspace ID (`tbupload whoami` "
+            "shows it)",
+            status=refusal.status,
+            code=refusal.code,
+        ) from refusal
+    return 0
+
+
+def _run(client: AccountClient, options: argparse.Namespace) -> None:
     if options.action == "create":
         _create(client, options)
     elif options.action == "revoke":
@@ -27,7 +44,6 @@ def token(options: argparse.Namespace) -> int:
     else:
         for each in client.list_tokens(options.workspace):
             print_token(each, is_json=options.json)
-    return 0
 
 
 def _create(client: AccountClient, options: argparse.Namespace) -> None:

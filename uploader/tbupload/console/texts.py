@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 PROBLEMS_SHOWN: Final = 50
 """Paths named on the terminal, at most; `--json` has them all."""
+
+
+NAMES_SHOWN: Final = 10
+"""Runs named in a sentence, at most."""
 
 
 def skipped_text(skipped: Mapping[str, int]) -> str:
@@ -36,6 +40,13 @@ def count_text(count: float) -> str:
         if count >= shown_from:
             return f"{count / size:,.{1 if letter == 'k' else 2}f}{letter}"
     return f"{count:,.0f}"
+
+
+def runs_text(runs: Sequence[str]) -> str:
+    """Return the names of runs in quotes, the first ones of many."""
+    names = ", ".join(map(repr, runs[:NAMES_SHOWN]))
+    more = f" and {len(runs) - NAMES_SHOWN:,} more" if len(runs) > NAMES_SHOWN else ""
+    return f"{'run' if len(runs) == 1 else 'runs'} {names}{more}"
 
 
 def _scale(count: float, of: float) -> tuple[str, str]:

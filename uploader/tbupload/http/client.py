@@ -23,6 +23,7 @@ from tbupload.http.api_schemas import (
     RECORDS,
     RUNS,
     SERIES,
+    SERIES_PAGE,
     STREAMS,
     TENSOR_SERIES,
     parse_content,
@@ -36,10 +37,14 @@ from tbupload.http.response_schema import Json, check, unreadable_answer
 from tbupload.http.transport import Transport
 from tbupload.http.wire_limits import WireLimits
 from tbwire import wire_pb2
-from tbwire.points import DataClassName
+from tbwire.messages import parse
+from tbwire.points import DATA_CLASSES, DataClassName
 
 COMPRESSED_BYTES_MIN: Final = 1024
 """Size from which a batch is compressed for a server on another machine."""
+
+SERIES_PAGE_ITEMS: Final = 1_000
+"""Series on a page of their listing."""
 
 PROTOBUF: Final = {"Content-Type": "application/x-protobuf", "Accept": "application/x-protobuf"}
 
@@ -116,7 +121,7 @@ class Client(ExperimentCalls):
             "POST", experiment_path(experiment_id, "batches"), body=body, headers=headers
         )
         try:
-            return wire_pb2.WriteResult.FromString(response.body), response.was_retried
+            return parse(wire_pb2.WriteResult, response.body), response.was_retried
         except DecodeError as error:
             raise unreadable_answer() from error
 
@@ -152,6 +157,20 @@ class Client(ExperimentCalls):
         )
         stored: Json = listing.get(run, {})
         return stored
+
+    def measure_runs(self, experiment_id: str, runs: Sequence[str]) -> tuple[int, int]:
+        """Return the numbers of series and of points of these runs together."""
+        series = points = 0
+        for data_class in DATA_CLASSES:
+            fields = {"run": list(runs), "limit": SERIES_PAGE_ITEMS}
+            path = experiment_path(experiment_id, data_class)
+            for page in self._post_pages(path, fields, SERIES_PAGE, bytes_max=math.inf):
+                counts = [
+                    each["count"] for tags in page["series"].values() for each in tags.values()
+                ]
+                series += len(counts)
+                points += sum(counts)
+        return series, points
 
     def get_limits(self, experiment_id: str) -> WireLimits:
         """Return the server's limits, with a token that may only read.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
+import ssl
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -14,6 +16,9 @@ from tbupload.errors import UsageError
 
 TIMEOUT: Final = urllib3.Timeout(connect=10.0, read=120.0)
 """Seconds to connect, and to wait for the next bytes of an answer."""
+
+TLS_PROBE_SECONDS: Final = 3.0
+"""Time for each step of finding out whether a server speaks TLS."""
 
 CONNECTIONS: Final = 4
 """Connections kept open to the server."""
@@ -27,12 +32,13 @@ def make_pool(server: str, cacert: Path | None) -> urllib3.PoolManager:
         cacert: PEM file of the certificate authorities to trust; by default those of the system.
 
     Raises:
-        UsageError: There is no such file.
+        UsageError: There is no such file, or it has no certificates.
     """
     if cacert is not None and not cacert.is_file():
         raise UsageError(f"{cacert}: no such file; --cacert takes a PEM file of certificates")
     options: dict[str, Any] = {"maxsize": CONNECTIONS, "block": True}
     if cacert is not None:
+        _check_certificates(cacert)
         options["ca_certs"] = str(cacert)
 
     proxy = find_proxy(server)
@@ -45,6 +51,34 @@ def make_pool(server: str, cacert: Path | None) -> urllib3.PoolManager:
         )
         options["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=credentials)
     return urllib3.ProxyManager(proxy, **options)
+
+
+def _check_certificates(cacert: Path) -> None:
+    try:
+        ssl.create_default_context(cafile=str(cacert))
+    except OSError as error:  # SSLError as well
+        reason = error.strerror if not isinstance(error, ssl.SSLError) else "it has no certificates"
+        raise UsageError(
+            f"{cacert}: {reason}; --cacert takes a PEM file of certificates"
+        ) from error
+
+
+def speaks_tls(server: str) -> bool:
+    """Return whether a server that was addressed with http:, without a proxy, speaks TLS there."""
+    url = urllib.parse.urlsplit(server)
+    if url.scheme != "http" or url.hostname is None or find_proxy(server) is not None:
+        return False
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing is sent
+    try:
+        with (
+            socket.create_connection((url.hostname, url.port or 80), TLS_PROBE_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=url.hostname),
+        ):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def find_proxy(server: str) -> str | None:

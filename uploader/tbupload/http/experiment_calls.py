@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import urllib.parse
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from tbupload.http.api_schemas import DELETED, EXPERIMENT, EXPERIMENTS, NEW_TOKEN, TOKENS
+from tbupload.errors import Refused
+from tbupload.http.api_schemas import (
+    ATTEMPTS,
+    DELETED,
+    DELETED_RUNS,
+    EXPERIMENT,
+    EXPERIMENTS,
+    NEW_TOKEN,
+    TOKENS,
+    UPLOADS,
+)
 from tbupload.http.pagination import read_pages
 from tbupload.http.response_schema import Json, Schema
 from tbupload.http.transport import Response, Transport
@@ -16,6 +27,17 @@ from tbupload.limits import LISTING_BYTES_MAX
 
 PAGE_ITEMS: Final = 100
 """Experiments on a page of their listing."""
+
+LONG_PAGE_ITEMS: Final = 201
+"""Experiments on a page if no more are needed."""
+
+RUNS_PER_REQUEST_MAX: Final = 100
+"""Runs in a request that deletes runs; the server accepts no more."""
+
+QUERY_BYTES: Final = 8_000
+"""Length of a query, about: a server takes 48 KiB, proxies before it less."""
+
+UNKNOWN_ROUTE_STATUSES: Final = frozenset({404, 405})
 
 CREATED: Final = 201  # RFC 9110, section 15.3.2
 
@@ -71,18 +93,28 @@ class ExperimentCalls:
         )
         return answer.json(EXPERIMENT), answer.status == CREATED
 
-    def get_experiment(self, experiment_id: str) -> Json:
-        """Return the experiment's fields."""
-        return self._transport.request("GET", experiment_path(experiment_id)).json(EXPERIMENT)
+    def get_experiment(self, experiment_id: str, *, has_details: bool = False) -> Json:
+        """Return the experiment's fields; with `has_details` also author, and number of series."""
+        query = "?details=true" if has_details else ""
+        path = f"{experiment_path(experiment_id)}{query}"
+        return self._transport.request("GET", path).json(EXPERIMENT)
 
-    def list_experiments(self, query: str | None = None) -> Iterator[Json]:
+    def list_experiments(
+        self, query: str | None = None, *, count_max: int | None = None
+    ) -> Iterator[Json]:
         """Yield the experiments of the token's workspace, newest first.
 
-        `query` selects those with words that begin like its words.
+        Args:
+            query: Selects those with words that begin like its words.
+            count_max: How many are needed; then they have details, as of `get_experiment`.
         """
         fields = {} if query is None else {"q": query}
+        page_items = PAGE_ITEMS
+        if count_max is not None:
+            fields["details"] = "true"
+            page_items = count_max if count_max <= LONG_PAGE_ITEMS else PAGE_ITEMS
         for page in self._get_pages(
-            "/api/v1/experiments", {**fields, "limit": str(PAGE_ITEMS)}, EXPERIMENTS
+            "/api/v1/experiments", {**fields, "limit": str(page_items)}, EXPERIMENTS
         ):
             yield from page["experiments"]
 
@@ -95,6 +127,56 @@ class ExperimentCalls:
         query = "?final=true" if is_final else ""
         self._transport.request("DELETE", f"{experiment_path(experiment_id)}{query}")
 
+    def list_attempts(self, experiment_id: str) -> list[Json]:
+        """Return {run, attempts: [{attempt, started_at, superseded_points}]} of restarted runs.
+
+        None of a server that does not keep attempts.
+        """
+        try:
+            answer = self._transport.request("GET", experiment_path(experiment_id, "attempts"))
+        except Refused as refusal:
+            if refusal.status not in UNKNOWN_ROUTE_STATUSES:
+                raise
+            return []
+        runs: list[Json] = answer.json(ATTEMPTS)["runs"]
+        return runs
+
+    def delete_runs(self, experiment_id: str, runs: Sequence[str]) -> None:
+        """Delete runs with all their data, at once and for good. Idempotent.
+
+        Raises Refused (404) if one does not exist, and never has.
+        """
+        self._delete_named(experiment_path(experiment_id, "runs"), runs)
+
+    def allow_deleted_runs(self, experiment_id: str, runs: Sequence[str]) -> None:
+        """Let deleted runs be uploaded again. Idempotent."""
+        self._delete_named(experiment_path(experiment_id, "runs", "deleted"), runs)
+
+    def find_deleted_runs(self, experiment_id: str, runs: Iterable[str]) -> list[str]:
+        """Return those of the runs that were deleted from the experiment, in order of their names.
+
+        None of a server that does not know.
+        """
+        by_hash = {hashlib.sha256(run.encode()).hexdigest(): run for run in runs}
+        path = experiment_path(experiment_id, "runs", "deleted")
+        try:
+            pages = list(self._get_pages(path, {}, DELETED_RUNS))
+        except Refused as refusal:
+            if refusal.status not in UNKNOWN_ROUTE_STATUSES:
+                raise
+            return []
+        hashes = (run["name_sha256"] for page in pages for run in page["runs"])
+        return sorted(by_hash[each] for each in hashes if each in by_hash)
+
+    def _delete_named(self, path: str, runs: Sequence[str]) -> None:
+        names: list[str] = []
+        for index, name in enumerate(runs):
+            names.append(urllib.parse.urlencode({"run": name}))
+            is_full = len(names) == RUNS_PER_REQUEST_MAX or sum(map(len, names)) > QUERY_BYTES
+            if is_full or index == len(runs) - 1:
+                self._transport.request("DELETE", f"{path}?{'&'.join(names)}")
+                names = []
+
     def restore_experiment(self, experiment_id: str) -> Json:
         """Undo the deletion of an experiment; return its fields."""
         return self._json("POST", experiment_path(experiment_id, "restore"), {}).json(EXPERIMENT)
@@ -104,6 +186,19 @@ class ExperimentCalls:
         path = "/api/v1/experiments/deleted"
         for page in self._get_pages(path, {"limit": str(PAGE_ITEMS)}, DELETED):
             yield from page["experiments"]
+
+    def put_upload(self, experiment_id: str, upload_id: str, fields: Mapping[str, Any]) -> None:
+        """Record an upload: {origin, packages, status_of, started_at}. Idempotent."""
+        self._json("PUT", experiment_path(experiment_id, "uploads", upload_id), fields)
+
+    def change_upload(self, experiment_id: str, upload_id: str, fields: Mapping[str, Any]) -> None:
+        """Say how a recorded upload ended, or with no fields that its uploader is there."""
+        self._json("PATCH", experiment_path(experiment_id, "uploads", upload_id), fields)
+
+    def list_uploads(self, experiment_id: str) -> Iterator[Json]:
+        """Yield the recorded uploads of an experiment, newest first."""
+        for page in self._get_pages(experiment_path(experiment_id, "uploads"), {}, UPLOADS):
+            yield from page["uploads"]
 
     def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
         """Create a token for one experiment from {scopes, label?, expires_at?}.

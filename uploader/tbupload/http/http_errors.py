@@ -2,86 +2,165 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from typing import Any, Final
 
 import urllib3
 
 from tbupload.errors import Conflict, Refused
-from tbupload.http.response_body import refusal_text
+from tbupload.http.connection_pool import find_proxy
+from tbupload.http.response_body import final_text
 from tbupload.http.response_schema import INTEGER_MAX
 
 CODE_CHARS_MAX: Final = 100
 LOCATION_CHARS_MAX: Final = 500
 CHECKSUM_MAX: Final = 2**32 - 1
 
-NOT_FOUND: Final = 404
+UNAUTHORIZED: Final = 401  # RFC 9110, section 15.5.2
 CONFLICT: Final = 409  # RFC 9110, section 15.5.10
+TOO_LARGE: Final = 413
 
 STATUS_ADVICE: Final = {
-    401: "the server does not accept the token: it may have expired or been revoked. "
+    UNAUTHORIZED: "the server does not accept the token: it may have expired or been revoked. "
     "Run `tbupload login`, or set TBHUB_TOKEN",
     403: "the token may not do this: use one that may, or ask the owner for one",
-    404: "there is no such experiment here, or it is not yours",
-    413: "the server, or a proxy before it, does not take a request this large",
+    TOO_LARGE: "the server, or a proxy before it, does not take a request this large",
 }
 """What to do about an HTTP status, before the server's own text."""
 
-EXPLAINED_CODES: Final = frozenset({"access_denied", "expired_token"})
+EXPLAINED_CODES: Final = frozenset({"access_denied", "expired_token", "attempt_not_found"})
 """Codes of errors whose text says it all."""
+
+_PLAIN_TEXT_SIGNS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+    "UNKNOWN_PROTOCOL",
+    "HTTP_REQUEST",
+)
+"""What OpenSSL says when it is answered in plain HTTP; which of them depends on its version."""
+
+_CERTIFICATE_ADVICE: Final = (
+    ("has expired", "its certificate has expired: the people who run the server have to renew it"),
+    ("mismatch", "its certificate is for another name: use that name in the address"),
+    ("doesn't match", "its certificate is for another name: use that name in the address"),
+    ("not yet valid", "its certificate is not valid yet: is the clock of this machine right?"),
+)
 
 
 def refused_error(
-    response: urllib3.BaseHTTPResponse, path: str, content: dict[str, Any]
+    server: str,
+    response: urllib3.BaseHTTPResponse,
+    path: str,
+    content: dict[str, Any],
+    *,
+    has_token: bool,
 ) -> Refused:
-    """Return the error for a final HTTP error with this JSON body: Conflict for 409, or Refused."""
-    code = str(content.get("code", ""))[:CODE_CHARS_MAX]
-    explanation = refusal_text(response.status, content)
-    location = response.headers.get("Location")
-    advice = _find_advice(response.status, path, code)
-    if advice is not None:
-        explanation = f"{advice} ({explanation})"
-    elif 300 <= response.status < 400 and location:  # noqa: PLR2004  # RFC 9110, section 15.4
-        explanation = (
-            f"the server redirects to {location[:LOCATION_CHARS_MAX]}: use that as its address"
-        )
+    """Return the error for a final HTTP error: Conflict for 409, or Refused.
 
-    if response.status != CONFLICT:
-        return Refused(explanation, status=response.status, code=code)
+    Args:
+        server: The server's address.
+        response: The response.
+        path: What was asked for there.
+        content: The fields of its JSON body. A tbhub server sends a `code` with every error.
+        has_token: Whether the request had a token.
+    """
+    code = str(content.get("code") or "")[:CODE_CHARS_MAX]
+    status, location = response.status, response.headers.get("Location")
+    explanation = final_text(status, content)
+    if 300 <= status < 400 and location:  # noqa: PLR2004  # RFC 9110, section 15.4
+        explanation = _redirect_text(server, path, location[:LOCATION_CHARS_MAX])
+    elif not code and status != TOO_LARGE:
+        explanation = (
+            f"{server} answers HTTP {status}, and not as a tbhub server does: check the address. "
+            "Another service may be there, or a proxy that wants a sign-in of its own"
+        )
+    elif status == UNAUTHORIZED and not has_token and code not in EXPLAINED_CODES:
+        explanation = (
+            f"there is no token for {server}: run `tbupload login --server {server}`, or set "
+            f"TBHUB_TOKEN ({explanation})"
+        )
+    elif code not in EXPLAINED_CODES and status in STATUS_ADVICE:
+        explanation = f"{STATUS_ADVICE[status]} ({explanation})"
+
+    if status != CONFLICT:
+        return Refused(explanation, status=status, code=code)
     return Conflict(
         explanation,
         code=code,
         segment=_integer_or_none(content.get("segment"), INTEGER_MAX),
         offset=_integer_or_none(content.get("offset"), INTEGER_MAX),
         checksum=_integer_or_none(content.get("checksum"), CHECKSUM_MAX),
+        segments=_integers(content.get("segments")),
     )
 
 
-def _find_advice(status: int, path: str, code: str) -> str | None:
-    """Return what to do; None where the server's own text says it, or is not about experiments."""
-    is_elsewhere = status == NOT_FOUND and not path.startswith("/api/v1/experiments")
-    return None if is_elsewhere or code in EXPLAINED_CODES else STATUS_ADVICE.get(status)
+def _redirect_text(server: str, path: str, location: str) -> str:
+    """Return what to do about a redirect: to the same path elsewhere, or to some page."""
+    try:
+        target = urllib.parse.urljoin(server + path, location)
+        address, asked = target.partition("?")[0], path.partition("?")[0]
+    except ValueError:
+        address = asked = ""
+    if asked and address.endswith(asked) and address != server + asked:
+        return f"the server redirects to another address: use --server {address[: -len(asked)]}"
+    return (
+        f"{server} redirects to {location}, and does not answer as a tbhub server does. If that is "
+        "a page to sign in, a proxy before the server wants it, which tbupload cannot do: ask "
+        "the people who run it for an address without it"
+    )
 
 
-def connection_error_text(error: urllib3.exceptions.HTTPError) -> str:
+def connection_error_text(error: urllib3.exceptions.HTTPError, server: str = "") -> str:
     """Return why there is no answer, in words."""
     if isinstance(error, urllib3.exceptions.NameResolutionError):
-        return "no such host"
+        return "no such host; check the address and the network"
     if isinstance(error, urllib3.exceptions.NewConnectionError):
-        return "cannot connect"
+        reason = getattr(error.__cause__, "strerror", None)
+        why = f" ({reason})" if reason else ""
+        return f"cannot connect{why}; check the address, and that the server runs"
     if isinstance(error, urllib3.exceptions.ProxyError):
-        return f"the proxy does not answer ({error.original_error})"
+        cause = error.original_error
+        why = str(cause)
+        if isinstance(cause, urllib3.exceptions.HTTPError):
+            why = connection_error_text(cause)
+        return f"the proxy{_proxy_name(server)} does not answer ({why})"
     if isinstance(error, urllib3.exceptions.TimeoutError):
         return "no answer in time"
     return f"the connection broke ({error})"
 
 
+def _proxy_name(server: str) -> str:
+    """Return " HOST:PORT" of the proxy that the environment names for this server."""
+    proxy = find_proxy(server) if server else None
+    return f" {urllib.parse.urlsplit(proxy).netloc.rpartition('@')[2]}" if proxy else ""
+
+
 def certificate_error(server: str, error: Exception) -> Refused:
     """Return the error for a TLS handshake that failed, with advice."""
-    explanation = (
-        f"{server}: the connection is not secure ({error}); "
-        "name your certificate authority's file with --cacert"
-    )
+    text = str(error)
+    advice = next((advice for sign, advice in _CERTIFICATE_ADVICE if sign in text), None)
+    if any(sign in text.upper().replace(" ", "_") for sign in _PLAIN_TEXT_SIGNS):
+        address = server.replace("https:", "http:", 1)
+        explanation = f"{server}: what is there does not speak TLS: use --server {address}"
+    elif advice is not None:
+        explanation = f"{server}: {advice} ({error})"
+    else:
+        explanation = (
+            f"{server}: the connection is not secure ({error}); "
+            "name your certificate authority's file with --cacert"
+        )
     return Refused(explanation, status=0)
+
+
+def speaks_tls_error(server: str) -> Refused:
+    """Return the error for plain HTTP that was sent to a port with TLS."""
+    address = server.replace("http:", "https:", 1)
+    return Refused(f"{server}: what is there speaks TLS: use --server {address}", status=0)
+
+
+def _integers(value: object) -> list[int]:
+    items = value if isinstance(value, list) else []
+    return [item for item in items if _integer_or_none(item, INTEGER_MAX) is not None]
 
 
 def _integer_or_none(value: object, maximum: int) -> int | None:

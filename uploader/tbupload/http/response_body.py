@@ -26,6 +26,14 @@ READ_BYTES: Final = 1 << 20
 """Largest chunk of a body that is read as it arrives."""
 
 
+_PLAIN_PHRASES: Final = (
+    (r"\b(?:body|query|path)\.([a-z_]+)", r"\1"),
+    (r"String should have at most ([0-9]+) characters", r"at most \1 characters are accepted"),
+    (r"List should have at most ([0-9]+) items? .*", r"at most \1 are accepted"),
+)
+"""What the server's checks of requests say, for people who made none by hand."""
+
+
 def close(response: urllib3.BaseHTTPResponse) -> None:
     """Close a response that is not read to its end, and give its place in the pool back.
 
@@ -97,6 +105,17 @@ def refusal_text(status: int, content: dict[str, Any]) -> str:
         if isinstance(number, str) and number
         else text
     )
+
+
+def final_text(status: int, content: dict[str, Any]) -> str:
+    """Return a final error in words: what people have to know first, the HTTP status last."""
+    detail = content.get("detail")
+    if not isinstance(detail, str) or not detail:
+        return refusal_text(status, content)
+    detail = detail[:ERROR_DETAIL_CHARS_MAX]
+    for phrase, plain in _PLAIN_PHRASES:
+        detail = re.sub(phrase, plain, detail)
+    return f"{detail} (HTTP {status})"
 
 
 def retry_after_seconds(value: str | None) -> float | None:

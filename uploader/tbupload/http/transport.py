@@ -12,9 +12,14 @@ from typing import Final
 
 import urllib3
 
-from tbupload.errors import Unreachable
-from tbupload.http.connection_pool import CONNECTIONS, TIMEOUT, make_pool
-from tbupload.http.http_errors import certificate_error, connection_error_text, refused_error
+from tbupload.errors import Refused, Unreachable
+from tbupload.http.connection_pool import CONNECTIONS, TIMEOUT, make_pool, speaks_tls
+from tbupload.http.http_errors import (
+    certificate_error,
+    connection_error_text,
+    refused_error,
+    speaks_tls_error,
+)
 from tbupload.http.request_slots import RequestSlots
 from tbupload.http.response_body import (
     close,
@@ -24,12 +29,14 @@ from tbupload.http.response_body import (
     refusal_text,
     retry_after_seconds,
 )
-from tbupload.http.response_schema import Json, Schema, anything, parse
+from tbupload.http.response_schema import Json, Schema, anything, parse, unreadable_answer
 from tbupload.http.retry import RetryPolicy
 from tbupload.limits import RESPONSE_BYTES_MAX
 
+BAD_REQUEST: Final = 400  # what nginx answers to plain HTTP on a port with TLS
 TOO_MANY_REQUESTS: Final = 429  # RFC 6585, section 4
 SERVICE_UNAVAILABLE: Final = 503  # RFC 9110, section 15.6.4
+NO_CONTENT: Final = 204  # of every deletion by a tbhub server
 
 RETRIED_STATUSES: Final = frozenset({408, TOO_MANY_REQUESTS, 500, 502, SERVICE_UNAVAILABLE, 504})
 """HTTP statuses that may pass."""
@@ -46,16 +53,21 @@ class Response:
     """A successful answer.
 
     With `was_retried` the request was sent more than once: an earlier one may have done the work,
-    and counts in this answer may leave that out.
+    and counts in this answer may leave that out. `server` is the address, for errors.
     """
 
     status: int
     body: bytes
     was_retried: bool
+    server: str = ""
 
     def json(self, schema: Schema = anything) -> Json:
         """Return the body as a JSON object that fits the schema; raise Refused if it does not."""
-        return parse(self.body, schema)
+        try:
+            return parse(self.body, schema)
+        except Refused as error:
+            page = "; it is a web page" if self.body.lstrip()[:1] == b"<" else ""
+            raise Refused(f"{self.server}: {error}{page}", status=error.status) from None
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,7 @@ class Transport:
         self._reported_at = -REPORT_SECONDS
         self._throttled_at = -THROTTLED_REPORT_SECONDS
         self._slots = RequestSlots(CONNECTIONS)
+        self._is_known = False  # whether it ever answered in HTTP
 
     def request(
         self,
@@ -136,7 +149,9 @@ class Transport:
         response, content, was_retried = self._send_with_retries(
             method, path, body, headers, may_retry=may_retry, reads_body=True
         )
-        return Response(response.status, content, was_retried)
+        if method == "DELETE" and response.status != NO_CONTENT:
+            raise Refused(f"{self.server}: {unreadable_answer()}", status=response.status)
+        return Response(response.status, content, was_retried, self.server)
 
     @contextmanager
     def stream(
@@ -234,12 +249,14 @@ class Transport:
         """
         try:
             response = self._open(method, path, body, headers)
+            self._is_known = True
             if response.status < 300:  # noqa: PLR2004  # RFC 9110, section 15.3
                 return response, read_body(response, RESPONSE_BYTES_MAX) if reads_body else b""
         except urllib3.exceptions.SSLError as error:
             raise certificate_error(self.server, error) from error
         except urllib3.exceptions.HTTPError as error:
-            reason = connection_error_text(error)
+            self._check_plain(error)
+            reason = connection_error_text(error, self.server)
             if not may_retry and not isinstance(error, urllib3.exceptions.NewConnectionError):
                 raise Unreachable(
                     f"{self.server}: {reason}; whether it was done is not known"
@@ -256,7 +273,18 @@ class Transport:
                 retry_after_seconds(response.headers.get("Retry-After")),
                 is_throttled=response.status == TOO_MANY_REQUESTS,
             )
-        raise refused_error(response, path, content)
+        if response.status == BAD_REQUEST and "code" not in content and speaks_tls(self.server):
+            raise speaks_tls_error(self.server)
+        has_token = "Authorization" in headers
+        raise refused_error(self.server, response, path, content, has_token=has_token)
+
+    def _check_plain(self, error: urllib3.exceptions.HTTPError) -> None:
+        """Raise Refused if the first answer broke off because the server expects TLS."""
+        if self._is_known or not isinstance(error, urllib3.exceptions.ProtocolError):
+            return
+        self._is_known = True
+        if speaks_tls(self.server):
+            raise speaks_tls_error(self.server) from error
 
     def _open(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]

@@ -34,6 +34,10 @@ ZERO_FILL_BYTES: Final = 1 << 20
 CONFLICTS_MAX: Final = 50
 """Conflicts of a file with nothing committed in between, after which it is given up."""
 
+REFUSED: Final = "file refused by the server"
+RUN_DELETED: Final = "file of a run that was deleted on the server"
+"""Kinds of errors of files that are given up."""
+
 _TRANSIENT_ERRNOS: Final = frozenset(
     {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.ENOMEM}
 )
@@ -136,10 +140,10 @@ class ErrorDebouncer:
         """Start counting conflicts again: the server has committed something."""
         self._conflicts = 0
 
-    def give_up(self, explanation: str) -> None:
+    def give_up(self, explanation: str, kind: str = REFUSED) -> None:
         """Record that nothing more of the file is sent in this upload."""
         self.is_given_up = True
-        self.error = FileError("file refused by the server", f"{self._path}: {explanation}")
+        self.error = FileError(kind, f"{self._path}: {explanation}")
 
     def _needs_confirmation(self, what: object, seconds: float) -> bool:
         return not self._is_final and self._is_unconfirmed(what, seconds)
@@ -165,6 +169,14 @@ class ErrorDebouncer:
         except OSError:
             return True, False
         return bool(content[:HEADER_BYTES].strip(b"\0")), not content.strip(b"\0")
+
+
+def run_deleted_text(run: str) -> str:
+    """Return why nothing of a run is sent, and what to do about it."""
+    return (
+        f"run {run!r} was deleted on the server, so it is not uploaded again; "
+        "--upload-deleted-runs uploads it again, --new all runs to another experiment"
+    )
 
 
 def _file_error(path: Path, error: ReadError | OSError) -> FileError:

@@ -12,7 +12,13 @@ from tbupload.events import multi_file_decode, skip_reasons
 from tbupload.events.event_file import EventFileReader
 from tbupload.events.points import Chunk
 from tbupload.logdir.scan import FoundFile
-from tbupload.upload.file_errors import ErrorDebouncer, FileError
+from tbupload.upload.file_errors import (
+    REFUSED,
+    RUN_DELETED,
+    ErrorDebouncer,
+    FileError,
+    run_deleted_text,
+)
 from tbupload.upload.file_stream import FileStream
 from tbupload.upload.prefetch import Prefetch
 from tbupload.upload.read_options import ReadOptions
@@ -226,10 +232,14 @@ class FileUpload:
         """
         return self._prefetch.split(segment, is_permanent=is_permanent)
 
-    def give_up(self, explanation: str) -> None:
+    def give_up(self, explanation: str, kind: str = REFUSED) -> None:
         """Send nothing more of this file in this upload; `explanation` becomes its error."""
-        self._errors.give_up(explanation)
+        self._errors.give_up(explanation, kind)
         self._prefetch.clear()
+
+    def on_run_deleted(self) -> None:
+        """Give the file up: somebody has deleted its run from the experiment."""
+        self.give_up(run_deleted_text(self.run), RUN_DELETED)
 
     def _read_chunk(self) -> Chunk | None:
         """Return the next chunk; None if there is none or if it has an error, which is recorded."""

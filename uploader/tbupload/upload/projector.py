@@ -14,8 +14,9 @@ from tbupload.http.client import Client
 from tbupload.http.response_schema import unreadable_answer
 from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.entries import Folder
+from tbupload.upload.file_errors import run_deleted_text
 from tbupload.upload.projector_stream import ProjectorStream, state_checksum
-from tbupload.upload.scheduler import SEGMENT_FAULT_STATUSES, WriteOutcome
+from tbupload.upload.scheduler import RUN_DELETED, SEGMENT_FAULT_STATUSES, WriteOutcome
 from tbupload.upload.segments import EncodedSegment
 from tbupload.upload.stream_cursors import StreamCursors
 
@@ -80,10 +81,7 @@ class ProjectorUpload:
             except (ReadError, OSError) as error:
                 self._report_problems(path, [error])
             except Conflict as conflict:
-                self._report_problems(
-                    path,
-                    [ReadError(path, f"one of its files changed while it was sent ({conflict})")],
-                )
+                self._report_problems(path, [ReadError(path, _explain(conflict, folder.run))])
 
     def _check_config(self, stream: ProjectorStream) -> None:
         state = stream.state()
@@ -147,3 +145,9 @@ class ProjectorUpload:
             if sentence not in self.problems.get(path, []):
                 self._report_problem(sentence)
         self.problems[path] = sentences
+
+
+def _explain(conflict: Conflict, run: str) -> str:
+    if conflict.code == RUN_DELETED:
+        return run_deleted_text(run)
+    return f"one of its files changed while it was sent ({conflict})"

@@ -43,6 +43,9 @@ SEGMENT_FAULT_STATUSES: Final = frozenset({400, 413, 422})
 
 CONTENT_TOO_LARGE: Final = 413  # RFC 9110, section 15.5.14
 
+RUN_DELETED: Final = "run_deleted"
+"""Code of the 409 for runs that were deleted from the experiment."""
+
 WriteOutcome = tuple[wire_pb2.WriteResult, bool]
 """The server's answer to a batch, and whether the request was retried."""
 
@@ -272,13 +275,17 @@ class Scheduler:
     def _on_conflict(self, batch: Batch, conflict: Conflict) -> None:
         """Handle a 409: its segment resumes from the server's cursor, the others are sent again.
 
-        If a blob is missing and the answer names no segment, that is each segment with blobs.
+        If a blob is missing and the answer names no segment, that is each segment with blobs. Files
+        of runs that were deleted on the server are given up.
         """
+        deleted = set(conflict.segments) if conflict.code == RUN_DELETED else set()
         if conflict.code != "blob_missing" and conflict.segment not in range(len(batch.segments)):
             raise conflict
 
         for index, (segment, (entry, upload)) in enumerate(zip(batch.segments, batch.files)):
-            if index == conflict.segment or (conflict.segment is None and segment.blobs):
+            if index in deleted:
+                upload.on_run_deleted()
+            elif index == conflict.segment or (conflict.segment is None and segment.blobs):
                 self._debug(f"{entry.path}: {conflict}")
                 upload.on_conflict(segment, conflict)
             else:

@@ -175,6 +175,7 @@ class Upload:
             repeated=repeated_counts(counts),
             hparams_runs=self._hparams.count,
             skipped=self._skipped_counts(),
+            skipped_files=self._cursors.skipped_files(str(self._options.logdir)),
             problems=[
                 *self._tree.problems().values(),
                 *(upload.error.explanation for upload in uploads if upload.error is not None),

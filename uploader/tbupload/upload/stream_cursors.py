@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from tbupload.upload.skipped_files import add_skipped
 from tbwire import wire_pb2
 
 StreamName = tuple[str, str, bytes]
@@ -107,6 +108,14 @@ class StreamCursors:
         for counts in self._skipped.values():
             total.update(counts)
         return total
+
+    def skipped_files(self, logdir: str) -> dict[str, dict[str, int]]:
+        """Return the same counts by the path of each file below the log directory."""
+        files: dict[str, dict[str, int]] = {}
+        for (run, file_name), counts in self._skipped.items():
+            folder = logdir if run == "." else f"{logdir}/{run}"
+            add_skipped(files, f"{folder}/{file_name}", counts)
+        return files
 
     def _store_if_newest(self, cursor: wire_pb2.Cursor) -> None:
         key = _stream_key(_stream_name(cursor.stream))

@@ -9,6 +9,7 @@ from typing import Any
 
 from tbupload.console.texts import PROBLEMS_SHOWN, size_text
 from tbupload.upload.repeated_steps import INEXACT, ONE_STEP_SERIES, SUPERSEDED
+from tbupload.upload.skipped_files import SkippedFiles, skipped_lines
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Summary:
         repeated: The counts of `repeated_steps`.
         hparams_runs: Runs whose hyperparameters `--hparams` set.
         skipped: Points and files not sent by reason, now or in an earlier upload of these streams.
+        skipped_files: Those of the skipped points that are of known files, by path.
         problems: Sentences about files and directories.
         notes: Sentences worth knowing about which nothing is lost.
         is_growing: Whether files were still changing at the last look: their latest data is not
@@ -42,6 +44,7 @@ class Summary:
     repeated: Counter[str] = field(default_factory=Counter)
     hparams_runs: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+    skipped_files: SkippedFiles = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     is_growing: bool = False
@@ -70,6 +73,7 @@ class Summary:
             "superseded": self.repeated[SUPERSEDED],
             "hparams_runs": self.hparams_runs,
             "skipped": dict(sorted(self.skipped.items())),
+            "skipped_files": self.skipped_files,
             "problems": self.problems,
             "growing": self.is_growing,
         }
@@ -100,8 +104,7 @@ class Summary:
             return
 
         yield "NOT everything was sent:" if verb == "sent" else "NOT everything would be sent:"
-        for reason, count in sorted(self.skipped.items()):
-            yield f"  skipped {count:,}: {reason}"
+        yield from skipped_lines("skipped", self.skipped, self.skipped_files)
         unreported = [f"  {problem}" for problem in self.problems if not has_reported(problem)]
         yield from _first(unreported, "paths; --json names them all")
         if count := len(self.problems) - len(unreported):

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tbupload.console.texts import PROBLEMS_SHOWN, size_text
+from tbupload.console.texts import PROBLEMS_SHOWN, runs_text, size_text
+from tbupload.upload.skipped_files import skipped_lines
 from tbupload.upload.summary import empty_values_lines
 from tbupload.verify.lost_objects import LostObjects
 from tbupload.verify.step_order import Differences, StepSample
@@ -101,6 +102,11 @@ def _steps_text(name: str, steps: StepSample) -> str:
     return f"{steps.count:,} {points} {name} ({label} {', '.join(map(str, steps.first))}{more})"
 
 
+def _join_names(runs: list[str]) -> str:
+    more = ", …" if len(runs) > PROBLEMS_SHOWN else ""
+    return f"{len(runs):,} ({', '.join(runs[:PROBLEMS_SHOWN])}{more})"
+
+
 @dataclass
 class VerifyResult:
     """Result of a verification.
@@ -114,6 +120,8 @@ class VerifyResult:
         bytes: bytes of event files.
         statuses: number of series by status.
         extra_runs: runs of the experiment that are not in the log directory.
+        deleted_runs: runs of the files that were deleted on the server.
+        system_runs: others that are not: the system metrics of an upload, which are in no file.
         embeddings: series of the Embedding Projector, which are compared without wall time.
         empty_values: values without content in the files, which are not stored.
         set_sessions: starts and ends of sessions that are in none of the files, or that have what
@@ -124,6 +132,7 @@ class VerifyResult:
         is_deep: the server read the bytes of the objects, not only their sizes.
         lost_objects: SHA-256 digests (hexadecimal) of lost objects, by run.
         skipped: values that cannot be uploaded, by reason.
+        skipped_files: those of them that are of known files, by path.
         problems: sentences on files and paths that cannot be read.
         notes: further sentences for people.
     """
@@ -135,6 +144,8 @@ class VerifyResult:
     bytes: int = 0
     statuses: Counter[Status] = field(default_factory=Counter)
     extra_runs: list[str] = field(default_factory=list)
+    deleted_runs: list[str] = field(default_factory=list)
+    system_runs: list[str] = field(default_factory=list)
     embeddings: int = 0
     empty_values: int = 0
     set_sessions: int = 0
@@ -144,6 +155,7 @@ class VerifyResult:
     is_deep: bool = False
     lost_objects: dict[str, set[str]] = field(default_factory=dict)
     skipped: Counter[str] = field(default_factory=Counter)
+    skipped_files: dict[str, dict[str, int]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -179,6 +191,8 @@ class VerifyResult:
             "bytes": self.bytes,
             "series": {status.value: self.statuses[status] for status in Status},
             "extra_runs": self.extra_runs,
+            "deleted_runs": self.deleted_runs,
+            "system_runs": self.system_runs,
             "embeddings": self.embeddings,
             "empty_values": self.empty_values,
             "set_sessions": self.set_sessions,
@@ -189,6 +203,7 @@ class VerifyResult:
                 "lost": self.lost_count,
             },
             "skipped": dict(sorted(self.skipped.items())),
+            "skipped_files": self.skipped_files,
             "problems": self.problems,
             "notes": self.notes,
         }
@@ -215,6 +230,9 @@ class VerifyResult:
             yield f"projector embeddings, compared without wall time: {self.embeddings:,}"
         if self.set_sessions:
             yield f"series of hyperparameters set without files: {self.set_sessions:,}"
+        if self.system_runs:
+            names = _join_names(self.system_runs)
+            yield f"runs of system metrics, which are in no file: {names}"
         if self.superseded:
             yield f"  {self.superseded:,} more points are superseded: a step has one point"
         yield from empty_values_lines(self.empty_values)
@@ -223,18 +241,21 @@ class VerifyResult:
             size = size_text(self.object_bytes)
             yield f"objects checked{how}: {self.objects:,} ({size}), lost: {self.lost_count:,}"
 
+        if self.deleted_runs:
+            yield (
+                f"deleted on the server, so that all of it is missing: "
+                f"{runs_text(self.deleted_runs)} (tbupload --upload-deleted-runs uploads again, "
+                "--exclude-runs leaves out here)"
+            )
         yield from self.notes[:PROBLEMS_SHOWN]
-        for reason, count in sorted(self.skipped.items()):
-            yield f"  cannot be uploaded: {count:,}: {reason}"
+        yield from skipped_lines("cannot be uploaded:", self.skipped, self.skipped_files)
         yield from (f"  {problem}" for problem in self.problems[:PROBLEMS_SHOWN])
         if self._has_extra:
             yield from self._extra_lines()
 
     def _extra_lines(self) -> Iterator[str]:
         if self.extra_runs:
-            names = ", ".join(self.extra_runs[:PROBLEMS_SHOWN])
-            more = ", …" if len(self.extra_runs) > PROBLEMS_SHOWN else ""
-            yield f"runs that are not in the logdir: {len(self.extra_runs):,} ({names}{more})"
+            yield f"runs that are not in the logdir: {_join_names(self.extra_runs)}"
         yield (
             "the experiment contains more than these files: points of files that were deleted, "
             "rotated or truncated since, or uploaded from elsewhere"

@@ -16,11 +16,13 @@ from tbupload.errors import LogdirError
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.client import Client
 from tbupload.logdir.scan import LogdirScan, no_files_text, scan_logdir
+from tbupload.recording.metrics_options import TAG_PREFIX, is_metrics_run
 from tbupload.upload.file_upload import FileUpload, read_together
 from tbupload.upload.projector_stream import PLUGIN as PROJECTOR
 from tbupload.upload.projector_stream import ProjectorStream
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.round_robin import round_robin
+from tbupload.upload.skipped_files import add_skipped
 from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.verify.findings import Finding, Status, VerifyResult
 from tbupload.verify.local_series import LocalRuns
@@ -131,6 +133,10 @@ class Verification:
         if runs:
             yield from self._compare(runs, local)
         self._find_extra_runs(known)
+        if self.result.statuses[Status.MISSING]:
+            self.result.deleted_runs = self._client.find_deleted_runs(
+                self._options.experiment_id, known
+            )
 
     def _read_runs(
         self, scan: LogdirScan, read_options: ReadOptions, local: LocalRuns
@@ -161,9 +167,10 @@ class Verification:
         """Read the files of one run."""
         for upload, segment in round_robin(uploads):
             if segment is not None:
-                self.result.skipped.update(segment.skipped)
+                skipped = segment.skipped + local.add(upload.run, segment.body)
+                self.result.skipped.update(skipped)
+                add_skipped(self.result.skipped_files, str(upload.path), skipped)
                 self.result.empty_values += segment.empty_values
-                self.result.skipped.update(local.add(upload.run, segment.body))
                 self.result.bytes += segment.end - segment.start
                 self._show(local)
                 continue
@@ -247,7 +254,13 @@ class Verification:
     def _find_extra_runs(self, known: set[str]) -> None:
         for run in self._client.list_runs(self._options.experiment_id):
             if run not in known and self._options.series_filter.accepts_run(run):
-                self.result.extra_runs.append(run)
+                is_system = is_metrics_run(run) and self._has_metrics_alone(run)
+                (self.result.system_runs if is_system else self.result.extra_runs).append(run)
+
+    def _has_metrics_alone(self, run: str) -> bool:
+        """Return whether all series of a run are system metrics: a run of that name may be any."""
+        series = self._client.list_digests(self._options.experiment_id, [run])
+        return all(each["tag"].startswith(TAG_PREFIX) for each in series)
 
     def _count_problem(self, kind: str, sentence: str) -> None:
         self.result.skipped[kind] += 1

@@ -98,6 +98,8 @@ def encode_points(
     data_class: DataClass,
     chunks: Iterable[SeriesChunk],
     sampling: str,
+    *,
+    with_metadata: bool = False,
 ) -> Iterator[bytes]:
     """Yield the body of a response in byte chunks of about RESPONSE_CHUNK_BYTES_MIN.
 
@@ -109,8 +111,9 @@ def encode_points(
         data_class: Data class of all chunks.
         chunks: Chunks of series; those of one series are adjacent.
         sampling: Name of the sampling rule.
+        with_metadata: Add the summary metadata of each series; `Format.POINTS` always has it.
     """
-    return coalesce(_encode(target, data_class, chunks, sampling))
+    return coalesce(_encode(target, data_class, chunks, sampling, with_metadata=with_metadata))
 
 
 def encode_naming_lost(
@@ -119,6 +122,8 @@ def encode_naming_lost(
     chunks: Iterable[SeriesChunk],
     lost: deque[LostPoint],
     sampling: str,
+    *,
+    with_metadata: bool = False,
 ) -> Iterator[bytes]:
     """Yield the body of a response as frames that also list the omitted points.
 
@@ -131,12 +136,13 @@ def encode_naming_lost(
         chunks: Chunks of series; those of one series are adjacent.
         lost: Queue of omitted points, appended to while the chunks are read, and drained here.
         sampling: Name of the sampling rule.
+        with_metadata: As of `encode_points`.
     """
     if target is Format.POINTS:
         return coalesce(encode_frames(chunks, sampling, lost))
 
     def encode_table(counted: Iterable[SeriesChunk]) -> Iterator[bytes]:
-        return encode_points(target, data_class, counted, sampling)
+        return encode_points(target, data_class, counted, sampling, with_metadata=with_metadata)
 
     return coalesce(table_frames(chunks, encode_table, sampling, lost))
 
@@ -146,16 +152,18 @@ def _encode(
     data_class: DataClass,
     chunks: Iterable[SeriesChunk],
     sampling: str,
+    *,
+    with_metadata: bool,
 ) -> Iterator[bytes]:
     match target:
         case Format.JSON:
-            return encode_json(chunks, sampling)
+            return encode_json(chunks, sampling, with_metadata=with_metadata)
         case Format.CSV:
-            return encode_csv(chunks, data_class)
+            return encode_csv(chunks, data_class, with_metadata=with_metadata)
         case Format.PARQUET:
-            return encode_parquet(chunks, data_class, sampling)
+            return encode_parquet(chunks, data_class, sampling, with_metadata=with_metadata)
         case Format.ARROW:
-            return encode_arrow(chunks, data_class, sampling)
+            return encode_arrow(chunks, data_class, sampling, with_metadata=with_metadata)
         case Format.POINTS:
             return encode_frames(chunks, sampling)
 

@@ -18,13 +18,22 @@ from tbwire.points import DataClass
 
 
 def encode_arrow(
-    chunks: Iterable[SeriesChunk], data_class: DataClass, sampling: str
+    chunks: Iterable[SeriesChunk],
+    data_class: DataClass,
+    sampling: str,
+    *,
+    with_metadata: bool = False,
 ) -> Iterator[bytes]:
     """Yield the columns of `tables`, batch by batch; each batch replaces the name dictionaries."""
-    schema = make_schema(data_class, sampling)
+    schema = make_schema(data_class, sampling, with_metadata=with_metadata)
+    return write_arrow(schema, record_batches(chunks, schema, data_class))
+
+
+def write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield an Arrow stream of these batches."""
     sink = WriteSink()
     writer = pa.ipc.new_stream(sink, schema)
-    for batch in record_batches(chunks, schema, data_class):
+    for batch in batches:
         writer.write_batch(batch)
         yield sink.take_written()
     writer.close()

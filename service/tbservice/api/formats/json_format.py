@@ -11,6 +11,7 @@ from typing import IO, Any, Final
 import numpy as np
 import orjson
 
+from tbservice.api.formats.json_encoding import summary_metadata
 from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.samples import Sample
@@ -55,8 +56,19 @@ def encode_samples(samples: Mapping[str, Mapping[str, Sample]], sampling: str) -
     return b"{" + b",".join(runs) + b"}"
 
 
-def encode_json(chunks: Iterable[SeriesChunk], sampling: str) -> Iterator[bytes]:
+def _chunk_to_json(chunk: SeriesChunk, sampling: str, *, with_metadata: bool) -> Json:
+    fields = sample_to_json(chunk.sample, sampling)
+    return (
+        fields | {"summary_metadata": summary_metadata(chunk.series)} if with_metadata else fields
+    )
+
+
+def encode_json(
+    chunks: Iterable[SeriesChunk], sampling: str, *, with_metadata: bool = False
+) -> Iterator[bytes]:
     """Yield one JSON object with the samples as `sample_to_json` returns them.
+
+    With `with_metadata`, each also has the `summary_metadata` of its series.
 
     A column is contiguous in JSON, while each chunk of a series has a range of every column: if a
     series has several chunks, its columns are first written to temporary files.
@@ -69,9 +81,10 @@ def encode_json(chunks: Iterable[SeriesChunk], sampling: str) -> Iterator[bytes]
             first = next(series_chunks)
             yield separator + orjson.dumps(first.series.tag) + b":"
             if first.is_last:
-                yield _dumps(sample_to_json(first.sample, sampling))
+                yield _dumps(_chunk_to_json(first, sampling, with_metadata=with_metadata))
             else:
-                yield from _spool(chain([first], series_chunks), sampling)  # noqa: B031 - used once
+                parts = chain([first], series_chunks)  # noqa: B031 - used once
+                yield from _spool(parts, sampling, with_metadata=with_metadata)
             separator = b","
         yield b"}"
         opening = b","
@@ -79,7 +92,7 @@ def encode_json(chunks: Iterable[SeriesChunk], sampling: str) -> Iterator[bytes]
     yield b"{}" if opening == b"{" else b"}"
 
 
-def _spool(chunks: Iterable[SeriesChunk], sampling: str) -> Iterator[bytes]:
+def _spool(chunks: Iterable[SeriesChunk], sampling: str, *, with_metadata: bool) -> Iterator[bytes]:
     with ExitStack() as open_files:
         files: dict[str, IO[bytes]] = {
             name: open_files.enter_context(tempfile.SpooledTemporaryFile(_SPOOLED_BYTES))
@@ -89,7 +102,7 @@ def _spool(chunks: Iterable[SeriesChunk], sampling: str) -> Iterator[bytes]:
         count = 0
         other_fields: Json = {}
         for chunk in chunks:
-            fields = sample_to_json(chunk.sample, sampling)
+            fields = _chunk_to_json(chunk, sampling, with_metadata=with_metadata)
             if count and len(chunk.sample.steps):
                 for file in files.values():
                     file.write(b",")

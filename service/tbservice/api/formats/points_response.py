@@ -62,8 +62,9 @@ RESPONSES: Final[Responses] = {
 class PointsRequest:
     """Requested points and their format; `indices` select among the blobs of each point.
 
+    With `attempt`, runs with more attempts are read as they were before the next one.
     With `names_lost`, for full scans only, points with a tensor that cannot be loaded are omitted
-    and listed in the response.
+    and listed in the response. `with_metadata` adds the summary metadata of each series.
     """
 
     selection: Selection
@@ -72,6 +73,8 @@ class PointsRequest:
     format: Format
     indices: slice
     names_lost: bool = False
+    with_metadata: bool = False
+    attempt: int | None = None
 
     @property
     def is_full_scan(self) -> bool:
@@ -113,7 +116,8 @@ def make_points_response(
     with database.snapshot(grant) as db:
         samples = read(db)
         size = estimate_bytes(samples)
-        must_stream = size > limits.SCAN_CHUNK_BYTES
+        # The estimate is without metadata, which CSV has on each line.
+        must_stream = size > limits.SCAN_CHUNK_BYTES or points_request.with_metadata
         if not must_stream:
             refuse_unread(size)
         is_small_json = points_request.format is Format.JSON and not must_stream
@@ -143,13 +147,19 @@ def _make_encoder(
             lost: deque[LostPoint] = deque()
             intact = load_intact_chunks(objects, chunks, lost.append)
             return encode_naming_lost(
-                points_request.format, points_request.data_class, intact, lost, rule
+                points_request.format,
+                points_request.data_class,
+                intact,
+                lost,
+                rule,
+                with_metadata=points_request.with_metadata,
             )
         return encode_points(
             points_request.format,
             points_request.data_class,
             load_tensors(objects, chunks),
             rule,
+            with_metadata=points_request.with_metadata,
         )
 
     return encode
@@ -165,6 +175,7 @@ def _full_scan(
         points_request.data_class,
         points_request.sampling.steps,
         points_request.indices,
+        points_request.attempt,
     )
 
 

@@ -12,8 +12,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from tbservice.api.formats.series_metadata import METADATA_COLUMNS, series_metadata
 from tbservice.api.formats.values import VALUE_FORMATS
-from tbservice.api.formats.values.dictionaries import DICTIONARY, dictionary_column
+from tbservice.api.formats.values.dictionaries import (
+    BYTES_DICTIONARY,
+    DICTIONARY,
+    dictionary_column,
+)
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.samples import TensorSample
 from tbwire.points import DataClass
@@ -22,7 +27,7 @@ BATCH_ROWS: Final = 262_144
 """Approximate number of rows in a batch: the last chunk in it may exceed this."""
 
 BATCH_BYTES: Final = 16 * 1024 * 1024
-"""Approximate size of the tensors in a batch."""
+"""Approximate size of the tensors, and of the metadata, in a batch."""
 
 _POINT_COLUMNS: Final = [
     ("run", DICTIONARY),
@@ -31,14 +36,25 @@ _POINT_COLUMNS: Final = [
     ("wall_time", pa.float64()),
 ]
 
+_METADATA_TYPES: Final = (DICTIONARY, DICTIONARY, DICTIONARY, BYTES_DICTIONARY)
+"""The types of METADATA_COLUMNS."""
 
-def make_schema(data_class: DataClass, sampling: str) -> pa.Schema:
-    """Return the schema; its metadata has the sampling rule, as JSON under the key `tbhub`."""
+
+def make_schema(data_class: DataClass, sampling: str, *, with_metadata: bool = False) -> pa.Schema:
+    """Return the schema; its metadata has the sampling rule, as JSON under the key `tbhub`.
+
+    With `with_metadata`, METADATA_COLUMNS follow the columns of the values.
+    """
+    metadata_columns = zip(METADATA_COLUMNS, _METADATA_TYPES, strict=True) if with_metadata else ()
     metadata = {"tbhub": json.dumps({"sampling": sampling})}
     return pa.schema(
         [
             pa.field(*column)
-            for column in (*_POINT_COLUMNS, *VALUE_FORMATS[data_class].arrow_columns)
+            for column in (
+                *_POINT_COLUMNS,
+                *VALUE_FORMATS[data_class].arrow_columns,
+                *metadata_columns,
+            )
         ],
         metadata,
     )
@@ -58,6 +74,8 @@ def record_batches(
         rows += len(chunk.sample.steps)
         if isinstance(chunk.sample, TensorSample):
             size += sum(len(value.data) for value in chunk.sample.tensors)
+        if METADATA_COLUMNS[0] in schema.names:
+            size += len(chunk.series.summary_metadata)
         if rows >= BATCH_ROWS or size >= BATCH_BYTES:
             yield _record_batch(pending, schema, data_class)
             pending, rows, size = [], 0, 0
@@ -77,4 +95,10 @@ def _record_batch(
     ]
 
     columns += VALUE_FORMATS[data_class].to_arrow([chunk.sample for chunk in chunks])
+    if len(columns) < len(schema):
+        metadata = zip(*(series_metadata(chunk.series) for chunk in chunks), strict=True)
+        columns += [
+            dictionary_column(values, lengths, type_)
+            for values, type_ in zip(metadata, _METADATA_TYPES, strict=True)
+        ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

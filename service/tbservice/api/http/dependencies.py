@@ -148,6 +148,13 @@ def _grant_read(
     return grant
 
 
+def _grant_read_by_token(experiment_id: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
+    if secret is None:
+        raise Unauthenticated("this takes a token, also if everyone may read the experiment")
+    with database.without_transaction() as db:
+        return grants.grant_read_by_token(db, experiment_id, secret)[0]
+
+
 def _grant_append(experiment_id: str, database: UsesDatabase, secret: Secret) -> AppendGrant:
     with database.without_transaction() as db:
         return grants.grant_append(db, experiment_id, secret)
@@ -166,5 +173,6 @@ MayCreate = Annotated[WorkspaceGrant, Depends(_grant_create)]
 MayList = Annotated[WorkspaceGrant, Depends(_grant_list)]
 MayRestore = Annotated[WorkspaceGrant, Depends(_grant_restore)]
 MayRead = Annotated[ReadGrant, Depends(_grant_read)]
+MayReadByToken = Annotated[ReadGrant, Depends(_grant_read_by_token)]
 MayAppend = Annotated[AppendGrant, Depends(_grant_append)]
 MayAdminister = Annotated[AdminGrant, Depends(_grant_admin)]

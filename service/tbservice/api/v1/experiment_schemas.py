@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from tbservice import limits
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.experiment_values import ExperimentNotes, ExperimentOrder
+from tbservice.experiments.details import ExperimentDetails
 from tbservice.experiments.listing import Search
 from tbservice.experiments.metadata import Metadata
 from tbservice.settings import Settings
@@ -100,6 +102,9 @@ class ExperimentsQuery(FewFields):
         "last data",
     )
     reverse: bool = Field(default=False, description="The other way round")
+    details: bool = Field(
+        default=False, description="Count runs and series, and name who created each"
+    )
     after: str | None = Field(default=None, description="`next` of the previous page")
     limit: int = Field(
         default=100, ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum experiments per page"
@@ -115,6 +120,18 @@ class ExperimentsQuery(FewFields):
             self.sort,
             is_descending=(self.sort is not ExperimentOrder.NAME) != self.reverse,
         )
+
+
+class DetailsAnswer(BaseModel):
+    """What is read only if it is asked for."""
+
+    author: str | None = Field(
+        description="Name of the person who created it, or their e-mail address if the caller is a "
+        "person; null for a machine, and for readers by a link"
+    )
+    runs: int
+    series: int
+    is_exact: bool = Field(description="False: it has more runs or series than that")
 
 
 class ListedAnswer(BaseModel):
@@ -134,6 +151,7 @@ class ListedAnswer(BaseModel):
     )
     points: int = Field(description="Points that arrived, also those superseded since")
     bytes: int = Field(description="Size of these points in bytes, estimated")
+    details: DetailsAnswer | None = Field(default=None, description="Null unless asked for")
 
 
 class ExperimentAnswer(ListedAnswer):
@@ -176,9 +194,11 @@ def to_metadata(sent: NewExperiment | ExperimentChange) -> Metadata:
     return Metadata(**{name: getattr(sent, name) for name in names})
 
 
-def make_listed(settings: Settings, experiment: Experiment) -> ListedAnswer:
+def make_listed(
+    settings: Settings, experiment: Experiment, details: ExperimentDetails | None = None
+) -> ListedAnswer:
     """Return an experiment as lists have it."""
-    return ListedAnswer(**_listed_fields(settings, experiment))
+    return ListedAnswer(**_listed_fields(settings, experiment), details=_make_details(details))
 
 
 def make_deleted(settings: Settings, experiment: Experiment) -> DeletedAnswer:
@@ -193,15 +213,23 @@ def make_deleted(settings: Settings, experiment: Experiment) -> DeletedAnswer:
 
 
 def make_answer(
-    settings: Settings, experiment: Experiment, notes: ExperimentNotes
+    settings: Settings,
+    experiment: Experiment,
+    notes: ExperimentNotes,
+    details: ExperimentDetails | None = None,
 ) -> ExperimentAnswer:
     """Return an experiment with all of its properties."""
     return ExperimentAnswer(
         **_listed_fields(settings, experiment),
+        details=_make_details(details),
         notes=notes.notes,
         properties=notes.properties,
         origin=notes.origin,
     )
+
+
+def _make_details(details: ExperimentDetails | None) -> DetailsAnswer | None:
+    return None if details is None else DetailsAnswer(**dataclasses.asdict(details))
 
 
 def _listed_fields(settings: Settings, experiment: Experiment) -> Json:

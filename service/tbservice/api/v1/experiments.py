@@ -31,7 +31,7 @@ from tbservice.api.v1.experiment_schemas import (
     make_listed,
     to_metadata,
 )
-from tbservice.experiments import deletion, lifecycle, listing
+from tbservice.experiments import deletion, details, lifecycle, listing
 
 router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"], route_class=ConditionalRoute)
 
@@ -88,8 +88,12 @@ def list_experiments(
     """List the workspace's experiments, newest first."""
     with database.snapshot(grant) as db:
         page = listing.list_experiments(db, grant, query.to_search(), query.after, query.limit)
+        known = details.read_details(db, grant, page.experiments) if query.details else {}
     return ExperimentPage(
-        experiments=[make_listed(settings, experiment) for experiment in page.experiments],
+        experiments=[
+            make_listed(settings, experiment, known.get(experiment.experiment_id))
+            for experiment in page.experiments
+        ],
         next=page.next,
     )
 
@@ -115,13 +119,20 @@ def list_deleted(
 
 @router.get("/{experiment_id}")
 def show_experiment(
-    grant: MayRead, database: UsesDatabase, settings: UsesSettings
+    grant: MayRead,
+    database: UsesDatabase,
+    settings: UsesSettings,
+    with_details: Annotated[
+        bool,
+        Query(alias="details", description="Count runs and series, and name who created it"),
+    ] = False,
 ) -> ExperimentAnswer:
     """Return one experiment."""
     with database.snapshot(grant) as db:
         experiment = lifecycle.get_experiment(db, grant)
         notes = lifecycle.get_notes(db, experiment)
-    return make_answer(settings, experiment, notes)
+        known = details.read_details(db, grant, [experiment]) if with_details else {}
+    return make_answer(settings, experiment, notes, known.get(experiment.experiment_id))
 
 
 @router.patch("/{experiment_id}")
@@ -159,23 +170,3 @@ def restore_experiment(
     with database.transaction(grant) as db:
         restored = deletion.restore_experiment(db, grant, experiment_id)
     return make_listed(settings, restored)
-
-
-@router.delete("/{experiment_id}/runs", status_code=status.HTTP_204_NO_CONTENT)
-def delete_run(grant: MayAdminister, database: UsesDatabase, run: str) -> None:
-    """Delete a run, its series and its upload cursors.
-
-    A later upload of the same files sends them again.
-    """
-    with database.transaction(grant) as db:
-        lifecycle.delete_run(db, grant, run)
-
-
-@router.delete("/{experiment_id}/series", status_code=status.HTTP_204_NO_CONTENT)
-def delete_series(grant: MayAdminister, database: UsesDatabase, run: str, tag: str) -> None:
-    """Delete one time series, and the upload cursors of its run.
-
-    A later upload of the run's files therefore restores the series.
-    """
-    with database.transaction(grant) as db:
-        lifecycle.delete_series(db, grant, run, tag)

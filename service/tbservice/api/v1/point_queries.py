@@ -167,10 +167,23 @@ class SampleQuery(SeriesQuery):
         description="Sample only this number of points per series: those with the highest steps. "
         "Not together with `step_min` and `step_max`",
     )
+    attempt: int | None = Field(
+        default=None,
+        ge=1,
+        le=_COUNT_MAX,
+        description="Read runs that were restarted as they were just before the next attempt "
+        "began: see `/attempts`. Runs with fewer attempts are read as they are shown",
+    )
     format: Format | None = Field(
         default=None,
         strict=False,
         description="Format of the response; takes precedence over `Accept`. Without both, `json`",
+    )
+    metadata: bool = Field(
+        default=False,
+        description="Add the summary metadata of each series: `summary_metadata` in JSON; in CSV, "
+        "Parquet and Arrow the columns plugin, display_name, description and plugin_content. The "
+        "format `points` always has it",
     )
 
     def to_sampling(self) -> Sampling:

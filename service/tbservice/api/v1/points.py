@@ -58,10 +58,12 @@ def read_scalars(
         sampling,
         negotiate_format(query.format, accepted),
         catalog.ALL_BLOBS,
+        with_metadata=query.metadata,
+        attempt=query.attempt,
     )
 
     def read(db: Connection) -> catalog.ByRunAndTag[ScalarSample]:
-        return catalog.read_scalars(db, grant, selection, sampling)
+        return catalog.read_scalars(db, grant, selection, sampling, query.attempt)
 
     return make_points_response(database, objects, grant, points_request, read)
 
@@ -95,10 +97,12 @@ def read_tensors(
         negotiate_format(query.format, accepted),
         catalog.ALL_BLOBS,
         names_lost=names_lost,
+        with_metadata=query.metadata,
+        attempt=query.attempt,
     )
 
     def read(db: Connection) -> catalog.ByRunAndTag[TensorSample]:
-        return catalog.read_tensors(db, grant, selection, sampling)
+        return catalog.read_tensors(db, grant, selection, sampling, query.attempt)
 
     return make_points_response(database, objects, grant, points_request, read)
 
@@ -127,9 +131,11 @@ def read_blob_sequences(
         sampling,
         negotiate_format(query.format, accepted),
         indices,
+        with_metadata=query.metadata,
+        attempt=query.attempt,
     )
 
     def read(db: Connection) -> catalog.ByRunAndTag[BlobSequenceSample]:
-        return catalog.read_blob_sequences(db, grant, selection, sampling, indices)
+        return catalog.read_blob_sequences(db, grant, selection, sampling, indices, query.attempt)
 
     return make_points_response(database, objects, grant, points_request, read)

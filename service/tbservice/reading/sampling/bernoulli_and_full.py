@@ -39,7 +39,7 @@ def sample_scalars(
             scanned += sample.total
             kept += len(sample.steps)
             check_scan_points(scanned)
-            _check_sample_points(kept)
+            check_sample_points(kept)
     return samples
 
 
@@ -78,9 +78,9 @@ def _sample_chunks(
     for id_, records in chunks:
         totals[id_] += len(records)
         check_scan_points(totals[id_])
-        candidates = concatenate([kept[id_], _as_points(records)])
+        candidates = concatenate([kept[id_], as_points(records)])
         kept[id_] = candidates.select(samplers[id_](candidates.steps, candidates.values))
-        _check_sample_points(len(kept[id_]))
+        check_sample_points(len(kept[id_]))
 
     for id_, points in kept.items():
         yield id_, ScalarSample(points.steps, points.wall_times, points.values, totals[id_])
@@ -145,13 +145,15 @@ def _sample_last(
     return samples
 
 
-def _check_sample_points(count: int) -> None:
+def check_sample_points(count: int) -> None:
+    """Raise TooLarge when samples have more points than one response may have."""
     if count > limits.READ_POINTS_MAX:
         limit = f"the limit of {limits.READ_POINTS_MAX} points (read_points_max)"
         raise TooLarge(f"the sample exceeds {limit}; request fewer points")
 
 
-def _as_points(records: Records) -> ScalarPoints:
+def as_points(records: Records) -> ScalarPoints:
+    """Return the records as columns."""
     return ScalarPoints(
         records["step"].copy(), records["wall_time"].copy(), records["value"].copy()
     )

@@ -76,7 +76,7 @@ def plan_sample(
     for id_, series_steps in steps.items():
         ends = (int(series_steps[0]), int(series_steps[-1])) if len(series_steps) else (0, -1)
         kept = make_sampler(sampling, ends, ranks, is_drawn)(series_steps, _NO_VALUES)
-        ranks_and_keys[id_] = _ranks_and_keys(series_steps[kept], ranks)
+        ranks_and_keys[id_] = make_ranks_and_keys(series_steps[kept], ranks)
 
     if sampling.last is not None:
         totals = {series.series_id: series.count for series in series_list}
@@ -107,7 +107,7 @@ def _choose_rows(rows: Mapping[int, Row], k: int, ranks: Ranks) -> list[Row]:
 def _find_ends(series_list: Iterable[Series], ranks: Ranks, k: int) -> dict[int, list[RankAndKey]]:
     """Return rank and sample key of the last and the first step of each series; at most `k`."""
     return {
-        series.series_id: _ranks_and_keys(
+        series.series_id: make_ranks_and_keys(
             np.array(
                 [series.last_step, series.first_step][: min(k, series.count, _ENDS)], np.int64
             ),
@@ -117,6 +117,7 @@ def _find_ends(series_list: Iterable[Series], ranks: Ranks, k: int) -> dict[int,
     }
 
 
-def _ranks_and_keys(steps: Int64s, ranks: Ranks) -> list[RankAndKey]:
+def make_ranks_and_keys(steps: Int64s, ranks: Ranks) -> list[RankAndKey]:
+    """Return the position of each step in the sample order."""
     rank, key = compute_rank_and_key(steps, ranks)
     return list(zip(rank.tolist(), key.tolist(), strict=True))

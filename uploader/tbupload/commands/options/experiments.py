@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from tbupload.commands.options.shared import add_experiment, add_visibility
+
+LISTED_DEFAULT: Final = 100
+"""Experiments that `tbupload list` prints by default."""
+
+LIMIT_DIGITS_MAX: Final = 9
 
 
 def add_create_options(command: argparse.ArgumentParser) -> None:
@@ -26,8 +32,25 @@ def add_list_options(command: argparse.ArgumentParser) -> None:
         help="only experiments with words that begin like these, in name, tags, description, "
         "notes, properties, or of who created it",
     )
+    command.add_argument(
+        "--limit",
+        metavar="N",
+        type=_parse_limit,
+        help=f"list at most this many, 0 for all (default: {LISTED_DEFAULT}; all with --json)",
+    )
 
 
 def add_show_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `tbupload show`."""
     add_experiment(command)
+
+
+def add_open_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of `tbupload open`."""
+    add_experiment(command)
+
+
+def _parse_limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= LIMIT_DIGITS_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of experiments")
+    return int(text)

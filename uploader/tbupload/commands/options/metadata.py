@@ -44,6 +44,12 @@ def add_delete_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `tbupload delete`."""
     add_experiment(command)
     command.add_argument(
+        "--run",
+        metavar="NAME",
+        action="append",
+        help="delete this run instead of the experiment, at once and for good; repeatable",
+    )
+    command.add_argument(
         "--yes",
         "-y",
         action="store_true",

@@ -6,12 +6,17 @@ import argparse
 import math
 import re
 from pathlib import Path
-from typing import Final, Union
+from typing import Final
+
+from tbupload.remote_files import make_path
+
+ATTEMPT_MAX: Final = 1_000_000_000
+"""Greatest number of an attempt that is asked for."""
 
 READ_RETRY_TIMEOUT_SECONDS: Final = 60.0
 """Default of `--retry-timeout` for the commands that read a complete experiment."""
 
-OptionGroup = Union[argparse.ArgumentParser, argparse._ArgumentGroup]  # noqa: SLF001 - has no public name
+OptionGroup = argparse._ActionsContainer  # noqa: SLF001 - the base of parsers and groups
 
 
 def add_common_options(command: argparse.ArgumentParser) -> None:
@@ -39,15 +44,24 @@ def add_common_options(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_logdir(command: argparse.ArgumentParser) -> None:
-    """Add the required `--logdir`."""
-    command.add_argument(
+def add_logdir(group: OptionGroup, *, is_required: bool = False) -> None:
+    """Add `--logdir`, required here or by the group."""
+    group.add_argument(
         "--logdir",
         metavar="DIR",
-        type=Path,
-        required=True,
+        type=parse_logdir,
+        required=is_required,
         help="the log directory: the directory that contains the runs",
     )
+
+
+def parse_logdir(text: str) -> Path:
+    """Return the path of a log directory. Raise ArgumentTypeError for what can be none."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: a variable that is not set?")
+    if "\0" in text:
+        raise argparse.ArgumentTypeError("it has a NUL character")
+    return make_path(text)
 
 
 def add_experiment(command: argparse.ArgumentParser) -> None:
@@ -118,6 +132,13 @@ def parse_seconds(text: str) -> float:
     if not 0 < seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds greater than 0")
     return seconds
+
+
+def parse_attempt(text: str) -> int:
+    """Return the number of an attempt. Raise ArgumentTypeError unless it is an integer above 0."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= ATTEMPT_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of an attempt, 1 or greater")
+    return int(text)
 
 
 def _parse_names(text: str) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tbupload.commands.options.metadata import add_tags_and_notes
 from tbupload.commands.options.shared import (
@@ -12,12 +12,15 @@ from tbupload.commands.options.shared import (
     add_retry_timeout,
     add_series_filter,
     add_visibility,
+    parse_logdir,
     parse_seconds,
 )
+from tbupload.recording.metrics_options import SECONDS_DEFAULT, SECONDS_MAX, SECONDS_MIN
 
 EPILOG: Final = """\
 examples:
   tbupload --logdir runs/                     upload, and follow the files until Ctrl-C
+  tbupload runs/                              the same
   tbupload --logdir runs/ --one-shot          upload what is there now, and exit
   tbupload --logdir runs/ --dry-run           report what would be sent, without a server
   tbupload --logdir runs/ --hparams FILE      set hyperparameters of runs that log none
@@ -36,7 +39,7 @@ unavailable: run the same command again later, nothing is lost.
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of an upload."""
-    add_logdir(command)
+    _add_logdir(command)
     command.add_argument(
         "--one-shot",
         "--one_shot",  # the spelling of TensorBoard.dev's uploader
@@ -49,6 +52,44 @@ def add_options(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read everything, send nothing, and report what would be sent",
     )
+    _add_target(command)
+
+    new_experiment = command.add_argument_group("a new experiment")
+    new_experiment.add_argument("--name", help="its name")
+    new_experiment.add_argument("--description", help="its description, as Markdown")
+    add_visibility(new_experiment)
+    add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
+    command.add_argument(
+        "--no-origin",
+        action="store_true",
+        help="do not record host, user, directory, command (secrets masked), git commit, platform, "
+        "CPUs, GPUs, start, end and status; --dry-run lists what is recorded",
+    )
+    command.add_argument(
+        "--system-metrics",
+        metavar="SECONDS",
+        type=_parse_interval,
+        nargs="?",
+        const=SECONDS_DEFAULT,
+        help="record CPUs, memory, disks, network and GPUs of this machine that often, in a run of "
+        f"their own (default: {SECONDS_DEFAULT:g}); needs psutil",
+    )
+
+    command.add_argument(
+        "--hparams",
+        metavar="FILE",
+        type=Path,
+        help="set hyperparameters of runs: a JSON or YAML file with {name: value}, for every run "
+        'that has none, or with {run: {name: value}}; the root run is "."',
+    )
+    add_series_filter(command, "to upload")
+
+    _add_timing(command)
+    _add_subprocess(command)
+
+
+def _add_target(command: argparse.ArgumentParser) -> None:
+    """Add the options that say which experiment is uploaded to, and what of it again."""
     command.add_argument(
         "--experiment",
         metavar="ID",
@@ -68,29 +109,33 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "from their start; by default, those get a new experiment",
     )
     command.add_argument("--new", action="store_true", help="the same as --resume never")
-
-    new_experiment = command.add_argument_group("a new experiment")
-    new_experiment.add_argument("--name", help="its name")
-    new_experiment.add_argument("--description", help="its description, as Markdown")
-    add_visibility(new_experiment)
-    add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
-    new_experiment.add_argument(
-        "--no-origin",
-        action="store_true",
-        help="do not record host, user, directory, command (secrets masked) and git commit",
-    )
-
     command.add_argument(
-        "--hparams",
-        metavar="FILE",
-        type=Path,
-        help="set hyperparameters of runs: a JSON or YAML file with {name: value}, for every run "
-        'that has none, or with {run: {name: value}}; the root run is "."',
+        "--upload-deleted-runs",
+        action="store_true",
+        help="upload runs of the log directory again that were deleted on the server until now; "
+        "by default, they are named and left out",
     )
-    add_series_filter(command, "to upload")
 
-    _add_timing(command)
-    _add_subprocess(command)
+
+def _parse_interval(text: str) -> float:
+    seconds = parse_seconds(text)
+    if not SECONDS_MIN <= seconds <= SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: from {SECONDS_MIN:g} to {SECONDS_MAX:g} seconds")
+    return seconds
+
+
+def _add_logdir(command: argparse.ArgumentParser) -> None:
+    """Add `--logdir`, which may also be given without the option."""
+    logdir = command.add_mutually_exclusive_group(required=True)
+    add_logdir(logdir)
+    logdir.add_argument(
+        "directory",
+        metavar="DIR",
+        type=parse_logdir,
+        nargs="?",
+        action=_StoreLogdir,
+        help="the same as --logdir DIR",
+    )
 
 
 def _add_timing(command: argparse.ArgumentParser) -> None:
@@ -138,3 +183,18 @@ def _add_subprocess(command: argparse.ArgumentParser) -> None:
         help="with --end-with-process and the parent's PID: read commands from stdin (look NAME, "
         "retire SECONDS, stop); after its end, write to follow.log beside the config file",
     )
+
+
+class _StoreLogdir(argparse.Action):
+    """Stores a positional log directory where `--logdir` stores it."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        options: argparse.Namespace,
+        values: Any,
+        _option: str | None = None,
+    ) -> None:
+        """Store the directory if one is given: argparse calls this without one as well."""
+        if values is not None:
+            options.logdir = values

@@ -43,7 +43,7 @@ usage; 75 server unavailable: try again later.
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of a verification."""
-    add_logdir(command)
+    add_logdir(command, is_required=True)
     command.add_argument(
         "--experiment", metavar="ID", required=True, help="the experiment's ID or URL"
     )

@@ -1,4 +1,7 @@
-"""Blob sequences in each format: a column `keys`, for `/api/v1/blobs/{key}`."""
+"""Blob sequences in each format: a column `keys`, for `/api/v1/blobs/{key}`.
+
+CSV and Arrow have the logged content type, empty if none was logged, in a column of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from tbservice.types import Blob, Json
 from tbwire import read_pb2
 from tbwire.points import set_columns
 
-CSV_COLUMNS: Final = ("keys",)
-ARROW_COLUMNS: Final = (("keys", pa.list_(pa.string())),)
+CSV_COLUMNS: Final = ("keys", "logged_content_type")
+ARROW_COLUMNS: Final = (("keys", pa.list_(pa.string())), ("logged_content_type", pa.string()))
 
 
 def to_json(sample: BlobSequenceSample) -> list[list[Json]]:
@@ -24,15 +27,20 @@ def to_json(sample: BlobSequenceSample) -> list[list[Json]]:
 
 
 def to_csv(sample: BlobSequenceSample) -> pa.Array:
-    """Return the keys of each point as its field of a line."""
-    fields = (csv_fields.quote(csv_fields.json_field(list(keys))) for keys in sample.sequences)
+    """Return the fields of CSV_COLUMNS of each point, joined."""
+    rows = zip(sample.sequences, sample.logged_content_types, strict=True)
+    fields = (
+        f"{csv_fields.quote(csv_fields.json_field(list(keys)))},{csv_fields.quote(content_type)}"
+        for keys, content_type in rows
+    )
     return pa.array(fields, pa.large_string())
 
 
 def to_arrow(samples: Sequence[BlobSequenceSample]) -> list[pa.Array]:
     """Return the columns of ARROW_COLUMNS, with the points of all samples."""
     keys = [list(keys) for sample in samples for keys in sample.sequences]
-    return [pa.array(keys, pa.list_(pa.string()))]
+    content_types = [text for sample in samples for text in sample.logged_content_types]
+    return [pa.array(keys, pa.list_(pa.string())), pa.array(content_types, pa.string())]
 
 
 def fill_part(part: read_pb2.Part, sample: BlobSequenceSample, blobs: Mapping[bytes, Blob]) -> None:

@@ -1,0 +1,171 @@
+"""Delete runs and series of an experiment: at once, and for good.
+
+Their rows go in one transaction, which hides all of them. Their points go after that, since those
+of a large run take longer than a request may.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.errors import MalformedRequest, NotFound
+from tbservice.store import (
+    deleted_runs,
+    erased_series,
+    experiment_size,
+    experiments,
+    katib_observations,
+    katib_trials,
+    object_references,
+    runs_tags,
+    time_series,
+    upload_streams,
+)
+from tbservice.store.pg.database import Database
+from tbservice.types import AdminGrant, AppendGrant, ReadGrant, RunSize
+
+_TAG_MISSING = "the run has no such tag"
+
+
+def list_run_sizes(
+    db: Connection, grant: AdminGrant, search: str, after: int, limit: int
+) -> list[RunSize]:
+    """Return a page of the runs with their sizes, in the order of creation, after a run id.
+
+    Only runs whose names contain `search`, in any case.
+    """
+    return runs_tags.list_sizes(db, grant.experiment_id, limit, search=search, after=after)
+
+
+def find_run_sizes(db: Connection, grant: AdminGrant, run_ids: Sequence[int]) -> list[RunSize]:
+    """Return those of these runs that exist, with their sizes, in the order of creation."""
+    return runs_tags.list_sizes(db, grant.experiment_id, len(run_ids), run_ids=run_ids)
+
+
+def check_runs(db: Connection, grant: AdminGrant, names: Sequence[str]) -> None:
+    """Raise NotFound, with the name, for a run that neither exists nor was deleted."""
+    existing = set(runs_tags.list_run_names(db, grant.experiment_id, names).values())
+    others = {runs_tags.hash_name(name): name for name in names if name not in existing}
+    if not others:
+        return
+    deleted = deleted_runs.find(db, grant.experiment_id, list(others))
+    for digest, name in others.items():
+        if digest not in deleted:
+            raise NotFound(f"the experiment has no run {name[:200]!r}: nothing was deleted")
+
+
+def delete_run(db: Connection, grant: AdminGrant, name: str) -> bool:
+    """Delete a run with all that it has, and remember that it was deleted.
+
+    Waits for requests that write to the run; those that wait for this one are refused
+    (`ingest/run_names.py`). Returns False if there is no such run (any more).
+    """
+    if not remove_run(db, grant, name):
+        return False
+    deleted_runs.insert(db, grant, runs_tags.hash_name(name))
+    return True
+
+
+def remove_run(db: Connection, grant: AdminGrant, name: str) -> bool:
+    """Delete a run as `delete_run`, for a caller that moves it: it may come again.
+
+    Its series, points, upload cursors and trial, and the tags and references to blobs that nothing
+    else of the experiment uses. Objects in S3 remain.
+    """
+    experiment_id = grant.experiment_id
+    run_id = runs_tags.lock_run(db, experiment_id, name)
+    if run_id is None:
+        return False
+    tag_ids = time_series.list_run_tags(db, experiment_id, run_id)
+    _delete_series(db, grant, run_id, None)
+    katib_observations.delete_run(db, experiment_id, run_id)
+    katib_trials.delete(db, experiment_id, runs_tags.hash_name(name))
+    runs_tags.delete_run(db, experiment_id, run_id)
+    _finish(db, grant, tag_ids)
+    return True
+
+
+def delete_series(db: Connection, grant: AdminGrant, run: str, tag: str) -> None:
+    """Delete one series, and the upload cursors of its run, so that an upload can restore it.
+
+    Raises NotFound.
+    """
+    run_id = runs_tags.lock_run(db, grant.experiment_id, run)
+    if run_id is None:
+        raise NotFound("the experiment has no such run")
+    tag_id = runs_tags.find_tag(db, grant.experiment_id, tag)
+    if tag_id is None or not _delete_series(db, grant, run_id, tag_id):
+        raise NotFound(_TAG_MISSING)
+    _finish(db, grant, [tag_id])
+
+
+def _delete_series(db: Connection, grant: AdminGrant, run_id: int, tag_id: int | None) -> bool:
+    """Delete a run's series, or that of one tag, and its upload cursors; False without series.
+
+    The run is locked.
+    """
+    experiment_id = grant.experiment_id
+    series_ids = time_series.delete(db, experiment_id, run_id, tag_id)
+    if not series_ids and tag_id is not None:
+        return False
+    digests = object_references.list_all_digests(db, experiment_id, series_ids)
+    erased_series.insert(db, grant, series_ids)
+    object_references.delete_unused(db, experiment_id, digests)
+    upload_streams.delete_run_streams(db, experiment_id, run_id)
+    return True
+
+
+def _finish(db: Connection, grant: AdminGrant, tag_ids: Sequence[int]) -> None:
+    """Delete those of the tags that are unused now, and change the experiment's row.
+
+    In the order of a batch, which locks tags and changes that row last: else they could deadlock.
+    """
+    experiment_id = grant.experiment_id
+    runs_tags.delete_unused_tags(db, experiment_id, tag_ids)
+    experiments.set_size(db, experiment_id, *experiment_size.measure(db, experiment_id))
+    experiments.bump_version(db, experiment_id)
+
+
+def erase_points(database: Database, grant: AdminGrant) -> None:
+    """Erase points of deleted series for a few seconds, of most runs all of them.
+
+    After the transaction that deleted the series: nobody sees these points any more. What is left
+    is erased in the background (`eraser.py`).
+    """
+    end = time.monotonic() + limits.ERASE_REQUEST_SECONDS
+    is_gone = False
+    while not is_gone and time.monotonic() < end:
+        with database.transaction(grant) as db:
+            is_gone = erased_series.erase_some(
+                db, grant.experiment_id, limits.ERASE_REQUEST_ITEMS_MAX
+            )
+
+
+def list_deleted(
+    db: Connection, grant: ReadGrant, after: str, limit: int
+) -> tuple[list[tuple[bytes, datetime]], str | None]:
+    """Return a page of deleted runs, as SHA-256 of the name and time, and the next page's token.
+
+    None for a share link that shows a part of the experiment. Raises MalformedRequest if `after` is
+    no page token.
+    """
+    if grant.view is not None:
+        return [], None
+    try:
+        position = bytes.fromhex(after)
+    except ValueError as error:
+        raise MalformedRequest("'after' is not the 'next' of an earlier page") from error
+    rows = deleted_runs.list_page(db, grant.experiment_id, position, limit + 1)
+    page = rows[:limit]
+    return page, page[-1][0].hex() if len(rows) > limit else None
+
+
+def allow_runs(db: Connection, grant: AppendGrant, names: Sequence[str]) -> None:
+    """Let deleted runs be written again. Their data is not restored. Repeating it is a no-op."""
+    digests = [runs_tags.hash_name(name) for name in names]
+    deleted_runs.delete(db, grant.experiment_id, digests)

@@ -1,0 +1,89 @@
+"""Record the uploads of an experiment: from where they come, and how the training ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.errors import Invalid, NotFound
+from tbservice.experiment_values import NewUpload, UploadEnd, UploadRecord
+from tbservice.experiments.metadata import check_pairs, remove_controls
+from tbservice.pagination import decode_page_token, encode_page_token
+from tbservice.store import uploads
+from tbservice.types import AppendGrant, ReadGrant
+
+_NOT_FOUND: Final = "the experiment has no record of such an upload: it may have been removed"
+
+
+def record_upload(db: Connection, grant: AppendGrant, upload_id: str, new: NewUpload) -> None:
+    """Record an upload, which is running from now on; repeating the call replaces its record.
+
+    Of an experiment with more than UPLOADS_ITEMS_MAX, the oldest are removed. Control characters
+    become replacement characters. Raises Invalid for what is over its limit.
+    """
+    pairs = check_pairs("origin", new.origin)
+    origin = {remove_controls(key): remove_controls(value) for key, value in pairs.items()}
+    if _count_chars(origin) > limits.UPLOAD_ORIGIN_CHARS_MAX:
+        raise Invalid(
+            f"the origin of an upload has at most {limits.UPLOAD_ORIGIN_CHARS_MAX} characters"
+        )
+    packages = _check_packages(new.packages)
+    uploads.put(db, grant, upload_id, replace(new, origin=origin, packages=packages))
+    uploads.delete_oldest(db, grant.experiment_id, limits.UPLOADS_ITEMS_MAX)
+
+
+def report_upload(
+    db: Connection, grant: AppendGrant, upload_id: str, end: UploadEnd | None
+) -> None:
+    """Note that an uploader is there, and with `end`, that the status has changed.
+
+    Raises:
+        NotFound: The experiment has no such upload, for example because somebody removed it.
+        Invalid: The detail is over its limit.
+    """
+    if end is None:
+        is_known = uploads.touch(db, grant.experiment_id, upload_id)
+    else:
+        if len(end.detail) > limits.UPLOAD_DETAIL_CHARS_MAX:
+            raise Invalid(f"a detail has at most {limits.UPLOAD_DETAIL_CHARS_MAX} characters")
+        cleaned = replace(end, detail=remove_controls(end.detail))
+        is_known = uploads.set_status(db, grant.experiment_id, upload_id, cleaned)
+    if not is_known:
+        raise NotFound(_NOT_FOUND)
+
+
+def list_uploads(
+    db: Connection, grant: ReadGrant, after: str | None, limit: int
+) -> tuple[list[UploadRecord], str | None]:
+    """Return one page of the experiment's uploads, newest first, and the next page's token.
+
+    Raises MalformedRequest.
+    """
+    before = None if after is None else decode_page_token(after)
+    found = uploads.list_page(
+        db, grant.experiment_id, before, limit + 1, limits.UPLOAD_SILENT_SECONDS_MAX
+    )
+    page = found[:limit]
+    following = None
+    if len(found) > limit:
+        following = encode_page_token(page[-1].created_at, page[-1].upload_id)
+    return page, following
+
+
+def _check_packages(packages: Sequence[str]) -> list[str]:
+    """Return the packages without control characters. Raises Invalid for too many or too long."""
+    if len(packages) > limits.UPLOAD_PACKAGES_ITEMS_MAX:
+        raise Invalid(f"an upload has at most {limits.UPLOAD_PACKAGES_ITEMS_MAX} packages")
+    if sum(map(len, packages)) > limits.UPLOAD_PACKAGES_CHARS_MAX:
+        raise Invalid(
+            f"packages have at most {limits.UPLOAD_PACKAGES_CHARS_MAX} characters together"
+        )
+    return [remove_controls(package) for package in packages]
+
+
+def _count_chars(pairs: Mapping[str, str]) -> int:
+    return sum(len(key) + len(value) for key, value in pairs.items())

@@ -1,0 +1,238 @@
+"""Keep the points of a batch, and those that it replaces, that lose to a later attempt of the run.
+
+Of scalars, only those within the batch: the others are found by compaction. Tensors and blob
+sequences are compared with the stored points, which they are about to replace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from sqlalchemy import Connection
+
+from tbservice.ingest.series_updates import SeriesUpdate, select_type
+from tbservice.sample_order import compute_rank_and_key
+from tbservice.scalars import superseded
+from tbservice.scalars.restarts import find_periods, get_starts, read_bounds, select_superseded
+from tbservice.store import sample_slots, superseded_points
+from tbservice.store.points import PointKeys
+from tbservice.store.stream_times import StreamTimes
+from tbservice.store.upload_streams import CursorMove
+from tbservice.types import AppendGrant, Float64s, Int64s, Ranks
+from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
+
+_VALUE_CLASSES: Final = (DataClass.TENSOR, DataClass.BLOB_SEQUENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """Points of one series by index into what the batch has of it, and the restarts of its run."""
+
+    update: SeriesUpdate
+    restarts: Float64s
+    indices: Int64s
+    points: ScalarPoints
+
+    def select(self, kept: Any) -> _Candidates:
+        """Return some of the candidates."""
+        return _Candidates(self.update, self.restarts, self.indices[kept], self.points.select(kept))
+
+
+def keep(
+    db: Connection,
+    grant: AppendGrant,
+    updates: Sequence[SeriesUpdate],
+    moves: Sequence[CursorMove],
+) -> None:
+    """Store superseded points before the batch is inserted.
+
+    Costs nothing where every point of the batch follows those of before.
+
+    Args:
+        db: A transaction that has locked the rows of the series.
+        grant: Grant on the experiment.
+        updates: What the batch adds to each series.
+        moves: The streams of the batch, which are written after this.
+    """
+    suspects = [
+        update
+        for update in updates
+        if update.repeated is not None
+        or (update.is_rewrite and update.state.data_class != DataClass.SCALAR)
+    ]
+    if not suspects:
+        return
+    by_run = read_bounds(
+        db,
+        grant.experiment_id,
+        {update.state.run_id for update in suspects},
+        _group_moves(moves),
+    )
+    suspects = [update for update in suspects if update.state.run_id in by_run]
+    restarts = {update.series_id: by_run[update.state.run_id] for update in suspects}
+    superseded.keep(db, grant, _list_repeated_scalars(suspects), restarts)
+    for data_class in _VALUE_CLASSES:
+        group = [update for update in suspects if update.state.data_class == data_class]
+        if group:
+            _keep_values(db, grant, data_class, group, restarts)
+
+
+def _group_moves(moves: Sequence[CursorMove]) -> dict[int, list[StreamTimes]]:
+    by_run: defaultdict[int, list[StreamTimes]] = defaultdict(list)
+    for move in moves:
+        start = -math.inf if move.start_time is None else move.start_time
+        by_run[move.run_id].append(
+            StreamTimes(
+                move.stream_digest,
+                math.inf if move.start else start,
+                -math.inf if move.last_wall_time is None else move.last_wall_time,
+            )
+        )
+    return by_run
+
+
+def _list_repeated_scalars(updates: Sequence[SeriesUpdate]) -> dict[int, ScalarPoints]:
+    return {
+        update.series_id: update.repeated
+        for update in updates
+        if update.repeated is not None and update.state.data_class == DataClass.SCALAR
+    }
+
+
+def _keep_values(
+    db: Connection,
+    grant: AppendGrant,
+    data_class: DataClass,
+    updates: Sequence[SeriesUpdate],
+    restarts: Mapping[int, Float64s],
+) -> None:
+    ranks = sample_slots.get_ranks(db)
+    losers = [
+        candidates
+        for update in updates
+        if (candidates := _select_repeated(update, restarts[update.series_id])) is not None
+    ]
+    sent = [
+        _list_sent(update, restarts[update.series_id]) for update in updates if update.is_rewrite
+    ]
+    if sent:
+        losers += _compare_with_shown(db, grant, data_class, sent, ranks)
+    losers = [candidates for candidates in losers if len(candidates.indices)]
+    if losers:
+        _insert(db, grant, data_class, losers, ranks)
+
+
+def _select_repeated(update: SeriesUpdate, restarts: Float64s) -> _Candidates | None:
+    """Return the points that lose to others of the batch, and are to be kept."""
+    if update.repeated is None:
+        return None
+    points = update.repeated
+    kept = select_superseded(points.steps, points.wall_times, restarts).indices
+    return _Candidates(update, restarts, kept, points.select(kept))
+
+
+def _list_sent(update: SeriesUpdate, restarts: Float64s) -> _Candidates:
+    """Return the newest points of the batch, which are compared with the stored ones."""
+    points = update.deduplicated
+    assert points is not None  # noqa: S101 - points were accepted
+    return _Candidates(update, restarts, points.values.astype(np.int64), points)
+
+
+def _compare_with_shown(
+    db: Connection,
+    grant: AppendGrant,
+    data_class: DataClass,
+    sent: Sequence[_Candidates],
+    ranks: Ranks,
+) -> list[_Candidates]:
+    """Copy the stored points that are superseded; return the sent ones that are."""
+    keys = _make_keys(sent, ranks)
+    indices, shown = superseded_points.find_wall_times(db, grant.experiment_id, data_class, keys)
+    shown_wall_times = np.full(len(keys.steps), np.nan)
+    shown_wall_times[indices] = shown
+
+    lost: list[_Candidates] = []
+    replaced = np.zeros(len(keys.steps), np.bool_)
+    period_starts: list[Float64s] = []
+    start = 0
+    for candidates in sent:
+        rows = slice(start, start + len(candidates.indices))
+        start = rows.stop
+        wall_times = shown_wall_times[rows]
+        is_known = ~np.isnan(wall_times)
+        shown_periods = find_periods(wall_times, candidates.restarts)
+        periods = find_periods(candidates.points.wall_times, candidates.restarts)
+        lost.append(candidates.select(np.flatnonzero(is_known & (periods < shown_periods))))
+        is_replaced = is_known & (shown_periods < periods)
+        replaced[rows] = is_replaced
+        period_starts.append(get_starts(shown_periods[is_replaced], candidates.restarts))
+    if replaced.any():
+        selected = _select_keys(keys, replaced)
+        superseded_points.keep_shown(
+            db, grant.experiment_id, data_class, selected, np.concatenate(period_starts)
+        )
+    return lost
+
+
+def _insert(
+    db: Connection,
+    grant: AppendGrant,
+    data_class: DataClass,
+    losers: Sequence[_Candidates],
+    ranks: Ranks,
+) -> None:
+    keys = _make_keys(losers, ranks)
+    period_starts = np.concatenate(
+        [
+            get_starts(
+                find_periods(candidates.points.wall_times, candidates.restarts),
+                candidates.restarts,
+            )
+            for candidates in losers
+        ]
+    )
+    if data_class is DataClass.TENSOR:
+        tensors = []
+        for candidates in losers:
+            accepted = select_type(TensorPoints, candidates.update.accepted)
+            sent = [value for points in accepted for value in points.tensors]
+            tensors += [sent[index] for index in candidates.indices]
+        superseded_points.insert_tensors(db, grant, keys, period_starts, tensors)
+        return
+
+    sequences: list[list[bytes]] = []
+    content_types: list[str] = []
+    for candidates in losers:
+        accepted_blobs = select_type(BlobSequencePoints, candidates.update.accepted)
+        blobs = [sequence for points in accepted_blobs for sequence in points.sequences]
+        logged = [kind for points in accepted_blobs for kind in points.logged_content_types]
+        sequences += [[blob.sha256 for blob in blobs[index]] for index in candidates.indices]
+        content_types += [logged[index] for index in candidates.indices]
+    superseded_points.insert_blob_sequences(
+        db, grant, keys, period_starts, sequences, content_types
+    )
+
+
+def _make_keys(groups: Sequence[_Candidates], ranks: Ranks) -> PointKeys:
+    steps = np.concatenate([group.points.steps for group in groups])
+    wall_times = np.concatenate([group.points.wall_times for group in groups])
+    point_ranks, sample_keys = compute_rank_and_key(steps, ranks)
+    series_ids = np.repeat(
+        [group.update.series_id for group in groups], [len(group.indices) for group in groups]
+    )
+    return PointKeys(series_ids, point_ranks, sample_keys, steps, wall_times)
+
+
+def _select_keys(keys: PointKeys, selected: Any) -> PointKeys:
+    return PointKeys(
+        keys.series_ids[selected],
+        keys.ranks[selected],
+        keys.sample_keys[selected],
+        keys.steps[selected],
+        keys.wall_times[selected],
+    )

@@ -1,0 +1,202 @@
+"""Attempts of a run: what a restarted job superseded, and how an earlier state is selected.
+
+Every function needs a snapshot (`Database.snapshot`). Nothing depends on what compaction has done:
+points that it has not merged yet are compared by a scan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.errors import NotFound
+from tbservice.scalars.restarts import find_periods, read_restarts
+from tbservice.scalars.scan import AttemptScan, read_scalar_chunks
+from tbservice.store import stream_times, superseded_counts
+from tbservice.store.superseded_counts import StoredPeriod
+from tbservice.types import ALL_STEPS, ExperimentId, Float64s, ReadGrant, Series
+from tbwire.digests import Records
+from tbwire.points import DataClass
+
+_SERIES_PER_SCAN: Final = 4_000
+"""Series whose points are compared by one query."""
+
+RunBefore = Mapping[int, float]
+"""By run id, the wall time (seconds since the epoch) before which points are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt of a run: its number from 1, and the points of it that later ones superseded.
+
+    `started_at` is the wall time, in seconds since the epoch, of the first record of the file that
+    it began with. The newest attempt has no superseded points.
+    """
+
+    number: int
+    started_at: float
+    superseded_points: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunAttempts:
+    """The attempts of a run that has several, the oldest first."""
+
+    run_id: int
+    run: str
+    attempts: list[Attempt]
+
+
+def list_attempts(db: Connection, grant: ReadGrant) -> list[RunAttempts]:
+    """Return the attempts of each run that has several, in the order of the runs' creation.
+
+    A restart that superseded nothing begins no attempt. With a link, only points that it shows
+    count.
+    """
+    runs = {run.run_id: run for run in stream_times.list_restarted_runs(db, grant.experiment_id)}
+    restarts = read_restarts(db, grant.experiment_id, list(runs)) if runs else {}
+    if not restarts:
+        return []
+    counts = _count_superseded(db, grant.experiment_id, restarts)
+    return [
+        RunAttempts(
+            run_id,
+            run.name,
+            _number_attempts(run.start_time, restarts[run_id], counts[run_id]),
+        )
+        for run_id, run in runs.items()
+        if run_id in counts and counts[run_id].superseding
+    ]
+
+
+def find_before(db: Connection, grant: ReadGrant, number: int | None) -> RunBefore:
+    """Return the runs that have more than `number` attempts, and when the next one began.
+
+    Other runs are read as they are shown; so are all of them if `number` is None. Raises NotFound
+    (`attempt_not_found`) if no run has so many attempts.
+    """
+    if number is None:
+        return {}
+    runs = list_attempts(db, grant)
+    count = max((len(run.attempts) for run in runs), default=1)
+    if number > count:
+        has = "one attempt" if count == 1 else f"{count} attempts"
+        raise NotFound(
+            f"there is no attempt {number}: the runs of this experiment have at most {has}",
+            code="attempt_not_found",
+        )
+    return {
+        run.run_id: run.attempts[number].started_at for run in runs if len(run.attempts) > number
+    }
+
+
+def find_series_before(series_list: Iterable[Series], before: RunBefore) -> dict[int, float]:
+    """Return the wall time before which each series is read, by id, if its run has one."""
+    return {
+        series.series_id: before[series.run_id] for series in series_list if series.run_id in before
+    }
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Superseded points of a run by period, and the periods whose points superseded others."""
+
+    superseded: Counter[int] = field(default_factory=Counter)
+    superseding: set[int] = field(default_factory=set)
+
+
+def _number_attempts(start_time: float, restarts: Float64s, counts: _Counts) -> list[Attempt]:
+    """Return an attempt for each restart that superseded points, and one before them."""
+    first_periods = [0, *sorted(counts.superseding)]
+    starts = [start_time, *(float(restarts[period - 1]) for period in first_periods[1:])]
+    return [
+        Attempt(
+            number,
+            starts[number - 1],
+            sum(points for period, points in counts.superseded.items() if start <= period < end),
+        )
+        for number, (start, end) in enumerate(pairwise([*first_periods, len(restarts) + 1]), 1)
+    ]
+
+
+def _count_superseded(
+    db: Connection, experiment_id: ExperimentId, restarts: Mapping[int, Float64s]
+) -> dict[int, _Counts]:
+    counts: defaultdict[int, _Counts] = defaultdict(_Counts)
+    for data_class in (DataClass.TENSOR, DataClass.BLOB_SEQUENCE):
+        for run_id, number, superseded, superseding in superseded_counts.count_values(
+            db, experiment_id, data_class, restarts
+        ):
+            if superseded:
+                counts[run_id].superseded[number] += superseded
+            if superseding:
+                counts[run_id].superseding.add(number)
+
+    run_ids = list(restarts)
+    compared = set(superseded_counts.list_inexact_scalars(db, experiment_id, run_ids))
+    stored = superseded_counts.list_scalar_periods(db, experiment_id, run_ids)
+    compared |= {
+        (row.run_id, row.series_id) for row in stored if not _is_current(row, restarts[row.run_id])
+    }
+    for row in stored:
+        if (row.run_id, row.series_id) in compared:
+            continue
+        times = np.array([row.period_start, row.superseded_by])
+        period, by = find_periods(times, restarts[row.run_id]).tolist()
+        counts[row.run_id].superseded[period] += row.points
+        counts[row.run_id].superseding.add(by)
+    _compare_scalars(db, experiment_id, sorted(compared), restarts, counts)
+    return counts
+
+
+def _is_current(period: StoredPeriod, restarts: Float64s) -> bool:
+    """Return whether what was a restart when the points were superseded is one now.
+
+    It is none if an earlier file went on after it: then its points may not be superseded.
+    """
+    times = set(restarts.tolist())
+    is_first = period.period_start < restarts[0]
+    return (is_first or period.period_start in times) and period.superseded_by in times
+
+
+def _compare_scalars(
+    db: Connection,
+    experiment_id: ExperimentId,
+    series: list[tuple[int, int]],
+    restarts: Mapping[int, Float64s],
+    counts: defaultdict[int, _Counts],
+) -> None:
+    """Compare all points of these series, (run id, series id), and add what is superseded."""
+    for start in range(0, len(series), _SERIES_PER_SCAN):
+        run_ids = {id_: run_id for run_id, id_ in series[start : start + _SERIES_PER_SCAN]}
+        scans = {id_: AttemptScan(restarts=restarts[run_id]) for id_, run_id in run_ids.items()}
+        chunks = read_scalar_chunks(
+            db,
+            experiment_id,
+            list(run_ids),
+            ALL_STEPS,
+            limits.SCAN_CHUNK_POINTS,
+            skip_damaged=True,
+            attempts=scans,
+        )
+        for id_, records in chunks:
+            run_id = run_ids[id_]
+            _add_compared(records, restarts[run_id], counts[run_id])
+
+
+def _add_compared(records: Records, restarts: Float64s, counts: _Counts) -> None:
+    """Add the newest points of each step and period, by step, then by wall time."""
+    steps = records["step"]
+    if len(steps) < 2 or not (is_same := steps[1:] == steps[:-1]).any():  # noqa: PLR2004 - a pair
+        return
+    periods = find_periods(np.ascontiguousarray(records["wall_time"]), restarts)
+    lost, points = np.unique(periods[:-1][is_same], return_counts=True)
+    counts.superseded.update(dict(zip(lost.tolist(), points.tolist(), strict=True)))
+    counts.superseding.update(periods[1:][is_same].tolist())

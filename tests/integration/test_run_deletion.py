@@ -1,0 +1,351 @@
+"""Deletion of single runs: nothing of them is left, and what still writes to them is told so."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from sqlalchemy import text
+
+from support.batches import ApiClient, batch, images, scalars, segment, stream, texts
+from support.katib import KatibClient, log
+from support.people import new_member, new_personal_token
+from support.servers import new_workspace
+from support.share_links import make_link
+from support.uploading import wait_until
+from tbservice import limits
+from tbservice.errors import RunDeleted
+from tbservice.experiments import run_deletion
+from tbservice.experiments.eraser import erase_due
+from tbservice.ingest import commit
+from tbservice.ingest.decode import decode_batch
+from tbservice.scalars import compaction
+from tbservice.store import runs_tags
+from tbservice.types import AdminGrant, AppendGrant, KatibGrant, Role, Scope
+
+TABLES = (
+    *("scalar_tail", "scalar_blocks", "tensor_points", "blob_points", "runs", "tags"),
+    *("superseded_blocks", "superseded_tensors", "superseded_blobs"),
+    *("time_series", "upload_streams", "experiment_blobs", "katib_trials", "katib_observations"),
+    "erased_series",
+)
+RUN = "a/b run\n%"
+
+
+def data(run, *, shared=True, attempt=1):
+    """A segment of a run with data of each kind; of tags and a blob of its own without `shared`.
+
+    Attempt 2 supersedes all points.
+    """
+    name = "" if shared else "own-"
+    began = 1e9 * attempt
+
+    def times(count):
+        return began + 1 + np.arange(count)
+
+    return segment(
+        stream(run, f"events.{attempt}"),
+        0,
+        9,
+        scalars(f"{name}loss", range(3_000), wall_times=times(3_000)),
+        scalars(f"{name}few", [1], wall_times=times(1)),
+        texts(f"{name}text", [0, 1], [b"t", b"u"], times(2)),
+        images(f"{name}image", [0], [[b"png", f"{name}{attempt}".encode()]], times(1)),
+        start_time=began,
+    )
+
+
+@pytest.fixture
+def delete(api, experiment):
+    """Deletes runs of the experiment; returns the response."""
+
+    def request(*names, path="runs", by=api, of=experiment):
+        return by.request("DELETE", f"/experiments/{of}/{path}", params={"run": names})
+
+    return request
+
+
+@pytest.fixture
+def rows(database, workspace_id):
+    """Returns the rows of the test's workspace, in all tables of an experiment's data."""
+
+    def read():
+        with database.transaction(workspace_id) as db:
+            statements = (f"SELECT * FROM {table}" for table in TABLES)  # noqa: S608 - constants
+            read = (map(repr, db.execute(text(statement))) for statement in statements)
+            return dict(zip(TABLES, map(sorted, read), strict=True))
+
+    return read
+
+
+def compact(database, workspace_id, experiment):
+    grant = AppendGrant(workspace_id, experiment)
+    with database.transaction(workspace_id) as db:
+        for run_id in runs_tags.list_run_names(db, experiment):
+            compaction.compact_run(db, grant, run_id, compact_idle=True)
+
+
+def code_of(answer):
+    return answer.status_code, answer.json()["code"]
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_deleted_run_leaves_no_row(
+    api, experiment, delete, rows, database, workspace_id, is_compacted
+):
+    api.write(experiment, data("kept"))
+    before = rows(), api.get(experiment, "scalars/data", sampling="all")
+    size = api.request("GET", "/experiments").json()["experiments"][0]
+    for attempt in (1, 2):
+        api.write(
+            experiment,
+            data(RUN, attempt=attempt),
+            data("third", shared=False, attempt=attempt),
+        )
+    api.request(
+        "PUT",
+        f"/experiments/{experiment}/runs/hparams",
+        params={"run": RUN},
+        json={"hparams": {"lr": 1}},
+    ).raise_for_status()
+    if is_compacted:
+        compact(database, workspace_id, experiment)
+        before = None, before[1]
+        assert {len(rows()[f"superseded_{kind}"]) for kind in ("tensors", "blobs")} == {2, 4}
+        assert rows()["superseded_blocks"]
+    assert delete(RUN, "third").status_code == 204
+
+    assert [run["run"] for run in api.get(experiment, "runs")["runs"]] == ["kept"]
+    assert api.get(experiment, "scalars/data", sampling="all") == before[1]
+    after = rows()
+    if is_compacted:
+        assert {len(each) for table, each in after.items() if "katib" not in table} != {0}
+        assert not any("third" in row or "own-" in row for each in after.values() for row in each)
+        assert all(len(after[table]) == 1 for table in ("runs", "upload_streams"))
+        assert (len(after["tags"]), len(after["time_series"])) == (4, 4)
+    else:
+        assert after == before[0]
+    listed = api.request("GET", "/experiments").json()["experiments"][0]
+    assert {key: listed[key] for key in ("points", "bytes")} == {
+        key: size[key] for key in ("points", "bytes")
+    }
+
+
+def test_writes_to_deleted_run_are_refused_until_allowed(api, experiment, delete):
+    sent = data(RUN)
+    api.write(experiment, sent, data("kept"))
+    assert delete(RUN).status_code == 204
+    longer = segment(stream(RUN), 9, 19, scalars("loss", [1]))
+    assert (
+        api.send(experiment, longer).json()["offset"] == 0
+    )  # the stream is unknown: from its start
+    other = segment(stream("new"), 0, 9, scalars("loss", [1]))
+    answer = api.send(experiment, other, sent, segment(stream(RUN, "second"), 0, 9))
+    assert code_of(answer) == (409, "run_deleted")
+    assert (answer.json()["segment"], answer.json()["segments"]) == (1, [1, 2])
+    assert repr(RUN) in answer.json()["detail"]
+    hparams = {"params": {"run": RUN}, "json": {"hparams": {"lr": 1}}}
+    path = f"/experiments/{experiment}/runs/hparams"
+    assert code_of(api.request("PUT", path, **hparams)) == (409, "run_deleted")
+    assert [run["run"] for run in api.get(experiment, "runs")["runs"]] == ["kept"]
+
+    assert delete(RUN, "unknown", path="runs/deleted").status_code == 204
+    assert api.get(experiment, "runs/deleted") == {"runs": [], "next": None}
+    assert api.write(experiment, sent).scalars == 3_001
+    assert api.get(experiment, "scalars")[RUN].keys() == {"loss", "few"}
+
+
+def test_repeated_deletion_is_noop_and_unknown_run_is_404(api, experiment, delete):
+    api.write(experiment, data("a"), data("b"))
+    answer = delete("a", "unknown", "b")
+    assert code_of(answer) == (404, "not_found")
+    assert "'unknown'" in answer.json()["detail"]
+    assert len(api.get(experiment, "runs")["runs"]) == 2
+    for _ in range(2):
+        assert delete("a", "a").status_code == 204
+    assert [run["run"] for run in api.get(experiment, "runs")["runs"]] == ["b"]
+    for names in ((), [f"{n}" for n in range(limits.DELETED_RUNS_ITEMS_MAX + 1)]):
+        assert code_of(delete(*names)) == (422, "invalid")
+
+
+def test_batch_that_waits_for_deletion_does_not_restore_run(
+    api, experiment, database, workspace_id
+):
+    """A file that is new to a run waits for its deletion, and would then create the run again."""
+    api.write(experiment, data("train"))
+    sent = segment(stream("train", "another"), 0, 9, scalars("loss", [1]))
+    with ThreadPoolExecutor(1) as thread:
+        with database.transaction(workspace_id) as db:
+            assert run_deletion.delete_run(db, AdminGrant(workspace_id, experiment), "train")
+            sending = thread.submit(api.send, experiment, sent)
+            wait_until(lambda: _is_waiting(database))
+        assert code_of(sending.result(60)) == (409, "run_deleted")
+    assert api.get(experiment, "runs")["runs"] == []
+
+
+def test_tag_that_another_batch_is_about_to_use_is_kept(api, experiment, database, workspace_id):
+    api.write(experiment, data("a"))
+    others = decode_batch(batch(segment(stream("b"), 0, 9, scalars("loss", [1]))))
+    grant = AppendGrant(workspace_id, experiment)
+    with ThreadPoolExecutor(1) as thread:
+        with database.transaction(workspace_id) as db:
+            runs_tags.resolve_tags(db, grant, ["loss"])  # as the batch does, then waits for others
+            deleting = thread.submit(
+                api.request, "DELETE", f"/experiments/{experiment}/runs", params={"run": "a"}
+            )
+            wait_until(lambda: _is_waiting(database))
+            commit.write_batch(db, grant, others)
+        assert deleting.result(60).status_code == 204
+    assert api.get(experiment, "names") == {"b": ["loss"]}
+
+
+def _is_waiting(database):
+    """Return whether a transaction waits for a lock of another."""
+    with database.transaction() as db:
+        locks = text(
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+        )
+        return db.execute(locks).scalar() > 0
+
+
+def test_deleted_runs_are_listed_in_pages_by_hash(api, experiment, delete):
+    names = [f"run {number}" for number in range(5)]
+    api.write(experiment, *map(data, names))
+    delete(*names).raise_for_status()
+    seen, after = [], ""
+    while after is not None:
+        page = api.get(experiment, "runs/deleted", limit=2, after=after)
+        seen += [run["name_sha256"] for run in page["runs"]]
+        after = page["next"]
+    assert seen == sorted(hashlib.sha256(name.encode()).hexdigest() for name in names)
+    answer = api.request("GET", f"/experiments/{experiment}/runs/deleted", params={"after": "x"})
+    assert code_of(answer) == (400, "malformed")
+
+
+def test_change_reader_is_told_of_deleted_run(api, experiment, delete):
+    api.write(experiment, data("a"), data("b"))
+    cursor = api.get(experiment, "scalars/new")["cursor"]
+    assert delete("a").status_code == 204
+    assert len(api.get(experiment, "scalars/new", since=cursor)["removed"]) == 2
+
+
+def test_deletion_is_for_who_may_delete_data(
+    client, api, experiment, delete, database, database_url, workspace_id
+):
+    api.write(experiment, data("a"))
+    for scopes in (("append",), ("read",), ("read", "append")):
+        who = ApiClient(client, api.new_token(experiment, *scopes))
+        assert code_of(delete("a", by=who)) == (403, "forbidden")
+    reader = ApiClient(client, make_link(api, experiment, runs="a")["token"])
+    assert code_of(delete("a", by=reader)) == (403, "forbidden")
+    assert code_of(delete("a", by=reader, path="runs/deleted")) == (403, "forbidden")
+    stranger = ApiClient(client, new_workspace(database_url).owner_token)
+    for path in ("runs", "runs/deleted"):
+        assert code_of(delete("a", by=stranger, path=path)) == (404, "not_found")
+    viewer = new_member(database, workspace_id, Role.VIEWER)
+    token = new_personal_token(database, workspace_id, viewer, Scope.READ)
+    assert code_of(delete("a", by=ApiClient(client, token))) == (403, "forbidden")
+    assert len(api.get(experiment, "runs")["runs"]) == 1
+    delete("a").raise_for_status()
+    assert reader.get(experiment, "runs/deleted")["runs"] == []
+    assert len(api.get(experiment, "runs/deleted")["runs"]) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_deletion_among_writes_and_compaction_leaves_no_orphan(
+    api, experiment, delete, rows, database, workspace_id, seed
+):
+    """Two clients delete while others write and compaction runs: all rows belong to a run."""
+    chance, ended = random.Random(seed), threading.Event()  # noqa: S311 - a test's
+    names = [f"{number}" for number in range(4)]
+
+    def write(name):
+        codes, offset = set(), 0
+        while not ended.is_set():
+            tag = chance.choice(("x", "y", f"of {name}"))
+            steps = range(offset, offset + chance.choice((1, 2_000)))
+            sent = segment(stream(name), offset, offset + 9, scalars(tag, steps))
+            answer = api.send(experiment, sent)
+            codes.add(answer.status_code if answer.status_code != 409 else answer.json()["code"])
+            offset = offset + 9 if answer.status_code == 200 else 0
+            if answer.status_code == 409 and answer.json()["code"] == "cursor_conflict":
+                offset = answer.json()["offset"]
+        return codes
+
+    def remove():
+        while not ended.is_set():
+            two = chance.sample(names, 2)
+            codes.add(delete(*two).status_code)
+            delete(two[0], path="runs/deleted").raise_for_status()
+
+    codes = set()
+    with ThreadPoolExecutor(8) as threads:
+        works = [threads.submit(write, name) for name in names]
+        works += [threads.submit(remove) for _ in range(2)]
+        for _ in range(30):
+            compact(database, workspace_id, experiment)
+            api.get(experiment, "scalars/data", sampling="all")
+        ended.set()
+        told = set.union(*[work.result() or set() for work in works])
+    assert told <= {200, "cursor_conflict", "run_deleted", "try_again", 503}
+    assert {200, "run_deleted"} <= told
+    assert codes <= {204, 404, 503}  # 404: the run was not written yet
+
+    with database.transaction(workspace_id) as db:
+        for table, key, owner in (
+            *(("time_series", "run_id", "runs"), ("time_series", "tag_id", "tags")),
+            *(("scalar_tail", "series_id", "time_series"), ("upload_streams", "run_id", "runs")),
+            ("scalar_blocks", "series_id", "time_series"),
+            ("tags", "tag_id", "time_series"),
+        ):
+            orphans = f"SELECT count(*) FROM {table} WHERE {key} NOT IN (SELECT {key} FROM {owner})"  # noqa: S608 - constants
+            assert db.execute(text(orphans)).scalar() == 0, table
+    api.request("DELETE", f"/experiments/{experiment}/runs", params={"run": names})
+    names = [run["run"] for run in api.get(experiment, "runs")["runs"]]
+    if names:
+        delete(*names).raise_for_status()
+    assert {table for table, left in rows().items() if left} == set()
+
+
+@pytest.mark.own_database
+def test_points_of_large_run_are_erased_in_background(
+    api, experiment, delete, rows, database, monkeypatch
+):
+    monkeypatch.setattr(limits, "ERASE_REQUEST_SECONDS", 0)
+    monkeypatch.setattr(limits, "ERASE_TRANSACTION_ITEMS_MAX", 1)
+    api.write(experiment, data("kept"))
+    before, size = rows(), api.request("GET", "/experiments").json()["experiments"][0]
+    api.write(experiment, data("a", shared=False), data("b"))
+    delete("a").raise_for_status()
+    series = {"params": {"run": "b", "tag": "image"}}
+    api.request("DELETE", f"/experiments/{experiment}/series", **series).raise_for_status()
+    assert api.get(experiment, "scalars").keys() == {"kept", "b"}
+    assert len(rows()["blob_points"]) == 3  # hidden, not erased yet
+    delete("b").raise_for_status()
+    listed = api.request("GET", "/experiments").json()["experiments"][0]
+    assert [listed[key] for key in ("points", "bytes")] == [
+        size[key] for key in ("points", "bytes")
+    ]
+
+    erase_due(database, threading.Event())
+    assert rows() == before
+
+
+def test_trial_of_deleted_run_is_refused_and_left_out(client, api, workspace_id, delete):
+    grant = KatibGrant(workspace_id, None, may_read=True, may_delete=True)
+    katib = KatibClient(client.app.state.ingest, grant)
+    katib.report("random-bcdf2456", log("loss", 1))
+    (listed,) = [
+        each
+        for each in api.request("GET", "/experiments").json()["experiments"]
+        if api.get(each["experiment_id"], "runs")["runs"]
+    ]
+    assert delete("random-bcdf2456", of=listed["experiment_id"]).status_code == 204
+    assert katib.values("random-bcdf2456", "loss") == []
+    with pytest.raises(RunDeleted):
+        katib.report("random-bcdf2456", log("loss", 2))
+    assert api.get(listed["experiment_id"], "runs")["runs"] == []

@@ -1,0 +1,203 @@
+"""`tbupload list`, `show` and `open`: columns, limits, texts, and no raw control characters."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from support.faulty_server import Reply, faulty_server
+from tbupload.cli import main
+from tbupload.commands.experiment_text import list_cells, make_layout
+from tbupload.console.columns import cut, display_width
+
+DETAILS = {"author": "Ann", "runs": 2, "series": 3, "is_exact": True}
+EXPERIMENT = {
+    "experiment_id": "6uPYq6nY3hgROpRp3WliCs",
+    "url": "http://tbhub.example/experiment/abc/",
+    "name": "a name",
+    "description": "one\ntwo\x1b]0;title\x07",
+    "visibility": "private",
+    "created_at": "2026-11-01T00:00:00Z",
+    "updated_at": "2026-11-01T00:00:00.5Z",
+    "data_at": None,
+    "tags": ["a", "b"],
+    "points": 123456,
+    "bytes": 5 << 20,
+    "details": DETAILS,
+    "properties": {"lr": "0.1\x1b[2J"},
+}
+
+
+def reply(content):
+    return Reply(200, json.dumps(content).encode())
+
+
+def page(*names, after=None):
+    return reply({"experiments": [{**EXPERIMENT, "name": name} for name in names], "next": after})
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv("TBHUB_CONFIG", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("TBHUB_TOKEN", "tbh_secret")
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    with faulty_server() as server:
+        monkeypatch.setenv("TBHUB_SERVER", server.url)
+        yield server
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def run(server, capsys):
+    def run(*arguments):
+        return main(arguments), *capsys.readouterr()
+
+    return run
+
+
+def test_list_has_header_and_counts(run, server):
+    server.replies = [page("a name")]
+    code, out, err = run("list")
+    assert (code, err) == (0, "")
+    assert [line.split("  ") for line in out.splitlines()] == [
+        line.split("  ")
+        for line in (
+            "ID                      CREATED (UTC)       RUNS   SERIES   POINTS       SIZE  AUTHOR"
+            "          NAME",
+            "6uPYq6nY3hgROpRp3WliCs  2026-11-01 00:00       2        3   123.5k    5.0 MiB  Ann   "
+            "          a name",
+        )
+    ]
+    assert server.requests[0].path == "/api/v1/experiments?details=true&limit=101"
+
+
+def test_list_ends_at_limit_and_says_that_there_are_more(run, server):
+    server.replies = [page("1", "2", "3")]
+    code, out, err = run("list", "--limit", "2")
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert err == "2 shown, and there are more; --limit 0 shows all\n"
+    assert "limit=3" in server.requests[0].path
+    server.replies = [page("1", "2")]
+    assert run("list", "--limit", "2")[2] == ""
+
+
+def test_list_of_everything_pages(run, server):
+    server.replies = [page("1", "2", after="x"), page("3")]
+    code, out, err = run("list", "--limit", "0", "--query", "b c")
+    assert (code, len(out.splitlines()), err) == (0, 4, "")
+    assert server.requests[0].path == "/api/v1/experiments?q=b+c&details=true&limit=100"
+    assert server.requests[1].path.endswith("after=x")
+
+
+def test_list_as_json_has_one_object_per_line(run, server):
+    server.replies = [page("1", "2")]
+    code, out, err = run("list", "--json")
+    assert (code, err) == (0, "")
+    assert [json.loads(line)["name"] for line in out.splitlines()] == ["1", "2"]
+
+
+def test_list_of_nothing_says_so(run, server):
+    server.replies = [page()]
+    assert run("list") == (0, "", "there are no experiments yet\n")
+    assert run("list", "--query", "x")[2] == "there are no experiments with these words\n"
+    assert run("list", "--json") == (0, "", "")
+
+
+@pytest.mark.parametrize("limit", ["-1", "x", "1.5", "", "9999999999"])
+def test_list_takes_number_as_limit(run, limit):
+    with pytest.raises(SystemExit, match="2"):
+        run("list", "--limit", limit)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize(
+    "name", ["x" * 10_001, "é" * 300, "🙂" * 300, "漢字" * 200, "a\nb\x1b[2J\u202e", ""]
+)
+def test_list_line_fits_terminal(columns, name):
+    layout = make_layout(columns)
+    line = layout.line(list_cells({**EXPERIMENT, "name": name}))
+    assert display_width(line) <= max(columns, 24 + 18)
+    assert line.isprintable() or not name.isprintable()
+    assert "\x1b" not in line
+    assert "\u202e" not in line
+    assert EXPERIMENT["experiment_id"] in line
+    assert display_width(layout.header()) <= max(columns, 24 + 18)
+
+
+def test_cut_counts_columns_not_characters():
+    assert cut("漢字漢字", 5) == "漢字…"
+    assert cut("abc", 3) == "abc"
+    assert cut("abcd", 3) == "ab…"
+
+
+def test_list_survives_what_other_servers_send(run, server):
+    odd = {**EXPERIMENT, "created_at": "yesterday", "points": "many", "bytes": None, "details": 3}
+    server.replies = [reply({"experiments": [odd], "next": None})]
+    code, out, _ = run("list")
+    assert code == 0
+    assert "yesterday" in out
+
+
+def test_show_has_counts_times_and_texts(run, server):
+    server.replies = [reply(EXPERIMENT)]
+    code, out, _ = run("show", "abc")
+    assert code == 0
+    assert server.requests[0].path == "/api/v1/experiments/abc?details=true"
+    lines = out.splitlines()
+    assert lines[:4] == [
+        "experiment_id: 6uPYq6nY3hgROpRp3WliCs",
+        "url: http://tbhub.example/experiment/abc/",
+        "name: a name",
+        "author: Ann",
+    ]
+    expected = {
+        "created_at: 2026-11-01 00:00:00 UTC",
+        "tags: a, b",
+        "runs: 2",
+        "series: 3",
+        "points: 123,456",
+        "size: 5.0 MiB (estimated)",
+        "description:",
+        "    one",
+        "    two\\x1b]0;title\\x07",
+        "properties.lr: 0.1\\x1b[2J",
+    }
+    assert expected <= set(lines)
+    assert "data_at" not in out
+
+
+def test_show_says_that_counts_are_no_totals(run, server):
+    server.replies = [reply({**EXPERIMENT, "details": {**DETAILS, "is_exact": False}})]
+    assert {"runs: 2+", "series: 3+"} <= set(run("show", "abc")[1].splitlines())
+
+
+def test_open_without_browser_prints_url(run, server, monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    server.replies = [reply(EXPERIMENT)]
+    code, out, err = run("open", "abc")
+    assert (code, out) == (0, f"{EXPERIMENT['url']}\n")
+    assert "no browser here" in err
+    assert run("open", "abc", "--quiet")[2] == ""
+    assert json.loads(run("open", "abc", "--json", "-q")[1])["url"] == EXPERIMENT["url"]
+
+
+def test_open_starts_browser_with_url(run, server, monkeypatch, tmp_path):
+    opened, browser = tmp_path / "opened", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    server.replies = [reply(EXPERIMENT)]
+    assert run("open", "abc") == (0, f"{EXPERIMENT['url']}\n", "")
+    assert opened.read_text().strip() == EXPERIMENT["url"]
+
+
+def test_open_gives_browser_no_other_kind_of_url(run, server, monkeypatch, tmp_path):
+    monkeypatch.setenv("BROWSER", f"touch {tmp_path / 'opened'} %s")
+    server.replies = [reply({**EXPERIMENT, "url": "file:///etc/passwd"})]
+    assert run("open", "abc")[0] == 0
+    assert not (tmp_path / "opened").exists()
