@@ -69,6 +69,8 @@ def test_interrupted_installation_begins_anew(install, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "installed 1 packages in" in done.stdout
 
+    assert "nothing to install in" in install("first").stdout
+
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
     (packages / "second/last.py").mkdir(parents=True)  # pip fails in the middle of this package
     done = install("first", "second")
