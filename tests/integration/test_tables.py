@@ -18,6 +18,9 @@ from support.hparams import end, start, summary
 from support.hparams import metric as metric_info
 from support.table_readers import CSV, PARQUET, comparable_rows, csv_texts, flat
 from tbservice import limits
+from tbservice.api.v1 import table_contents
+from tbservice.errors import NotFound
+from tbservice.types import ReadGrant, Selection
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 TABLES = ("experiment", "properties", "uploads", "runs", "series", "sessions", "hparams", "blobs")
@@ -193,6 +196,18 @@ def test_series_table_is_selected_as_points_are(api, experiment_id, monkeypatch)
     ):
         selected = read(api, experiment_id, "series", **query)
         assert {(row["run"], row["tag"]) for row in selected} == expected, query
+
+
+def test_series_table_of_deleted_experiment_is_cut_off(
+    api, experiment_id, database, workspace_id, monkeypatch
+):
+    monkeypatch.setattr("tbservice.api.v1.table_contents._SERIES_PER_PAGE", 1)
+    grant = ReadGrant(workspace_id, experiment_id)
+    batches = iter(table_contents.series_table(database, grant, Selection()).batches)
+    assert next(batches).num_rows == 1
+    api.request("DELETE", f"/experiments/{experiment_id}").raise_for_status()
+    with pytest.raises(NotFound):
+        list(batches)
 
 
 def test_runs_table_has_runs_without_series(api, experiment_id):
