@@ -154,6 +154,16 @@ def _fixed(content: object) -> Callable[..., Reply]:
     return lambda *_: Reply(body=json.dumps(content).encode())
 
 
+UPLOAD = {
+    "upload_id": "0123456789abcdef",
+    "status": "failed",
+    "status_of": "training",
+    "detail": "exit code 3",
+    "started_at": "2026-01-31T12:00:00Z",
+    "ended_at": None,
+    "origin": {"host": "gpu7"},
+    "packages": ["numpy==2.1"],
+}
 ROUTES = [
     ("POST", r"batches", _write),
     (
@@ -180,6 +190,9 @@ ROUTES = [
     ("POST", r"tokens", _fixed({**TOKEN, "token": "tbh_secret"})),
     ("GET", r"tokens", _fixed({"tokens": [TOKEN]})),
     ("DELETE", r"tokens/\w+", lambda _: Reply(204, b"")),
+    ("GET", r"uploads", _fixed({"uploads": [UPLOAD], "next": None})),
+    ("PUT", r"uploads/\w+", lambda _: Reply(204, b"")),
+    ("PATCH", r"uploads/\w+", lambda _: Reply(204, b"")),
     (
         "GET",
         r"(scalars|tensors|blob_sequences)",

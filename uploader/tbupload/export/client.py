@@ -51,10 +51,18 @@ class ExportClient:
 
     Objects that the server cannot read are requested again until the retry timeout, which is
     counted once, from the first of them: this waits for a restarting object store, but does not
-    wait again for each object of a lost volume.
+    wait again for each object of a lost volume. With `attempt`, points are those of this attempt;
+    listings do not know it.
     """
 
-    def __init__(self, transport: Transport, retry_policy: RetryPolicy, experiment_id: str) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        retry_policy: RetryPolicy,
+        experiment_id: str,
+        attempt: int | None = None,
+    ) -> None:
+        self._query = {} if attempt is None else {"attempt": attempt}
         self._transport = transport
         self._retry_policy = retry_policy
         self._unreadable_since: float | None = None
@@ -110,7 +118,7 @@ class ExportClient:
         self, job: Job, file_format: str, on_lost: Callable[[LostPoint], None]
     ) -> AbstractContextManager[Iterator[bytes]]:
         """Return a job's series as a "csv" or "parquet" file; call `on_lost` with lost tensors."""
-        query = {"format": file_format, **job.query()}
+        query = {"format": file_format, **job.query(), **self._query}
         if job.kind == "tensors":
             return closing(read_table_frames(self._transport, self._experiment_id, query, on_lost))
 
@@ -123,7 +131,8 @@ class ExportClient:
     def read_points(self, job: Job, on_lost: Callable[[LostPoint], None]) -> Iterator[SeriesPart]:
         """Return a job's series in parts; call `on_lost` with lost tensors."""
         callback = on_lost if job.kind == "tensors" else None
-        return read_points(self._transport, self._experiment_id, job.kind, job.query(), callback)
+        query = {**job.query(), **self._query}
+        return read_points(self._transport, self._experiment_id, job.kind, query, callback)
 
     def check_readable(self, lost: Iterable[LostPoint]) -> None:
         """Wait and raise Unreadable if some of these points should be requested again."""

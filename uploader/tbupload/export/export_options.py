@@ -16,13 +16,17 @@ FORMATS: Final = ("parquet", "csv", EVENTS)
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """The experiment, the filter of its series, the file format, and the directory to write to."""
+    """The experiment, the filter of its series, the file format, and the directory to write to.
+
+    With `attempt`, restarted runs are exported as they were before their next attempt.
+    """
 
     server: str
     experiment_id: str
     file_format: str
     series_filter: SeriesFilter
     directory: Path
+    attempt: int | None = None
 
     def identity(self) -> dict[str, Any]:
         """Return the options that must be the same to resume an export."""
@@ -31,6 +35,7 @@ class ExportOptions:
             "experiment_id": self.experiment_id,
             "format": self.file_format,
             **filters_as_json(self.series_filter),
+            **({} if self.attempt is None else {"attempt": self.attempt}),
         }
 
 
@@ -40,7 +45,7 @@ class ExportSummary:
 
     Attributes:
         experiment_id: the experiment.
-        points: exported points.
+        points: exported points; of an earlier attempt, those that its series have now.
         series: exported series.
         runs: exported runs.
         files: files of the export.

@@ -49,6 +49,43 @@ DELETED_RUNS: Final = record({"runs": array(record({"name_sha256": string, "dele
 SERIES_PAGE: Final = record(
     {"series": mapping(mapping(record({"count": integer()})))}
 )  # by run and tag
+ATTEMPTS: Final = record(
+    {
+        "runs": array(
+            record(
+                {
+                    "run": string,
+                    "attempts": array(
+                        record(
+                            {
+                                "attempt": integer(1),
+                                "started_at": number,
+                                "superseded_points": integer(),
+                            }
+                        )
+                    ),
+                }
+            )
+        )
+    }
+)
+UPLOADS: Final = record(
+    {
+        "uploads": array(
+            record(
+                {
+                    **dict.fromkeys(
+                        ("upload_id", "status", "status_of", "detail", "started_at"), string
+                    ),
+                    "ended_at": nullable(string),
+                    "origin": mapping(string),
+                    "packages": array(string),
+                },
+                rest=plain,
+            )
+        )
+    }
+)
 LIMITS: Final = record({"limits": mapping(plain)})
 STREAMS: Final = record({"streams": array(anything)})  # `parse_cursor` checks each
 FIRST_STREAMS: Final = record(

@@ -19,13 +19,14 @@ from tbupload.export.points import read_points
 from tbupload.export.remote_series import SeriesPart
 from tbupload.export.session_table import SessionColumns, iter_columns
 from tbupload.export.sessions import read_sessions
-from tbupload.http.api_schemas import METADATA, RUNS
+from tbupload.http.api_schemas import ATTEMPTS, METADATA, RUNS
 from tbupload.http.response_schema import Schema, array, mapping, string
 from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
 from tbupload.limits import WIRE_LIMIT_MAX
 from tbupload.notebook import data_frames
 from tbupload.notebook.data_frames import Library
+from tbupload.notebook.page_view import render_page
 from tbupload.notebook.point_columns import point_columns, take_rows, to_array
 from tbupload.notebook.series_listing import series_columns
 from tbwire.points import BlobSequencePoints, DataClassName, ScalarPoints, TensorPoints
@@ -77,10 +78,12 @@ class Experiment:
         else:
             used_token = check_token(explicit_token)
 
+        self._cacert = None if cacert is None else Path(cacert)
+        self._token = used_token
         self._transport = Transport(
             access.server,
             used_token,
-            None if cacert is None else Path(cacert),
+            self._cacert,
             RetryPolicy(RETRY_TIMEOUT_SECONDS),
             _warn,
         )
@@ -89,6 +92,16 @@ class Experiment:
 
     def __repr__(self) -> str:
         return f"Experiment({self._transport.server}/experiment/{self.experiment_id}/)"
+
+    def to_html(self, height: int | None = None) -> str:
+        """Return what a notebook shows: a link, and the page if the server allows frames.
+
+        The page is `height` pixels high.
+        """
+        server, experiment_id = self._transport.server, self.experiment_id
+        return render_page(server, experiment_id, self._token, self._cacert, height)
+
+    _repr_html_ = to_html
 
     @property
     def runs(self) -> list[str]:
@@ -145,6 +158,7 @@ class Experiment:
         tag: Names = None,
         *,
         sampling: str = "all",
+        attempt: int | None = None,
         pivot: bool = False,
         library: Library | None = None,
         **query: Any,
@@ -162,6 +176,8 @@ class Experiment:
             pivot: return one row per (run, step) and one column per tag instead; a value is null
                 where a tag has no point at that step.
             library: "pandas" or "polars", instead of that of the experiment.
+            attempt: read restarted runs as they were just before the next attempt began; runs with
+                fewer attempts as they are shown.
             query: further fields of the data API: downsample, plugin, step_min, step_max, last …
 
         Raises:
@@ -169,7 +185,9 @@ class Experiment:
             UsageError: `pivot` is set, and a tag is named "run" or "step".
         """
         name, _ = data_frames.load(library or self._library)  # fails before anything is read
-        parts = list(self._read("scalars", run, tag, {"sampling": sampling, **query}))
+        parts = list(
+            self._read("scalars", run, tag, {"sampling": sampling, "attempt": attempt, **query})
+        )
         values = [part.columns.values for part in parts if isinstance(part.columns, ScalarPoints)]
         value = np.concatenate(values, dtype=np.float64) if values else np.empty(0)
         frame = data_frames.make({**point_columns(parts), "value": value}, name)
@@ -181,6 +199,7 @@ class Experiment:
         tag: Names = None,
         *,
         sampling: str = "all",
+        attempt: int | None = None,
         library: Library | None = None,
         **query: Any,
     ) -> Any:
@@ -190,7 +209,9 @@ class Experiment:
         are arrays of str, or of bytes if they are not UTF-8; bfloat16 becomes float32.
         """
         name, _ = data_frames.load(library or self._library)
-        parts = list(self._read("tensors", run, tag, {"sampling": sampling, **query}))
+        parts = list(
+            self._read("tensors", run, tag, {"sampling": sampling, "attempt": attempt, **query})
+        )
         values = [
             to_array(tensor)
             for part in parts
@@ -205,6 +226,7 @@ class Experiment:
         tag: Names = None,
         *,
         sampling: str = "all",
+        attempt: int | None = None,
         library: Library | None = None,
         **query: Any,
     ) -> Any:
@@ -215,7 +237,11 @@ class Experiment:
         logged_content_type (as it was logged with audio, or empty). Arguments as in `scalars`.
         """
         name, _ = data_frames.load(library or self._library)
-        parts = list(self._read("blob_sequences", run, tag, {"sampling": sampling, **query}))
+        parts = list(
+            self._read(
+                "blob_sequences", run, tag, {"sampling": sampling, "attempt": attempt, **query}
+            )
+        )
         columns = [part.columns for part in parts if isinstance(part.columns, BlobSequencePoints)]
         sequences = [sequence for column in columns for sequence in column.sequences]
         blobs = [blob for sequence in sequences for blob in sequence]
@@ -237,6 +263,29 @@ class Experiment:
             },
             name,
         )
+
+    def attempts(self, *, library: Library | None = None) -> Any:
+        """Return the attempts of restarted runs as a DataFrame with one row per attempt.
+
+        Columns: run, attempt (its number, from 1), started_at (seconds since the epoch),
+        superseded_points (points of it that later attempts superseded; 0 for the newest). Runs that
+        never repeated a step have no row. `scalars(attempt=1)` reads an earlier state.
+        """
+        name, _ = data_frames.load(library or self._library)
+        rows = [
+            (run["run"], each)
+            for run in self._get("/attempts", ATTEMPTS)["runs"]
+            for each in run["attempts"]
+        ]
+        columns = {
+            "run": [run for run, _ in rows],
+            "attempt": np.array([each["attempt"] for _, each in rows], np.int64),
+            "started_at": np.array([each["started_at"] for _, each in rows], np.float64),
+            "superseded_points": np.array(
+                [each["superseded_points"] for _, each in rows], np.int64
+            ),
+        }
+        return data_frames.make(columns, name)
 
     def blob(self, key: str) -> bytes:
         """Return the bytes of a blob by its key, at most 1 GiB. Raise Refused for a larger one."""
@@ -279,6 +328,7 @@ class Experiment:
         self, kind: DataClassName, run: Names, tag: Names, query: dict[str, Any]
     ) -> Iterable[SeriesPart]:
         """Read the points of the selected runs and tags."""
+        query = {name: value for name, value in query.items() if value is not None}
         fields = {**_selection(run, tag), **query}
         return read_points(self._transport, self.experiment_id, kind, fields)
 

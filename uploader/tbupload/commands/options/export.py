@@ -10,6 +10,7 @@ from tbupload.commands.options.shared import (
     READ_RETRY_TIMEOUT_SECONDS,
     add_retry_timeout,
     add_series_filter,
+    parse_attempt,
 )
 
 DEFAULT_FORMAT: Final = "parquet"
@@ -58,6 +59,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--format",
         choices=("parquet", "csv", "events"),
         help=f"the format of the files (default: {DEFAULT_FORMAT})",
+    )
+    command.add_argument(
+        "--attempt",
+        metavar="K",
+        type=parse_attempt,
+        help="export restarted runs as they were just before their attempt K+1 began; "
+        "`tbupload show` lists the attempts",
     )
     outputs = command.add_mutually_exclusive_group(required=True)
     outputs.add_argument("--output", metavar="DIR", type=Path, help="the directory to write to")
