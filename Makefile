@@ -10,30 +10,36 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c '$(IS_NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
 PYTHONS ?= $(shell for minor in 9 10 11 12 13 14; do command -v python3.$$minor; done)
 OPENID := tests/support/openid_provider
+FRAMEWORKS := torch tensorflow
 NODE_MODULES := $(OPENID)/node_modules/.package-lock.json
 INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs Python 3.11 or newer with its venv module; none \
 	was found: install it (Debian: apt-get install python3-venv), or name one: make PYTHON=/path/to/python3" >&2; exit 1;)
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --group build
 
-.PHONY: help up test unit test-pythons lint bench lock clean
+.PHONY: help up test test-frameworks test-pythons unit lint bench lock clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
-		printf '  make %-12s %s\n' "$$target" "$$text"; done
+		printf '  make %-15s %s\n' "$$target" "$$text"; done
 	@echo 'Begin with: make up ARGS=--demo'
 
 up: $(VENV)/service ## start everything on this machine (ARGS=--demo: with an experiment to look at)
 	@exec $(BIN)/tbservice up $(ARGS)
 
-# The linters come last, so that a matter of style never hides what the tests say. Three processes, even on two cores:
-# a third of the time tests wait, for processes that start and end. Each takes 1 GB with its servers.
-test: $(VENV)/test $(NODE_MODULES) ## run every test, then the linters
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
-	@$(MAKE) --no-print-directory lint
+# The linters run beside the tests, at the lowest priority, and are shown last: a matter of style never hides what the
+# tests say. Four processes, even on two cores: tests wait for processes that start and end. Each takes 1 GB with its servers.
+test: $(VENV)/test $(NODE_MODULES) ## run every test, then show what the linters say
+	@nice -n 19 $(MAKE) --no-print-directory lint > $(VENV)/lint.log 2>&1 & linters=$$!; \
+	set -x; $(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS); code=$$?; { set +x; } 2>/dev/null; \
+	wait $$linters || code=$$?; cat $(VENV)/lint.log; exit $$code
 
 unit: $(VENV)/test ## run the tests that need no server
 	$(BIN)/pytest --numprocesses logical --dist worksteal --quiet tests/unit $(ARGS)
+
+# Frameworks are their users' own: pinned here, in no lock of ours. `--no-deps` leaves out gigabytes for GPUs.
+test-frameworks: $(FRAMEWORKS:%=$(VENV)-%/done) $(VENV)/test ## train with Keras, Lightning, ... (installs 3 GB)
+	TBHUB_FRAMEWORKS=$(abspath $(VENV)) $(BIN)/pytest tests/frameworks $(ARGS)
 
 # PYTHONS="python3.9 /opt/python3.14/bin/python3" names others. Packages come from the package index, in no locked version.
 test-pythons: $(VENV)/test ## try the client on the other Pythons of this machine, or on PYTHONS=...
@@ -56,7 +62,7 @@ lock: ## renew the locked versions (needs uv)
 		--output-file requirements-bench.lock
 
 clean: ## remove what was installed
-	rm -rf $(VENV) $(OPENID)/node_modules
+	rm -rf $(VENV) $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
 
 # Each environment is a file whose age tells whether its lock has changed since. Every package is checked by its hash.
 # `incomplete` is there if an installation was interrupted: then it begins anew, with the first of them.
@@ -68,6 +74,15 @@ $(VENV)/service: requirements.lock pyproject.toml $(wildcard $(VENV)/incomplete)
 $(VENV)/test: requirements-test.lock $(VENV)/service
 	@echo "installing the tests' tools into $(VENV)"
 	@$(INSTALL) requirements-test.lock
+	@touch $@
+
+CPU_WHEELS ?= https://download.pytorch.org/whl/cpu/torch/
+INSTALL_PINNED = $(VENV)-$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps
+$(VENV)-%/done: tests/frameworks/%.txt
+	@echo "installing $* into $(VENV)-$*"
+	@$(PYTHON) -m venv --clear $(VENV)-$*
+	@if grep -q ^torch== $<; then grep ^torch== $< | $(INSTALL_PINNED) --find-links $(CPU_WHEELS) --requirement /dev/stdin; fi
+	@$(INSTALL_PINNED) --requirement $<
 	@touch $@
 
 # The OpenID provider that sign-in is tested with; npm checks each package by its hash.

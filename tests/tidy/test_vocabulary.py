@@ -122,6 +122,8 @@ def test_class_names_have_one_meaning():
         for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 places[side, node.name].add(module.name)
+    # One for each framework, by the name that their users know from other services.
+    del places["tbupload", "TbhubCallback"]
     assert not {name: names for name, names in places.items() if len(names) > 1}
 
 

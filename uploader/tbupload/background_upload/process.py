@@ -19,7 +19,8 @@ from typing import IO, Any, Final
 
 from tbupload.background_upload.result import Result, result_from_events
 from tbupload.console.terminal import escape
-from tbupload.recording.origin import COMMAND_VARIABLE
+from tbupload.recording.exit_status import Ending
+from tbupload.recording.script import SCRIPT_VARIABLE, describe_script
 
 EXPERIMENT_SECONDS: Final = 10.0
 """How long after the start to wait for the uploader to report the experiment."""
@@ -121,6 +122,11 @@ class UploaderProcess:
     def retire(self, quiet_seconds: float) -> None:
         """Request its end once the files have been unchanged for this time."""
         self._command(f"retire {quiet_seconds:f}")
+
+    def report_ending(self, ending: Ending) -> None:
+        """Let the uploader record how the training is, or has ended."""
+        fields = {"status": ending.status, "detail": ending.detail, "at": time.time()}
+        self._command(f"status {json.dumps(fields)}", may_end=self._may_end)
 
     def request_look(self) -> str:
         """Ask for a look at the files now; return its name, for `wait_for_look`."""
@@ -237,8 +243,7 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     if token is not None:
         environment["TBHUB_TOKEN"] = token
-    # What the experiment records as its command: the script, not the uploader.
-    environment[COMMAND_VARIABLE] = json.dumps(sys.argv)
+    environment[SCRIPT_VARIABLE] = describe_script()
 
     # In its own session, the uploader does not receive the terminal's Ctrl-C.
     platform_options: dict[str, Any] = {"start_new_session": True}

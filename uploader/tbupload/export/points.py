@@ -65,7 +65,7 @@ def read_points(
         yield from _decode_parts(received, on_lost)
 
 
-def read_table(
+def read_table_frames(
     transport: Transport,
     experiment_id: str,
     query: Mapping[str, Any],

@@ -9,3 +9,14 @@ curves = experiment.scalars(tag=["loss", "accuracy"], pivot=True)  # one column 
 sample = experiment.scalars(sampling="uniform", downsample=1000)  # 1,000 points per series
 sessions = experiment.hparams()                    # one row per session: hyperparameters, metrics
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add the magic `%tbhub`; IPython calls this for `%load_ext tbupload.notebook`."""
+    from tbupload.notebook.magic import register  # noqa: PLC0415  # the package stays light
+
+    register(shell)

@@ -1,0 +1,129 @@
+"""What the frameworks' callbacks share: URL, proof, hyperparameters, and manners without a server."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import time
+
+import psutil
+import pytest
+
+from support import event_files
+from support.flaky_proxy import flaky_proxy
+from support.uploading import wait_until
+from tbupload.integrations.training_upload import TrainingUpload
+
+
+@pytest.fixture
+def training(uploader, monkeypatch):
+    """Make uploads for the tenant; what is running at the end is killed."""
+    for name in ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG"):
+        monkeypatch.setenv(name, uploader.environment()[name])
+    monkeypatch.setattr(TrainingUpload, "_is_away", False)
+    made = []
+
+    def make(**options):
+        made.append(TrainingUpload(poll_seconds=0.05, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each.upload is not None and each.upload.is_running:
+            psutil.Process(each.upload._process._process.pid).kill()
+            each.upload.stop()
+
+
+def train(logdir, steps=range(5)):
+    events = [event_files.scalar_event("loss", step, float(step)) for step in steps]
+    event_files.write_records(logdir / "train" / "tfevents.1", events, append=True)
+
+
+def test_end_of_training_says_that_all_is_stored(training, uploader, reader, logdir, capsys):
+    each = training(name="first")
+    each.begin(str(logdir), {"lr": 0.5})
+    url = each.upload.url
+    train(logdir)
+    each.end()
+    assert capsys.readouterr().err.splitlines() == [
+        f"tbupload: {url}",
+        f"tbupload: everything is uploaded: {url}",
+    ]
+    verified = uploader.run("verify", "--strict", "--logdir", logdir, "--experiment", url)
+    assert verified.code == 0
+    (session,) = read_sessions(reader, each.upload.experiment_id)
+    assert session["name"] == "."
+    assert session["hparams"] == {"lr": 0.5}
+    assert session["status"] == "STATUS_SUCCESS"
+
+
+def read_sessions(reader, experiment_id):
+    answer = reader.http.post(
+        f"/api/v1/experiments/{experiment_id}/hparams/session_groups",
+        json={"allowedStatuses": ["STATUS_SUCCESS"], "sliceSize": 10},
+    )
+    groups = answer.raise_for_status().json()["sessionGroups"]
+    return [
+        {**session, "hparams": group["hparams"]}
+        for group in groups
+        for session in group["sessions"]
+    ]
+
+
+def test_training_after_one_that_raised_continues_it(training, logdir, capsys):
+    each = training()
+    for steps in (range(3), range(3, 6)):
+        each.begin(str(logdir))
+        train(logdir, steps)
+        url = each.upload.url
+    each.end()
+    assert each.upload.result.is_complete
+    assert capsys.readouterr().err.count(url) == 3  # twice as the URL, once as the proof
+
+
+def test_training_that_ended_gives_way_to_another(training, logdir):
+    first, second = training(name="first"), training(name="second")
+    for each in (first, second):
+        each.begin(str(logdir))
+        train(logdir)
+        each.end()
+    wait_until(lambda: not first.upload.is_running)
+    assert second.upload.is_running
+
+
+def test_copy_of_a_callback_has_no_upload(training, logdir):
+    each = training()
+    each.begin(str(logdir))
+    pickled = pickle.dumps(each)
+    for twin in (copy.deepcopy(each), pickle.loads(pickled)):  # noqa: S301  # our own
+        assert twin.upload is None
+        assert twin._options == each._options
+
+
+def test_end_of_training_does_not_wait_for_absent_server(training, logdir, monkeypatch, caplog):
+    monkeypatch.setenv("TBHUB_SERVER", "http://127.0.0.1:9")
+    each = training()
+    began = time.monotonic()
+    each.begin(str(logdir))
+    assert time.monotonic() - began < 1
+    train(logdir)
+    each.end()
+    assert time.monotonic() - began < 15
+    assert "nothing is uploaded yet" in caplog.text
+
+
+def test_server_that_is_lost_is_waited_for_once(training, uploader, logdir, monkeypatch, caplog):
+    with flaky_proxy(uploader.server, [""]) as proxy:
+        monkeypatch.setenv("TBHUB_SERVER", proxy)
+        each = training(wait_seconds=3)
+        each.begin(str(logdir))
+        assert each.upload.url
+    durations = []
+    for steps in (range(3), range(3, 6)):
+        train(logdir, steps)
+        began = time.monotonic()
+        each.end()
+        durations.append(time.monotonic() - began)
+    assert durations[0] >= 3
+    assert durations[1] < 2.5
+    assert "is still sending the rest" in caplog.text

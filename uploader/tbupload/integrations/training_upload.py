@@ -1,0 +1,93 @@
+"""The upload of a framework's callback: the URL at the start of a training, a proof at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tbupload.background_upload.following import WAIT_SECONDS, Following, follow
+from tbupload.background_upload.process import logger
+from tbupload.console.terminal import write_line
+from tbupload.integrations.session_file import write_session_end, write_session_start
+
+AWAY_SECONDS: Final = 1.0
+"""How long to wait for a server that an earlier training of this process waited for in vain."""
+
+
+class TrainingUpload:
+    """The uploads of one callback, for one training after the other.
+
+    A training that raises has no end: its upload continues, and ends after this process.
+
+    Args:
+        wait_seconds: longest time to wait at the end of a training; 0 for not at all.
+        options: arguments of `tbupload.follow` besides the log directory. A name that it does not
+            have is a TypeError.
+    """
+
+    _is_away = False
+
+    def __init__(self, wait_seconds: float = WAIT_SECONDS, **options: Any) -> None:
+        inspect.signature(follow).bind("", **options)
+        self._wait_seconds = wait_seconds
+        self._options = options
+        self._logdir = ""
+        self._is_session = False
+        self.upload: Following | None = None
+
+    def begin(self, logdir: str, hparams: Mapping[str, Any] | None = None) -> None:
+        """Start the upload of a directory, and print its URL as soon as it is known.
+
+        Hyperparameters are written to a file in the directory, which must be of one run or have
+        runs below it; with None, the framework's own writer has them.
+        """
+        self._leave()
+        self._logdir = logdir
+        self._is_session = hparams is not None and write_session_start(logdir, hparams)
+        self.upload = follow(logdir, **self._options).__enter__()
+        # In a thread: without a server, the URL would be waited for.
+        threading.Thread(target=_print_url, args=(self.upload,), daemon=True).start()
+
+    def end(self) -> None:
+        """Wait until everything is stored, and say so; a warning says what is missing."""
+        if self.upload is None:
+            return
+        if self._is_session:
+            write_session_end(self._logdir)
+        if self._wait_seconds > 0:
+            self._wait(self.upload)
+        self._leave()
+
+    def _wait(self, upload: Following) -> None:
+        if upload.url is None:
+            logger.warning("tbupload: nothing is uploaded yet: there is no experiment so far")
+            return
+        seconds = min(self._wait_seconds, AWAY_SECONDS) if self._is_away else self._wait_seconds
+        result = upload.wait(seconds)
+        TrainingUpload._is_away = result is not None and result.exit_code is None
+        if result is not None and result.is_complete:
+            _print(f"everything is uploaded: {result.url}")
+
+    def _leave(self) -> None:
+        """Let the upload end when the next one of this directory begins."""
+        if self.upload is not None:
+            self.upload.__exit__(None, None, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has, for example in the worker of a launcher: no running upload."""
+        return {**vars(self), "upload": None}
+
+
+def _print_url(upload: Following) -> None:
+    url = upload.url
+    if url is not None:
+        _print(url)
+
+
+def _print(text: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads it
+        write_line(sys.stderr, f"tbupload: {text}")
