@@ -69,15 +69,21 @@ class Progress:
             self._current = f"{match[1]}, {match[2]}"
         elif line.startswith("Installing collected packages:"):
             self._to_install = line.count(",") + 1
-        elif line.startswith("Successfully installed"):
-            self._has_ended = True
+
+    def end(self) -> None:
+        """Note that pip has ended with success."""
+        self._has_ended = True
 
     def describe(self) -> str:
         """Return how far pip is, in one line."""
+        if self._has_ended:
+            return (
+                f"installed {self._to_install} packages"
+                if self._to_install
+                else "nothing to install"
+            )
         if not self._to_install:
             return f"fetched {self._fetched} of {self._total} packages: {self._current}"
-        if self._has_ended:
-            return f"installed {self._to_install} packages"
         installed = min(self._count_installed() - self._before, self._to_install)
         return f"installed {installed} of {self._to_install} packages"
 
@@ -152,7 +158,8 @@ def install(venv: Path, options: list[str], lock: str = "") -> int:
     display = Display(sys.stdout)
     lines: list[str] = []
     with subprocess.Popen(
-        [*pip, "--progress-bar", "off", *options],
+        # Python compiles what is imported, when it is: a third of what is installed, and later.
+        [*pip, "--progress-bar", "off", "--no-compile", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -169,6 +176,7 @@ def install(venv: Path, options: list[str], lock: str = "") -> int:
         said = [line for line in lines if not _FETCHED.match(line.strip())]
         display.end("\n  ".join(["pip failed:", *said[-ERROR_LINES_MAX:]]))
     elif lock:
+        progress.end()
         display.end(f"{progress.describe()} in {time.monotonic() - begin:.0f} s")
     return process.returncode
 

@@ -32,6 +32,31 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "own_database: a database, a bucket and an application for this test alone"
     )
+    gc.disable()  # until `pytest_collection_finish`: a third of collection would be spent on it
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Begin each folder at another module in each process of xdist.
+
+    pytest rewrites the asserts of a module that it imports for the first time, and keeps the
+    result. In a new clone all processes would rewrite all modules, one after the other, side by
+    side.
+    """
+    report = yield
+    number, count = worker_number(collector.config)
+    if isinstance(collector, pytest.Dir) and report.result:
+        first = len(report.result) * number // count
+        report.result = report.result[first:] + report.result[:first]
+    return report
+
+
+def worker_number(config):
+    """Return the number of this process of xdist, from 0, and the number of all of them."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        return 0, 1
+    return int(worker["workerid"].removeprefix("gw")), worker["workercount"]
 
 
 def pytest_collection_modifyitems(items):
@@ -42,6 +67,7 @@ def pytest_collection_modifyitems(items):
     same way, as Chromium does, do not run side by side. By itself xdist would leave the modules of
     few tests, often long, for last.
     """
+    items.sort(key=lambda item: item.path)  # as every process has them
     counts: Counter[str] = Counter()
     places = {}
     for item in items:
@@ -57,6 +83,7 @@ def pytest_collection_finish():
     each full search for cycles would look again.
     """
     gc.freeze()
+    gc.enable()
     gc.set_threshold(*GC_THRESHOLDS)
 
 

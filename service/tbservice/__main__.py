@@ -1,7 +1,10 @@
 """Run the command `tbservice` as `python -m tbservice`."""
 
+import gc
 import sys
 
-from tbservice.cli import main
+gc.disable()  # as in `main`; worker processes import this module, and nothing before it
+
+from tbservice.cli import main  # noqa: E402 - without garbage collection
 
 sys.exit(main())

@@ -183,7 +183,7 @@ ERASE_REQUEST_SECONDS: Final = 5.0
 background.
 """
 
-ERASE_REQUEST_ITEMS_MAX: Final = 500
+ERASE_REQUEST_ITEMS_MAX: Final = 2_000
 """Rows (items) that one transaction of such a request erases."""
 
 ERASE_PAUSE_SECONDS: Final = 0.05

@@ -76,6 +76,41 @@ def hparams_series(tag, **data):
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_series_are_rows_with_summary_metadata(api, experiment_id, library):
+    odd = scalars("ü\n,", [-3, 7], [1, 2])
+    odd.summary_metadata = metadata(description="d\n", content=b"\0\xff")
+    api.write(experiment_id, segment(stream("c"), 0, 9, odd))
+    experiment = Experiment(experiment_id, library=library)
+    frame = experiment.series()
+    rows = frame.to_dict("records") if library == "pandas" else frame.to_dicts()
+    by_name = {(row["run"], row["tag"]): row for row in rows}
+    assert len(rows) == len(by_name) == 7
+    row = by_name["c", "ü\n,"]
+    assert (row["plugin"], row["data_class"], row["description"]) == ("scalars", "scalar", "d\n")
+    assert row["plugin_content"] == b"\0\xff"
+    assert (row["points"], row["max_step"], row["max_wall_time"]) == (2, 7, 1.7e9 + 7)
+    assert by_name["a", "cat"]["data_class"] == "blob_sequence"
+    assert list(experiment.series(run="a", plugin="text")["tag"]) == ["note"]
+    assert len(experiment.series(tag=["loss", "acc"])) == 4
+    assert len(experiment.series(run="nothing")) == 0
+
+
+def test_series_of_many_pages_are_all_listed(experiment_id, monkeypatch):
+    monkeypatch.setattr("tbupload.notebook.series_listing._SERIES_PER_PAGE", 1)
+    frame = Experiment(experiment_id).series()
+    assert len(set(zip(frame["run"], frame["tag"], strict=True))) == 6
+
+
+def test_properties_and_metadata_are_those_of_experiment(api):
+    written = {"name": "ü", "notes": "# n", "tags": ["x"], "properties": {"lr": "0.1", "=1": ""}}
+    experiment = Experiment(api.new_experiment(**written, origin={"host": "h"}))
+    assert experiment.properties == written["properties"]
+    assert {name: experiment.metadata[name] for name in written} == written
+    assert experiment.metadata["origin"] == {"host": "h"}
+    assert experiment.metadata["created_at"]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_scalars_are_row_point(experiment_id, library):
     experiment = Experiment(experiment_id, library=library)
     frame = experiment.scalars()

@@ -23,7 +23,7 @@ def write(logdir, run, steps=range(10), name="events.out.tfevents.1.host"):
 
 
 def append(path, steps):
-    """Append points to a file, as a training does that goes on."""
+    """Append points to a file, as a training does that continues."""
     events = [event_files.scalar_event("loss", step, step, 1000.0 + step) for step in steps]
     event_files.write_records(path, events, append=True)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,12 +17,10 @@ from tensorboard.backend.event_processing.event_accumulator import (
 )
 
 from support import event_files
+from support.all_writers import NAME, write_files_of_all_writers
 from support.batches import ApiClient, scalars, segment, stream, texts
 from support.uploading import tensorboard_scalars, wait_until
 from tbupload.export.directory_names import MANIFEST
-
-DATA = Path(__file__).parent.parent / "data"
-NAME = "events.out.tfevents.1.host"
 
 
 def digests(reader, experiment_id):
@@ -57,44 +54,8 @@ def export(uploader, tmp_path):
     return export
 
 
-def everything(logdir):
-    """Write all files of real writers, and what none of them wrote: names, an embedding, large
-    blobs, mixed histograms.
-    """
-    for path in DATA.rglob("*.tfevents.*"):
-        copied = logdir / path.relative_to(DATA)
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        copied.write_bytes(path.read_bytes())
-    rows = [[0, 1, 3], [1, 2, 5]]
-    odd = [np.nan, np.inf, -np.inf, -0.0, 5e-324]
-    event_files.write_records(
-        logdir / "=odd, names" / "é%" / NAME,
-        [
-            event_files.version_event(12.5),
-            *[
-                event_files.plugin_event(
-                    "scalars", "x/" + "y" * 300, s, event_files.tensor_proto(v)
-                )
-                for s, v in zip((-5, 0, 127, 128, 2**40), map(np.float64, odd), strict=True)
-            ],
-            *[
-                event_files.histogram_event("legacy", step, rows, style="legacy")
-                for step in range(3)
-            ],
-            event_files.image_event("large", 1, [event_files.PNG + bytes(1_500_000), b""]),
-            event_files.hparams_event("_hparams_/session_start_info", b"content"),
-        ],
-    )
-    (logdir / "embeddings").mkdir()
-    (logdir / "embeddings" / "projector_config.pbtxt").write_text(
-        'embeddings { tensor_name: "e" tensor_path: "e.tsv" }'
-    )
-    (logdir / "embeddings" / "e.tsv").write_text("1\t2\n3\t4\n")
-    event_files.write_records(logdir / "embeddings" / NAME, [event_files.version_event()])
-
-
 def test_export_uploaded_again_is_same_bit_by_bit(uploader, reader, logdir, export):
-    everything(logdir)
+    write_files_of_all_writers(logdir)
     first = uploader.run("--logdir", logdir, "--one-shot").experiment_id
     ended, directory = export(first)
     assert ended.code == 0, ended.err
@@ -195,10 +156,14 @@ def test_export_tables_open_in_pandas_and_filter_as_upload(uploader, logdir, exp
             for path in directory.rglob("*")
             if path.is_file() and not path.name.startswith(".")
         ]
+        tables = ("experiment", "properties", "uploads", "runs/part-00001", "series/part-00001")
         assert {path.relative_to(directory).as_posix() for path in files} == {
-            f"scalars/part-00001.{name}",
+            *(f"{table}.{name}" for table in (*tables, "scalars/part-00001")),
             "tbhub-export.json",
         }
+        for table, rows in (("runs", ["b/c", "d"]), ("series", ["b/c", "d"])):
+            part = reads(directory / table / f"part-00001.{name}")
+            assert part["run"].tolist() == rows, table
         table = reads(directory / "scalars" / f"part-00001.{name}")
         assert sorted(set(zip(table["run"], table["tag"], strict=True))) == [
             ("b/c", "loss"),

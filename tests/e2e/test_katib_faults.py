@@ -19,8 +19,6 @@ from support.uploading import wait_until
 from tbservice.katib import katib_pb2 as pb
 from tbservice.local.embedded.ports import LOOPBACK
 
-pytestmark = pytest.mark.own_database
-
 REPORT = "/api.v1.beta1.DBManager/ReportObservationLog"
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
 """Serialized answers of health checks."""
@@ -33,6 +31,18 @@ ATTEMPTS = 300
 
 CALLS = 600
 """Reports at once, as of an experiment whose trials all end at the same moment."""
+
+
+@pytest.fixture(scope="module")
+def service(servers, tmp_path_factory):
+    """A running service that no test harms, and the port of Katib's calls."""
+    directory = tmp_path_factory.mktemp("katib")
+    with (
+        servers.database() as url,
+        servers.settings(url) as settings,
+        live_grpc_service(settings, directory) as live,
+    ):
+        yield live
 
 
 def stored_values(katib, trial):
@@ -59,9 +69,10 @@ def burst(port, metadata, numbers):
         return {number: each.code().name for number, each in started.items() if each.exception()}
 
 
-def test_burst_on_fresh_connection_is_stored_or_refused(settings, tmp_path):
+def test_burst_on_fresh_connection_is_stored_or_refused(service):
     """The client learns how many calls it may have open only with the server's first frame."""
-    with live_grpc_service(settings, tmp_path) as (live, port), ExitStack() as stack:
+    live, port = service
+    with ExitStack() as stack:
         token = live.new_owner()
         metadata = (("authorization", f"Bearer {token}"),)
         katib = katib_client(stack, port, token)
@@ -75,9 +86,10 @@ def test_burst_on_fresh_connection_is_stored_or_refused(settings, tmp_path):
         assert sorted(stored_values(katib, "burst-bcdfghjk")) == list(range(CALLS))
 
 
-def test_burst_through_forwarder_is_stored(settings, tmp_path):
+def test_burst_through_forwarder_is_stored(service):
     """It repeats what the server refused: also clients that never repeat a call lose none."""
-    with live_grpc_service(settings, tmp_path) as (live, port), ExitStack() as stack:
+    live, port = service
+    with ExitStack() as stack:
         token = live.new_owner()
         process = stack.enter_context(forwarder(f"http://{LOOPBACK}:{port}", token))
         assert burst(process.port, (), range(CALLS)) == {}
@@ -99,6 +111,7 @@ def insist(call):
             return statuses
 
 
+@pytest.mark.own_database
 def test_killed_workers_lose_and_repeat_no_report(settings, tmp_path):
     """Trials of several connections report while one worker after the other is killed."""
     with live_grpc_service(settings, tmp_path, TBHUB_WORKERS="2") as (live, port):
@@ -137,6 +150,7 @@ def test_killed_workers_lose_and_repeat_no_report(settings, tmp_path):
                     assert [value for _, value, _ in katib.logs(trial, metric)] == expected
 
 
+@pytest.mark.own_database
 def test_calls_without_database_are_unavailable_and_then_stored(servers, settings, tmp_path):
     name = settings.database_url.get_secret_value().rpartition("/")[2].partition("?")[0]
     with (
@@ -167,9 +181,10 @@ def test_calls_without_database_are_unavailable_and_then_stored(servers, setting
 
 
 @pytest.mark.parametrize("way", ["cancel", "deadline"])
-def test_report_cut_off_by_client_is_stored_whole_or_not(settings, tmp_path, way):
+def test_report_cut_off_by_client_is_stored_whole_or_not(service, way):
     """At any moment of it; sent again, it is stored once."""
-    with live_grpc_service(settings, tmp_path) as (live, port), ExitStack() as stack:
+    live, port = service
+    with ExitStack() as stack:
         token = live.new_owner()
         katib = katib_client(stack, port, token)
         call = stack.enter_context(raw_client(port, token, "api.v1.beta1.DBManager"))

@@ -89,6 +89,7 @@ TABLE = [
     ("PATCH", "/experiments/{experiment_id}/uploads/{upload_id}", "append", 204, JSON),
     ("GET", "/experiments/{experiment_id}/runs", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/names", "read", 200, {}),
+    ("GET", "/experiments/{experiment_id}/attempts", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/plugins", "read", 200, {}),
     *[
         (method, f"/experiments/{{experiment_id}}/{kind}", "read", 200, options)
@@ -127,7 +128,10 @@ TABLE = [
     ],
     *[
         (method, f"/experiments/{{experiment_id}}/tables/{table}", "read", 200, options)
-        for table in ("experiment", "properties", "runs", "series", "sessions", "hparams", "blobs")
+        for table in (
+            *("experiment", "properties", "uploads", "runs", "series", "sessions", "hparams"),
+            "blobs",
+        )
         for method, options in (("GET", {}), ("POST", JSON))
         if method == "GET" or table in ("runs", "series", "blobs")
     ],
@@ -436,10 +440,21 @@ def test_row_level_security_hides_rows_of_other_tenants(
     upload = {"started_at": "2026-01-31T12:00:00Z"}
     path = f"/experiments/{experiment}/uploads/{'0' * 16}"
     api.request("PUT", path, json=upload).raise_for_status()
+    for number, time in enumerate((1.9e9, 2e9)):  # the second supersedes the first
+        sent = (
+            scalars("again", [0, 0], wall_times=[1.9e9, time]),
+            texts("note again", [0], [b"t"], [time]),
+            images("image again", [0], [[b"png"]], [time]),
+        )
+        of = stream(file_name=f"again.{number}")
+        api.write(experiment, segment(of, 0, 9, *sent, start_time=time))
     tables = (
         "experiments",
         "runs",
         "tags",
+        "superseded_blocks",
+        "superseded_tensors",
+        "superseded_blobs",
         "time_series",
         "scalar_tail",
         "tensor_points",

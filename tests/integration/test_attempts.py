@@ -2,64 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+
+import numpy as np
 import pytest
+from sqlalchemy import text
 
-from support.batches import images, scalars, segment, stream, texts
-from tbservice.scalars import compaction
-from tbservice.store import runs_tags
-from tbservice.types import AppendGrant
+from support.batches import images, packed_scalars, scalars, segment, stream, texts
+from support.restarted_job import Job
+from support.share_links import make_link, reader_of, target_of
+from support.uploading import wait_until
+from tbservice import limits
+from tbservice.experiments.usage import read_usage
+from tbservice.scalars import superseded
+from tbservice.types import WorkspaceGrant
 
-
-class Job:
-    """A training job of one run that writes event files and restarts."""
-
-    def __init__(self, api, experiment, database, workspace_id, run="train"):
-        self.api, self.experiment, self.run = api, experiment, run
-        self.database, self.workspace_id = database, workspace_id
-        self.offsets = {}
-
-    def write(self, file_name, started_at, *series):
-        """Send one batch of a file that began at a wall time."""
-        start = self.offsets.get(file_name, 0)
-        self.offsets[file_name] = start + 1
-        of = stream(self.run, file_name)
-        start_time = started_at if start == 0 else 0.0
-        sent = segment(of, start, start + 1, *series, start_time=start_time)
-        self.api.write(self.experiment, sent)
-
-    def compact(self):
-        """Compact until nothing is left to compact."""
-        grant = AppendGrant(self.workspace_id, self.experiment)
-        with self.database.transaction(self.workspace_id) as db:
-            run_id = runs_tags.resolve_runs(db, grant, [self.run])[self.run]
-            while compaction.compact_run(db, grant, run_id, compact_idle=True).series:
-                pass
-
-    def attempts(self):
-        """Return (number, start, superseded points) of each attempt of the run."""
-        runs = self.api.get(self.experiment, "attempts")["runs"]
-        return [
-            (a["attempt"], a["started_at"], a["superseded_points"])
-            for run in runs
-            if run["run"] == self.run
-            for a in run["attempts"]
-        ]
-
-    def read(self, kind, tag, **query):
-        """Return {step: value} of one series; the bytes of a blob, its digest."""
-        columns = self.api.get(self.experiment, f"{kind}/data", **query)[self.run][tag]
-        values = columns["values"]
-        if kind == "blob_sequences":
-            values = [[self.blob(blob["key"]) for blob in step] for step in values]
-        if kind == "tensors":
-            values = [value["data"][0] for value in values]
-        assert columns["total"] == columns["kept"] == len(columns["steps"])
-        return dict(zip(columns["steps"], values, strict=True))
-
-    def blob(self, key):
-        answer = self.api.request("GET", f"/blobs/{key}")
-        assert answer.status_code == 200, answer.text
-        return answer.content
+SUPERSEDED_TABLES = ("superseded_blocks", "superseded_tensors", "superseded_blobs")
 
 
 @pytest.fixture
@@ -107,3 +65,265 @@ def test_attempt_shows_run_as_it_was_before_restart(job, kind, is_compacted):
         assert job.read(kind, KINDS[kind], attempt=1, sampling=sampling) == first
         assert job.read(kind, KINDS[kind], attempt=2, sampling=sampling) == second
         assert job.read(kind, KINDS[kind], attempt=3, sampling=sampling) == shown
+
+
+def count_rows(job, table):
+    with job.database.transaction(job.workspace_id) as db:
+        statement = f"SELECT count(*) FROM {table} WHERE experiment_id = :id"  # noqa: S608 - a constant
+        return db.execute(text(statement), {"id": job.experiment}).scalar()
+
+
+def count_superseded(job):
+    return {table: count_rows(job, table) for table in SUPERSEDED_TABLES}
+
+
+def write_restarts(job, starts, steps):
+    """Write a file per start; each has all steps again."""
+    for start in starts:
+        job.write(f"{start}", start, *points(start, steps, f"{start} "))
+        job.compact()
+
+
+def test_attempt_is_sampled_by_every_rule(job, api):
+    job.write("a", 1000.0, *points(1000.0, range(100), "a"))
+    job.write("b", 2000.0, *points(2000.0, range(50, 120), "b"))
+    path = f"/experiments/{job.experiment}/scalars/data"
+    alone = api.new_experiment()
+    api.write(alone, segment(stream(), 0, 9, *points(1000.0, range(100), "a")))
+    for query in (
+        {"downsample": 7},
+        {"sampling": "linear", "downsample": 7},
+        {"sampling": "extremes", "downsample": 20},
+        {"sampling": "bernoulli", "percent": 20, "seed": 3},
+        {"last": 9},
+        {"last": 9, "downsample": 3},
+        {"step_min": 90, "step_max": 110},
+        {"downsample": 0},
+    ):
+        kinds = ("scalars",) if query.get("sampling") == "extremes" else KINDS
+        for kind in kinds:
+            read = api.get(job.experiment, f"{kind}/data", attempt=1, **query)
+            expected = api.get(alone, f"{kind}/data", **query)
+            assert without_keys(read) == without_keys(expected), (kind, query)
+    for form in ("csv", "parquet", "arrow", "points"):
+        for sampling in ("uniform", "all"):
+            query = {"format": form, "sampling": sampling}
+            read = api.request("GET", path, params={"attempt": 1, **query}).content
+            whole = api.request("GET", path, params=query).content
+            assert read != whole
+            other = api.request("GET", f"/experiments/{alone}/scalars/data", params=query).content
+            assert read == other, query
+
+
+def without_keys(read):
+    """Leave out blob keys, which name their experiment."""
+    if isinstance(read, dict):
+        return {name: without_keys(value) for name, value in read.items() if name != "key"}
+    return [without_keys(value) for value in read] if isinstance(read, list) else read
+
+
+def test_files_written_at_once_keep_nothing(job):
+    """Several processes write the same steps to one run: their repeats are no attempts.
+
+    Only the first points, before others of older files came, looked like an attempt.
+    """
+    for step in range(40):
+        for rank in range(4):
+            time = 1000.0 + step + rank / 8
+            sent = points(time, [0], f"{rank} "), points(time, [step], f"{rank} ")
+            job.write(f"rank {rank}", 1000.0 + rank / 8, *sent[step > 0])
+        job.compact()
+    assert job.attempts() == []
+    assert max(count_superseded(job).values()) <= 3
+    assert job.read("scalars", "loss")[39] == 1000.0 + 39 + 3 / 8 + 39 / 8
+
+
+def test_late_file_beside_another_keeps_one_point_of_step(job):
+    """Until the older file has later points, the newer one looks like a restart."""
+    job.write("a", 1000.0, *points(1000.0, range(10), "a"))
+    job.write("b", 1100.0, *points(1100.0, range(10), "b"))
+    assert [points for _, _, points in job.attempts()] == [30, 0]
+    for time in range(1200, 1300):  # the older one repeats all steps, again and again
+        job.write("a", 1000.0, *points(float(time), range(10), "a"))
+    job.compact()
+    assert job.attempts() == []
+    assert count_rows(job, "superseded_tensors") == count_rows(job, "superseded_blobs") == 10
+    assert job.read("tensors", "note", attempt=1) == expected("tensors", 1299.0, range(10), "a")
+
+
+def test_repeats_of_one_process_are_dropped(job):
+    job.write("a", 1000.0, *points(1000.0, range(10), "a"))
+    for number in range(20):
+        job.write("a", 1000.0, *points(1100.0 + number, range(10), "a"))
+    job.compact()
+    assert job.attempts() == []
+    assert count_superseded(job) == dict.fromkeys(SUPERSEDED_TABLES, 0)
+
+
+def test_restarts_over_the_limit_lose_nothing_that_is_shown(job, monkeypatch):
+    monkeypatch.setattr(limits, "RUN_FILES_MAX", 3)
+    starts = [1000.0 * number for number in range(1, 8)]
+    write_restarts(job, starts, range(150))
+    assert [(number, start) for number, start, _ in job.attempts()] == [
+        (1, 1000.0),
+        (2, 2000.0),
+        (3, 3000.0),
+    ]
+    assert count_rows(job, "superseded_tensors") == 2 * 150
+    for kind, tag in KINDS.items():
+        assert job.read(kind, tag) == expected(kind, 7000.0, range(150), "7000.0 ")
+        assert job.read(kind, tag, attempt=2) == expected(kind, 2000.0, range(150), "2000.0 ")
+
+
+def test_file_of_unknown_start_is_the_first(job):
+    """So are those that were uploaded before starts were kept."""
+    job.write("old", 0.0, *points(1000.0, range(10), "a"))
+    job.write("new", 2000.0, *points(2000.0, range(5, 15), "b"))
+    job.write("newer", 3000.0, *points(3000.0, range(12, 20), "c"))
+    assert [number for number, _, _ in job.attempts()] == [1, 2, 3]
+    assert job.read("scalars", "loss", attempt=1) == expected("scalars", 1000.0, range(10), "a")
+
+
+def test_run_without_restart_is_shown_in_every_attempt(job, api):
+    write_restarts(job, [1000.0, 2000.0], range(10))
+    other = segment(stream("other"), 0, 9, *points(5000.0, range(3), "o"), start_time=5000.0)
+    api.write(job.experiment, other)
+    for kind in KINDS:
+        for sampling in ("uniform", "all"):
+            shown = api.get(job.experiment, f"{kind}/data", run="other", sampling=sampling)
+            read = api.get(
+                job.experiment, f"{kind}/data", run="other", sampling=sampling, attempt=1
+            )
+            assert read == shown
+    assert [run["run"] for run in api.get(job.experiment, "attempts")["runs"]] == ["train"]
+
+
+def test_attempt_that_no_run_has_is_not_found(job, api, experiment):
+    write_restarts(job, [1000.0, 2000.0], range(10))
+    for kind in KINDS:
+        for sampling in ("uniform", "all"):
+            answer = api.request(
+                "POST",
+                f"/experiments/{experiment}/{kind}/data",
+                json={"attempt": 3, "sampling": sampling},
+            )
+            assert (answer.status_code, answer.json()["code"]) == (404, "attempt_not_found")
+            assert "at most 2 attempts" in answer.json()["detail"]
+    for number in (0, -1, "first"):
+        path = f"/experiments/{experiment}/scalars/data"
+        assert api.request("GET", path, params={"attempt": number}).status_code == 422
+
+
+def test_link_lists_attempts_of_what_it_shows(client, job, api):
+    write_restarts(job, [1000.0, 2000.0], range(10))
+    for start in (1000.0, 2000.0, 3000.0):
+        of = stream("hidden", f"{start}")
+        api.write(job.experiment, segment(of, 0, 9, *points(start, [1], "h"), start_time=start))
+    reader = reader_of(client, make_link(api, job.experiment, runs="train", tags="loss"))
+    (run,) = reader.get(job.experiment, "attempts")["runs"]
+    assert (run["run"], [a["superseded_points"] for a in run["attempts"]]) == ("train", [10, 0])
+    read = reader.get(job.experiment, "scalars/data", attempt=1)
+    assert read["train"]["loss"]["wall_times"][0] == 1000.0
+    answer = reader.request(
+        "GET", f"/experiments/{job.experiment}/scalars/data", params={"attempt": 3}
+    )
+    assert "at most 2 attempts" in answer.json()["detail"]
+
+
+def test_frozen_copy_has_what_is_shown_only(client, job, api):
+    write_restarts(job, [1000.0, 2000.0], range(200))
+    job.write("c", 3000.0, *points(3000.0, range(5), "c"))
+    link = make_link(api, job.experiment, frozen=True)
+    copy, reader = target_of(link), reader_of(client, link)
+    assert reader.get(copy, "attempts") == {"runs": []}
+    shown = reader.get(copy, "scalars/data", downsample=1000)
+    assert shown == api.get(job.experiment, "scalars/data", downsample=1000)
+    assert reader.get(copy, "scalars/data", downsample=1000, attempt=1) == shown
+
+
+def test_objects_of_superseded_blobs_are_checked(job, api):
+    write_restarts(job, [1000.0, 2000.0], range(10))
+    assert api.get(job.experiment, "digests/objects")["objects"] == 20
+
+
+@pytest.mark.parametrize("what", ["run", "series"])
+def test_deletion_takes_superseded_points(job, api, what):
+    write_restarts(job, [1000.0, 2000.0], range(200))
+    assert all(count_superseded(job).values())
+    fields = [{"run": "train"}]
+    if what == "series":
+        fields = [{"run": "train", "tag": tag} for tag in KINDS.values()]
+    for selected in fields:
+        path = f"/experiments/{job.experiment}/{'runs' if what == 'run' else 'series'}"
+        answer = api.request("DELETE", path, params=selected)
+        assert answer.status_code == 204, answer.text
+    assert count_superseded(job) == dict.fromkeys(SUPERSEDED_TABLES, 0)
+    assert api.get(job.experiment, "attempts") == {"runs": []}
+
+
+def test_usage_counts_superseded_points(job, workspace_id):
+    write_restarts(job, [1000.0, 2000.0], range(200))
+    with job.database.transaction(workspace_id) as db:
+        usage = read_usage(db, WorkspaceGrant(workspace_id))
+    assert usage.points == usage.largest[0].points == 1200
+
+
+def test_superseded_blocks_are_merged_while_a_job_repeats_steps(job):
+    count = 3 * limits.BLOCK_POINTS_MAX
+    times = 1000.0 + np.arange(count) / 1000
+    job.write("a", 1000.0, packed_scalars("loss", np.arange(count), wall_times=times))
+    job.compact()
+    for number, steps in enumerate(np.array_split(np.arange(count), 40)):
+        later = np.full(len(steps), 2000.0 + number)
+        job.write("b", 2000.0, packed_scalars("loss", steps, wall_times=later))
+        job.compact()
+    assert job.attempts() == [(1, 1000.0, count), (2, 2000.0, 0)]
+    assert count_rows(job, "superseded_blocks") <= 5
+    columns = job.api.get(job.experiment, "scalars/data", attempt=1, downsample=2 * count)["train"][
+        "loss"
+    ]
+    assert columns["wall_times"] == times.tolist()
+
+
+def test_attempt_with_steps_in_any_order_is_complete(job, monkeypatch):
+    monkeypatch.setattr(superseded, "_REWRITE_FACTOR", 0)  # never merge: blocks overlap
+    rng = np.random.default_rng(5)
+    steps = np.arange(20_000)
+    job.write("a", 1000.0, scalars("loss", steps, wall_times=1000.0 + steps / 100))
+    job.compact()
+    for part in np.array_split(rng.permutation(steps), 8):
+        part.sort()
+        job.write("b", 2000.0, scalars("loss", part, wall_times=np.full(len(part), 2000.0)))
+        job.compact()
+    assert count_rows(job, "superseded_blocks") > 4
+    assert job.attempts() == [(1, 1000.0, 20_000), (2, 2000.0, 0)]
+    assert list(job.read("scalars", "loss", attempt=1, downsample=20_000)) == steps.tolist()
+
+
+def test_file_that_is_added_during_a_batch_keeps_its_points(job):
+    """The batch reads its streams before it waits for the series; meanwhile the job restarts."""
+    job.write("a", 1000.0, *points(1000.0, range(5), "a"))
+    threads = []
+    with job.database.transaction(job.workspace_id) as db:
+        lock = "SELECT FROM time_series WHERE experiment_id = :id FOR UPDATE"
+        db.execute(text(lock), {"id": job.experiment})
+        for name, start, time in (("b", 2000.0, 2000.0), ("a", 1000.0, 1500.0)):
+            sent = name, start, *points(time, range(5, 9), name)
+            threads.append(threading.Thread(target=job.write, args=sent))
+            threads[-1].start()
+            wait_until(lambda: count_waiting(job) == len(threads))
+    for thread in threads:
+        thread.join()
+    assert job.attempts() == [(1, 1000.0, 12), (2, 2000.0, 0)]
+    for kind, tag in KINDS.items():
+        first = expected(kind, 1000.0, range(5), "a") | expected(kind, 1500.0, range(5, 9), "a")
+        assert job.read(kind, tag, attempt=1) == first
+
+
+def count_waiting(job):
+    statement = """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'
+    """
+    with job.database.transaction() as db:  # within a transaction, the view stays as it was
+        return db.execute(text(statement)).scalar()

@@ -138,6 +138,12 @@ def test_download_from_public_origin_leads_to_file(browser, experiment):
     assert answer.text.startswith("run,tag,step")
 
 
+@pytest.mark.parametrize("path", ["attempt/1/", "attempt/1/download/scalars.csv"])
+def test_attempt_opens_with_token_of_session(browser, experiment, path):
+    seen, answer = browser.open(page_of(experiment) + path)
+    assert (answer.status_code, seen[-1]) == (200, page_of(experiment, CONTENT) + path)
+
+
 def test_comparison_opens_with_token_of_each_experiment(browser, experiment, api):
     other = api.new_experiment()
     api.write(other, segment(stream(), 0, 9, scalars("loss", range(3))))

@@ -17,6 +17,7 @@ from tbservice.server.app import create_app
 
 TABLES = (
     *("scalar_tail", "scalar_blocks", "tensor_points", "blob_points", "runs", "tags"),
+    *("superseded_blocks", "superseded_tensors", "superseded_blobs"),
     *("time_series", "upload_streams", "experiment_blobs", "experiment_words"),
 )
 
@@ -25,11 +26,17 @@ TABLES = (
 def written(api):
     """The id of an experiment with data of each kind."""
     experiment = api.new_experiment(name="mnist", tags=["old"])
-    loss = scalars("loss", range(9))
-    api.write(
-        experiment,
-        segment(stream(), 0, 9, loss, texts("t", [0], [b"t"]), images("i", [0], [[b"png"]])),
-    )
+    for number in range(2):  # the second supersedes the first
+        time = 1000.0 * (number + 1)
+        sent = (
+            scalars("loss", range(9), wall_times=[time] * 9),
+            texts("t", [0], [b"t"], [time]),
+            images("i", [0], [[b"png"]], [time]),
+        )
+        of = stream(file_name=f"events.{number}")
+        api.write(experiment, segment(of, 0, 9, *sent, start_time=time))
+    again = scalars("again", [0, 0], wall_times=[1000.0, 2000.0])
+    api.write(experiment, segment(stream(file_name="events.1"), 9, 18, again))
     return experiment
 
 

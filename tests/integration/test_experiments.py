@@ -19,7 +19,10 @@ from tbservice.store.objects import ObjectStore
 from tbservice.types import WorkspaceGrant
 from tbwire import tensors, wire_pb2
 
-POINT_TABLES = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
+POINT_TABLES = (
+    *("scalar_tail", "scalar_blocks", "tensor_points", "blob_points"),
+    *("superseded_blocks", "superseded_tensors", "superseded_blobs"),
+)
 
 
 @pytest.mark.own_database

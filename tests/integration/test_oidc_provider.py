@@ -10,7 +10,8 @@ from joserfc.jwk import RSAKey
 from support.hostile_openid import hostile_openid
 from support.openid import REDIRECT_URI, openid_provider
 from tbservice import limits
-from tbservice.auth.oidc.provider import Authorization, Provider, ProviderError
+from tbservice.auth.oidc.authorization import Authorization
+from tbservice.auth.oidc.provider import Provider, ProviderError
 from tbservice.errors import Forbidden
 from tbservice.settings import OidcProvider
 

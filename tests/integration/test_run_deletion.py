@@ -7,40 +7,56 @@ import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from sqlalchemy import text
 
-from support.batches import ApiClient, images, scalars, segment, stream, texts
+from support.batches import ApiClient, batch, images, scalars, segment, stream, texts
 from support.katib import KatibClient, log
 from support.people import new_member, new_personal_token
 from support.servers import new_workspace
 from support.share_links import make_link
+from support.uploading import wait_until
 from tbservice import limits
 from tbservice.errors import RunDeleted
+from tbservice.experiments import run_deletion
 from tbservice.experiments.eraser import erase_due
+from tbservice.ingest import commit
+from tbservice.ingest.decode import decode_batch
 from tbservice.scalars import compaction
 from tbservice.store import runs_tags
-from tbservice.types import AppendGrant, KatibGrant, Role, Scope
+from tbservice.types import AdminGrant, AppendGrant, KatibGrant, Role, Scope
+from tbwire import wire_pb2
 
 TABLES = (
     *("scalar_tail", "scalar_blocks", "tensor_points", "blob_points", "runs", "tags"),
+    *("superseded_blocks", "superseded_tensors", "superseded_blobs"),
     *("time_series", "upload_streams", "experiment_blobs", "katib_trials", "katib_observations"),
     "erased_series",
 )
 RUN = "a/b run\n%"
 
 
-def data(run, *, shared=True):
-    """Segments of a run with data of each kind; of tags and a blob of its own without `shared`."""
+def data(run, *, shared=True, attempt=1):
+    """A segment of a run with data of each kind; of tags and a blob of its own without `shared`.
+
+    Attempt 2 supersedes all points.
+    """
     name = "" if shared else "own-"
+    began = 1e9 * attempt
+
+    def times(count):
+        return began + 1 + np.arange(count)
+
     return segment(
-        stream(run),
+        stream(run, f"events.{attempt}"),
         0,
         9,
-        scalars(f"{name}loss", range(3_000)),
-        scalars(f"{name}few", [1]),
-        texts(f"{name}text", [0, 1], [b"t", b"u"]),
-        images(f"{name}image", [0], [[b"png", f"{name}png".encode()]]),
+        scalars(f"{name}loss", range(3_000), wall_times=times(3_000)),
+        scalars(f"{name}few", [1], wall_times=times(1)),
+        texts(f"{name}text", [0, 1], [b"t", b"u"], times(2)),
+        images(f"{name}image", [0], [[b"png", f"{name}{attempt}".encode()]], times(1)),
+        start_time=began,
     )
 
 
@@ -85,7 +101,12 @@ def test_deleted_run_leaves_no_row(
     api.write(experiment, data("kept"))
     before = rows(), api.get(experiment, "scalars/data", sampling="all")
     size = api.request("GET", "/experiments").json()["experiments"][0]
-    api.write(experiment, data(RUN), data("third", shared=False))
+    for attempt in (1, 2):
+        api.write(
+            experiment,
+            data(RUN, attempt=attempt),
+            data("third", shared=False, attempt=attempt),
+        )
     api.request(
         "PUT",
         f"/experiments/{experiment}/runs/hparams",
@@ -95,6 +116,8 @@ def test_deleted_run_leaves_no_row(
     if is_compacted:
         compact(database, workspace_id, experiment)
         before = None, before[1]
+        assert {len(rows()[f"superseded_{kind}"]) for kind in ("tensors", "blobs")} == {2, 4}
+        assert rows()["superseded_blocks"]
     assert delete(RUN, "third").status_code == 204
 
     assert [run["run"] for run in api.get(experiment, "runs")["runs"]] == ["kept"]
@@ -111,6 +134,23 @@ def test_deleted_run_leaves_no_row(
     assert {key: listed[key] for key in ("points", "bytes")} == {
         key: size[key] for key in ("points", "bytes")
     }
+
+
+def test_deletion_ends_right_to_blobs_that_nothing_else_has(api, experiment, delete, rows):
+    contents = [b"of both", b"of the deleted run", b"of none yet"]
+    digests = [hashlib.sha256(content).digest() for content in contents]
+    for content, digest in zip(contents, digests, strict=True):
+        path = f"/experiments/{experiment}/blobs/{digest.hex()}"
+        api.request("PUT", path, content=content).raise_for_status()
+    blobs = [
+        wire_pb2.BlobReference(sha256=digest, size=len(content))
+        for content, digest in zip(contents, digests, strict=True)
+    ]
+    api.write(experiment, segment(stream("kept"), 0, 9, images("i", [0], [blobs[:1]])))
+    api.write(experiment, segment(stream("a"), 0, 9, images("i", [0], [blobs[:2]])))
+    delete("a").raise_for_status()
+    left = "".join(rows()["experiment_blobs"])
+    assert [repr(digest) in left for digest in digests] == [True, False, True]
 
 
 def test_writes_to_deleted_run_are_refused_until_allowed(api, experiment, delete):
@@ -148,6 +188,46 @@ def test_repeated_deletion_is_noop_and_unknown_run_is_404(api, experiment, delet
     assert [run["run"] for run in api.get(experiment, "runs")["runs"]] == ["b"]
     for names in ((), [f"{n}" for n in range(limits.DELETED_RUNS_ITEMS_MAX + 1)]):
         assert code_of(delete(*names)) == (422, "invalid")
+
+
+def test_batch_that_waits_for_deletion_does_not_restore_run(
+    api, experiment, database, workspace_id
+):
+    """A file that is new to a run waits for its deletion, and would then create the run again."""
+    api.write(experiment, data("train"))
+    sent = segment(stream("train", "another"), 0, 9, scalars("loss", [1]))
+    with ThreadPoolExecutor(1) as thread:
+        with database.transaction(workspace_id) as db:
+            assert run_deletion.delete_run(db, AdminGrant(workspace_id, experiment), "train")
+            sending = thread.submit(api.send, experiment, sent)
+            wait_until(lambda: _is_waiting(database))
+        assert code_of(sending.result(60)) == (409, "run_deleted")
+    assert api.get(experiment, "runs")["runs"] == []
+
+
+def test_tag_that_another_batch_is_about_to_use_is_kept(api, experiment, database, workspace_id):
+    api.write(experiment, data("a"))
+    others = decode_batch(batch(segment(stream("b"), 0, 9, scalars("loss", [1]))))
+    grant = AppendGrant(workspace_id, experiment)
+    with ThreadPoolExecutor(1) as thread:
+        with database.transaction(workspace_id) as db:
+            runs_tags.resolve_tags(db, grant, ["loss"])  # as the batch does, then waits for others
+            deleting = thread.submit(
+                api.request, "DELETE", f"/experiments/{experiment}/runs", params={"run": "a"}
+            )
+            wait_until(lambda: _is_waiting(database))
+            commit.write_batch(db, grant, others)
+        assert deleting.result(60).status_code == 204
+    assert api.get(experiment, "names") == {"b": ["loss"]}
+
+
+def _is_waiting(database):
+    """Return whether a transaction waits for a lock of another."""
+    with database.transaction() as db:
+        locks = text(
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+        )
+        return db.execute(locks).scalar() > 0
 
 
 def test_deleted_runs_are_listed_in_pages_by_hash(api, experiment, delete):

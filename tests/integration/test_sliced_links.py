@@ -25,6 +25,8 @@ from tbservice.pages.download import FILES
 SHOWN, RUN, TAG = "shown", "RUNSECRET", "TAGSECRET"
 NUMBERS = {SHOWN: 1.5, RUN: 66613.5, TAG: 77713.5, RUN + TAG: 6661377713.5}
 KINDS = ("scalars", "tensors", "blob_sequences")
+SUPERSEDED, NEWEST = 1.6e9, 1.7e9
+"""Wall times of what an earlier attempt of each run logged, and of what is shown."""
 
 SLICES = {
     "runs": {"runs": "shown.*"},
@@ -47,16 +49,17 @@ def search(marks, content):
     return None
 
 
-def series(mark, tag):
+def series(mark, tag, time=NEWEST):
     """One series of each kind, of which nothing but the kind is known without the mark."""
     number = NUMBERS[mark]
-    loss = scalars(f"{tag}/loss", range(20), [number] * 20)
+    loss = scalars(f"{tag}/loss", range(20), [number] * 20, [time] * 20)
     loss.summary_metadata = metadata(description=f"the loss of {mark}")
-    note = texts(f"{tag}/note", [0, 1], [f"{mark} text".encode(), mark.encode()])
-    cat = images(f"{tag}/cat", [0, 1], [[f"{mark} png {tag}".encode()], [mark.encode()]])
-    sound = images(f"{tag}/sound", [0], [[f"{mark} wav {tag}".encode()]])
+    two = [time, time]
+    note = texts(f"{tag}/note", [0, 1], [f"{mark} text".encode(), mark.encode()], two)
+    cat = images(f"{tag}/cat", [0, 1], [[f"{mark} png {tag}".encode()], [mark.encode()]], two)
+    sound = images(f"{tag}/sound", [0], [[f"{mark} wav {tag}".encode()]], [time])
     sound.summary_metadata = metadata("audio", 3, content=b"\x10\x0b")
-    unknown = images(f"{tag}/other", [0], [[f"{mark} other".encode()]])
+    unknown = images(f"{tag}/other", [0], [[f"{mark} other".encode()]], [time])
     unknown.summary_metadata = metadata(f"{mark}_plugin", 3)
     return [loss, note, cat, sound, unknown]
 
@@ -78,11 +81,11 @@ def session(mark):
     ]
 
 
-def write(api, experiment, run, *content):
+def write(api, experiment, run, *content, time=NEWEST):
     """Write an event file of a run, whose name says how long it was before."""
     write.files += 1
     of = stream(run, f"events.out.tfevents.{write.files}")
-    api.write(experiment, segment(of, 0, 9, *content))
+    api.write(experiment, segment(of, 0, 9, *content, start_time=time - 1000))
 
 
 write.files = 0
@@ -90,6 +93,10 @@ write.files = 0
 
 def fill(api, experiment):
     """Write runs and tags inside and outside of the slices, in all combinations."""
+    for run, mark in (("shown/a", SHOWN), (f"{RUN}/b", RUN)):
+        earlier = series(mark, "shown", SUPERSEDED)
+        earlier += series(TAG if mark == SHOWN else RUN + TAG, TAG, SUPERSEDED)
+        write(api, experiment, run, *earlier, time=SUPERSEDED)
     write(api, experiment, "shown/a", *series(SHOWN, "shown"), graph(SHOWN), *session(SHOWN))
     write(api, experiment, "shown/a", *series(TAG, TAG))
     write(api, experiment, f"{RUN}/b", *series(RUN, "shown"), graph(RUN), *session(RUN))
@@ -106,9 +113,8 @@ def experiment(api):
 def api_reads(experiment, run, tag):
     """Yield (method, path, options) of the reading routes of the API, asked for a run and a tag."""
     base = f"/api/v1/experiments/{experiment}"
-    yield from (
-        ("GET", f"{base}{path}", {}) for path in ("", "/runs", "/names", "/plugins", "/uploads")
-    )
+    lists = ("", "/runs", "/runs/deleted", "/names", "/plugins", "/uploads", "/attempts")
+    yield from (("GET", f"{base}{path}", {}) for path in lists)
     selected = {"run": [run], "tag": [tag]}
     for kind in KINDS:
         for fields in ({}, selected):
@@ -123,6 +129,10 @@ def api_reads(experiment, run, tag):
             yield "POST", f"{base}/{kind}/new", {"json": fields}
         yield "GET", f"{base}/{kind}", {}
         yield "GET", f"{base}/{kind}/data", {"params": {"run": run}}
+        for sampling in ("uniform", "all"):
+            earlier = {"attempt": 1, "sampling": sampling}
+            yield "POST", f"{base}/{kind}/data", {"json": earlier}
+            yield "POST", f"{base}/{kind}/data", {"json": {**selected, **earlier}}
         yield "GET", f"{base}/{kind}/new", {"params": {"start": "now"}}
     yield "POST", f"{base}/scalars/data", {"json": {"sampling": "extremes", "downsample": 50}}
     for fields in ({}, {"run": [run]}):
@@ -152,7 +162,9 @@ def api_reads(experiment, run, tag):
 def table_reads(base, run):
     """The same of the routes of tables, and of points with metadata."""
     for form in ("csv", "parquet", "arrow"):
-        for table in ("experiment", "properties", "runs", "series", "sessions", "hparams", "blobs"):
+        for table in ("experiment", "properties", "uploads", "runs", "series", "sessions"):
+            yield "GET", f"{base}/tables/{table}", {"params": {"format": form}}
+        for table in ("hparams", "blobs"):
             yield "GET", f"{base}/tables/{table}", {"params": {"format": form}}
         for kind in KINDS:
             yield "GET", f"{base}/{kind}/data", {"params": {"format": form, "metadata": "true"}}
@@ -163,7 +175,8 @@ def table_reads(base, run):
 def page_reads(experiment, run, tag, *, compared=True):
     """The same of the page's routes, and of a comparison's."""
     series = {"run": run, "tag": tag}
-    bases = [f"/experiment/{experiment}", f"/compare/a:{experiment},b:{experiment}"]
+    page = f"/experiment/{experiment}"
+    bases = [page, f"/compare/a:{experiment},b:{experiment}", f"{page}/attempt/1"]
     for base in bases if compared else bases[:1]:
         inside = f"a/{run}" if "compare" in base else run
         yield "GET", f"{base}/", {}
@@ -386,10 +399,13 @@ def test_table_without_view_does_not_exist_for_slice(api, experiment, database):
     link = make_link(api, experiment, **SLICES["both"])
     with database.without_transaction() as db:
         grant = grants.grant_read(db, experiment, link["token"])
-    for table in ("upload_streams", "tokens", "katib_trials", "experiment_blobs", "users"):
+    for table in ("tokens", "katib_trials", "experiment_blobs", "users"):
         with pytest.raises(exc.ProgrammingError), database.snapshot(grant) as db:
             db.execute(text(f"SELECT count(*) FROM {table}"))  # noqa: S608 - a constant
     with database.snapshot(grant) as db:
-        for table in ("runs", "tags", "time_series", "scalar_tail", "tensor_points", "blob_points"):
+        for table in (
+            *("runs", "tags", "time_series", "scalar_tail", "tensor_points", "blob_points"),
+            *("superseded_blocks", "superseded_tensors", "superseded_blobs", "upload_streams"),
+        ):
             seen = str(db.execute(text(f"SELECT * FROM {table}")).all())  # noqa: S608 - a constant
             assert "SECRET" not in seen

@@ -18,9 +18,12 @@ from support.hparams import end, start, summary
 from support.hparams import metric as metric_info
 from support.table_readers import CSV, PARQUET, comparable_rows, csv_texts, flat
 from tbservice import limits
+from tbservice.api.v1 import table_contents
+from tbservice.errors import NotFound
+from tbservice.types import ReadGrant, Selection
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
-TABLES = ("experiment", "properties", "runs", "series", "sessions", "hparams", "blobs")
+TABLES = ("experiment", "properties", "uploads", "runs", "series", "sessions", "hparams", "blobs")
 ODD = '=cmd|"a", b\nc\r\nd \u202e ü 🙂 '
 EVERYTHING = {
     "name": f"name {ODD}",
@@ -28,7 +31,15 @@ EVERYTHING = {
     "notes": "# Notes\n\n| a | b |\n" + ODD,
     "tags": ["baseline", 'quo"ted'],
     "properties": {"lr": "0.1", ODD: ODD, "empty": "", "null": "null", "nan": "NaN"},
-    "origin": {"host": "a", "command": 'python "x y".py\n'},
+    "origin": {"host": "a", "command": 'python "x y".py'},
+}
+
+
+UPLOAD = {
+    "origin": {"host": 'ü, "a"', "command": "x"},
+    "packages": ["numpy==2.0", "a,b==1"],
+    "status_of": "training",
+    "started_at": "2026-01-02T03:04:05.678901Z",
 }
 
 
@@ -44,9 +55,10 @@ def write(api, experiment_id, run, *series, at=None):
 def experiment_id(api):
     """An experiment with something of all that is stored."""
     experiment_id = api.new_experiment(**EVERYTHING)
+    far = [-(2**63), -5, 0, 127, 128, 2**40, 2**63 - 1]  # which fastparquet reads as PLAIN only
     described = scalars("loss", range(3), [math.nan, -0.0, 1 / 3])
     described.summary_metadata = metadata(description=ODD, content=b"\0\xff\x80content")
-    write(api, experiment_id, "a", described, at=1_700_000_000.25)
+    write(api, experiment_id, "a", described, scalars("far", far), at=1_700_000_000.25)
     write(
         api,
         experiment_id,
@@ -67,6 +79,9 @@ def experiment_id(api):
     write(api, experiment_id, "session/2", start({"mixed": True, "number": math.nan, "LR": 1}))
     write(api, experiment_id, "session/3", start({"mixed": "1.0", "number": 1e300, "lr": 2}))
     write(api, experiment_id, "session/4", start({}), end("STATUS_SUCCESS"))
+    path = f"/experiments/{experiment_id}/uploads/0123456789abcdef"
+    answer = api.request("PUT", path, json=UPLOAD)
+    assert answer.status_code == 204, answer.text
     return experiment_id
 
 
@@ -145,6 +160,15 @@ def test_experiment_table_has_metadata(api, experiment_id):
         assert stored == EVERYTHING[name]
 
 
+def test_uploads_table_has_records(api, experiment_id):
+    (row,) = read(api, experiment_id, "uploads")
+    assert (row["upload_id"], row["status"]) == ("0123456789abcdef", "running")
+    assert json.loads(row["origin"]) == UPLOAD["origin"]
+    assert row["packages"] == UPLOAD["packages"]
+    assert row["started_at"] == "2026-01-02T03:04:05.678901+00:00"
+    assert row["ended_at"] is None
+
+
 def test_series_table_has_summary_metadata(api, experiment_id):
     rows = {(row["run"], row["tag"]): row for row in read(api, experiment_id, "series")}
     loss = rows["a", "loss"]
@@ -163,7 +187,7 @@ def test_series_table_is_selected_as_points_are(api, experiment_id, monkeypatch)
     every = read(api, experiment_id, "series")
     assert len({(row["run"], row["tag"]) for row in every}) == len(every) > 6
     for query, expected in (
-        ({"run": "a"}, {("a", "loss")}),
+        ({"run": "a"}, {("a", "loss"), ("a", "far")}),
         ({"tag": "loss"}, {("a", "loss"), ("session/1", "loss")}),
         ({"plugin": "images"}, {(ODD, "image")}),
         ({"data_class": "blob_sequences"}, {(ODD, "image")}),
@@ -172,6 +196,18 @@ def test_series_table_is_selected_as_points_are(api, experiment_id, monkeypatch)
     ):
         selected = read(api, experiment_id, "series", **query)
         assert {(row["run"], row["tag"]) for row in selected} == expected, query
+
+
+def test_series_table_of_deleted_experiment_is_cut_off(
+    api, experiment_id, database, workspace_id, monkeypatch
+):
+    monkeypatch.setattr("tbservice.api.v1.table_contents._SERIES_PER_PAGE", 1)
+    grant = ReadGrant(workspace_id, experiment_id)
+    batches = iter(table_contents.series_table(database, grant, Selection()).batches)
+    assert next(batches).num_rows == 1
+    api.request("DELETE", f"/experiments/{experiment_id}").raise_for_status()
+    with pytest.raises(NotFound):
+        list(batches)
 
 
 def test_runs_table_has_runs_without_series(api, experiment_id):

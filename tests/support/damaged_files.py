@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from unittest import TestCase
 
 import numpy as np
 
 from support.event_files import FOOTER_BYTES, HEADER_BYTES, encode_records, masked_checksum
+from support.python39 import pairwise
 from support.read_events import LIMITS, Read, join, one_by_one, open_file, read_all
 from tbupload.errors import CorruptRecord, NotAnEventFile, ReadError
 from tbupload.events import skip_reasons

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from support.event_files import encode_records
+from support.python39 import zip_strict
 from tbupload.events import framing
 from tbupload.events.decode import decoder
 from tbupload.events.decode.file_parts import FilePart
@@ -87,16 +88,13 @@ def join(chunks: Iterable[Chunk]) -> tuple[dict[str, Read], Counter[str]]:
 def points(columns: ScalarPoints | TensorPoints | BlobSequencePoints) -> list[tuple]:
     """Return the points of columns, after checking these."""
     assert (columns.steps.dtype, columns.wall_times.dtype) == (np.int64, np.float64)
-    match columns:
-        case ScalarPoints():
-            assert columns.values.dtype in (np.float32, np.float64)
-            values = [(str(value.dtype), value.tobytes()) for value in columns.values]
-        case TensorPoints():
-            values = columns.tensors
-        case BlobSequencePoints():
-            values = columns.sequences
+    if isinstance(columns, ScalarPoints):
+        assert columns.values.dtype in (np.float32, np.float64)
+        values = [(str(value.dtype), value.tobytes()) for value in columns.values]
+    else:
+        values = columns.tensors if isinstance(columns, TensorPoints) else columns.sequences
     walls = [wall_time.tobytes() for wall_time in columns.wall_times]
-    return list(zip(columns.steps.tolist(), walls, values, strict=True))
+    return zip_strict(columns.steps.tolist(), walls, values)
 
 
 def read_all(path: Path, **options) -> tuple[dict[str, Read], Counter[str]]:

@@ -19,10 +19,8 @@ import httpx2
 import numpy as np
 
 from support.servers import NO_TLS
+from support.waiting import SECONDS_MAX, wait_until
 from tbupload.cli import main
-
-SECONDS_MAX = 60
-"""No process and no wait of these tests takes longer."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +81,13 @@ class Following:
 @dataclass(frozen=True)
 class Uploader:
     """Runs `tbupload` for one server and one token; its configuration and output are in
-    `directory`.
+    `directory`. `python` is what its processes run on.
     """
 
     server: str
     token: str
     directory: Path
+    python: str | Path = sys.executable
 
     def run(self, *arguments: object, stdin: str = "") -> Ended:
         """Run it to its end within this process: ten times as fast as starting one.
@@ -137,7 +136,7 @@ class Uploader:
             process.wait()
 
     def _command(self, arguments) -> list[str]:
-        return [sys.executable, "-m", "tbupload", *map(str, arguments)]
+        return [str(self.python), "-m", "tbupload", *map(str, arguments)]
 
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("TBHUB_")}
@@ -213,15 +212,6 @@ def _points(columns: dict) -> dict:
 def experiment_id_of(text: str) -> str:
     """Return the id in a printed URL."""
     return text.split("/experiment/")[1].partition("/")[0]
-
-
-def wait_until(condition):
-    """Evaluate the condition until it is true; return its value. Fails after SECONDS_MAX."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    return answer
 
 
 def tensorboard_scalars(logdir: Path) -> dict:

@@ -59,6 +59,7 @@ def test_uploader_imports_no_other_package():
         for package in module.packages - allowed
     } == {
         ("tbupload.forward.forwarder", "grpc"),  # an extra, which one command imports
+        ("tbupload.remote_files", "fsspec"),  # the same
         ("tbupload.config", "tomli"),
     }
 

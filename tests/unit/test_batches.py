@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from support.python39 import zip_strict
 from tbupload.events.points import Chunk, LegacyHistogram, SeriesPoints, Tensor
 from tbupload.http.wire_limits import WireLimits
 from tbupload.upload.batches import Batch
@@ -87,8 +88,8 @@ def test_scalars_with_rising_steps_travel_packed(dtype):
     _, wire = encoded(chunk, limits=replace(LIMITS, packed_points_max=8192))
     blocks = [packing.unpack(block) for block in wire.series[0].scalars.blocks]
     assert [len(block[0]) for block in blocks] == [6666, 6667, 6667]
-    for column, sent in zip(
-        zip(*blocks, strict=True), (steps, steps / 7, values.astype(np.float64)), strict=True
+    for column, sent in zip_strict(
+        zip_strict(*blocks), (steps, steps / 7, values.astype(np.float64))
     ):
         assert np.concatenate(column).tobytes() == sent.tobytes()
     assert not wire.series[0].scalars.steps

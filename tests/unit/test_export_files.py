@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.event_files import encode_record
+from support.python39 import zip_strict
 from tbupload.export.destination import atomic_file
 from tbupload.export.directory_names import event_file_name, run_directory
 from tbupload.export.event_records import (
@@ -56,9 +57,7 @@ def test_scalars_that_came_as_simple_values_go_as_such(points, tag):
     assert [event.summary.value[0].simple_value for event in events] == values.tolist()
     assert not any(event.summary.value[0].HasField("metadata") for event in events)
     steps, values = [*steps, 2**62], [*values, 1 / 3]  # which no simple value holds
-    events, *_ = written_scalars(
-        dict(zip(steps, values, strict=True)), tag, METADATA, is_simple=True
-    )
+    events, *_ = written_scalars(dict(zip_strict(steps, values)), tag, METADATA, is_simple=True)
     assert events[0].summary.value[0].metadata.SerializeToString() == METADATA
     assert {event.summary.value[0].WhichOneof("value") for event in events} == {"tensor"}
 
@@ -88,7 +87,7 @@ def test_blobs_are_string_vector_wherever_they_come_from(blobs, step, has_metada
     head, befores, size = blob_record_head(
         "tag", step, 1.5, [len(blob) for blob in blobs], metadata
     )
-    payload = head + b"".join(before + blob for before, blob in zip(befores, blobs, strict=True))
+    payload = head + b"".join(before + blob for before, blob in zip_strict(befores, blobs))
     assert len(payload) == size
     event = pb.Event.FromString(payload)
     (value,) = event.summary.value

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from support.uploading import wait_until
+from support.waiting import wait_until
 from tbupload.commands import process_watch
 from tbupload.commands.process_watch import WatchedProcess
 from tbupload.http.cancellation import StopToken

@@ -81,7 +81,13 @@ WRONG = [
     ("h.json", '{"a": 9007199254740993}', "'a' is an integer with more digits"),
     ("h.json", '{"r": {"a": -18446744073709551615}}', "'r': 'a' is an integer with more digits"),
     ("h.yaml", "a: 9007199254740993", "'a' is an integer with more digits"),
-    ("h.yaml", "b: 1\na: 1%s" % ("0" * 9_000), "line 2, column 4: Exceeds the limit"),
+    (
+        *("h.yaml", "b: 1\na: 1%s" % ("0" * 9_000)),
+        # Some Pythons 3.9 and 3.10 have no limit of digits.
+        "line 2, column 4: Exceeds the limit"
+        if hasattr(sys, "get_int_max_str_digits")
+        else "'a' is too large",
+    ),
     ("h.json", b'{"a": "\xff"}', "byte 7 is not UTF-8"),
     ("h.json", "[" * 100_000, "lists or objects are nested too deeply"),
     ("h.yaml", "a: 1\nb: [", "line 2, column 5: "),

@@ -29,6 +29,7 @@ from support.event_files import (
     version_event,
 )
 from support.hostile_events import event_file
+from support.python39 import zip_strict
 from support.read_events import LIMITS, join, open_file
 from support.wire_format import Choices
 from tbupload.events import multi_file_decode
@@ -139,7 +140,7 @@ def count_decodings(monkeypatch):
 def test_files_read_together_give_what_each_gives_alone(paths, monkeypatch):
     alone = assert_same_as_alone(paths)
     assert all(
-        edges[-1][1] == path.stat().st_size for (edges, *_), path in zip(alone, paths, strict=True)
+        edges[-1][1] == path.stat().st_size for (edges, *_), path in zip_strict(alone, paths)
     )
     counts = count_decodings(monkeypatch)
     read_each(
@@ -194,7 +195,7 @@ def test_damage_in_one_file_costs_others_nothing(paths, clean, damage, place, fi
 def test_files_that_are_all_damaged_are_told_apart(paths):
     for first in range(0, len(DAMAGE), FILES):
         for number, (path, damage) in enumerate(
-            zip(paths, list(DAMAGE.values())[first:], strict=False)
+            zip(paths, list(DAMAGE.values())[first:])  # noqa: B905 - the last files are sound, and Python 3.9 has no `strict`
         ):
             path.write_bytes(content_of(number))
             damage(path)
@@ -208,7 +209,7 @@ def test_files_that_are_all_damaged_are_told_apart(paths):
 @given(st.lists(st.binary(max_size=200), min_size=2, max_size=4), st.booleans())
 def test_any_files_read_together_give_what_each_gives_alone(tmp_path, choices, final):
     paths = [tmp_path / str(number) for number in range(len(choices))]
-    for path, data in zip(paths, choices, strict=True):
+    for path, data in zip_strict(paths, choices):
         path.write_bytes(event_file(Choices(data)))
     assert_same_as_alone(paths, final=final)
 
@@ -236,7 +237,7 @@ def test_files_with_too_much_in_them_are_read_alone(tmp_path, monkeypatch):
     paths = [tmp_path / str(number) for number in range(FILES)]
     for path in paths:
         hparams = [hparams_event("_hparams_/x", str(step).encode()) for step in range(20)]
-        mixed = [event for pair in zip(filled, hparams, strict=True) for event in pair]
+        mixed = [event for pair in zip_strict(filled, hparams) for event in pair]
         path.write_bytes(encode_records([version_event(), *mixed]))
     monkeypatch.setattr(budget, "CHUNK_TENSORS_BYTES_MAX", 10_000)
     alone = assert_same_as_alone(paths)

@@ -11,6 +11,7 @@ import re
 import numpy as np
 import pytest
 
+from support.python39 import zip_strict
 from support.source_code import ROOT
 from tbwire import packing
 
@@ -116,7 +117,7 @@ def test_packing_same_points_are_written_and_read(content, steps, wall_times, va
 def test_packing_cases_have_every_width():
     """Steps 0, 1, 2, 4, 8 bytes; wall times 0, 1, 8; values 4, 8: each is a path of the reader."""
     headers = [bytes.fromhex(content)[1:4] for content, *_ in VERSION_1.values()]
-    steps, wall_times, values = map(set, zip(*headers, strict=True))
+    steps, wall_times, values = map(set, zip_strict(*headers))
     assert steps == {0, 1, 2, 4, 8}
     assert {0, 1, 8} <= wall_times
     assert values == {4, 8}

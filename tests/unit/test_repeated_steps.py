@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.python39 import pairwise
 from tbupload.upload.repeated_steps import (
     INEXACT,
     ONE_STEP_SERIES,

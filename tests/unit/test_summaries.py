@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import google.protobuf
 import numpy as np
 import pytest
 from hypothesis import given
@@ -34,6 +35,7 @@ from support.event_files import (
     version_event,
 )
 from support.hparams_records import content_of, hparams_of, record
+from support.python39 import zip_strict
 from support.read_events import LIMITS, join, read_all
 from tbupload.events import framing, skip_reasons
 from tbupload.events.decode import legacy
@@ -118,7 +120,7 @@ def test_real_files_are_read_as_tensorboard_reads_them(path):
         assert [(step, np.frombuffer(wall)[0]) for step, wall, _ in ours.points] == [
             point[:2] for point in points
         ]
-        for (*_, value), (*_, theirs) in zip(ours.points, points, strict=True):
+        for (*_, value), (*_, theirs) in zip_strict(ours.points, points):
             array = as_array(value)
             assert array.shape == theirs.shape
             assert array.tolist() == theirs.tolist() or array.tobytes() == theirs.tobytes()
@@ -246,7 +248,7 @@ def start_event(values, wall_time, tag="t"):
 def test_hparams_of_chunk_are_united_by_wall_time(times):
     logged = [{"a": 1, "b": 1}, {"a": 2, "c": 2}, {"c": 3}]
     expected = {}
-    for _, values in sorted(zip(times, logged, strict=True)):
+    for _, values in sorted(zip_strict(times, logged)):
         expected |= values
     series, skipped = decode(*map(start_event, logged, times))
     assert hparams_of(series["t"].metadata.SerializeToString()) == expected
@@ -271,7 +273,7 @@ def test_hparams_of_value_that_is_not_sent_are_left_out():
     never = start_event({"c": 1}, np.nan)
     series, skipped = decode(start_event({"a": 1}, 1.0), malformed, never)
     assert hparams_of(series["t"].metadata.SerializeToString()) == {"a": 1}
-    assert (len(series["t"].points), skipped.total()) == (1, 2)
+    assert (len(series["t"].points), sum(skipped.values())) == (1, 2)
 
 
 def test_hparams_over_limit_are_skipped_alone():
@@ -392,6 +394,10 @@ def test_scalar_that_is_not_one_real_number_is_refused(tensor):
 SIGNALLING_NAN = b"\x01\x00\x80\x7f"
 
 
+def is_old_protobuf():
+    return google.protobuf.__version__.startswith("3.")
+
+
 def test_every_nan_keeps_its_bits():
     simple = pb.Summary.Value.FromString(b"\x15" + SIGNALLING_NAN)
     simple.tag = "t"
@@ -401,7 +407,10 @@ def test_every_nan_keeps_its_bits():
     values = plugin_event(
         "scalars", "t", 0, pb.TensorProto.FromString(b"\x08\x01\x2a\x04" + SIGNALLING_NAN)
     )
-    for event in (summary_event(0, 1.0, simple), content, values):
+    events = [summary_event(0, 1.0, simple), content, values]
+    if is_old_protobuf():
+        events.remove(values)  # see `_float_bits`
+    for event in events:
         assert value_of(event) == ("float32", SIGNALLING_NAN)
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.event_files import encode_record, encode_records
+from support.python39 import zip_strict
 from tbupload.events import framing, linear_checksum, tf_record
 from tbupload.events.decode import record_rows, record_walk
 from tbupload.events.decode.record_walk import find_record_starts
@@ -25,7 +26,7 @@ def plain_walk(buffer, start):
 
 
 def payloads_of(buffer, frames):
-    pairs = zip(frames.starts.tolist(), frames.lengths.tolist(), strict=True)
+    pairs = zip_strict(frames.starts.tolist(), frames.lengths.tolist())
     return [buffer[start + 12 : start + 12 + length] for start, length in pairs]
 
 

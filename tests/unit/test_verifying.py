@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from support import batches, hparams_records
 from support.faulty_server import FaultyServer, Reply, faulty_server
+from support.python39 import zip_strict
 from tbupload.cli import main
 from tbupload.errors import UploadError
 from tbupload.verify.findings import Finding, Status, VerifyResult
@@ -119,7 +120,7 @@ def test_run_too_large_for_memory_gives_same_digests(spool, held_bytes_max):
             points.extend(fresh)
             sent = batches.scalars(
                 tag,
-                *zip(*[(step, value, wall_time) for step, wall_time, value in fresh], strict=True),
+                *zip_strict(*[(step, value, wall_time) for step, wall_time, value in fresh]),
             )
             local.add("run", batches.batch(batches.segment(batches.stream(), 0, 1, sent)))
     for (_, tag), series in local.series.items():

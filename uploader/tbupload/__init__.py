@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tbupload.notebook.experiment import Experiment
     from tbupload.notebook.tensorboard_dev_compat import ExperimentFromDev
 
+    __version__: str
+
 __all__ = ["Experiment", "ExperimentFromDev", "Following", "Result", "follow"]
 
 _LAZY_MODULES = {
@@ -39,7 +41,12 @@ _LAZY_MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public name on first use, so that the command `tbupload` starts without it."""
+    """Import the public name on first use, so that the command `tbupload` starts without it.
+
+    `__version__` is that of the distribution `tbhub`.
+    """
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("tbhub")
     if name not in _LAZY_MODULES:
         raise AttributeError(f"module 'tbupload' has no attribute {name!r}")
     return getattr(importlib.import_module(f"tbupload.{_LAZY_MODULES[name]}"), name)

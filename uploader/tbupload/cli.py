@@ -21,7 +21,12 @@ from tbupload.commands.exit_codes import (
 )
 from tbupload.commands.find_command import explain_unrecognized, order_arguments
 from tbupload.console.argument_parser import ConsoleParser, add_parser
-from tbupload.console.output import discard_stdout, print_line, print_message
+from tbupload.console.output import (
+    discard_stdout,
+    open_missing_streams,
+    print_line,
+    print_message,
+)
 from tbupload.errors import Unreachable, UploadError, UsageError
 
 DESCRIPTION: Final = (
@@ -175,7 +180,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     `arguments` are those of the process by default. argparse raises SystemExit on wrong usage and
     after `--help` and `--version`.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    open_missing_streams()
+    try:
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:  # also while modules are imported
+        return EXIT_INTERRUPTED
+
+
+def _main(given: list[str]) -> int:
     names = [entry.name for entry in _COMMANDS]
     try:
         argv = order_arguments(given, names)
@@ -247,8 +259,6 @@ def _run(command: Command, options: argparse.Namespace) -> int:
         return _report_error(error, EXIT_TEMPORARY_FAILURE)
     except UploadError as error:
         return _report_error(error, EXIT_FAILED)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         discard_stdout()
         return EXIT_FAILED

@@ -9,12 +9,11 @@ import sys
 import tempfile
 import urllib.parse
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from tbupload.errors import OutputError, UsageError
-from tbupload.http.connection_pool import is_loopback
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -42,10 +41,14 @@ class Profile:
 
 @dataclass(frozen=True)
 class Config:
-    """Content of the config file: the profile that is used by default, and others by name."""
+    """Content of the config file: the profile that is used by default, and others by name.
+
+    With `no_origin`, uploads record nothing of where they come from.
+    """
 
     default: Profile = Profile()
     profiles: Mapping[str, Profile] = field(default_factory=dict)
+    no_origin: bool = False
 
     def find(self, name: str | None) -> Profile | None:
         """Return the profile of this name, the default one for None; None if there is none."""
@@ -54,9 +57,9 @@ class Config:
     def replace(self, name: str | None, profile: Profile | None) -> Config:
         """Return the configuration with another profile of this name, without it for None."""
         if name is None:
-            return Config(profile or Profile(), self.profiles)
+            return replace(self, default=profile or Profile())
         others = {key: value for key, value in self.profiles.items() if key != name}
-        return Config(self.default, others if profile is None else {**others, name: profile})
+        return replace(self, profiles=others if profile is None else {**others, name: profile})
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,15 @@ def read_config(path: Path) -> Config:
             name: _parse_profile(path, f"profiles.{name}: ", table)
             for name, table in profiles.items()
         },
+        no_origin=_parse_flag(path, "no_origin", content),
     )
+
+
+def _parse_flag(path: Path, key: str, content: dict[str, object]) -> bool:
+    value = content.get(key, False)
+    if not isinstance(value, bool):
+        raise UsageError(f"{path}: {key} must be true or false")
+    return value
 
 
 def _parse_profile(path: Path, place: str, table: object) -> Profile:
@@ -121,7 +132,8 @@ def write_config(path: Path, config: Config) -> None:
 
     Raises OutputError.
     """
-    lines = _format_profile(config.default)
+    lines = ["no_origin = true\n"] if config.no_origin else []
+    lines += _format_profile(config.default)
     for name, profile in config.profiles.items():
         lines += ["\n", f"[profiles.{json.dumps(name)}]\n", *_format_profile(profile)]
     try:
@@ -176,6 +188,8 @@ def find_access(
         UsageError: no server is configured, there is no such profile, or an address or token is
             malformed.
     """
+    from tbupload.http.connection_pool import is_loopback  # noqa: PLC0415 - slow; scripts only read
+
     path = config_path(environment)
     config = read_config(path)
     selected = _select_profile(path, config, profile or environment.get("TBHUB_PROFILE") or None)

@@ -13,6 +13,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from tbwire.messages import parse
 from tbwire.read_pb2 import Frame
 from tbwire.wire_format import MalformedVarint, decode_varint, encode_varint
 
@@ -42,7 +43,7 @@ def decode_frames(chunks: Iterable[bytes], frame_bytes_max: float = math.inf) ->
         while (span := _find_frame(buffer, position)) is not None:
             start, end = span
             try:
-                yield Frame.FromString(bytes(memoryview(buffer)[start:end]))
+                yield parse(Frame, bytes(memoryview(buffer)[start:end]))
             except DecodeError as error:
                 raise ValueError("the bytes are not frames") from error
             position = end

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Value
 
 from tbwire import hparams_pb2
+from tbwire.messages import parse
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 _Enum = TypeVar("_Enum", bound=enum.IntEnum)
@@ -134,7 +135,7 @@ HparamsRecord = Union[ExperimentSummary, SessionStart, SessionEnd]
 def parse_metadata(summary_metadata: bytes) -> HparamsRecord | None:
     """Parse a serialized SummaryMetadata. Raises as `parse_content`."""
     try:
-        metadata = SummaryMetadata.FromString(summary_metadata)
+        metadata = parse(SummaryMetadata, summary_metadata)
     except DecodeError as error:
         raise MalformedHparams("not a SummaryMetadata") from error
     return parse_content(metadata.plugin_data.content)
@@ -147,7 +148,7 @@ def parse_content(content: bytes) -> HparamsRecord | None:
     versions become the enum's 0.
     """
     try:
-        data = hparams_pb2.HParamsPluginData.FromString(content)
+        data = parse(hparams_pb2.HParamsPluginData, content)
         kind = data.WhichOneof("data")
         if kind == "session_start_info":
             return _session_start(data.session_start_info)
@@ -155,7 +156,7 @@ def parse_content(content: bytes) -> HparamsRecord | None:
             end = data.session_end_info
             return SessionEnd(_known(Status, end.status), end.end_time_secs)
         if kind == "experiment":
-            return _summary(hparams_pb2.ExperimentSummary.FromString(data.experiment))
+            return _summary(parse(hparams_pb2.ExperimentSummary, data.experiment))
     except DecodeError as error:
         raise MalformedHparams("not HParamsPluginData") from error
     return None

@@ -27,6 +27,7 @@ from google.protobuf.message import DecodeError
 from tbwire import wire_format
 from tbwire.hparams_pb2 import HParamsPluginData
 from tbwire.hparams_union_pb2 import PluginData, SessionStart, WallTimes
+from tbwire.messages import parse
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 HPARAMS_MAX: Final = 100_000
@@ -270,9 +271,9 @@ def _parse(serialized: bytes, wall_time: float) -> _Session | None:
     Raises UnionOverLimit if it has too many hyperparameters to be united.
     """
     try:
-        metadata = SummaryMetadata.FromString(serialized)
-        HParamsPluginData.FromString(metadata.plugin_data.content)  # decodes the values as well
-        data = PluginData.FromString(metadata.plugin_data.content)
+        metadata = parse(SummaryMetadata, serialized)
+        parse(HParamsPluginData, metadata.plugin_data.content)  # decodes the values as well
+        data = parse(PluginData, metadata.plugin_data.content)
     except (DecodeError, ValueError):
         return None
     if not data.HasField("session_start_info"):
@@ -333,7 +334,7 @@ def _is_united(start: SessionStart) -> bool:
 
 
 def _content(metadata: bytes) -> bytes:
-    return SummaryMetadata.FromString(metadata).plugin_data.content
+    return parse(SummaryMetadata, metadata).plugin_data.content
 
 
 def _encode_field(number: int, content: bytes) -> bytes:

@@ -86,7 +86,7 @@ def remove_run(db: Connection, grant: AdminGrant, name: str) -> bool:
     katib_observations.delete_run(db, experiment_id, run_id)
     katib_trials.delete(db, experiment_id, runs_tags.hash_name(name))
     runs_tags.delete_run(db, experiment_id, run_id)
-    runs_tags.delete_unused_tags(db, experiment_id, tag_ids)
+    _finish(db, grant, tag_ids)
     return True
 
 
@@ -101,7 +101,7 @@ def delete_series(db: Connection, grant: AdminGrant, run: str, tag: str) -> None
     tag_id = runs_tags.find_tag(db, grant.experiment_id, tag)
     if tag_id is None or not _delete_series(db, grant, run_id, tag_id):
         raise NotFound(_TAG_MISSING)
-    runs_tags.delete_unused_tags(db, grant.experiment_id, [tag_id])
+    _finish(db, grant, [tag_id])
 
 
 def _delete_series(db: Connection, grant: AdminGrant, run_id: int, tag_id: int | None) -> bool:
@@ -117,9 +117,18 @@ def _delete_series(db: Connection, grant: AdminGrant, run_id: int, tag_id: int |
     erased_series.insert(db, grant, series_ids)
     object_references.delete_unused(db, experiment_id, digests)
     upload_streams.delete_run_streams(db, experiment_id, run_id)
+    return True
+
+
+def _finish(db: Connection, grant: AdminGrant, tag_ids: Sequence[int]) -> None:
+    """Delete those of the tags that are unused now, and change the experiment's row.
+
+    In the order of a batch, which locks tags and changes that row last: else they could deadlock.
+    """
+    experiment_id = grant.experiment_id
+    runs_tags.delete_unused_tags(db, experiment_id, tag_ids)
     experiments.set_size(db, experiment_id, *experiment_size.measure(db, experiment_id))
     experiments.bump_version(db, experiment_id)
-    return True
 
 
 def erase_points(database: Database, grant: AdminGrant) -> None:

@@ -50,6 +50,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
+    gc.disable()  # imports make a million objects that stay
     is_loaded = threading.Event()
     watch = threading.Thread(target=_exit_at_end, args=[control, is_loaded])
     watch.start()
@@ -58,6 +59,7 @@ def main() -> None:
         jobs |= importlib.import_module(module).JOBS
     gc.collect()
     gc.freeze()  # a collection would write to the shared pages, and so copy them
+    gc.enable()
     is_loaded.set()
     watch.join()  # no process may be forked beside a thread
 

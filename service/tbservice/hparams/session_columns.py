@@ -41,7 +41,7 @@ _STATUSES: Final = {
 
 _ROWS_PER_CHUNK_MAX: Final = 10_000
 _CELLS_PER_CHUNK: Final = 1_000_000
-"""Cells in memory at once: a chunk has no more, but for one row."""
+"""Cells in memory at once: a chunk has no more, or one row."""
 
 
 @dataclass(frozen=True, slots=True)

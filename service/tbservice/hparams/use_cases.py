@@ -56,7 +56,7 @@ from tbservice.hparams.session_table import (
     separate_sessions,
     session_values,
 )
-from tbservice.reading.source import Source
+from tbservice.reading.source import ExperimentReader, Source
 from tbservice.types import Int64s, Selection
 from tbwire.hparams import DeclaredHparam, HparamType, HparamValue
 
@@ -66,7 +66,10 @@ _MetricValues = Mapping[int, Sequence[MetricValue]]
 
 def check_experiment_name(source: Source, name: str) -> None:
     """Raise NotFound if a request names another experiment, whether or not that exists."""
-    if name and name != source.experiment_id:
+    names = {source.experiment_id}
+    if isinstance(source, ExperimentReader):  # the page of an attempt may name the experiment
+        names.add(source.grant.experiment_id)
+    if name and name not in names:
         raise NotFound("there is no such experiment, or it is not yours")
 
 

@@ -17,6 +17,7 @@ from typing import Final
 from tbservice.api.formats import Format
 from tbservice.api.http.security_headers import content_hash
 from tbservice.pages import download
+from tbservice.pages.attempt_choice import AttemptChoice
 from tbservice.types import Experiment, Visibility, WorkspaceId
 from tbwire.points import DataClass
 
@@ -54,6 +55,7 @@ def render_bar(
     data_classes: Collection[DataClass],
     workspace_id: WorkspaceId | None = None,
     site: str = "",
+    attempts: AttemptChoice = AttemptChoice(),  # noqa: B008 - immutable
 ) -> str:
     """Return bar, style and script as HTML, for insertion before the page's `<tb-webapp>`.
 
@@ -63,18 +65,20 @@ def render_bar(
         workspace_id: Its workspace if the reader is signed in as a member: the bar then links back
             to the workspace's experiments, and to our own page of this one.
         site: The public URL, where these are, if the page is on the content origin.
+        attempts: Those that the runs have, and the one that the page shows.
     """
     visibility, hint = _VISIBILITY_LABELS[experiment.visibility]
     title = "Back to the start page of this experiment, without filters and pinned cards"
     name = f'<a href="./" title="{title}" dir="auto">{_shown_name(experiment)}</a>'
     badge = f'<span class="visibility" title="{html.escape(hint)}">{html.escape(visibility)}</span>'
-    about = f"{site}/experiment/{experiment.experiment_id}/about" if site else "about"
+    about = f"{site}/experiment/{experiment.experiment_id}/about" if site else f"{attempts.up}about"
     details = _render_own(about, "Details") if workspace_id is not None else ""
     return _render(
-        _render_back(workspace_id, site),
+        _render_back(workspace_id, site or f"{attempts.up}../.."),
         name,
         badge,
         details,
+        _render_attempts(attempts),
         _render_description(experiment.description.strip()),
         _render_menu(data_classes),
     )
@@ -91,7 +95,7 @@ def render_comparison_bar(
     """
     title = "Back to the start page of this comparison, without filters and pinned cards"
     return _render(
-        _render_back(workspace_id, site),
+        _render_back(workspace_id, site or "../.."),
         f'<a href="./" title="{title}">Comparison</a>',
         *itertools.starmap(_render_experiment, experiments.items()),
     )
@@ -100,11 +104,31 @@ def render_comparison_bar(
 def _render_back(workspace_id: WorkspaceId | None, site: str) -> str:
     if workspace_id is None:
         return ""
-    return _render_own(f"{site or '../..'}/?workspace={workspace_id}", "&lsaquo; Experiments")
+    return _render_own(f"{site}/?workspace={workspace_id}", "&lsaquo; Experiments")
 
 
 def _render_own(address: str, text: str) -> str:
     return f'<a class="own" href="{html.escape(address)}">{text}</a>'
+
+
+def _render_attempts(attempts: AttemptChoice) -> str:
+    """Return the menu of attempts; "" if all runs have one."""
+    if attempts.count == 1:
+        return ""
+    items = "".join(_render_attempt(attempts, number) for number in range(attempts.count, 0, -1))
+    menu = (
+        '<div class="menu">Jobs that were restarted and repeated steps: '
+        f"what they had logged before<ul>{items}</ul></div>"
+    )
+    is_earlier = " earlier" if attempts.shown < attempts.count else ""
+    title = f"Attempt {attempts.shown} of {attempts.count}"
+    return f'<details class="attempts{is_earlier}"><summary>{title}</summary>{menu}</details>'
+
+
+def _render_attempt(attempts: AttemptChoice, number: int) -> str:
+    current = ' aria-current="page"' if number == attempts.shown else ""
+    link = f'<a href="{attempts.address(number)}"{current}>Attempt {number}</a>'
+    return f"<li>{link}<span>{html.escape(attempts.describe(number))}</span></li>"
 
 
 def _render_experiment(name: str, experiment: Experiment) -> str:

@@ -6,6 +6,7 @@ that do nothing but read these experiments, and end with the person's browser se
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from urllib.parse import urlencode
 
@@ -18,6 +19,9 @@ from tbservice.pages import page_auth
 from tbservice.pages.content_origin import raw_address
 from tbservice.pages.csrf import is_navigation
 from tbservice.pages.framing import frame_ancestors
+
+_PAGE_OR_FILE: Final = re.compile(r"(attempt/[0-9]+/?|(attempt/[0-9]+/)?download/.*)?", re.DOTALL)
+"""Paths below an experiment's or a comparison's of pages and of downloads."""
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -60,10 +64,9 @@ def _redirect(request: Request) -> Response:
 def _takes_tokens(request: Request) -> bool:
     parameters = request.path_params
     is_page = {"experiment_id", "comparison"} & parameters.keys()
-    path = parameters.get("path", "")
     return (
         request.method == "GET"
         and bool(is_page)
-        and (not path or path.startswith("download/"))
+        and _PAGE_OR_FILE.fullmatch(parameters.get("path", "")) is not None
         and "token" not in request.query_params
     )

@@ -10,7 +10,8 @@ from typing import Final
 from starlette.responses import HTMLResponse, Response
 
 from tbservice.api.http.security_headers import content_hash
-from tbservice.errors import MalformedRequest, TooManyRequests, Unavailable
+from tbservice.errors import MalformedRequest, NotFound, TooManyRequests, Unavailable
+from tbservice.pages.attempt_choice import AttemptChoice
 from tbservice.types import Experiment
 
 STATE_HEADER: Final = "Tbhub-Waits-For"
@@ -68,6 +69,16 @@ def show_download_error(error: TooManyRequests | Unavailable) -> Response:
     response = _render("", "This file cannot be sent now", content, error.status)
     response.headers["Retry-After"] = str(error.retry_after_seconds)
     return response
+
+
+def show_missing_attempt(attempts: AttemptChoice) -> Response:
+    """Return a 404 page for the address of an attempt that no run has."""
+    has = "1 attempt" if attempts.count == 1 else f"{attempts.count} attempts"
+    content = (
+        f"<p>The runs of this experiment have at most {has}.</p>"
+        '<p><a href="../../">Show the newest</a>.</p>'
+    )
+    return _render("", f"There is no attempt {attempts.chosen}", content, NotFound.status)
 
 
 def show_invalid_comparison(detail: str) -> Response:

@@ -7,6 +7,7 @@ data, blobs and scripts alike. A comparison requires the right to read each of i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from starlette.requests import Request
@@ -31,6 +32,7 @@ ACCESS_ERRORS: Final = (Unauthenticated, Forbidden, NotFound)
 
 _EXPERIMENT: Final = "experiment_id"
 _COMPARISON: Final = "comparison"
+_ATTEMPT: Final = "attempt"
 
 
 def open_source(request: Request) -> Source:
@@ -60,9 +62,12 @@ def open_source(request: Request) -> Source:
 
 
 def open_experiment(request: Request) -> ExperimentReader:
-    """Return a reader of the experiment in the request's path; raises as `open_source` does."""
+    """Return a reader of the experiment, and the attempt if there is one, in the request's path.
+
+    Raises as `open_source` does. Whether there is such an attempt is found when points are read.
+    """
     (reader,) = _open_readers(request)
-    return reader
+    return replace(reader, attempt=request.path_params.get(_ATTEMPT))
 
 
 def find_workspace(request: Request, source: Source) -> WorkspaceId | None:
@@ -84,7 +89,13 @@ def find_workspace(request: Request, source: Source) -> WorkspaceId | None:
 
 
 def page_path(request: Request) -> str:
-    """Return the path of the request's page, spelled as browsers do: the `Path` of its cookie."""
+    """Return the path of the request's page, spelled as browsers do."""
+    attempt = request.path_params.get(_ATTEMPT)
+    return cookie_path(request) + ("" if attempt is None else f"attempt/{attempt}/")
+
+
+def cookie_path(request: Request) -> str:
+    """Return the `Path` of the cookie of the request's page: attempts share their experiment's."""
     text = request.path_params.get(_COMPARISON)
     return (
         f"/experiment/{request.path_params[_EXPERIMENT]}/"
@@ -122,7 +133,7 @@ def set_read_cookie(response: Response, request: Request, offered: Sequence[str]
         response.set_cookie(
             COOKIE,
             callers.TOKEN_SEPARATOR.join(page_tokens),
-            path=page_path(request),
+            path=cookie_path(request),
             secure=_is_https(request),
             httponly=True,
             samesite="lax",

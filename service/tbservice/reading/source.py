@@ -11,7 +11,16 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.experiments import lifecycle
-from tbservice.reading import blobs, catalog, full_scan, loaded_chunks, tag_groups, tensor_objects
+from tbservice.reading import (
+    attempts,
+    blobs,
+    catalog,
+    full_scan,
+    loaded_chunks,
+    tag_groups,
+    tensor_objects,
+)
+from tbservice.reading.attempts import RunAttempts
 from tbservice.reading.cancellation import Cancellation
 from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.full_scan import SeriesChunk
@@ -78,17 +87,28 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExperimentReader:
-    """The data of one experiment. Each call reads in its own snapshot."""
+    """The data of one experiment. Each call reads in its own snapshot.
+
+    With `attempt`, points of runs with more attempts are those of before the next one began; lists,
+    and what they say of series, are as without it. Reads of points raise NotFound if no run has so
+    many.
+    """
 
     grant: ReadGrant
     database: Database
     objects: ObjectStore
     cancellation: Cancellation = field(default_factory=Cancellation, compare=False)
+    attempt: int | None = None
 
     @property
     def experiment_id(self) -> str:
-        """Return the id of the grant's experiment."""
-        return self.grant.experiment_id
+        """Return the id of the grant's experiment, and the attempt if there is one."""
+        suffix = "" if self.attempt is None else f"@{self.attempt}"
+        return f"{self.grant.experiment_id}{suffix}"
+
+    def list_attempts(self) -> list[RunAttempts]:
+        """Return the attempts of runs that have several."""
+        return self.read(attempts.list_attempts)
 
     def list_experiments(self) -> list[Experiment]:
         """Return a list of this experiment only."""
@@ -112,22 +132,31 @@ class ExperimentReader:
 
     def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
         """Return at most `downsample` points of each series, in step order."""
-        return self.read(catalog.read_scalars, selection, Sampling(k=downsample))
+        return self.read(catalog.read_scalars, selection, Sampling(k=downsample), self.attempt)
 
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
         """Return at most `downsample` points of each series, in step order."""
-        samples = self.read(catalog.read_tensors, selection, Sampling(k=downsample))
+        sampling = Sampling(k=downsample)
+        samples = self.read(catalog.read_tensors, selection, sampling, self.attempt)
         return tensor_objects.load_samples(self.objects, samples)
 
     def read_blob_sequences(
         self, selection: Selection, downsample: int
     ) -> ByRunAndTag[BlobSequenceSample]:
         """Return at most `downsample` points of each series, in step order, as blob keys."""
-        return self.read(catalog.read_blob_sequences, selection, Sampling(k=downsample))
+        return self.read(
+            catalog.read_blob_sequences,
+            selection,
+            Sampling(k=downsample),
+            catalog.ALL_BLOBS,
+            self.attempt,
+        )
 
     def stream_all(self, data_class: DataClass) -> Iterator[SeriesChunk]:
         """Yield all points of a data class in chunks, which are read as they are consumed."""
-        chunks = full_scan.stream_all(self.database, self.grant, Selection(), data_class)
+        chunks = full_scan.stream_all(
+            self.database, self.grant, Selection(), data_class, attempt=self.attempt
+        )
         return loaded_chunks.load_tensors(self.objects, chunks)
 
     def find_blob(self, key: str) -> Blob:

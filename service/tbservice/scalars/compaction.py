@@ -21,7 +21,7 @@ from tbservice import limits
 from tbservice.scalars import compaction_plan, superseded, thinning
 from tbservice.scalars.compaction_plan import PackedSeries, SeriesInput, SeriesMerge, SeriesPlan
 from tbservice.scalars.compaction_thresholds import IDLE_THRESHOLD, limit_points
-from tbservice.scalars.restarts import read_restarts
+from tbservice.scalars.restarts import read_bounds
 from tbservice.store import (
     sample_slots,
     scalar_blocks,
@@ -196,7 +196,7 @@ def _keep_superseded(
     if not repeated:
         return
     # After the points, which were read before: each is committed with its stream.
-    restarts = read_restarts(db, grant.experiment_id, [run_id]).get(run_id)
+    restarts = read_bounds(db, grant.experiment_id, [run_id]).get(run_id)
     if restarts is not None:
         superseded.keep(db, grant, repeated, dict.fromkeys(repeated, restarts))
 

@@ -3,8 +3,9 @@
 A *restart* is the start of an event file, if the run has earlier files, and none of them has a
 point at or after it. Restarts divide the time of a run into *periods*. Of the points of one step,
 the newest of each period is kept; that of the last period is the one that is shown. The result is
-the same in whatever order points and files arrive: a restart that separates two points was known
-when they were compared, or a later one that separates them too (docs/decisions/0029).
+the same in whatever order points and files arrive, if no point is earlier than its file: a restart
+that separates two points was known when they were compared, or a later one that separates them too
+(docs/decisions/0029).
 
 Files that are written at the same time, by several processes, are no restarts of each other: of
 their points only the newest of each step is kept.
@@ -31,11 +32,26 @@ def read_restarts(
     db: Connection,
     experiment_id: ExperimentId,
     run_ids: Collection[int],
-    moved: Mapping[int, Sequence[StreamTimes]] | None = None,
 ) -> dict[int, Float64s]:
     """Return the ascending restarts of each run; runs without any are missing.
 
     Only the first `RUN_FILES_MAX` files of a run count.
+    """
+    known = stream_times.list_times(db, experiment_id, run_ids, limits.RUN_FILES_MAX)
+    restarts = {run_id: find_restarts(files) for run_id, files in known.items()}
+    return {run_id: times for run_id, times in restarts.items() if len(times)}
+
+
+def read_bounds(
+    db: Connection,
+    experiment_id: ExperimentId,
+    run_ids: Collection[int],
+    moved: Mapping[int, Sequence[StreamTimes]] | None = None,
+) -> dict[int, Float64s]:
+    """Return the times that separate points to keep, ascending; runs without restarts are missing.
+
+    They are the restarts, and the start of the first file: an earlier file may yet arrive, and make
+    a restart of it.
 
     Args:
         db: A transaction or a snapshot. Of points that it sees, it sees the streams too.
@@ -45,11 +61,15 @@ def read_restarts(
             as their start.
     """
     known = stream_times.list_times(db, experiment_id, run_ids, limits.RUN_FILES_MAX)
-    restarts = {
-        run_id: find_restarts(_merge(known.get(run_id, []), (moved or {}).get(run_id, [])))
-        for run_id in run_ids
-    }
-    return {run_id: times for run_id, times in restarts.items() if len(times)}
+    bounds: dict[int, Float64s] = {}
+    for run_id in run_ids:
+        files = _merge(known.get(run_id, []), (moved or {}).get(run_id, []))
+        restarts = find_restarts(files)
+        if len(restarts):
+            first = files[0].start_time
+            is_known = first > -math.inf
+            bounds[run_id] = np.concatenate([[first], restarts]) if is_known else restarts
+    return bounds
 
 
 def _merge(known: Iterable[StreamTimes], moved: Iterable[StreamTimes]) -> list[StreamTimes]:

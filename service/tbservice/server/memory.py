@@ -41,6 +41,7 @@ def limit_memory_growth() -> None:
         _tune_malloc()
     gc.collect()
     gc.freeze()
+    gc.enable()  # `tbservice` starts without
     gc.set_threshold(_COLLECTED_OBJECTS_MIN, *gc.get_threshold()[1:])
 
 

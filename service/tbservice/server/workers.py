@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import multiprocessing
@@ -194,6 +195,7 @@ def serve(grpc_port: int | None = None) -> None:
             if settings.grpc_port is not None:  # the workers read their settings again
                 os.environ["TBHUB_GRPC_PORT"] = str(settings.grpc_port)
             _announce(settings)
+            gc.enable()  # `tbservice` starts without; so do workers, see `_prepare_process`
             factory = f"{__name__}:{create_worker_app.__name__}"
             with multiprocess_metrics():
                 supervisor = Supervisor(

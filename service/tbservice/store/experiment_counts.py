@@ -11,7 +11,7 @@ from tbservice.store.pg.arrays import encode_array
 from tbservice.types import ExperimentId
 
 
-class Counts(NamedTuple):
+class RunAndSeriesCounts(NamedTuple):
     """Runs and series, each at most as many as were to be counted."""
 
     runs: int
@@ -20,7 +20,7 @@ class Counts(NamedTuple):
 
 def count_runs_and_series(
     db: Connection, experiment_ids: Sequence[ExperimentId], rows_max: int
-) -> dict[ExperimentId, Counts]:
+) -> dict[ExperimentId, RunAndSeriesCounts]:
     """Return the counts of each experiment, which read at most `rows_max` rows of either kind."""
     rows = db.execute(
         text("""
@@ -34,4 +34,4 @@ def count_runs_and_series(
         """),
         {"ids": encode_array("text", experiment_ids), "rows_max": rows_max},
     )
-    return {ExperimentId(row.id): Counts(row.runs, row.series) for row in rows}
+    return {ExperimentId(row.id): RunAndSeriesCounts(row.runs, row.series) for row in rows}

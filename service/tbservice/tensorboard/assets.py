@@ -55,22 +55,23 @@ def find_asset(path: str) -> Asset | None:
     return _read_asset(path) if path in _asset_paths() else None
 
 
-def render_page(title: str, bar: str) -> bytes:
+def render_page(title: str, bar: str, up: str = "") -> bytes:
     """Return TensorBoard's page as HTML, with this title (plain text) and this bar (HTML).
 
-    Its address must be two levels deep, as `/experiment/<id>/`. The page loads its data from below
-    its own address (`tb-relative-root`), and its script and fonts from `PREFIX`.
+    Its address must be two levels deep, as `/experiment/<id>/`, or `up` leads to such a one. The
+    page loads its data from below its own address (`tb-relative-root`), and its script and fonts
+    from `PREFIX`.
     """
-    before, head, body = _split_page()
+    before, head, body = _split_page(up)
     return f"{before}<title>{html.escape(title)}</title>{head}{bar}{body}".encode()
 
 
 @functools.cache
-def _split_page() -> tuple[str, str, str]:
+def _split_page(up: str) -> tuple[str, str, str]:
     with zipfile.ZipFile(_WEBFILES) as files:
         page = files.read("index.html").decode()
 
-    static = f"../..{PREFIX}/{assets_digest()}"
+    static = f"{up}../..{PREFIX}/{assets_digest()}"
     page = page.replace("url(/font-roboto/", f"url({static}/font-roboto/")
     script = '<script src="index.js'
     if any(page.count(marker) != 1 for marker in (script, _TITLE, _WEB_APP)):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
 
 from fastapi import FastAPI
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -23,6 +26,27 @@ from tbservice.tensorboard.plugins import projector
 _DEFAULT_EXPERIMENT: Final = "/experiment/defaultExperimentId/"
 
 
+_PAGE: Final = re.compile(r"/[^/]*(/attempt/[0-9]+)?")
+"""What is before it: the page of an experiment or a comparison, or of an attempt."""
+
+_Endpoint = Callable[[Request], Response]
+
+
+class _AttemptConvertor(Convertor[int]):
+    """The number of an attempt in a path, from 1, as it is spelled in one way."""
+
+    regex = "[1-9][0-9]{0,8}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("attempt", _AttemptConvertor())
+
+
 def mount(app: FastAPI) -> None:
     """Mount `/experiment/…`, `/compare/…` and the front end's files on `app`.
 
@@ -30,10 +54,10 @@ def mount(app: FastAPI) -> None:
     redirects to it. Requests read `app.state.database`, `.objects`, `.settings` and `.handlers`.
     """
     files = Route("/{edition}/{path:path}", page_routes.read_asset)
-    download_file = Route("/{experiment_id}/download/{file}", download.send_file)
+    extra_routes = {"/download/{file}": download.send_file}
     mounts = [
         Mount(assets.PREFIX, app=Router([files], redirect_slashes=False)),
-        Mount("/experiment", app=PageApplication("experiment_id", page.show_page, download_file)),
+        Mount("/experiment", app=PageApplication("experiment_id", page.show_page, extra_routes)),
         Mount("/compare", app=PageApplication("comparison", page.show_comparison)),
     ]
     if app.state.settings.content_url is None:
@@ -47,31 +71,21 @@ class PageApplication:
     """The ASGI application below `/experiment` or `/compare`.
 
     `parameter` is the path parameter that `page_auth` reads, `experiment_id` or `comparison`;
-    `extra_routes` are routes that only this application has.
+    `extra_routes` are further routes of this application, by their path below the page. An
+    experiment has a page for each attempt below its own, with the same routes.
     """
 
     def __init__(
-        self, parameter: str, show_page: Callable[[Request], Response], *extra_routes: Route
+        self,
+        parameter: str,
+        show_page: _Endpoint,
+        extra_routes: Mapping[str, _Endpoint] = MappingProxyType({}),
     ) -> None:
-        base = f"/{{{parameter}}}"
+        bases = [f"/{{{parameter}}}"]
+        if parameter == "experiment_id":
+            bases.insert(0, "/{experiment_id}/attempt/{attempt:attempt}")
         self._router = Router(
-            [
-                Route(base, _add_slash),
-                Route(f"{base}/", show_page),
-                Route(f"{base}/", page.submit_token, methods=["POST"]),
-                Route(f"{base}/data/environment", page_routes.show_environment),
-                Route(f"{base}/data/runs", page_routes.list_runs),
-                Route(f"{base}/data/blob/{{blob_key}}", page_routes.read_blob),
-                Route(f"{base}/data/plugin/images/individualImage", page_routes.read_blob),
-                Route(f"{base}/data/plugin/audio/individualAudio", page_routes.read_blob),
-                Route(f"{base}/data/plugin/timeseries/imageData", page_routes.read_blob),
-                *projector.routes(f"{base}/data"),
-                Route(
-                    f"{base}/data/{{path:path}}", data_routes.serve_data, methods=["GET", "POST"]
-                ),
-                *extra_routes,
-                Route(f"{base}/{{path:path}}", page_routes.redirect_to_asset),
-            ],
+            [route for base in bases for route in _page_routes(base, show_page, extra_routes)],
             redirect_slashes=False,
         )
 
@@ -88,18 +102,40 @@ class PageApplication:
         await self._router(scope, receive, send)
 
 
+def _page_routes(
+    base: str, show_page: _Endpoint, extra_routes: Mapping[str, _Endpoint]
+) -> list[Route]:
+    """Return the routes of a page at the address `base`, and below it."""
+    return [
+        Route(base, _add_slash),
+        Route(f"{base}/", show_page),
+        Route(f"{base}/", page.submit_token, methods=["POST"]),
+        Route(f"{base}/data/environment", page_routes.show_environment),
+        Route(f"{base}/data/runs", page_routes.list_runs),
+        Route(f"{base}/data/blob/{{blob_key}}", page_routes.read_blob),
+        Route(f"{base}/data/plugin/images/individualImage", page_routes.read_blob),
+        Route(f"{base}/data/plugin/audio/individualAudio", page_routes.read_blob),
+        Route(f"{base}/data/plugin/timeseries/imageData", page_routes.read_blob),
+        *projector.routes(f"{base}/data"),
+        Route(f"{base}/data/{{path:path}}", data_routes.serve_data, methods=["GET", "POST"]),
+        *(Route(f"{base}{path}", endpoint) for path, endpoint in extra_routes.items()),
+        Route(f"{base}/{{path:path}}", page_routes.redirect_to_asset),
+    ]
+
+
 async def _add_slash(request: Request) -> Response:
     """Redirect to the address with a slash at its end: all addresses in the page are relative."""
     query = request.url.query
-    (name,) = request.path_params.values()
-    address = f"{request.scope['root_path']}/{quote(name, safe=':,')}/"
+    name, *attempt = request.path_params.values()
+    below = f"attempt/{attempt[0]}/" if attempt else ""
+    address = f"{request.scope['root_path']}/{quote(name, safe=':,')}/{below}"
     return RedirectResponse(f"{address}?{query}" if query else address)
 
 
 def _strip_default_experiment(scope: Scope) -> None:
     root: str = scope["root_path"]
     experiment, marker, rest = scope["path"].removeprefix(root).partition(_DEFAULT_EXPERIMENT)
-    if marker and "/" not in experiment[1:]:
+    if marker and _PAGE.fullmatch(experiment):
         scope["path"] = f"{root}{experiment}/{rest}"
 
 

@@ -14,7 +14,7 @@ from tbservice.reading import blobs, catalog, tag_groups
 from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader, Source
-from tbservice.samples import TensorSample
+from tbservice.samples import BlobSequenceSample, TensorSample
 from tbservice.types import ReadGrant, Selection
 
 _Parameters = ParamSpec("_Parameters")
@@ -29,7 +29,6 @@ _ALLOWED_READS: Final[dict[str, Callable[..., Any]]] = {
         catalog.list_kinds,
         catalog.list_runs,
         catalog.list_series,
-        catalog.read_blob_sequences,
         catalog.read_scalars,
     )
 }
@@ -40,18 +39,21 @@ _ALLOWED_READS: Final[dict[str, Callable[..., Any]]] = {
 class SourceDescription:
     """A request's source as sent to a handler process: names and grants, no token, no connection.
 
-    `readers` are (name in the comparison, grant) pairs; the name is empty for a single experiment.
+    `readers` are (name in the comparison, grant, attempt); the name is empty for a single
+    experiment.
     """
 
     experiment_id: str
     is_comparison: bool
-    readers: Sequence[tuple[str, ReadGrant]]
+    readers: Sequence[tuple[str, ReadGrant, int | None]]
 
 
 def describe_source(source: Source) -> SourceDescription:
     """Return the description from which `open_remote_source` rebuilds the source."""
-    grants = [(name, reader.grant) for name, reader in _readers_by_name(source).items()]
-    return SourceDescription(source.experiment_id, isinstance(source, ComparisonReader), grants)
+    readers = [
+        (name, reader.grant, reader.attempt) for name, reader in _readers_by_name(source).items()
+    ]
+    return SourceDescription(source.experiment_id, isinstance(source, ComparisonReader), readers)
 
 
 def make_calls(source: Source) -> Mapping[str, Callable[..., Any]]:
@@ -64,16 +66,22 @@ def make_calls(source: Source) -> Mapping[str, Callable[..., Any]]:
     def read_tensors(name: str, selection: Selection, downsample: int) -> Any:
         return readers[name].read_tensors(selection, downsample)
 
+    def read_blob_sequences(name: str, selection: Selection, downsample: int) -> Any:
+        return readers[name].read_blob_sequences(selection, downsample)
+
     def read_blob(name: str, key: str) -> bytes:
         return readers[name].read_blob(key)
 
-    return {"read": read, "read_tensors": read_tensors, "read_blob": read_blob}
+    return {
+        function.__name__: function
+        for function in (read, read_tensors, read_blob_sequences, read_blob)
+    }
 
 
 def open_remote_source(link: WorkerLink, about: SourceDescription) -> Source:
     """Rebuild the source in a handler process; it reads through `link`."""
     readers: dict[str, ExperimentReader] = {
-        name: RemoteReader(grant, link, name) for name, grant in about.readers
+        name: RemoteReader(grant, link, name, attempt) for name, grant, attempt in about.readers
     }
     if about.is_comparison:
         return ComparisonReader(about.experiment_id, readers)
@@ -87,8 +95,8 @@ class RemoteReader(ExperimentReader):
     `name` identifies the reader in the calls. An error of the worker ends the process' job.
     """
 
-    def __init__(self, grant: ReadGrant, link: WorkerLink, name: str) -> None:
-        super().__init__(grant, cast("Any", None), cast("Any", None))
+    def __init__(self, grant: ReadGrant, link: WorkerLink, name: str, attempt: int | None) -> None:
+        super().__init__(grant, cast("Any", None), cast("Any", None), attempt=attempt)
         object.__setattr__(self, "_link", link)  # the class is frozen
         object.__setattr__(self, "_name", name)
 
@@ -107,6 +115,13 @@ class RemoteReader(ExperimentReader):
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
         """Read tensor samples in the worker, with those tensors that are stored in S3."""
         return cast("ByRunAndTag[TensorSample]", self._call("read_tensors", selection, downsample))
+
+    def read_blob_sequences(
+        self, selection: Selection, downsample: int
+    ) -> ByRunAndTag[BlobSequenceSample]:
+        """Read blob sequence samples in the worker: processes may send no slice of indices."""
+        samples = self._call("read_blob_sequences", selection, downsample)
+        return cast("ByRunAndTag[BlobSequenceSample]", samples)
 
     def read_blob(self, key: str) -> bytes:
         """Read the bytes of one blob in the worker."""

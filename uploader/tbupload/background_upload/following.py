@@ -11,7 +11,17 @@ from typing import Any, Final
 
 from tbupload.background_upload.process import UploaderProcess, logger
 from tbupload.background_upload.result import Result
-from tbupload.background_upload.uploaders import Uploader, flush_writers, log_result, start
+from tbupload.background_upload.uploaders import (
+    Uploader,
+    flush_writers,
+    leave,
+    log_result,
+    rejoin,
+    start,
+)
+from tbupload.recording.exit_status import FINISHED, ending_of_exception
+from tbupload.recording.metrics_options import NO_PSUTIL, has_psutil
+from tbupload.recording.opt_out import announce, records_nothing
 
 WAIT_SECONDS: Final = 60.0
 """Default time that `wait` and `stop` wait for the remaining data to be sent."""
@@ -51,19 +61,16 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     cacert: str | os.PathLike[str] | None = None,
     poll_seconds: float | None = None,
     end_seconds: float | None = None,
+    no_origin: bool = False,
+    system_metrics: float | bool = False,
 ) -> Following:
-    """Upload a log directory in the background, while a training script writes it.
+    """Upload a log directory, in a process of its own, while this one writes it; see `Following`.
 
         import tbupload
 
         with tbupload.follow("runs/", name="a first try") as upload:
             print(upload.url)
             train("runs/")
-
-    The upload starts at once, in a process of its own, and follows the files until this process has
-    ended and they are unchanged for 10 s. The end of the block flushes open writers and returns at
-    once; `upload.wait()` waits until everything is stored. Of several processes that train
-    together, one should call `follow`, for the files of all. See `Following`.
 
     Args:
         logdir: the log directory; it need not exist yet.
@@ -85,6 +92,8 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         cacert: a PEM file of certificate authorities to trust.
         poll_seconds: longest time until new runs, files and data are noticed; 5 by default.
         end_seconds: longest time that the script waits at its exit; see `Following`.
+        no_origin: do not record machine, command, environment, start, end and status.
+        system_metrics: measure the machine every 10 s, or as many seconds.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or value.
@@ -95,16 +104,18 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
 class Following:
     """An upload in the background of a script, created by `follow`.
 
-    The end of the block flushes the open writers of PyTorch, tensorboardX, TensorFlow and clu. They
-    may be closed after it, or never: the upload ends after this process, however that ends. What a
-    writer has not written to its file is lost if the process is killed: only files are uploaded.
+    The end of the block flushes the open writers of PyTorch, tensorboardX, TensorFlow and clu, and
+    returns at once. They may be closed after it, or never: the upload ends when this process has
+    ended, however that happens, and the files are unchanged for 10 s. What a writer has not written
+    to its file is lost if the process is killed: only files are uploaded.
 
     Where the uploader would be killed with the script (in a container, and in jobs of SLURM, PBS
     and LSF), the script waits at its exit until everything is stored, for at most `end_seconds`: by
     default 60 s there, and 0 s elsewhere.
 
-    Called again with the same arguments while the upload is running, as in a notebook, `follow`
-    continues it, unless it is to create a new experiment.
+    Of several processes that train together, one should call `follow`, for the files of all. Called
+    again with the same arguments while the upload is running, as in a notebook, it
+    continues that, unless it is to create a new experiment.
 
     It is running already. In a notebook, whose process does not end, stop it if it is not needed
     any more:
@@ -137,6 +148,8 @@ class Following:
         """Start the uploader unless it is running; return at once, and never raise."""
         process = self._process
         if process is not None and (process.is_running or not process.is_owned_here):
+            if self._uploader is not None and process.is_running:
+                rejoin(self._uploader)
             return self
         self._result = None
         try:
@@ -207,8 +220,9 @@ class Following:
         if self._depth or uploader is None or not uploader.process.is_owned_here:
             return
         try:
+            code = error.code if isinstance(error, SystemExit) else None
+            leave(uploader, ending_of_exception(kind, code))
             flush_writers()
-            uploader.has_left = True
         except KeyboardInterrupt:
             if error is None:
                 raise
@@ -243,6 +257,8 @@ class Following:
         try:
             is_flushed = flush_writers()
             if is_last:
+                if self._uploader is not None and not self._uploader.has_left:
+                    leave(self._uploader, FINISHED)
                 process.request_stop()
                 result = process.wait(seconds)
             else:
@@ -286,6 +302,15 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     if arguments["resume"] not in {None, *RESUME_CHOICES}:
         raise ValueError(f"resume must be one of {RESUME_CHOICES}, not {arguments['resume']!r}")
     options = [f"--{name}={text}" for name, text in texts.items() if text is not None]
+    metrics = arguments["system_metrics"]
+    if metrics is not False and not has_psutil():
+        logger.warning("tbupload: %s; the upload continues without them", NO_PSUTIL)
+    elif metrics is not False:
+        options.append("--system-metrics" if metrics is True else f"--system-metrics={metrics:f}")
+    if records_nothing(os.environ, no_origin=arguments["no_origin"]):
+        options.append("--no-origin")
+    else:
+        announce()
     return [*options, "--new"] if arguments["new"] else options
 
 

@@ -19,7 +19,8 @@ from typing import IO, Any, Final
 
 from tbupload.background_upload.result import Result, result_from_events
 from tbupload.console.terminal import escape
-from tbupload.recording.origin import COMMAND_VARIABLE
+from tbupload.recording.exit_status import Ending
+from tbupload.recording.script import SCRIPT_VARIABLE, describe_script
 
 EXPERIMENT_SECONDS: Final = 10.0
 """How long after the start to wait for the uploader to report the experiment."""
@@ -37,6 +38,13 @@ READ_BYTES: Final = 1 << 16
 
 WAIT_SECONDS: Final = 86_400.0
 """Longest single wait: those of threads have a limit, and a wait may be without one."""
+
+_PROGRAM: Final = (
+    ["-P", "-m", "tbupload"]
+    if sys.version_info >= (3, 11)
+    else ["-c", "import sys; del sys.path[0]; from tbupload.cli import main; sys.exit(main())"]
+)
+"""A file in the working directory must not shadow a module that the uploader imports."""
 
 FIXED_OPTIONS: Final = ("--json", "--quiet", "--wait-for-logdir", "--commands-from-stdin")
 """Options of each uploader that a script starts."""
@@ -114,6 +122,11 @@ class UploaderProcess:
     def retire(self, quiet_seconds: float) -> None:
         """Request its end once the files have been unchanged for this time."""
         self._command(f"retire {quiet_seconds:f}")
+
+    def report_ending(self, ending: Ending) -> None:
+        """Let the uploader record how the training is, or has ended."""
+        fields = {"status": ending.status, "detail": ending.detail, "at": time.time()}
+        self._command(f"status {json.dumps(fields)}", may_end=self._may_end)
 
     def request_look(self) -> str:
         """Ask for a look at the files now; return its name, for `wait_for_look`."""
@@ -230,8 +243,7 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     if token is not None:
         environment["TBHUB_TOKEN"] = token
-    # What the experiment records as its command: the script, not the uploader.
-    environment[COMMAND_VARIABLE] = json.dumps(sys.argv)
+    environment[SCRIPT_VARIABLE] = describe_script()
 
     # In its own session, the uploader does not receive the terminal's Ctrl-C.
     platform_options: dict[str, Any] = {"start_new_session": True}
@@ -247,10 +259,15 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
             "start the command tbupload separately"
         )
 
-    # -P: a file in the working directory must not shadow a module that the uploader imports.
-    command = [sys.executable, "-P", "-m", "tbupload", "upload"]
     process = subprocess.Popen(
-        [*command, *options, *FIXED_OPTIONS, f"--end-with-process={os.getpid()}"],
+        [
+            sys.executable,
+            *_PROGRAM,
+            "upload",
+            *options,
+            *FIXED_OPTIONS,
+            f"--end-with-process={os.getpid()}",
+        ],
         env=environment,
         bufsize=0,
         stdin=subprocess.PIPE,

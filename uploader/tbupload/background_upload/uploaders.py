@@ -16,6 +16,8 @@ from tbupload.background_upload.open_writers import flush_open_writers
 from tbupload.background_upload.process import UploaderProcess, logger
 from tbupload.background_upload.result import Result
 from tbupload.console.terminal import escape
+from tbupload.recording.exit_status import FINISHED, RUNNING, Ending, note_exit, noted_ending
+from tbupload.remote_files import make_path
 
 RETIRED_QUIET_SECONDS: Final = 300.0
 """How long files must be unchanged before an earlier uploader of this process ends.
@@ -64,7 +66,7 @@ def start(
     is written from now on is sent to the new experiment only; others when their files are quiet.
     """
     _install_exit()
-    logdir = str(Path(logdir).absolute())
+    logdir = str(make_path(os.fspath(logdir)).absolute())
     key = (*options, token, logdir, *map(os.environ.get, START_VARIABLES))
     if exit_seconds is None:
         exit_seconds = default_exit_seconds(os.environ, Path("/proc/1/comm"))
@@ -73,7 +75,7 @@ def start(
         for each in _uploaders:
             if each.key == key and not NEW_OPTIONS.intersection(options):
                 each.exit_seconds = max(each.exit_seconds, exit_seconds)
-                each.has_left = False
+                rejoin(each)
                 return each
         for each in _uploaders:
             if each.has_left:
@@ -118,7 +120,21 @@ def log_result(result: Result) -> None:
 
 @functools.cache
 def _install_exit() -> None:
+    note_exit()
     atexit.register(_exit)
+
+
+def rejoin(uploader: Uploader) -> None:
+    """Note that the training continues, if the block of an uploader was left."""
+    if uploader.has_left:
+        uploader.has_left = False
+        uploader.process.report_ending(RUNNING)
+
+
+def leave(uploader: Uploader, ending: Ending) -> None:
+    """Note that the block of an uploader was left, and how."""
+    uploader.has_left = True
+    uploader.process.report_ending(ending)
 
 
 def _exit() -> None:
@@ -126,6 +142,11 @@ def _exit() -> None:
     running = [each for each in _uploaders if each.process.is_running]
     if not running:
         return
+    ending = noted_ending()
+    for each in running:
+        # A block was left before: that it ended well is not all, if it was the last one.
+        if not each.has_left or (each is running[-1] and ending != FINISHED):
+            each.process.report_ending(ending)
     try:
         flush_writers()
         _wait_for([each for each in running if each.exit_seconds > 0])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from tbupload.console.columns import Column, ColumnLayout
 from tbupload.console.output import print_line
 from tbupload.console.texts import count_text, size_text
+
+RESTARTED_RUNS_SHOWN: Final = 20
+"""Runs whose attempts are listed, at most; `--json` has all."""
 
 _FIRST_FIELDS: Final = (
     "experiment_id",
@@ -90,6 +93,32 @@ def time_text(text: Any, form: str) -> str:
         return time.astimezone().strftime(form)
     except (ValueError, OverflowError, OSError):
         return str(text)
+
+
+def attempt_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line for each attempt of the first restarted runs."""
+    for run in runs[:RESTARTED_RUNS_SHOWN]:
+        *earlier, newest = run["attempts"]
+        for attempt in earlier:
+            points = f"{attempt['superseded_points']:,} points superseded"
+            yield (
+                f"attempt {attempt['attempt']} of {run['run']!r}: "
+                f"began {_moment_text(attempt['started_at'])}, {points}"
+            )
+        yield (
+            f"attempt {newest['attempt']} of {run['run']!r}: "
+            f"began {_moment_text(newest['started_at'])}, shown"
+        )
+    if len(runs) > RESTARTED_RUNS_SHOWN:
+        yield f"{len(runs) - RESTARTED_RUNS_SHOWN:,} more runs have several attempts (--json)"
+
+
+def _moment_text(seconds: float) -> str:
+    """Return a wall time as local time, or as it is if it is none."""
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:g}"
 
 
 def _flatten_details(experiment: Mapping[str, Any]) -> dict[str, Any]:

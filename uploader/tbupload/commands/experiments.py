@@ -7,12 +7,14 @@ import itertools
 import sys
 
 from tbupload.commands.connect import find_experiment_id, make_client
-from tbupload.commands.experiment_text import list_cells, make_layout
+from tbupload.commands.experiment_text import attempt_lines, list_cells, make_layout
 from tbupload.commands.metadata import print_experiment
 from tbupload.commands.options.experiments import LISTED_DEFAULT
 from tbupload.console.columns import terminal_columns
 from tbupload.console.output import print_json, print_line, print_message
-from tbupload.errors import UsageError
+from tbupload.errors import Refused, UsageError
+from tbupload.http.client import Client
+from tbupload.http.response_schema import Json
 
 
 def list_experiments(options: argparse.Namespace) -> int:
@@ -58,8 +60,36 @@ def create(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Run `tbupload show ID`: print the fields of an experiment, one per line."""
+    """Run `tbupload show ID`: print an experiment's fields, attempts and uploads, one per line."""
     experiment_id = find_experiment_id(options.experiment)
-    experiment = make_client(options).get_experiment(experiment_id, has_details=True)
+    client = make_client(options)
+    experiment = client.get_experiment(experiment_id, has_details=True)
+    attempts = client.list_attempts(experiment_id)
+    uploads = _list_uploads(client, experiment_id)
+    if options.json:
+        more = {"attempts": attempts} if attempts else {}
+        print_json({**experiment, **more, "uploads": uploads})
+        return 0
     print_experiment(experiment, options)
+    for line in (*attempt_lines(attempts), *map(_upload_line, uploads)):
+        print_line(line)
     return 0
+
+
+def _list_uploads(client: Client, experiment_id: str) -> list[Json]:
+    """Return the recorded uploads; none from an older server, or of one that everyone may read."""
+    try:
+        return list(client.list_uploads(experiment_id))
+    except Refused as refusal:
+        if refusal.status not in {401, 403, 404}:
+            raise
+        return []
+
+
+def _upload_line(upload: Json) -> str:
+    status = f"{upload['status']} ({upload['detail']})" if upload["detail"] else upload["status"]
+    times = f"started {upload['started_at']}"
+    if upload["ended_at"] is not None:
+        times += f", ended {upload['ended_at']}"
+    host = upload["origin"].get("host", "unnamed machine")
+    return f"upload {upload['upload_id'][:8]}: {upload['status_of']} {status}, {times}, on {host}"

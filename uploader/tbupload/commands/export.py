@@ -19,11 +19,12 @@ from tbupload.commands.options.export import DEFAULT_FORMAT
 from tbupload.console.output import print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import PROBLEMS_SHOWN, size_text
-from tbupload.errors import ServerError, Unreachable
+from tbupload.errors import ServerError, Unreachable, UsageError
 from tbupload.export.client import ExportClient
 from tbupload.export.destination import Destination
 from tbupload.export.directory_names import MANIFEST
-from tbupload.export.exporter import Exporter, ExportOptions, ExportSummary, filters_as_json
+from tbupload.export.export_options import ExportOptions, ExportSummary, filters_as_json
+from tbupload.export.exporter import Exporter
 from tbupload.export.progress import ExportProgress
 from tbupload.http.client import Client
 from tbupload.http.retry import RetryPolicy
@@ -39,6 +40,8 @@ def export(options: argparse.Namespace) -> int:
     progress = progress_from_options(options)
     if options.hparams is not None:
         check_options(options)
+    if options.attempt is not None and (options.all or options.hparams is not None):
+        raise UsageError("--attempt is for --output, and the points of one --experiment")
     access = access_from_options(options, progress)
     retry_policy = RetryPolicy(options.retry_timeout)
     transport = Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
@@ -49,7 +52,9 @@ def export(options: argparse.Namespace) -> int:
     code = 0
     for export_options in _export_options(transport, options):
         try:
-            client = ExportClient(transport, retry_policy, export_options.experiment_id)
+            client = ExportClient(
+                transport, retry_policy, export_options.experiment_id, export_options.attempt
+            )
             summary = _export(client, export_options, progress, options)
         except ServerError as error:
             if options.experiment is not None or not _is_of_one_experiment(error):
@@ -57,7 +62,8 @@ def export(options: argparse.Namespace) -> int:
             progress.warn(f"{export_options.experiment_id}: {error}; continuing with the others")
             code = EXIT_TEMPORARY_FAILURE if isinstance(error, Unreachable) else code or EXIT_FAILED
         else:
-            code = code or (EXIT_FAILED if summary.losses or summary.lost_points else 0)
+            has_gaps = summary.losses or summary.lost_points or summary.missing_tables
+            code = code or (EXIT_FAILED if has_gaps else 0)
     return code
 
 
@@ -73,7 +79,12 @@ def _export_options(transport: Transport, options: argparse.Namespace) -> Iterat
     if options.experiment is not None:
         experiment_id = find_experiment_id(options.experiment)
         yield ExportOptions(
-            transport.server, experiment_id, options.format, series_filter, directory
+            transport.server,
+            experiment_id,
+            options.format,
+            series_filter,
+            directory,
+            options.attempt,
         )
         return
 
@@ -135,6 +146,8 @@ def _print_summary(
     else:
         print_line(str(directory))
     _warn_of_lost_points(summary, progress)
+    for table, reason in summary.missing_tables.items():
+        progress.warn(f"left out: the table {table}: {reason}")
     if summary.was_complete:
         progress.info(f"{directory}: already complete")
         return

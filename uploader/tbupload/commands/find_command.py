@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tbupload.errors import UsageError
-from tbupload.logdir.locations import is_remote
+from tbupload.remote_files import is_remote
 
 DEFAULT_COMMAND: Final = "upload"
 

@@ -2,18 +2,21 @@
 
 `tbupload.follow()` starts uploaders with both. A command is a line: `look NAME`, to commit what is
 in the files now and to report it as `{"event": "looked", "look": NAME, ...}`; `retire SECONDS`, to
-end once the files have been unchanged for that time; `stop`, to end now.
+end once the files have been unchanged for that time; `status STATUS DETAIL`, to record how the
+training is or has ended; `stop`, to end now.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +24,13 @@ from tbupload.commands.process_watch import WatchedProcess
 from tbupload.config import config_path
 from tbupload.console.output import ignore_broken_pipe, print_json
 from tbupload.http.cancellation import StopToken
+from tbupload.recording.exit_status import Ending
+from tbupload.recording.recorder import Recorder
 from tbupload.upload.follow_control import FollowControl
 from tbupload.upload.summary import Summary
+
+STATUS_SECONDS_MAX: Final = 2.0
+"""How long the answer to a look waits until the status of the training is recorded."""
 
 CHECK_SECONDS: Final = 1.0
 """Interval of the checks whether a time is over."""
@@ -33,18 +41,23 @@ LOG_BYTES_MAX: Final = 1 << 20
 READ_BYTES: Final = 4096
 
 
-def start_control(options: argparse.Namespace, stop_token: StopToken) -> FollowControl | None:
-    """Return the control of an upload with `--end-with-process`, or None; start its threads."""
+def start_control(
+    options: argparse.Namespace, stop_token: StopToken, recorder: Recorder | None
+) -> FollowControl | None:
+    """Return the control of an upload with `--end-with-process`, or None; start its threads.
+
+    The `recorder` is told how the process ends; None if nothing is recorded.
+    """
     if options.end_with_process is None:
         return None
-    control = FollowControl(stop_token, _report_look)
+    control = FollowControl(stop_token, partial(_report_look, recorder))
     process = WatchedProcess(options.end_with_process, is_parent=options.commands_from_stdin)
-    _start_thread("process", _watch, process, control, options)
+    _start_thread("process", _watch, process, control, recorder, options)
     if options.commands_from_stdin:
         # A parent that is stopped does not read our messages: they must not stop the upload.
         with contextlib.suppress(OSError, AttributeError):
             os.set_blocking(sys.stderr.fileno(), False)
-        _start_thread("commands", _obey_stdin, control, stop_token, options)
+        _start_thread("commands", _obey_stdin, control, stop_token, recorder, options)
     return control
 
 
@@ -52,9 +65,16 @@ def _start_thread(name: str, work: Callable[..., None], *arguments: object) -> N
     threading.Thread(target=work, args=arguments, name=name, daemon=True).start()
 
 
-def _watch(process: WatchedProcess, control: FollowControl, options: argparse.Namespace) -> None:
+def _watch(
+    process: WatchedProcess,
+    control: FollowControl,
+    recorder: Recorder | None,
+    options: argparse.Namespace,
+) -> None:
     while not process.has_ended_within(CHECK_SECONDS):
         control.stop_if_due()
+    if recorder is not None:
+        _start_thread("exit code", lambda: recorder.set_exit(process.find_ending()))
     _end_with_process(control, options)
 
 
@@ -67,13 +87,24 @@ def _end_with_process(control: FollowControl, options: argparse.Namespace) -> No
         control.stop_if_due()
 
 
-def _obey_stdin(control: FollowControl, stop_token: StopToken, options: argparse.Namespace) -> None:
+def _obey_stdin(
+    control: FollowControl,
+    stop_token: StopToken,
+    recorder: Recorder | None,
+    options: argparse.Namespace,
+) -> None:
     for line in _stdin_lines():
         command, _, argument = line.partition(" ")
         if command == "look":
             control.request_look(argument)
         elif command == "retire":
+            if recorder is not None:
+                recorder.ignore_exit()
             control.end_when_quiet(float(argument))
+        elif command == "status":
+            if recorder is not None:
+                fields = json.loads(argument)
+                recorder.set_ending(Ending(fields["status"], fields["detail"]), fields["at"])
         else:
             stop_token.stop()
     # Elsewhere, the end of the process is noticed by itself: it may have replaced its program.
@@ -89,7 +120,9 @@ def _stdin_lines() -> Iterator[str]:
         yield from (line.decode() for line in lines)
 
 
-def _report_look(name: str, summary: Summary) -> None:
+def _report_look(recorder: Recorder | None, name: str, summary: Summary) -> None:
+    if recorder is not None:  # the parent may be about to end, and this process with it
+        recorder.flush(STATUS_SECONDS_MAX)
     with ignore_broken_pipe():
         print_json({"event": "looked", "look": name, **summary.as_json()})
 

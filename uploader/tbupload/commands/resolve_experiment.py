@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,6 @@ from tbupload.console.texts import runs_text
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client, ExperimentStreams
 from tbupload.logdir.scan import scan_logdir
-from tbupload.recording.origin import find_origin
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.resume_store import ResumeRecord, ResumeStore, UploadKey, uploads_path
 from tbupload.upload.retraining import RetrainingGuard
@@ -55,6 +55,7 @@ class TargetResolver:
         server: Its address.
         options: The command's options.
         upload_options: What is uploaded.
+        find_origin: Returns the origin of a new experiment; empty if it has none.
         progress: Where to say what was chosen.
     """
 
@@ -64,9 +65,11 @@ class TargetResolver:
         server: str,
         options: argparse.Namespace,
         upload_options: UploadOptions,
+        find_origin: Callable[[], dict[str, str]],
         progress: ConsoleProgress,
     ) -> None:
         self._client = client
+        self._find_origin = find_origin
         self._options = options
         self._upload_options = upload_options
         self._progress = progress
@@ -207,19 +210,14 @@ class TargetResolver:
         return self._created(streams, record, fields["visibility"])
 
     def _find_metadata(self) -> dict[str, Any]:
-        """Return tags, notes and origin of a new experiment; say what of this machine is sent."""
+        """Return tags, notes and origin of a new experiment."""
         metadata: dict[str, Any] = {}
         if self._options.tag:
             metadata["tags"] = self._options.tag
         if self._options.note is not None:
             metadata["notes"] = self._options.note
-        if not self._options.no_origin:
-            logdir = self._upload_options.logdir
-            metadata["origin"] = find_origin(logdir if logdir.is_dir() else Path())
-            self._progress.info(
-                "the experiment records where it comes from "
-                f"({', '.join(metadata['origin'])}); --no-origin records nothing"
-            )
+        if origin := self._find_origin():
+            metadata["origin"] = origin
         return metadata
 
     def _created(

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
-import os
-import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 from tbupload.commands.connect import (
@@ -20,21 +15,26 @@ from tbupload.commands.connect import (
     series_filter_from_options,
 )
 from tbupload.commands.dry_run import DEFAULT_LIMITS, DryRun
-from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TEMPORARY_FAILURE
+from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from tbupload.commands.follow_requests import start_control
+from tbupload.commands.recording import (
+    UploadRecording,
+    check_recording,
+    describe_recording,
+    recording_lines,
+)
 from tbupload.commands.resolve_experiment import Target, TargetResolver
 from tbupload.commands.stdin_watch import stop_on_stdin
+from tbupload.commands.stop_signals import stop_on_signals
 from tbupload.console.output import ignore_broken_pipe, print_json
 from tbupload.console.progress import ConsoleProgress
-from tbupload.console.terminal import write_raw
 from tbupload.errors import LogdirError, RunRetrained, ServerError, Unreachable, UsageError
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.malloc_tuning import retain_freed_memory
-from tbupload.http.cancellation import STOP_GRACE_SECONDS, StopToken
+from tbupload.http.cancellation import StopToken
 from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir, has_uploadable_files, no_files_text
 from tbupload.upload.filter_check import explain_no_match, misspelled_plugin
-from tbupload.upload.follow_control import FollowControl
 from tbupload.upload.hparams_file import NO_HPARAMS, read_hparams_file
 from tbupload.upload.session import PAUSE_SECONDS_MAX, Upload, UploadOptions
 from tbupload.upload.summary import Summary
@@ -42,13 +42,11 @@ from tbupload.upload.summary import Summary
 ONE_SHOT_RETRY_TIMEOUT_SECONDS: Final = 300.0
 """Default `--retry-timeout` of `--one-shot`; an upload that follows its files has no timeout."""
 
-CLEAR_LIVE_LINES: Final = b"\r\x1b[J"
-"""Moves to the start of the line and erases to the end: the progress lines and an echoed `^C`."""
-
 
 def upload(options: argparse.Namespace) -> int:
     """Run `tbupload upload`: send a log directory to a new or an existing experiment."""
     _check_options(options)
+    check_recording(options)
 
     hparams = NO_HPARAMS
     if options.hparams is not None:
@@ -94,11 +92,15 @@ def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Names
 
     progress.close()
     summary = dry_run.summary()
-    _print_end_event({**event, "wire_bytes": dry_run.wire_bytes}, summary, options)
+    recorded = describe_recording(options, options.logdir.expanduser())
+    event |= {"wire_bytes": dry_run.wire_bytes, "recorded": recorded}
+    _print_end_event(event, summary, options)
     if "error" in event:
         progress.info("interrupted; counted so far:")
     for line in dry_run.lines(progress.has_reported):
         (progress.info if summary.is_complete else progress.warn)(line)
+    for line in recording_lines(recorded):
+        progress.info(line)
     if "error" in event:
         return EXIT_INTERRUPTED
     return 0 if summary.is_complete else EXIT_FAILED
@@ -121,24 +123,23 @@ class _UploadRun:
         retry_policy = RetryPolicy(options.retry_timeout or default_timeout, self._stop_token)
         access = access_from_options(options, progress)
         self._client = client_from_access(access, options, retry_policy, progress)
-        self._control = start_control(options, self._stop_token)
+        self._recording = UploadRecording(options, upload_options.logdir, access, progress)
+        self._control = start_control(options, self._stop_token, self._recording.recorder)
         self._upload_options = replace(upload_options, control=self._control)
+        find_origin = self._recording.find_origin
         self._resolver = TargetResolver(
-            self._client, access.server, options, self._upload_options, progress
+            self._client, access.server, options, self._upload_options, find_origin, progress
         )
 
     def run(self) -> int:
         """Upload, report, and return the exit code. Raise ServerError and UsageError."""
-        with _stop_on_signals(self._stop_token, self._control, self._progress):
+        with stop_on_signals(self._stop_token, self._control, self._progress):
             if self._options.end_with_stdin:
                 stop_on_stdin(self._stop_token)
+            self._recording.announce()
             target = self._resolver.resolve()
             self._progress.start(target.streams.url)
-            if self._options.wait_for_logdir and not self._wait_for_logdir():
-                logdir = self._upload_options.logdir
-                summary = Summary(notes=[f"{logdir}: the directory never appeared"])
-            else:
-                target, summary = self._upload(target)
+            target, summary = self._record_upload(target)
 
         target.save()
         is_same = target.is_resumed and summary.is_empty and summary.is_complete
@@ -149,6 +150,26 @@ class _UploadRun:
             )
         code = _report_success(summary, self._progress, self._options)
         return code if self._is_complete else EXIT_FAILED
+
+    def _record_upload(self, target: Target) -> tuple[Target, Summary]:
+        """Wait for the log directory, upload as `_upload` does, and record that if it is new."""
+        is_repeated = target.is_resumed and self._upload_options.is_one_shot
+        if not is_repeated:
+            self._recording.start(target.streams)
+        is_complete = False
+        try:
+            if self._options.wait_for_logdir and not self._wait_for_logdir():
+                logdir = self._upload_options.logdir
+                summary = Summary(notes=[f"{logdir}: the directory never appeared"])
+            else:
+                target, summary = self._upload(target)
+            is_complete = summary.is_complete
+            if is_repeated and not summary.is_empty:
+                self._recording.start(target.streams)
+        finally:
+            is_sent = self._recording.close(is_complete=is_complete)
+            self._is_complete = self._is_complete and is_sent
+        return target, summary
 
     def _upload(self, target: Target) -> tuple[Target, Summary]:
         """Upload to the target; return the last one, and the summary of the upload to that."""
@@ -165,8 +186,11 @@ class _UploadRun:
                 return target, session.run()
             except RunRetrained as event:
                 self._report_earlier(session.summary())
+                earlier = target
                 target = self._resolver.resolve_retrained(target, event.run)
                 self._progress.start(target.streams.url)
+                if target.streams.experiment_id != earlier.streams.experiment_id:
+                    self._recording.start(target.streams)
             except ServerError as error:
                 target.save()
                 _report_failure(error, session.summary(), target, self._progress, self._options)
@@ -223,37 +247,6 @@ def _print_end_event(event: dict[str, Any], summary: Summary, options: argparse.
     if options.json:
         with ignore_broken_pipe():
             print_json({**event, **summary.as_json()})
-
-
-@contextlib.contextmanager
-def _stop_on_signals(
-    stop_token: StopToken, control: FollowControl | None, progress: ConsoleProgress
-) -> Iterator[None]:
-    """Stop gracefully on the first Ctrl-C or SIGTERM during the block, and exit on the second."""
-    is_stop_requested = False
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        nonlocal is_stop_requested
-        # The main thread may hold the console's lock when the signal arrives: write without it.
-        clear = CLEAR_LIVE_LINES if progress.is_live else b""
-        if is_stop_requested:
-            # sys.exit would wait for the requests of other threads.
-            write_raw(clear + b"tbupload: stopped at once; committed data is kept\n")
-            os._exit(EXIT_TEMPORARY_FAILURE)
-        is_stop_requested = True
-        if number == signal.SIGTERM and control is not None:
-            control.hurry()
-        else:
-            stop_token.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
-        if progress.shows_info:
-            write_raw(clear + b"stopping after sending what is there now; repeat to stop at once\n")
-
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _check_options(options: argparse.Namespace) -> None:

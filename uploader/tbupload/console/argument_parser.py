@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any, NoReturn
 
 from tbupload.console.output import discard_stdout
@@ -27,8 +28,9 @@ class ConsoleParser(argparse.ArgumentParser):
         try:
             for line in message.rstrip("\n").split("\n"):
                 write_line(file, line)
-        except BrokenPipeError:
-            discard_stdout()
+        except OSError:  # no reader, or a full disk
+            if file is sys.stdout:
+                discard_stdout()
 
 
 def add_parser(commands: Any, name: str, **options: Any) -> ConsoleParser:

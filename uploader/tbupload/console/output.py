@@ -5,34 +5,67 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tbupload.console.terminal import write_json, write_line
+from tbupload.errors import OutputError
 
 
 def print_line(text: str) -> None:
-    """Print a result on stdout, flushed: a reader of the pipe gets it before the command ends."""
-    write_line(sys.stdout, text)
+    """Print a result on stdout, flushed: a reader of the pipe gets it before the command ends.
+
+    Raises BrokenPipeError without a reader, and OutputError if it cannot be written.
+    """
+    with _output_errors():
+        write_line(sys.stdout, text)
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """Print a result on stdout as one line of JSON."""
-    write_json(sys.stdout, content)
+    """Print a result on stdout as one line of JSON; raises as `print_line`."""
+    with _output_errors():
+        write_json(sys.stdout, content)
 
 
 def print_message(text: str, *, end: str = "\n") -> None:
-    """Print a sentence on stderr."""
-    write_line(sys.stderr, text, end=end)
+    """Print a sentence on stderr, if that can be written."""
+    with suppress(OSError):
+        write_line(sys.stderr, text, end=end)
+
+
+def open_missing_streams() -> None:
+    """Open the null device in place of each standard stream that was closed by the shell (`>&-`).
+
+    Otherwise the next file or connection would get its number.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - for the process
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - the same
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - the same
+
+
+@contextmanager
+def _output_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_stdout()
+        raise OutputError(f"the output cannot be written: {error.strerror}") from error
 
 
 @contextmanager
 def ignore_broken_pipe() -> Iterator[None]:
-    """Discard stdout if its reader has gone while the block writes to it: the upload continues."""
+    """Discard stdout if the block cannot write to it: the upload continues."""
     try:
         yield
     except BrokenPipeError:
         discard_stdout()
+    except OutputError as error:
+        print_message(f"tbupload: {error}; the upload continues")
 
 
 def discard_stdout() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from tbupload.events.skip_reasons import RECORD_DAMAGED, over_limit_error
 from tbupload.events.tag_registry import RestartDecode, TagRegistry
 from tbupload.events.tf_record import FRAME_BYTES, HEADER_BYTES
 from tbupload.limits import CHUNK_BYTES, ReadLimits
+from tbupload.remote_files import file_status, open_unbuffered
 from tbwire.checksums import PRECEDING_BYTES, preceding_crc
 
 _HEAD_BYTES: Final = 1 << 10
@@ -104,7 +104,7 @@ class EventFileReader:
         False also when the file is shorter. Raises OSError.
         """
         with self.path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < offset:
+            if file_status(file).st_size < offset:
                 return False
             return preceding_crc(_read_preceding(file, offset)) == checksum
 
@@ -162,8 +162,8 @@ class EventFileReader:
         """
         if self._start or self._offset or self._prefetched is not None:
             return 0
-        with io.FileIO(self.path) as file:
-            status = os.fstat(file.fileno())
+        with open_unbuffered(self.path) as file:
+            status = file_status(file)
             if status.st_size > min(
                 len(room), self.limits.chunk_bytes, self.limits.streamed_record_bytes_min
             ):
@@ -222,7 +222,7 @@ class EventFileReader:
         """Read the record at the offset, of `size` bytes in the file, without loading it."""
         start, length = self._offset + HEADER_BYTES, size - FRAME_BYTES
         is_intact = long_record.matches_checksum(file, start, length)
-        if not is_intact and not final and self._offset + size == os.fstat(file.fileno()).st_size:
+        if not is_intact and not final and self._offset + size == file_status(file).st_size:
             return None
 
         series, skipped = (
@@ -260,7 +260,7 @@ class EventFileReader:
 
         Raises FileReplaced when the file is shorter, or the bytes before the offset have changed.
         """
-        size = os.fstat(file.fileno()).st_size
+        size = file_status(file).st_size
         if size < self._offset:
             raise FileReplaced(self.path)
 
@@ -285,7 +285,7 @@ class EventFileReader:
 
         A copy that grew is the same file: rsync writes a new file and renames it.
         """
-        status = os.fstat(file.fileno())
+        status = file_status(file)
         inode = (status.st_dev, status.st_ino)
         if self._first_record is None:
             self._first_record = read_first_record(file, status.st_size)

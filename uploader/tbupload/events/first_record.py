@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from tbupload.events import framing, tf_record
 from tbupload.events.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from tbwire import tensorboard_pb2 as pb
+from tbwire.messages import parse
 
 _READ_BYTES: Final = 1 << 20
 """Bytes of a long first record that are in memory at a time while it is hashed."""
@@ -64,7 +65,7 @@ def _read_sizes(length: int) -> Iterator[int]:
 
 def _wall_time(payload: bytes) -> float | None:
     try:
-        wall_time = pb.Event.FromString(payload).wall_time
+        wall_time = parse(pb.Event, payload).wall_time
     except (DecodeError, UnicodeDecodeError):
         return None
     return wall_time if wall_time and math.isfinite(wall_time) else None

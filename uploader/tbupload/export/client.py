@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from typing import Any, Final
 
 from tbupload.errors import BlobLost, Refused, Unreachable, Unreadable
-from tbupload.export.plan import Job, SeriesListing
-from tbupload.export.points import read_points, read_table
+from tbupload.export.plan import Job, SeriesListing, TableJob
+from tbupload.export.points import read_points, read_table_frames
 from tbupload.export.remote_series import LostPoint, RemoteBlob, SeriesPart
 from tbupload.http.api_schemas import RUNS
 from tbupload.http.pagination import read_pages
@@ -31,6 +31,7 @@ _PREFETCH_BYTES_MAX: Final = 1 << 20
 _PREFETCHED_BLOBS: Final = 6
 _CONCURRENT_READS: Final = 3
 _NOT_FOUND: Final = 404
+_NO_ROUTE: Final = frozenset({404, 405})
 _GONE: Final = 410
 
 _UNREADABLE: Final = "object_unreadable"
@@ -50,10 +51,18 @@ class ExportClient:
 
     Objects that the server cannot read are requested again until the retry timeout, which is
     counted once, from the first of them: this waits for a restarting object store, but does not
-    wait again for each object of a lost volume.
+    wait again for each object of a lost volume. With `attempt`, points are those of this attempt;
+    listings do not know it.
     """
 
-    def __init__(self, transport: Transport, retry_policy: RetryPolicy, experiment_id: str) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        retry_policy: RetryPolicy,
+        experiment_id: str,
+        attempt: int | None = None,
+    ) -> None:
+        self._query = {} if attempt is None else {"attempt": attempt}
         self._transport = transport
         self._retry_policy = retry_policy
         self._unreadable_since: float | None = None
@@ -83,13 +92,35 @@ class ExportClient:
                 listed.setdefault(run, {}).update(fields)
         return listed
 
+    def has_tables(self) -> bool:
+        """Return whether the server has the routes of tables: an older one has none."""
+        try:
+            self._transport.request("GET", f"{self._path}/tables/properties?format=csv")
+        except Refused as refusal:
+            if refusal.status in _NO_ROUTE:
+                return False
+            raise
+        return True
+
     def read_table(
+        self, job: TableJob, file_format: str
+    ) -> AbstractContextManager[Iterator[bytes]]:
+        """Return a table as a "csv" or "parquet" file."""
+        path = f"{self._path}/tables/{job.table}"
+        headers = {"Accept": MEDIA_TYPES[file_format]}
+        if job.query is None:
+            return self._transport.stream("GET", f"{path}?format={file_format}", headers=headers)
+        body = json.dumps({"format": file_format, **job.query}, ensure_ascii=False).encode()
+        headers["Content-Type"] = "application/json"
+        return self._transport.stream("POST", path, body=body, headers=headers)
+
+    def read_points_file(
         self, job: Job, file_format: str, on_lost: Callable[[LostPoint], None]
     ) -> AbstractContextManager[Iterator[bytes]]:
         """Return a job's series as a "csv" or "parquet" file; call `on_lost` with lost tensors."""
-        query = {"format": file_format, **job.query()}
+        query = {"format": file_format, **job.query(), **self._query}
         if job.kind == "tensors":
-            return closing(read_table(self._transport, self._experiment_id, query, on_lost))
+            return closing(read_table_frames(self._transport, self._experiment_id, query, on_lost))
 
         body = json.dumps({"sampling": "all", **query}, ensure_ascii=False).encode()
         headers = {"Content-Type": "application/json", "Accept": MEDIA_TYPES[file_format]}
@@ -100,7 +131,8 @@ class ExportClient:
     def read_points(self, job: Job, on_lost: Callable[[LostPoint], None]) -> Iterator[SeriesPart]:
         """Return a job's series in parts; call `on_lost` with lost tensors."""
         callback = on_lost if job.kind == "tensors" else None
-        return read_points(self._transport, self._experiment_id, job.kind, job.query(), callback)
+        query = {**job.query(), **self._query}
+        return read_points(self._transport, self._experiment_id, job.kind, query, callback)
 
     def check_readable(self, lost: Iterable[LostPoint]) -> None:
         """Wait and raise Unreadable if some of these points should be requested again."""

@@ -74,6 +74,12 @@ class Destination:
         lost: list[dict[str, Any]] = self._manifest.get("lost_points", [])
         return lost
 
+    @property
+    def missing_tables(self) -> dict[str, str]:
+        """Return why tables are missing in a complete export, by name of the table."""
+        missing: dict[str, str] = self._manifest.get("totals", {}).get("missing_tables", {})
+        return missing
+
     def add_lost_points(self, lost_points: list[dict[str, Any]]) -> None:
         """Add lost points to the manifest, so that a resumed export reports them; idempotent."""
         if lost_points:

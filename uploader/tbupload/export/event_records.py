@@ -46,6 +46,7 @@ from tbupload.export.protobuf_fields import (
 )
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
+from tbwire.messages import parse
 from tbwire.points import ScalarPoints
 from tbwire.wire_format import encode_varint
 
@@ -259,7 +260,7 @@ def _legacy_value(tag: str, histogram: LegacyHistogram, metadata: bytes | None) 
 
 def _name_and_description(metadata: bytes) -> pb.SummaryMetadata:
     """Return the fields of the metadata that readers use for a legacy value."""
-    complete = pb.SummaryMetadata.FromString(metadata)
+    complete = parse(pb.SummaryMetadata, metadata)
     return pb.SummaryMetadata(
         display_name=complete.display_name, summary_description=complete.summary_description
     )

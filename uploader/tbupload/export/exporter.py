@@ -2,100 +2,40 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tbupload.errors import Unreachable, Unreadable
-from tbupload.events.filters import SeriesFilter
+from tbupload.errors import Refused, Unreachable, Unreadable
+from tbupload.export.blob_files import write_blob_files
 from tbupload.export.client import ExportClient
 from tbupload.export.destination import Destination
 from tbupload.export.directory_names import is_renamed, run_directory
 from tbupload.export.event_files import EventFileExporter, RunFiles
-from tbupload.export.plan import Job, RunGroup, run_groups, table_jobs
+from tbupload.export.export_options import EVENTS, ExportOptions, ExportSummary
+from tbupload.export.plan import (
+    UPLOADS,
+    Job,
+    RunGroup,
+    SeriesListing,
+    TableJob,
+    record_table_jobs,
+    run_groups,
+    table_jobs,
+)
 from tbupload.export.progress import ExportProgress
 from tbupload.export.remote_series import LostPoint
-from tbupload.export.tables import table_path, write_table
-from tbwire.points import DATA_CLASSES
-
-EVENTS: Final = "events"
-
-FORMATS: Final = ("parquet", "csv", EVENTS)
+from tbupload.export.tables import points_path, table_path, write_points, write_table
+from tbwire.points import DATA_CLASSES, DataClassName
 
 JOB_ATTEMPTS: Final = 3
 """How often a job is tried if its response breaks off."""
 
+_TOO_LARGE: Final = 413
+_NOT_SHOWN: Final = frozenset({401, 403})
+
 _JobResult = TypeVar("_JobResult")
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """The experiment, the filter of its series, the file format, and the directory to write to."""
-
-    server: str
-    experiment_id: str
-    file_format: str
-    series_filter: SeriesFilter
-    directory: Path
-
-    def identity(self) -> dict[str, Any]:
-        """Return the options that must be the same to resume an export."""
-        return {
-            "server": self.server,
-            "experiment_id": self.experiment_id,
-            "format": self.file_format,
-            **filters_as_json(self.series_filter),
-        }
-
-
-@dataclass
-class ExportSummary:
-    """Result of an export; counts are of the complete export, also if it was resumed.
-
-    Attributes:
-        experiment_id: the experiment.
-        points: exported points.
-        series: exported series.
-        runs: exported runs.
-        files: files of the export.
-        bytes: bytes of the files that were written by this run of the export.
-        was_complete: the export was complete before; nothing was written.
-        losses: points that were exported without some of their fields, by reason; a repeated
-            export would not change that.
-        lost_points: {run, tag, step, reason} of points that were left out, since the server has
-            lost the bytes of their objects.
-        renamed_runs: runs with names that are not valid paths, by directory.
-    """
-
-    experiment_id: str
-    points: int = 0
-    series: int = 0
-    runs: int = 0
-    files: int = 0
-    bytes: int = 0
-    was_complete: bool = False
-    losses: dict[str, int] = field(default_factory=dict)
-    lost_points: list[dict[str, Any]] = field(default_factory=list)
-    renamed_runs: dict[str, str] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields of `--json`."""
-        return asdict(self)
-
-
-def filters_as_json(series_filter: SeriesFilter) -> dict[str, Any]:
-    """Return a filter as JSON values."""
-    patterns = ("include_runs", "exclude_runs", "include_tags", "exclude_tags")
-    plugins = None if series_filter.plugins is None else sorted(series_filter.plugins)
-    return {"plugins": plugins} | {
-        name: _pattern(getattr(series_filter, name)) for name in patterns
-    }
-
-
-def _pattern(pattern: re.Pattern[str] | None) -> str | None:
-    return None if pattern is None else pattern.pattern
 
 
 class Exporter:
@@ -123,6 +63,7 @@ class Exporter:
             )
             if summary.was_complete:
                 summary.lost_points = destination.lost_points
+                summary.missing_tables = destination.missing_tables
                 return summary
 
             if destination.plan is None:
@@ -132,7 +73,14 @@ class Exporter:
             if self._options.file_format == EVENTS:
                 self._write_events([_parse_group(fields) for fields in plan], summary, destination)
             else:
-                self._write_tables([Job(**fields) for fields in plan], summary, destination)
+                self._write_points(
+                    [Job(**fields) for fields in plan if "table" not in fields],
+                    summary,
+                    destination,
+                )
+                self._write_tables(
+                    [TableJob(**fields) for fields in plan if "table" in fields], summary
+                )
 
             summary.lost_points = destination.lost_points
             summary.points -= len(summary.lost_points)
@@ -148,33 +96,81 @@ class Exporter:
         if self._options.file_format == EVENTS:
             start_times = self._client.get_start_times()
             return [asdict(group) for group in run_groups(start_times, listed, series_filter)]
-        return [
-            asdict(job)
-            for kind in DATA_CLASSES
-            for job in table_jobs(kind, listed[kind], series_filter)
+        jobs = [
+            job for kind in DATA_CLASSES for job in table_jobs(kind, listed[kind], series_filter)
+        ]
+        return [asdict(job) for job in jobs] + [
+            asdict(job) for job in self._plan_tables(listed, jobs)
         ]
 
-    def _write_tables(
+    def _plan_tables(
+        self, listed: Mapping[DataClassName, SeriesListing], jobs: list[Job]
+    ) -> list[TableJob]:
+        """Return the jobs of tables, none for a server that has none."""
+        if not self._client.has_tables():
+            self._progress.warn(
+                "the server has no tables of runs, series, sessions and blobs: its version is "
+                "older than that of tbupload; only the points are exported"
+            )
+            return []
+        runs = self._client.get_start_times()
+        return list(record_table_jobs(runs, listed, jobs, self._options.series_filter))
+
+    def _write_points(
         self, jobs: list[Job], summary: ExportSummary, destination: Destination
     ) -> None:
-        file_format = self._options.file_format
+        directory, file_format = self._options.directory, self._options.file_format
         self._progress.begin(sum(job.points for job in jobs))
+        digests: set[bytes] = set()
         for number, job in enumerate(jobs, 1):
-            path = table_path(self._options.directory, number, job, file_format)
+            path = points_path(directory, number, job, file_format)
             if not path.exists():
-                summary.bytes += self._retry_job(
-                    path.name, self._table_writer(job, path, destination)
-                )
+                write = self._points_writer(job, path, destination)
+                summary.bytes += self._retry_job(path.name, write)
+            if job.kind == "blob_sequences":
+                write_blobs = self._blobs_writer(job, destination)
+                written, size = self._retry_job(f"{path.name}: blobs", write_blobs)
+                digests |= written
+                summary.bytes += size
             self._progress.job_done(job.points)
             summary.files += 1
             summary.points += job.points
             summary.series += job.series
+        summary.files += len(digests)
         summary.runs = len({run for job in jobs for run in job.runs})
 
-    def _table_writer(self, job: Job, path: Path, destination: Destination) -> Callable[[], int]:
-        file_format, on_bytes = self._options.file_format, self._progress.add_bytes
+    def _points_writer(self, job: Job, path: Path, destination: Destination) -> Callable[[], int]:
         keep_lost = _lost_points_callback(destination)
-        return lambda: write_table(self._client, job, file_format, path, on_bytes, keep_lost)
+        return lambda: write_points(self._client, job, path, self._progress.add_bytes, keep_lost)
+
+    def _blobs_writer(
+        self, job: Job, destination: Destination
+    ) -> Callable[[], tuple[set[bytes], int]]:
+        directory, on_bytes = self._options.directory, self._progress.add_bytes
+        keep_lost = _lost_points_callback(destination)
+        return lambda: write_blob_files(self._client, job, directory, on_bytes, keep_lost)
+
+    def _write_tables(self, jobs: list[TableJob], summary: ExportSummary) -> None:
+        """Write the tables; one that is over a limit of the server is left out.
+
+        Who may read the experiment may not always see where it was uploaded from.
+        """
+        for job in jobs:
+            path = table_path(self._options.directory, job, self._options.file_format)
+            if not path.exists():
+                try:
+                    summary.bytes += self._retry_job(path.name, self._table_writer(job, path))
+                except Refused as refusal:
+                    if job.table == UPLOADS and refusal.status in _NOT_SHOWN:
+                        continue
+                    if refusal.status != _TOO_LARGE:
+                        raise
+                    summary.missing_tables[job.table] = str(refusal)
+                    continue
+            summary.files += 1
+
+    def _table_writer(self, job: TableJob, path: Path) -> Callable[[], int]:
+        return lambda: write_table(self._client, job, path, self._progress.add_bytes)
 
     def _write_events(
         self, groups: list[RunGroup], summary: ExportSummary, destination: Destination

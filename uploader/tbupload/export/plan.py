@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -45,6 +45,27 @@ class Job:
         return fields
 
 
+UPLOADS: Final = "uploads"
+
+TABLES: Final = (
+    *("experiment", "properties", UPLOADS),
+    *("runs", "series", "sessions", "hparams", "blobs"),
+)
+"""The tables of an export besides its points."""
+
+PARTED_TABLES: Final = frozenset({"runs", "series", "blobs"})
+"""Those that can be of some series only, and then may have several parts."""
+
+
+@dataclass(frozen=True)
+class TableJob:
+    """A table, or the part with this number of one; `query` has the series it is of, None: all."""
+
+    table: str
+    number: int
+    query: dict[str, Any] | None = None
+
+
 @dataclass
 class RunGroup:
     """Runs with event files that are written together; the jobs contain all their data.
@@ -83,23 +104,11 @@ def run_groups(
     Runs without accepted series are included (as empty event files), unless the filter restricts
     tags or plugins.
     """
-    counts = {run: 0 for run in start_times if series_filter.accepts_run(run)}
-    selected = set() if series_filter.chooses_series else set(counts)
-
-    for kind, runs in listed.items():
-        weight = 1 if kind == "scalars" else POINTS_PER_JOB // VALUES_PER_JOB
-        for run, tags in runs.items():
-            accepted = _filter_tags(tags, series_filter) if run in counts else {}
-            if accepted:
-                selected.add(run)
-                counts[run] += weight * sum(series["count"] for series in accepted.values())
-
+    counts = _count_by_run(start_times, listed, series_filter)
     plugins: list[str | None] = (
         [None] if series_filter.plugins is None else [*sorted(series_filter.plugins)]
     )
-    for group_runs in _groups(
-        {run: count for run, count in counts.items() if run in selected}, POINTS_PER_JOB
-    ):
+    for group_runs in _groups(counts, POINTS_PER_JOB):
         group = RunGroup({run: start_times[run] for run in group_runs})
         for kind in DATA_CLASSES:
             group_series = {run: listed[kind][run] for run in group_runs if run in listed[kind]}
@@ -112,6 +121,50 @@ def run_groups(
                     is_group=True,
                 )
         yield group
+
+
+def record_table_jobs(
+    runs: Iterable[str],
+    listed: Mapping[DataClassName, SeriesListing],
+    point_jobs: Sequence[Job],
+    series_filter: SeriesFilter,
+) -> Iterator[TableJob]:
+    """Yield jobs for the tables besides the points; `point_jobs` are all of those.
+
+    With a filter, runs, series and blobs are those that it accepts, and the tables of sessions are
+    left out: their metrics are of any series.
+    """
+    if series_filter == SeriesFilter():
+        yield from (TableJob(table, 1) for table in TABLES)
+        return
+
+    yield from (TableJob(table, 1) for table in ("experiment", "properties", UPLOADS))
+    counts = dict.fromkeys(_count_by_run(runs, listed, series_filter), 0)
+    for number, group in enumerate(_groups(counts, POINTS_PER_JOB), 1):
+        yield TableJob("runs", number, {"run": group})
+    for number, job in enumerate(point_jobs, 1):
+        yield TableJob("series", number, {**job.query(), "data_class": job.kind})
+    blob_jobs = [job for job in point_jobs if job.kind == "blob_sequences"]
+    for number, job in enumerate(blob_jobs, 1):
+        yield TableJob("blobs", number, job.query())
+
+
+def _count_by_run(
+    runs: Iterable[str],
+    listed: Mapping[DataClassName, SeriesListing],
+    series_filter: SeriesFilter,
+) -> dict[str, int]:
+    """Return the accepted runs, with the number of their points; those of values weigh more."""
+    counts = {run: 0 for run in runs if series_filter.accepts_run(run)}
+    selected = set() if series_filter.chooses_series else set(counts)
+    for kind, listed_runs in listed.items():
+        weight = 1 if kind == "scalars" else POINTS_PER_JOB // VALUES_PER_JOB
+        for run, tags in listed_runs.items():
+            accepted = _filter_tags(tags, series_filter) if run in counts else {}
+            if accepted:
+                selected.add(run)
+                counts[run] += weight * sum(series["count"] for series in accepted.values())
+    return {run: count for run, count in counts.items() if run in selected}
 
 
 def _jobs(

@@ -27,6 +27,7 @@ from tbupload.limits import (
     RESPONSE_BYTES_MAX,
 )
 from tbwire import frames, read_pb2
+from tbwire.messages import parse
 from tbwire.points import (
     DataClassName,
 )
@@ -64,7 +65,7 @@ def read_points(
         yield from _decode_parts(received, on_lost)
 
 
-def read_table(
+def read_table_frames(
     transport: Transport,
     experiment_id: str,
     query: Mapping[str, Any],
@@ -174,7 +175,7 @@ def _filter_lost(
 
 def _series(sent: read_pb2.Series) -> RemoteSeries:
     try:
-        SummaryMetadata.FromString(sent.summary_metadata)
+        parse(SummaryMetadata, sent.summary_metadata)
     except DecodeError as error:
         raise ValueError("malformed summary metadata") from error
     return RemoteSeries(

@@ -1,40 +1,45 @@
-"""Export of Parquet and CSV files, which the server encodes: one file per job."""
+"""Export of Parquet and CSV files, which the server encodes: points by jobs, and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 from tbupload.errors import Unreachable
 from tbupload.export.client import ExportClient
 from tbupload.export.destination import atomic_file
-from tbupload.export.plan import Job
+from tbupload.export.plan import PARTED_TABLES, Job, TableJob
 from tbupload.export.remote_series import LostPoint
 
 _PARQUET_MAGIC: Final = b"PAR1"
 """The last four bytes of every Parquet file (`parquet-format`, README, "File format")."""
 
 
-def table_path(directory: Path, number: int, job: Job, file_format: str) -> Path:
-    """Return the path of a job's table."""
+def points_path(directory: Path, number: int, job: Job, file_format: str) -> Path:
+    """Return the path of a job's points."""
     return directory / job.kind / f"part-{number:05d}.{file_format}"
 
 
-def write_table(
+def table_path(directory: Path, job: TableJob, file_format: str) -> Path:
+    """Return the path of a table, or of its part."""
+    if job.table in PARTED_TABLES:
+        return directory / job.table / f"part-{job.number:05d}.{file_format}"
+    return directory / f"{job.table}.{file_format}"
+
+
+def write_points(
     client: ExportClient,
     job: Job,
-    file_format: str,
     path: Path,
     on_bytes: Callable[[int], None],
     keep_lost: Callable[[list[LostPoint]], None],
 ) -> int:
-    """Write a job's table atomically, and return its size in bytes.
+    """Write a job's points atomically, and return the size in bytes; the suffix is the format.
 
     Args:
         client: the client of the experiment.
         job: the series.
-        file_format: "parquet" or "csv".
         path: the file to write.
         on_bytes: called with the size of each chunk that is written.
         keep_lost: called with the points that the server has lost, before the file gets its name:
@@ -44,20 +49,40 @@ def write_table(
         Unreachable: no response, or it is incomplete.
         OutputError: the file cannot be written.
     """
-    size = 0
-    last = b""
     lost: list[LostPoint] = []
 
-    with atomic_file(path) as file, client.read_table(job, file_format, lost.append) as chunks:
+    def check_lost() -> None:
+        client.check_readable(lost)
+        keep_lost(lost)
+
+    with client.read_points_file(job, path.suffix[1:], lost.append) as chunks:
+        return _write(chunks, path, on_bytes, check_lost)
+
+
+def write_table(
+    client: ExportClient, job: TableJob, path: Path, on_bytes: Callable[[int], None]
+) -> int:
+    """Write a table as `write_points` does points. Raise Refused if it is over a limit, too."""
+    with client.read_table(job, path.suffix[1:]) as chunks:
+        return _write(chunks, path, on_bytes, lambda: None)
+
+
+def _write(
+    chunks: Iterable[bytes],
+    path: Path,
+    on_bytes: Callable[[int], None],
+    before_commit: Callable[[], None],
+) -> int:
+    size = 0
+    last = b""
+    with atomic_file(path) as file:
         for chunk in chunks:
             file.write(chunk)
             size += len(chunk)
             last = (last + chunk)[-len(_PARQUET_MAGIC) :]
             on_bytes(len(chunk))
 
-        if file_format == "parquet" and last != _PARQUET_MAGIC:
+        if path.suffix == ".parquet" and last != _PARQUET_MAGIC:
             raise Unreachable("the table is incomplete", is_mid_response=True)
-        client.check_readable(lost)
-        keep_lost(lost)
-
+        before_commit()
     return size

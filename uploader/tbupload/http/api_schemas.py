@@ -28,6 +28,15 @@ from tbwire import wire_pb2
 EXPERIMENT: Final = record(
     {"experiment_id": identifier, "url": string, "name": string, "created_at": string}, rest=plain
 )
+METADATA: Final = record(
+    {
+        "name": string,
+        "properties": mapping(string),
+        "origin": mapping(string),
+        "tags": array(string),
+    },
+    rest=plain,
+)
 EXPERIMENTS: Final = record({"experiments": array(EXPERIMENT)})
 DELETED: Final = record(
     {
@@ -40,6 +49,43 @@ DELETED_RUNS: Final = record({"runs": array(record({"name_sha256": string, "dele
 SERIES_PAGE: Final = record(
     {"series": mapping(mapping(record({"count": integer()})))}
 )  # by run and tag
+ATTEMPTS: Final = record(
+    {
+        "runs": array(
+            record(
+                {
+                    "run": string,
+                    "attempts": array(
+                        record(
+                            {
+                                "attempt": integer(1),
+                                "started_at": number,
+                                "superseded_points": integer(),
+                            }
+                        )
+                    ),
+                }
+            )
+        )
+    }
+)
+UPLOADS: Final = record(
+    {
+        "uploads": array(
+            record(
+                {
+                    **dict.fromkeys(
+                        ("upload_id", "status", "status_of", "detail", "started_at"), string
+                    ),
+                    "ended_at": nullable(string),
+                    "origin": mapping(string),
+                    "packages": array(string),
+                },
+                rest=plain,
+            )
+        )
+    }
+)
 LIMITS: Final = record({"limits": mapping(plain)})
 STREAMS: Final = record({"streams": array(anything)})  # `parse_cursor` checks each
 FIRST_STREAMS: Final = record(

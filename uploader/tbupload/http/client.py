@@ -37,6 +37,7 @@ from tbupload.http.response_schema import Json, check, unreadable_answer
 from tbupload.http.transport import Transport
 from tbupload.http.wire_limits import WireLimits
 from tbwire import wire_pb2
+from tbwire.messages import parse
 from tbwire.points import DATA_CLASSES, DataClassName
 
 COMPRESSED_BYTES_MIN: Final = 1024
@@ -120,7 +121,7 @@ class Client(ExperimentCalls):
             "POST", experiment_path(experiment_id, "batches"), body=body, headers=headers
         )
         try:
-            return wire_pb2.WriteResult.FromString(response.body), response.was_retried
+            return parse(wire_pb2.WriteResult, response.body), response.was_retried
         except DecodeError as error:
             raise unreadable_answer() from error
 

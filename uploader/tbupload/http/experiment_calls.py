@@ -11,12 +11,14 @@ from typing import Any, Final
 
 from tbupload.errors import Refused
 from tbupload.http.api_schemas import (
+    ATTEMPTS,
     DELETED,
     DELETED_RUNS,
     EXPERIMENT,
     EXPERIMENTS,
     NEW_TOKEN,
     TOKENS,
+    UPLOADS,
 )
 from tbupload.http.pagination import read_pages
 from tbupload.http.response_schema import Json, Schema
@@ -125,6 +127,20 @@ class ExperimentCalls:
         query = "?final=true" if is_final else ""
         self._transport.request("DELETE", f"{experiment_path(experiment_id)}{query}")
 
+    def list_attempts(self, experiment_id: str) -> list[Json]:
+        """Return {run, attempts: [{attempt, started_at, superseded_points}]} of restarted runs.
+
+        None of a server that does not keep attempts.
+        """
+        try:
+            answer = self._transport.request("GET", experiment_path(experiment_id, "attempts"))
+        except Refused as refusal:
+            if refusal.status not in UNKNOWN_ROUTE_STATUSES:
+                raise
+            return []
+        runs: list[Json] = answer.json(ATTEMPTS)["runs"]
+        return runs
+
     def delete_runs(self, experiment_id: str, runs: Sequence[str]) -> None:
         """Delete runs with all their data, at once and for good. Idempotent.
 
@@ -170,6 +186,19 @@ class ExperimentCalls:
         path = "/api/v1/experiments/deleted"
         for page in self._get_pages(path, {"limit": str(PAGE_ITEMS)}, DELETED):
             yield from page["experiments"]
+
+    def put_upload(self, experiment_id: str, upload_id: str, fields: Mapping[str, Any]) -> None:
+        """Record an upload: {origin, packages, status_of, started_at}. Idempotent."""
+        self._json("PUT", experiment_path(experiment_id, "uploads", upload_id), fields)
+
+    def change_upload(self, experiment_id: str, upload_id: str, fields: Mapping[str, Any]) -> None:
+        """Say how a recorded upload ended, or with no fields that its uploader is there."""
+        self._json("PATCH", experiment_path(experiment_id, "uploads", upload_id), fields)
+
+    def list_uploads(self, experiment_id: str) -> Iterator[Json]:
+        """Yield the recorded uploads of an experiment, newest first."""
+        for page in self._get_pages(experiment_path(experiment_id, "uploads"), {}, UPLOADS):
+            yield from page["uploads"]
 
     def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
         """Create a token for one experiment from {scopes, label?, expires_at?}.

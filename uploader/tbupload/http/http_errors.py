@@ -28,7 +28,7 @@ STATUS_ADVICE: Final = {
 }
 """What to do about an HTTP status, before the server's own text."""
 
-EXPLAINED_CODES: Final = frozenset({"access_denied", "expired_token"})
+EXPLAINED_CODES: Final = frozenset({"access_denied", "expired_token", "attempt_not_found"})
 """Codes of errors whose text says it all."""
 
 _PLAIN_TEXT_SIGNS: Final = (
@@ -40,7 +40,7 @@ _PLAIN_TEXT_SIGNS: Final = (
 """What OpenSSL says when it is answered in plain HTTP; which of them depends on its version."""
 
 _CERTIFICATE_ADVICE: Final = (
-    ("has expired", "its certificate has expired: whoever runs the server has to renew it"),
+    ("has expired", "its certificate has expired: the people who run the server have to renew it"),
     ("mismatch", "its certificate is for another name: use that name in the address"),
     ("doesn't match", "its certificate is for another name: use that name in the address"),
     ("not yet valid", "its certificate is not valid yet: is the clock of this machine right?"),
@@ -106,7 +106,7 @@ def _redirect_text(server: str, path: str, location: str) -> str:
     return (
         f"{server} redirects to {location}, and does not answer as a tbhub server does. If that is "
         "a page to sign in, a proxy before the server wants it, which tbupload cannot do: ask "
-        "whoever runs the server for an address without it"
+        "the people who run it for an address without it"
     )
 
 

@@ -13,6 +13,7 @@ from tbupload.events.filters import SeriesFilter
 from tbupload.events.projector_files import CONFIG_NAME
 from tbupload.logdir.entries import FileEntry, Folder
 from tbupload.logdir.tree import LogdirTree
+from tbupload.remote_files import RemotePath, make_path, open_logdir
 
 
 @dataclass
@@ -35,16 +36,34 @@ class LogdirScan:
 
 def check_logdir(logdir: Path) -> None:
     """Raise LogdirError unless `logdir` is a directory that can be listed."""
+    if isinstance(logdir, RemotePath):
+        _check_remote(logdir)
+        return
     if not logdir.exists():
         raise LogdirError(
             f"{logdir}: no such directory (create it first if the training job has not started yet)"
         )
+    if not logdir.exists():
+        raise LogdirError(f"{logdir}: there is nothing at this address, and nothing below it")
     if not logdir.is_dir():
         raise LogdirError(
             f"{logdir} is a file; --logdir takes the directory that contains the runs"
         )
     if not os.access(logdir, os.R_OK | os.X_OK):
         raise LogdirError(f"{logdir} cannot be listed: permission denied")
+
+
+def _check_remote(logdir: RemotePath) -> None:
+    try:
+        open_logdir(str(logdir)).refresh()
+    except FileNotFoundError:  # what some file systems raise, and others do not
+        pass
+    except OSError as error:
+        raise LogdirError(f"{logdir} cannot be listed: {error.strerror}") from error
+    if not logdir.exists():
+        raise LogdirError(f"{logdir}: there is nothing at or below this address")
+    if not logdir.is_dir():
+        raise LogdirError(f"{logdir} is a file; --logdir takes the address that the runs are below")
 
 
 def scan_logdir(logdir: Path, series_filter: SeriesFilter, name_chars_max: int) -> LogdirScan:
@@ -55,7 +74,7 @@ def scan_logdir(logdir: Path, series_filter: SeriesFilter, name_chars_max: int) 
     scan = LogdirScan()
     tree = LogdirTree(logdir, series_filter, name_chars_max)
     for entry in _walk(tree):
-        file = FoundFile(entry.folder.run, Path(entry.path))
+        file = FoundFile(entry.folder.run, make_path(entry.path))
         try:
             scan.bytes += file.path.stat().st_size
         except OSError as error:

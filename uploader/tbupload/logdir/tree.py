@@ -15,6 +15,7 @@ from typing import Final
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.projector_files import CONFIG_NAME
 from tbupload.logdir.entries import MTIME_UNKNOWN, FileEntry, Folder, FolderChanges
+from tbupload.remote_files import Status, files_of, is_remote
 
 MTIME_TRUSTED_SECONDS: Final = 3.0
 """Age from which a directory's modification time is trusted.
@@ -41,6 +42,8 @@ class LogdirTree:
 
     def __init__(self, logdir: Path, series_filter: SeriesFilter, name_chars_max: int) -> None:
         self.root = Folder(None, os.fspath(logdir))
+        self.files = files_of(self.root.path)
+        self._is_remote = is_remote(self.root.path)
         self._filter = series_filter
         self._name_chars_max = name_chars_max
         self._unusable_entries: dict[Folder, dict[str, str]] = {}
@@ -72,11 +75,10 @@ class LogdirTree:
         path = folder.path
 
         try:
-            status = os.stat(path)  # noqa: PTH116 - a Path takes as long to make as the call itself
+            status = self.files.stat_dir(path)
             if not is_full and _is_unchanged(folder, status):
                 return FolderChanges()
-            with os.scandir(path) as listing:
-                entries = sorted(listing, key=lambda entry: entry.name)
+            entries = sorted(self.files.list_dir(path), key=lambda entry: entry.name)
         except OSError as error:
             return self._note_list_error(folder, error)
 
@@ -139,6 +141,8 @@ class LogdirTree:
                 continue
 
             problem = self._problem(run, entry)
+            if problem is None and is_config and self._is_remote:
+                problem = "what the Embedding Projector shows is read from local directories only"
             if problem is not None:
                 unusable[entry.path] = f"{printable_path(entry.path)}: {problem}"
             elif is_config:
@@ -216,7 +220,7 @@ def printable_path(path: str) -> str:
     return path.encode("utf-8", "backslashreplace").decode()
 
 
-def _is_unchanged(folder: Folder, status: os.stat_result) -> bool:
+def _is_unchanged(folder: Folder, status: Status) -> bool:
     return (folder.mtime_ns, folder.inode, folder.device) == (
         status.st_mtime_ns,
         status.st_ino,
@@ -224,7 +228,7 @@ def _is_unchanged(folder: Folder, status: os.stat_result) -> bool:
     )
 
 
-def _record_status(folder: Folder, status: os.stat_result) -> None:
+def _record_status(folder: Folder, status: Status) -> None:
     # Share the parent's number object: copies for hundreds of thousands of folders take megabytes.
     is_like_parent = folder.parent is not None and folder.parent.device == status.st_dev
     folder.device = folder.parent.device if folder.parent and is_like_parent else status.st_dev

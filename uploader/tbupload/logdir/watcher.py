@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
-import os
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -75,6 +75,7 @@ class LogdirWatcher:
         self.file_count = 0
         self.changed_at = now()
         self._tree = tree
+        tree.files.period_seconds = poll_seconds
         self._states = states
         self._now = now
         self._unlisted = [tree.root]
@@ -112,6 +113,8 @@ class LogdirWatcher:
 
     def rescan(self) -> Iterator[tuple[list[FileEntry], list[FileEntry]]]:
         """List every directory and check every parked file at once; yield what `poll` returns."""
+        with contextlib.suppress(OSError):  # listing the log directory reports it
+            self._tree.files.refresh()
         parked = self._files.pop_all()
         self._folders.pop_all()
         self._unlisted = [self._tree.root]
@@ -205,10 +208,9 @@ class LogdirWatcher:
         """
         now = self._now()
         try:
-            status = _status(
-                entry.path,
-                is_fresh=bool(entry.fingerprint) and now - entry.changed_at < ACTIVE_SECONDS,
-            )
+            is_fresh = bool(entry.fingerprint) and now - entry.changed_at < ACTIVE_SECONDS
+            files = self._tree.files
+            status = files.stat_fresh(entry.path) if is_fresh else files.stat(entry.path)
         except OSError as error:
             if error.errno == errno.ENOENT:
                 entry.folder.mtime_ns = MTIME_UNKNOWN
@@ -234,13 +236,3 @@ class LogdirWatcher:
         for entry in gone:
             self.total_bytes -= entry.size
             self.file_count -= 1
-
-
-def _status(path: str, *, is_fresh: bool) -> os.stat_result:
-    if not is_fresh:
-        return os.stat(path)  # noqa: PTH116 - a Path takes as long to make as the call itself
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.fstat(descriptor)
-    finally:
-        os.close(descriptor)

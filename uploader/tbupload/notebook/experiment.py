@@ -19,7 +19,7 @@ from tbupload.export.points import read_points
 from tbupload.export.remote_series import SeriesPart
 from tbupload.export.session_table import SessionColumns, iter_columns
 from tbupload.export.sessions import read_sessions
-from tbupload.http.api_schemas import RUNS
+from tbupload.http.api_schemas import ATTEMPTS, METADATA, RUNS
 from tbupload.http.response_schema import Schema, array, mapping, string
 from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
@@ -28,6 +28,7 @@ from tbupload.notebook import data_frames
 from tbupload.notebook.data_frames import Library
 from tbupload.notebook.page_view import render_page
 from tbupload.notebook.point_columns import point_columns, take_rows, to_array
+from tbupload.notebook.series_listing import series_columns
 from tbwire.points import BlobSequencePoints, DataClassName, ScalarPoints, TensorPoints
 
 RETRY_TIMEOUT_SECONDS: Final = 60.0
@@ -113,6 +114,39 @@ class Experiment:
         tags: dict[str, list[str]] = self._get("/names", mapping(array(string)))
         return tags
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Return what is known about the experiment itself, by name.
+
+        name, description, notes, tags, properties, origin, visibility, created_by, points, bytes,
+        and times in ISO 8601 (created_at, updated_at, data_at).
+        """
+        return self._get("", METADATA)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Return the experiment's properties, texts by name."""
+        properties: dict[str, str] = self.metadata["properties"]
+        return properties
+
+    def series(
+        self,
+        run: Names = None,
+        tag: Names = None,
+        *,
+        plugin: str | None = None,
+        library: Library | None = None,
+    ) -> Any:
+        """Return the series with their summary metadata as a DataFrame, a row each.
+
+        Columns: run, tag, data_class ("scalar", "tensor" or "blob_sequence"), plugin, display_name,
+        description, plugin_content (bytes, as the plugin wrote them), points, max_step,
+        max_wall_time (seconds since the epoch). Arguments as in `scalars`.
+        """
+        name, _ = data_frames.load(library or self._library)
+        selection = _selection(run, tag) | ({} if plugin is None else {"plugin": plugin})
+        return data_frames.make(series_columns(self._transport, self._path, selection), name)
+
     def list_runs_by_start(self) -> list[str]:
         """Return the names of all runs by their start time; unknown ones first."""
         runs = sorted(self._get("/runs", RUNS)["runs"], key=lambda run: run["start_time"] or 0.0)
@@ -124,6 +158,7 @@ class Experiment:
         tag: Names = None,
         *,
         sampling: str = "all",
+        attempt: int | None = None,
         pivot: bool = False,
         library: Library | None = None,
         **query: Any,
@@ -141,6 +176,8 @@ class Experiment:
             pivot: return one row per (run, step) and one column per tag instead; a value is null
                 where a tag has no point at that step.
             library: "pandas" or "polars", instead of that of the experiment.
+            attempt: read restarted runs as they were just before the next attempt began; runs with
+                fewer attempts as they are shown.
             query: further fields of the data API: downsample, plugin, step_min, step_max, last …
 
         Raises:
@@ -148,7 +185,9 @@ class Experiment:
             UsageError: `pivot` is set, and a tag is named "run" or "step".
         """
         name, _ = data_frames.load(library or self._library)  # fails before anything is read
-        parts = list(self._read("scalars", run, tag, {"sampling": sampling, **query}))
+        parts = list(
+            self._read("scalars", run, tag, {"sampling": sampling, "attempt": attempt, **query})
+        )
         values = [part.columns.values for part in parts if isinstance(part.columns, ScalarPoints)]
         value = np.concatenate(values, dtype=np.float64) if values else np.empty(0)
         frame = data_frames.make({**point_columns(parts), "value": value}, name)
@@ -160,6 +199,7 @@ class Experiment:
         tag: Names = None,
         *,
         sampling: str = "all",
+        attempt: int | None = None,
         library: Library | None = None,
         **query: Any,
     ) -> Any:
@@ -169,7 +209,9 @@ class Experiment:
         are arrays of str, or of bytes if they are not UTF-8; bfloat16 becomes float32.
         """
         name, _ = data_frames.load(library or self._library)
-        parts = list(self._read("tensors", run, tag, {"sampling": sampling, **query}))
+        parts = list(
+            self._read("tensors", run, tag, {"sampling": sampling, "attempt": attempt, **query})
+        )
         values = [
             to_array(tensor)
             for part in parts
@@ -184,6 +226,7 @@ class Experiment:
         tag: Names = None,
         *,
         sampling: str = "all",
+        attempt: int | None = None,
         library: Library | None = None,
         **query: Any,
     ) -> Any:
@@ -194,7 +237,11 @@ class Experiment:
         logged_content_type (as it was logged with audio, or empty). Arguments as in `scalars`.
         """
         name, _ = data_frames.load(library or self._library)
-        parts = list(self._read("blob_sequences", run, tag, {"sampling": sampling, **query}))
+        parts = list(
+            self._read(
+                "blob_sequences", run, tag, {"sampling": sampling, "attempt": attempt, **query}
+            )
+        )
         columns = [part.columns for part in parts if isinstance(part.columns, BlobSequencePoints)]
         sequences = [sequence for column in columns for sequence in column.sequences]
         blobs = [blob for sequence in sequences for blob in sequence]
@@ -216,6 +263,29 @@ class Experiment:
             },
             name,
         )
+
+    def attempts(self, *, library: Library | None = None) -> Any:
+        """Return the attempts of restarted runs as a DataFrame with one row per attempt.
+
+        Columns: run, attempt (its number, from 1), started_at (seconds since the epoch),
+        superseded_points (points of it that later attempts superseded; 0 for the newest). Runs that
+        never repeated a step have no row. `scalars(attempt=1)` reads an earlier state.
+        """
+        name, _ = data_frames.load(library or self._library)
+        rows = [
+            (run["run"], each)
+            for run in self._get("/attempts", ATTEMPTS)["runs"]
+            for each in run["attempts"]
+        ]
+        columns = {
+            "run": [run for run, _ in rows],
+            "attempt": np.array([each["attempt"] for _, each in rows], np.int64),
+            "started_at": np.array([each["started_at"] for _, each in rows], np.float64),
+            "superseded_points": np.array(
+                [each["superseded_points"] for _, each in rows], np.int64
+            ),
+        }
+        return data_frames.make(columns, name)
 
     def blob(self, key: str) -> bytes:
         """Return the bytes of a blob by its key, at most 1 GiB. Raise Refused for a larger one."""
@@ -258,12 +328,9 @@ class Experiment:
         self, kind: DataClassName, run: Names, tag: Names, query: dict[str, Any]
     ) -> Iterable[SeriesPart]:
         """Read the points of the selected runs and tags."""
-        selection = {
-            name: _as_list(names)
-            for name, names in (("run", run), ("tag", tag))
-            if names is not None
-        }
-        return read_points(self._transport, self.experiment_id, kind, {**selection, **query})
+        query = {name: value for name, value in query.items() if value is not None}
+        fields = {**_selection(run, tag), **query}
+        return read_points(self._transport, self.experiment_id, kind, fields)
 
 
 def _parse(url_or_id: str) -> tuple[str | None, str, str | None]:
@@ -275,6 +342,13 @@ def _parse(url_or_id: str) -> tuple[str | None, str, str | None]:
         raise UsageError(f"{url_or_id[:200]!r} is neither an experiment's ID nor its URL")
     query = urllib.parse.parse_qs(urllib.parse.urlsplit(url_or_id).query)
     return match[1], match[2], query.get("token", [None])[0]
+
+
+def _selection(run: Names, tag: Names) -> dict[str, Any]:
+    """Return the names that select series as the fields of a request."""
+    return {
+        name: _as_list(names) for name, names in (("run", run), ("tag", tag)) if names is not None
+    }
 
 
 def _as_list(names: str | Sequence[str]) -> list[str]:

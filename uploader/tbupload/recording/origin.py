@@ -1,24 +1,26 @@
-"""Where an upload comes from: host, user, command and git commit, which its experiment records.
+"""Where an upload comes from: machine, user, command and git commit, and the environment.
 
-Sent once, when the experiment is created, and listed before; `--no-origin` sends nothing of it.
+It is recorded with the upload unless it is told not to, and listed before: see `sentence`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import getpass
-import json
 import os
+import platform
 import re
 import shlex
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tbupload.recording.masking import mask_secrets
+from tbupload.recording.script import Script
 
 GIT_SECONDS_MAX: Final = 5.0
 """Seconds that git may take to answer, for example on a slow file system."""
@@ -26,37 +28,82 @@ GIT_SECONDS_MAX: Final = 5.0
 VALUE_CHARS_MAX: Final = 2_000
 """Characters of one value; a server accepts no more."""
 
-COMMAND_VARIABLE: Final = "TBHUB_UPLOAD_COMMAND"
-"""Environment variable with the command to record, as a JSON list: see `tbupload.follow`."""
+COMMAND_BYTES_MAX: Final = 100_000
+"""Bytes of another process's command that are read."""
 
 
-def find_origin(directory: Path, arguments: Sequence[str] | None = None) -> dict[str, str]:
-    """Return host, user, command, and the state of git in a directory, as far as they are known.
+@dataclass(frozen=True)
+class Training:
+    """The process that writes the files, as far as it is known.
 
-    Secrets in the command are masked: see `mask_secrets`.
+    `script` is the one that called `follow`; `process_id` any other that is watched.
     """
-    command = _find_command() if arguments is None else arguments
+
+    script: Script | None = None
+    process_id: int | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether start and end of the training can be told, and not of the upload alone."""
+        return self.script is not None or self.process_id is not None
+
+
+def sentence(*, is_script: bool, is_training: bool) -> str:
+    """Return what is recorded, and how to switch that off, in a line; before anything is sent."""
+    environment = ", Python version, packages" if is_script else ""
+    option = "no_origin=True" if is_script else "--no-origin"
+    subject = "the training" if is_training else "the upload"
+    return (
+        "this upload records where it comes from (host, user, directory, command without secrets, "
+        f"git commit{environment}, platform, CPUs, GPUs), and start, end and status of {subject}; "
+        f"{option}, TBHUB_NO_ORIGIN=1, or no_origin = true in the config file records nothing"
+    )
+
+
+def find_origin(logdir: Path, training: Training = Training()) -> dict[str, str]:
+    """Return what can be found at once; GPUs and packages take longer: see `Recorder`.
+
+    Secrets in the command are masked. The state of git is that of the first of these directories
+    which is in a repository: the script's, the log directory, the process's.
+    """
+    script = training.script
+    command, directory = _find_command(training)
     origin = {
         "host": socket.gethostname(),
         "user": _find_user(),
-        "directory": str(Path.cwd()),
+        "directory": directory,
         "command": shlex.join(mask_secrets(command)),
-        **_find_git(directory),
+        **_find_git([*([script.directory] if script else []), str(logdir), directory]),
+        "python": f"{platform.python_implementation()} {platform.python_version()}"
+        if script
+        else "",
+        "platform": platform.platform(),
+        "cpus": _count_cpus(),
     }
-    return {
-        name: _clean(value)[:VALUE_CHARS_MAX] for name, value in origin.items() if _clean(value)
-    }
+    return clean_values(origin)
 
 
-def _find_command() -> list[str]:
-    """Return the command of this process, or of the script that started it to upload."""
-    argv: Any = sys.argv
-    with contextlib.suppress(ValueError):
-        argv = json.loads(os.environ.get(COMMAND_VARIABLE, ""))
-    if not (isinstance(argv, list) and argv and all(isinstance(each, str) for each in argv)):
-        argv = sys.argv
+def clean_values(values: dict[str, str]) -> dict[str, str]:
+    """Return the values that are not empty, without what the server refuses, within its limit."""
+    cleaned = {name: _clean(value)[:VALUE_CHARS_MAX] for name, value in values.items()}
+    return {name: value for name, value in cleaned.items() if value}
+
+
+def _find_command(training: Training) -> tuple[list[str], str]:
+    """Return the command and the working directory of the training; of this process otherwise."""
+    argv, directory = list(sys.argv), str(Path.cwd())
+    if training.script is not None:
+        argv = list(training.script.argv) or [""]
+    elif training.process_id is not None:
+        process = Path("/proc", str(training.process_id))
+        with contextlib.suppress(OSError):  # of another user, or not on Linux
+            with (process / "cmdline").open("rb") as file:
+                content = file.read(COMMAND_BYTES_MAX)
+            return os.fsdecode(content).rstrip("\0").split("\0"), str((process / "cwd").readlink())
+        return [], ""
     program = Path(argv[0])  # of `python -m package`, that is a file of the package
-    return [program.parent.name if program.name == "__main__.py" else program.name, *argv[1:]]
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return [name, *argv[1:]], directory
 
 
 def _find_user() -> str:
@@ -66,10 +113,20 @@ def _find_user() -> str:
         return ""
 
 
-def _find_git(directory: Path) -> dict[str, str]:
+def _count_cpus() -> str:
+    """Return how many CPUs there are, and of how many this process may use a part."""
+    total = os.cpu_count() or 0
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
+    return str(total) if usable == total else f"{usable} of {total}"
+
+
+def _find_git(directories: Sequence[str]) -> dict[str, str]:
     """Return commit, branch and whether files were changed; empty outside of a repository."""
-    commit = _run_git(directory, "rev-parse", "HEAD")
-    if not re.fullmatch("[0-9a-f]{40,64}", commit):
+    for directory in filter(None, dict.fromkeys(directories)):
+        commit = _run_git(directory, "rev-parse", "HEAD")
+        if re.fullmatch("[0-9a-f]{40,64}", commit):
+            break
+    else:
         return {}
     branch = _run_git(directory, "rev-parse", "--abbrev-ref", "HEAD")
     changes = _run_git(directory, "status", "--porcelain", "--untracked-files=no")
@@ -80,7 +137,7 @@ def _find_git(directory: Path) -> dict[str, str]:
     }
 
 
-def _run_git(directory: Path, *arguments: str) -> str:
+def _run_git(directory: str, *arguments: str) -> str:
     """Return what git prints; "" if it fails, is missing, or takes too long."""
     try:
         ended = subprocess.run(

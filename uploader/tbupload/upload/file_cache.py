@@ -6,7 +6,6 @@ import weakref
 from collections import deque
 from collections.abc import Iterable
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 from tbupload.events.multi_file_decode import FILE_BYTES_MAX, FILES_MAX
@@ -14,6 +13,7 @@ from tbupload.limits import CHUNK_BYTES
 from tbupload.logdir.entries import FileEntry
 from tbupload.logdir.scan import FoundFile
 from tbupload.logdir.watcher import ACTIVE_SECONDS
+from tbupload.remote_files import make_path
 from tbupload.upload.file_upload import FileUpload, read_together
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.stream_cursors import StreamCursors
@@ -90,7 +90,7 @@ class FileCache:
         upload = self._uploads.get(entry)
         if upload is None:
             upload = self._uploads[entry] = FileUpload(
-                FoundFile(entry.folder.run, Path(entry.path)), self._options, self._cursors
+                FoundFile(entry.folder.run, make_path(entry.path)), self._options, self._cursors
             )
         return upload
 

@@ -18,6 +18,7 @@ from tbupload.events.points import Chunk, SeriesPoints
 from tbupload.http.client import Client
 from tbupload.logdir.entries import FileEntry
 from tbupload.logdir.scan import FoundFile, scan_logdir
+from tbupload.remote_files import make_path
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.stream_cursors import StreamCursors
 from tbwire.points import DATA_CLASSES, DataClassName
@@ -119,7 +120,9 @@ class RetrainingGuard:
         is_stored = entry.committed or run in self._emptied_runs or self.cursors.has_run(run)
         if not is_stored or self._has_uploaded_entry(entry):
             return False
-        return not any(self._is_uploaded(run, Path(other.path)) for other in self._others(entry))
+        return not any(
+            self._is_uploaded(run, make_path(other.path)) for other in self._others(entry)
+        )
 
     def _has_uploaded_entry(self, entry: FileEntry) -> bool:
         return any(other.committed for other in self._others(entry))

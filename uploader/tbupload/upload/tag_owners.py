@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from tbupload.upload.segments import EncodedSegment
 from tbwire import wire_pb2
+from tbwire.messages import parse
 from tbwire.tag_owners import belongs_to_owner, misfit_reason
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
@@ -23,7 +24,7 @@ class SeriesKind(NamedTuple):
 
 def series_kind(metadata: bytes) -> SeriesKind:
     """Return the kind of series that has this serialized summary metadata."""
-    message = SummaryMetadata.FromString(metadata)
+    message = parse(SummaryMetadata, metadata)
     return SeriesKind(message.plugin_data.plugin_name, message.data_class)
 
 
@@ -48,7 +49,7 @@ class TagOwners:
         misfits = dict(self._find_misfits(run, segment))
         kept, skipped = Counter(segment.counts), Counter[str]()
         if misfits:  # rare, so that parsing the segment again costs little
-            for series in wire_pb2.WriteBatch.FromString(segment.body).segments[0].series:
+            for series in parse(wire_pb2.WriteBatch, segment.body).segments[0].series:
                 if series.tag in misfits:
                     kept.subtract(_counts(series))
                     skipped[misfits[series.tag]] += _point_count(series)

@@ -102,6 +102,11 @@ def _steps_text(name: str, steps: StepSample) -> str:
     return f"{steps.count:,} {points} {name} ({label} {', '.join(map(str, steps.first))}{more})"
 
 
+def _join_names(runs: list[str]) -> str:
+    more = ", …" if len(runs) > PROBLEMS_SHOWN else ""
+    return f"{len(runs):,} ({', '.join(runs[:PROBLEMS_SHOWN])}{more})"
+
+
 @dataclass
 class VerifyResult:
     """Result of a verification.
@@ -116,6 +121,7 @@ class VerifyResult:
         statuses: number of series by status.
         extra_runs: runs of the experiment that are not in the log directory.
         deleted_runs: runs of the files that were deleted on the server.
+        system_runs: others that are not: the system metrics of an upload, which are in no file.
         embeddings: series of the Embedding Projector, which are compared without wall time.
         empty_values: values without content in the files, which are not stored.
         set_sessions: starts and ends of sessions that are in none of the files, or that have what
@@ -139,6 +145,7 @@ class VerifyResult:
     statuses: Counter[Status] = field(default_factory=Counter)
     extra_runs: list[str] = field(default_factory=list)
     deleted_runs: list[str] = field(default_factory=list)
+    system_runs: list[str] = field(default_factory=list)
     embeddings: int = 0
     empty_values: int = 0
     set_sessions: int = 0
@@ -185,6 +192,7 @@ class VerifyResult:
             "series": {status.value: self.statuses[status] for status in Status},
             "extra_runs": self.extra_runs,
             "deleted_runs": self.deleted_runs,
+            "system_runs": self.system_runs,
             "embeddings": self.embeddings,
             "empty_values": self.empty_values,
             "set_sessions": self.set_sessions,
@@ -222,6 +230,9 @@ class VerifyResult:
             yield f"projector embeddings, compared without wall time: {self.embeddings:,}"
         if self.set_sessions:
             yield f"series of hyperparameters set without files: {self.set_sessions:,}"
+        if self.system_runs:
+            names = _join_names(self.system_runs)
+            yield f"runs of system metrics, which are in no file: {names}"
         if self.superseded:
             yield f"  {self.superseded:,} more points are superseded: a step has one point"
         yield from empty_values_lines(self.empty_values)
@@ -244,9 +255,7 @@ class VerifyResult:
 
     def _extra_lines(self) -> Iterator[str]:
         if self.extra_runs:
-            names = ", ".join(self.extra_runs[:PROBLEMS_SHOWN])
-            more = ", …" if len(self.extra_runs) > PROBLEMS_SHOWN else ""
-            yield f"runs that are not in the logdir: {len(self.extra_runs):,} ({names}{more})"
+            yield f"runs that are not in the logdir: {_join_names(self.extra_runs)}"
         yield (
             "the experiment contains more than these files: points of files that were deleted, "
             "rotated or truncated since, or uploaded from elsewhere"

@@ -16,6 +16,7 @@ from tbupload.errors import LogdirError
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.client import Client
 from tbupload.logdir.scan import LogdirScan, no_files_text, scan_logdir
+from tbupload.recording.metrics_options import TAG_PREFIX, is_metrics_run
 from tbupload.upload.file_upload import FileUpload, read_together
 from tbupload.upload.projector_stream import PLUGIN as PROJECTOR
 from tbupload.upload.projector_stream import ProjectorStream
@@ -253,7 +254,13 @@ class Verification:
     def _find_extra_runs(self, known: set[str]) -> None:
         for run in self._client.list_runs(self._options.experiment_id):
             if run not in known and self._options.series_filter.accepts_run(run):
-                self.result.extra_runs.append(run)
+                is_system = is_metrics_run(run) and self._has_metrics_alone(run)
+                (self.result.system_runs if is_system else self.result.extra_runs).append(run)
+
+    def _has_metrics_alone(self, run: str) -> bool:
+        """Return whether all series of a run are system metrics: a run of that name may be any."""
+        series = self._client.list_digests(self._options.experiment_id, [run])
+        return all(each["tag"].startswith(TAG_PREFIX) for each in series)
 
     def _count_problem(self, kind: str, sentence: str) -> None:
         self.result.skipped[kind] += 1

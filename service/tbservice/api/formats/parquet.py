@@ -17,13 +17,11 @@ from tbservice.api.formats.write_sink import WriteSink
 from tbservice.reading.full_scan import SeriesChunk
 from tbwire.points import DataClass
 
-_ENCODINGS: Final = {"step": "DELTA_BINARY_PACKED"}
-"""A few bits per point instead of 64. Floats are PLAIN: with BYTE_STREAM_SPLIT they take a tenth
-less, but fastparquet does not read it.
+_ZSTD_LEVEL: Final = 1
+"""A tenth more bytes than with DELTA_BINARY_PACKED and BYTE_STREAM_SPLIT, as numbers are PLAIN:
+fastparquet cannot read the one, and reads wrong numbers from the other. Level 3 takes longer for
+more bytes, snappy and LZ4 take twice the bytes.
 """
-
-_ZSTD_LEVEL: Final = -1
-"""A fast level of zstd: a third faster than level 1, for 3 % more bytes."""
 
 
 def encode_parquet(
@@ -51,9 +49,6 @@ def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Itera
         compression="zstd",
         compression_level=_ZSTD_LEVEL,
         use_dictionary=[field.name for field in schema if pa.types.is_dictionary(field.type)],
-        column_encoding={
-            name: encoding for name, encoding in _ENCODINGS.items() if name in schema.names
-        },
     )
 
     for batch in batches:

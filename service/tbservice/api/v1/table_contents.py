@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -12,6 +13,8 @@ import pyarrow as pa
 from tbservice.api.formats.record_tables import RecordTable, make_batch
 from tbservice.api.formats.values.dictionaries import DICTIONARY
 from tbservice.api.v1.experiment_schemas import ExperimentAnswer
+from tbservice.experiment_values import UploadRecord
+from tbservice.experiments import lifecycle
 from tbservice.hparams.session_columns import SessionColumns
 from tbservice.reading import catalog
 from tbservice.reading.full_scan import SeriesChunk
@@ -41,6 +44,25 @@ _EXPERIMENT: Final = pa.schema(
 )
 _PROPERTIES: Final = pa.schema(
     [("kind", pa.string()), ("name", pa.string()), ("value", pa.string())]
+)
+_UPLOADS: Final = pa.schema(
+    [
+        *dict.fromkeys(
+            (
+                "upload_id",
+                "status",
+                "status_of",
+                "detail",
+                "started_at",
+                "ended_at",
+                "created_at",
+                "seen_at",
+                "origin",
+            ),
+            pa.string(),
+        ).items(),
+        ("packages", pa.list_(pa.string())),
+    ]
 )
 _RUNS: Final = pa.schema([("run", pa.string()), ("start_time", pa.float64())])
 _SERIES: Final = pa.schema(
@@ -112,6 +134,17 @@ def properties_table(experiment: ExperimentAnswer) -> RecordTable:
     return RecordTable(_PROPERTIES, [make_batch(_PROPERTIES, rows)])
 
 
+def uploads_table(uploads: Iterable[UploadRecord]) -> RecordTable:
+    """Return the table of recorded uploads, with their origin as JSON, and ISO 8601 times."""
+    return _in_batches(_UPLOADS, map(_upload_row, uploads))
+
+
+def _upload_row(upload: UploadRecord) -> tuple[Any, ...]:
+    origin = json.dumps(upload.origin, ensure_ascii=False, sort_keys=True)
+    row = {name: _plain(getattr(upload, name)) for name in _UPLOADS.names} | {"origin": origin}
+    return tuple(row.values())
+
+
 def runs_table(runs: Iterable[Run]) -> RecordTable:
     """Return the table of these runs; a start time is in seconds since the epoch, or missing."""
     return _in_batches(_RUNS, ((run.name, run.start_time) for run in runs))
@@ -127,12 +160,18 @@ def _read_series(
     database: Database, grant: ReadGrant, selection: Selection
 ) -> Iterator[list[Series]]:
     """Yield the series in pages, each in a snapshot of its own."""
-    after: str | None = ""
-    while after is not None:
+    with database.snapshot(grant) as db:
+        resolved = catalog.resolve_series(db, grant, selection)
+    after = 0
+    while True:
         with database.snapshot(grant) as db:
-            page, after = catalog.list_series_page(db, grant, selection, after, _SERIES_PER_PAGE)
-        if page:
-            yield page
+            # Raises NotFound for a deleted experiment: else the table would only look complete.
+            lifecycle.get_experiment(db, grant)
+            page = catalog.list_series_after(db, grant, resolved, after, _SERIES_PER_PAGE)
+        if not page:
+            return
+        yield page
+        after = page[-1].series_id
 
 
 def _series_row(series: Series) -> tuple[Any, ...]:

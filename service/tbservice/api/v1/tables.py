@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, Field
 
+from tbservice import limits
 from tbservice.api.formats.record_tables import (
     TABLE_MEDIA_TYPES,
     RecordTable,
     TableFormat,
     encode_table,
 )
-from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects, UsesSettings
+from tbservice.api.http.dependencies import (
+    MayRead,
+    MayReadByToken,
+    UsesDatabase,
+    UsesObjects,
+    UsesSettings,
+)
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.openapi_errors import Responses
 from tbservice.api.http.streaming import stream_response
 from tbservice.api.v1 import table_contents
 from tbservice.api.v1.experiment_schemas import ExperimentAnswer, make_answer
 from tbservice.api.v1.point_queries import FewFields, Names, SeriesQuery
-from tbservice.experiments import lifecycle
+from tbservice.experiment_values import UploadRecord
+from tbservice.experiments import lifecycle, uploads
 from tbservice.hparams.session_columns import iter_hparams, open_session_columns
 from tbservice.reading import catalog
 from tbservice.reading.full_scan import stream_all
 from tbservice.reading.source import ExperimentReader
+from tbservice.store.pg.database import Database
+from tbservice.types import ReadGrant
 from tbwire.points import DATA_CLASSES, DataClass, DataClassName
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/tables", tags=["tables"])
@@ -116,6 +126,28 @@ def read_properties_table(
     """Return a table of properties and origin: kind ("property" or "origin"), name, value."""
     answer = _read_experiment(grant, database, settings)
     return _respond(format_, lambda: table_contents.properties_table(answer))
+
+
+@router.get("/uploads", **_OPTIONS)
+def read_uploads_table(
+    grant: MayReadByToken, database: UsesDatabase, format_: _Format = TableFormat.PARQUET
+) -> Response:
+    """Return a table of the recorded uploads, newest first, as `GET …/uploads` has them.
+
+    `origin` is JSON, times are ISO 8601 in UTC. It takes a token, also if everyone may read the
+    experiment.
+    """
+    return _respond(format_, lambda: table_contents.uploads_table(_iter_uploads(grant, database)))
+
+
+def _iter_uploads(grant: ReadGrant, database: Database) -> Iterator[UploadRecord]:
+    after: str | None = None
+    while True:
+        with database.snapshot(grant) as db:
+            page, after = uploads.list_uploads(db, grant, after, limits.UPLOADS_PAGE_ITEMS_MAX)
+        yield from page
+        if after is None:
+            return
 
 
 @get_and_post(router, "/runs", RunsTableInUrl, post_for=_POST_FOR, **_OPTIONS)

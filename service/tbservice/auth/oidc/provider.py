@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import requests
@@ -24,6 +23,7 @@ from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
 from tbservice import limits
+from tbservice.auth.oidc.authorization import Authorization
 from tbservice.errors import Forbidden, Unavailable
 from tbservice.settings import OidcProvider, require_tls
 
@@ -38,16 +38,6 @@ _ENDPOINTS: Final = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 class ProviderError(Unavailable):
     """The provider is unreachable, or answers in a way that its specification does not allow."""
-
-
-@dataclass(frozen=True, slots=True)
-class Authorization:
-    """What a sign-in sends to the provider, and must get back."""
-
-    state: str
-    nonce: str
-    code_verifier: str
-    redirect_uri: str
 
 
 class Provider:

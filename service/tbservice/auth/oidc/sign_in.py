@@ -14,21 +14,24 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import people
+from tbservice.auth.oidc.authorization import Authorization
 from tbservice.auth.oidc.memberships import plan_memberships
-from tbservice.auth.oidc.provider import Authorization, Provider
 from tbservice.errors import Conflict, Forbidden, MalformedRequest, NotFound
 from tbservice.settings import OidcProvider
 from tbservice.store import sign_in_attempts
 from tbservice.store.pg.database import Database
 from tbservice.store.sign_in_attempts import SignInAttempt
 from tbservice.types import Person, Role, WorkspaceId
+
+if TYPE_CHECKING:
+    from tbservice.auth.oidc.provider import Provider
 
 _log = logging.getLogger(__name__)
 
@@ -55,8 +58,7 @@ class SignIn:
     """The sign-ins at all providers of the settings."""
 
     def __init__(self, providers: Sequence[OidcProvider], public_url: str) -> None:
-        calls = threading.Semaphore(limits.OIDC_CALLS_ITEMS_MAX)
-        self._providers = {item.id: Provider(item, calls) for item in providers}
+        self._providers = _make_providers(providers) if providers else {}
         self._public_url = public_url.rstrip("/")
 
     def list_providers(self) -> list[tuple[str, str]]:
@@ -198,3 +200,11 @@ def _secret() -> str:
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def _make_providers(providers: Sequence[OidcProvider]) -> dict[str, Provider]:
+    # Its libraries are a tenth of the start of a service, which most run without a provider.
+    from tbservice.auth.oidc.provider import Provider  # noqa: PLC0415
+
+    calls = threading.Semaphore(limits.OIDC_CALLS_ITEMS_MAX)
+    return {item.id: Provider(item, calls) for item in providers}

@@ -10,13 +10,14 @@ from tbupload.commands.options.shared import (
     READ_RETRY_TIMEOUT_SECONDS,
     add_retry_timeout,
     add_series_filter,
+    parse_attempt,
 )
 
 DEFAULT_FORMAT: Final = "parquet"
 
 EPILOG: Final = """\
 examples:
-  tbupload export --experiment ID --output DIR                  Parquet, a directory per data class
+  tbupload export --experiment ID --output DIR                  Parquet: points, tables and blobs
   tbupload export --experiment ID --format csv --output DIR     the same as CSV
   tbupload export --experiment ID --format events --output DIR  event files, to open in TensorBoard
   tbupload export --all --format events --output DIR            every experiment, each in DIR/ID
@@ -26,11 +27,14 @@ Exports every point. Run the same command again to resume an interrupted export;
 not repeated. DIR must be new, empty, or contain this same export. The list of series is read once,
 when the export begins; each series contains the points that are stored when it is read.
 
-Event files contain everything, including the bytes of blobs (images, audio, graphs): uploading them
-again creates the same series. A run with a name that is not a valid path (for example ../x) goes to
-a directory named %DIGEST, and control characters are percent-encoded (%1B); the manifest lists the
-original names. Parquet and CSV have one row per point; for blobs they contain keys, to be fetched
-from /api/v1/blobs/KEY. Points whose bytes the server has lost are left out and listed.
+Event files contain everything that was logged: uploading them again creates the same series. A run
+with a name that is not a valid path (for example ../x) goes to a directory named %DIGEST, and
+control characters are percent-encoded (%1B); the manifest lists the original names.
+
+Parquet and CSV have one row per point, and the tables experiment, properties, runs, series (with
+their summary metadata), sessions, hparams and blobs; the bytes of blobs are below files/, where the
+table of blobs says. With filters, runs, series and blobs are those that they accept, and the tables
+of sessions are left out. Points and blobs whose bytes the server has lost are left out and listed.
 
 --hparams exports only the table of sessions (runs with hyperparameters), instead of --output: a row
 per session, with run, group, status, start_time, end_time, model_uri, monitor_url, hparams.NAME and
@@ -55,6 +59,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--format",
         choices=("parquet", "csv", "events"),
         help=f"the format of the files (default: {DEFAULT_FORMAT})",
+    )
+    command.add_argument(
+        "--attempt",
+        metavar="K",
+        type=parse_attempt,
+        help="export restarted runs as they were just before their attempt K+1 began; "
+        "`tbupload show` lists the attempts",
     )
     outputs = command.add_mutually_exclusive_group(required=True)
     outputs.add_argument("--output", metavar="DIR", type=Path, help="the directory to write to")

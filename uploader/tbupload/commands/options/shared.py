@@ -8,6 +8,11 @@ import re
 from pathlib import Path
 from typing import Final
 
+from tbupload.remote_files import make_path
+
+ATTEMPT_MAX: Final = 1_000_000_000
+"""Greatest number of an attempt that is asked for."""
+
 READ_RETRY_TIMEOUT_SECONDS: Final = 60.0
 """Default of `--retry-timeout` for the commands that read a complete experiment."""
 
@@ -56,7 +61,7 @@ def parse_logdir(text: str) -> Path:
         raise argparse.ArgumentTypeError("it is empty: a variable that is not set?")
     if "\0" in text:
         raise argparse.ArgumentTypeError("it has a NUL character")
-    return Path(text)
+    return make_path(text)
 
 
 def add_experiment(command: argparse.ArgumentParser) -> None:
@@ -127,6 +132,13 @@ def parse_seconds(text: str) -> float:
     if not 0 < seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds greater than 0")
     return seconds
+
+
+def parse_attempt(text: str) -> int:
+    """Return the number of an attempt. Raise ArgumentTypeError unless it is an integer above 0."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= ATTEMPT_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of an attempt, 1 or greater")
+    return int(text)
 
 
 def _parse_names(text: str) -> frozenset[str]:

@@ -15,6 +15,7 @@ from tbupload.commands.options.shared import (
     parse_logdir,
     parse_seconds,
 )
+from tbupload.recording.metrics_options import SECONDS_DEFAULT, SECONDS_MAX, SECONDS_MIN
 
 EPILOG: Final = """\
 examples:
@@ -38,16 +39,7 @@ unavailable: run the same command again later, nothing is lost.
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of an upload."""
-    logdir = command.add_mutually_exclusive_group(required=True)
-    add_logdir(logdir)
-    logdir.add_argument(
-        "directory",
-        metavar="DIR",
-        type=parse_logdir,
-        nargs="?",
-        action=_StoreLogdir,
-        help="the same as --logdir DIR",
-    )
+    _add_logdir(command)
     command.add_argument(
         "--one-shot",
         "--one_shot",  # the spelling of TensorBoard.dev's uploader
@@ -60,6 +52,48 @@ def add_options(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read everything, send nothing, and report what would be sent",
     )
+    _add_target(command)
+
+    new_experiment = command.add_argument_group("a new experiment")
+    new_experiment.add_argument("--name", help="its name")
+    new_experiment.add_argument("--description", help="its description, as Markdown")
+    add_visibility(new_experiment)
+    add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
+    command.add_argument(
+        "--hparams",
+        metavar="FILE",
+        type=Path,
+        help="set hyperparameters of runs: a JSON or YAML file with {name: value}, for every run "
+        'that has none, or with {run: {name: value}}; the root run is "."',
+    )
+    add_series_filter(command, "to upload")
+
+    _add_recording(command)
+    _add_timing(command)
+    _add_subprocess(command)
+
+
+def _add_recording(command: argparse.ArgumentParser) -> None:
+    recording = command.add_argument_group("what is recorded")
+    recording.add_argument(
+        "--no-origin",
+        action="store_true",
+        help="do not record host, user, directory, command (secrets masked), git commit, platform, "
+        "CPUs, GPUs, start, end and status; --dry-run lists what is recorded",
+    )
+    recording.add_argument(
+        "--system-metrics",
+        metavar="SECONDS",
+        type=_parse_interval,
+        nargs="?",
+        const=SECONDS_DEFAULT,
+        help="record CPUs, memory, disks, network and GPUs of this machine that often, in a run of "
+        f"their own (default: {SECONDS_DEFAULT:g}); needs psutil",
+    )
+
+
+def _add_target(command: argparse.ArgumentParser) -> None:
+    """Add the options that say which experiment is uploaded to, and what of it again."""
     command.add_argument(
         "--experiment",
         metavar="ID",
@@ -86,28 +120,26 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "by default, they are named and left out",
     )
 
-    new_experiment = command.add_argument_group("a new experiment")
-    new_experiment.add_argument("--name", help="its name")
-    new_experiment.add_argument("--description", help="its description, as Markdown")
-    add_visibility(new_experiment)
-    add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
-    new_experiment.add_argument(
-        "--no-origin",
-        action="store_true",
-        help="do not record host, user, directory, command (secrets masked) and git commit",
-    )
 
-    command.add_argument(
-        "--hparams",
-        metavar="FILE",
-        type=Path,
-        help="set hyperparameters of runs: a JSON or YAML file with {name: value}, for every run "
-        'that has none, or with {run: {name: value}}; the root run is "."',
-    )
-    add_series_filter(command, "to upload")
+def _parse_interval(text: str) -> float:
+    seconds = parse_seconds(text)
+    if not SECONDS_MIN <= seconds <= SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: from {SECONDS_MIN:g} to {SECONDS_MAX:g} seconds")
+    return seconds
 
-    _add_timing(command)
-    _add_subprocess(command)
+
+def _add_logdir(command: argparse.ArgumentParser) -> None:
+    """Add `--logdir`, which may also be given without the option."""
+    logdir = command.add_mutually_exclusive_group(required=True)
+    add_logdir(logdir)
+    logdir.add_argument(
+        "directory",
+        metavar="DIR",
+        type=parse_logdir,
+        nargs="?",
+        action=_StoreLogdir,
+        help="the same as --logdir DIR",
+    )
 
 
 def _add_timing(command: argparse.ArgumentParser) -> None:

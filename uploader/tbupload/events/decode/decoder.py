@@ -31,6 +31,7 @@ from tbupload.events.tag_registry import series_points
 from tbupload.events.tf_record import HEADER_BYTES
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
+from tbwire.messages import parse
 
 _GROUP_RECORDS_MIN: Final = 8
 """Fewer records of one length are read one by one."""
@@ -194,7 +195,7 @@ class ChunkDecoder:
             part.skipped[skip_reasons.RECORD_DAMAGED] += 1
             return None
         try:
-            return pb.Event.FromString(content)
+            return parse(pb.Event, content)
         except (DecodeError, UnicodeDecodeError):
             part.skipped[skip_reasons.NOT_AN_EVENT] += 1
             return None

@@ -21,6 +21,7 @@ from tbupload.events.decode.layout_cache import KnownLayout, find_layout
 from tbupload.events.decode.record_rows import RecordMatrix, Words
 from tbupload.events.decode.record_walk import Indices
 from tbwire import tensorboard_pb2 as pb
+from tbwire.messages import parse
 from tbwire.points import Steps, WallTimes
 from tbwire.wire_format import PAYLOAD_BITS, PAYLOAD_MASK
 
@@ -175,7 +176,7 @@ def series_name(event: bytes, value: ValueLayout) -> TagAndMetadata | None:
     """Return the name of a value; None when protobuf would not parse it."""
     try:
         metadata = (
-            None if value.metadata is None else pb.SummaryMetadata.FromString(event[value.metadata])
+            None if value.metadata is None else parse(pb.SummaryMetadata, event[value.metadata])
         )
         return TagAndMetadata(event[value.tag].decode(), metadata)
     except (DecodeError, UnicodeDecodeError):

@@ -24,6 +24,7 @@ from tbupload.events.tf_record import FOOTER_BYTES, footer
 from tbupload.limits import SKELETON_BYTES_MAX, ReadLimits
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
+from tbwire.messages import parse
 from tbwire.wire_format import VARINT_BYTES_MAX
 
 
@@ -66,10 +67,10 @@ class LongRecordReader:
         """
         try:
             skeleton = self._skeleton_builder.event(start, end)
-            event = pb.Event.FromString(skeleton.message)
+            event = parse(pb.Event, skeleton.message)
             # Protobuf refuses an event as a whole, so all values are parsed before any is used.
             for value in self._skeleton_builder.values([*skeleton.superseded, *skeleton.summaries]):
-                pb.Summary.Value.FromString(value.message)
+                parse(pb.Summary.Value, value.message)
         except (DecodeError, UnicodeDecodeError, MalformedMessage):
             self.skipped[skip_reasons.NOT_AN_EVENT] += 1
             return []
@@ -89,7 +90,7 @@ class LongRecordReader:
         for made in summary_values(event):
             yield made, True
         for value in self._skeleton_builder.values(skeleton.summaries):
-            yield pb.Summary.Value.FromString(value.message), value.is_complete
+            yield parse(pb.Summary.Value, value.message), value.is_complete
 
     def _read_value(
         self, value: pb.Summary.Value, is_complete: bool, slot: int, event: pb.Event

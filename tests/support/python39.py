@@ -1,0 +1,21 @@
+"""What the client's tests use of newer Pythons, for Python 3.9, on which they run as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timezone
+
+UTC = timezone.utc
+
+
+def zip_strict(*columns: Iterable) -> list[tuple]:
+    """`zip(strict=True)` of Python 3.10, as a list."""
+    lists = [list(column) for column in columns]
+    assert len(set(map(len, lists))) <= 1, "of different lengths"
+    return list(zip(*lists))
+
+
+def pairwise(items: Iterable) -> list[tuple]:
+    """`itertools.pairwise` of Python 3.10, as a list."""
+    items = list(items)
+    return list(zip(items, items[1:]))

@@ -1,0 +1,221 @@
+"""Record an upload on the server: once what it is, then that it is there, and how it ended.
+
+All of that happens in a thread: the upload waits for none of it, and fails for none of it.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from tbupload.errors import Refused, Unreachable
+from tbupload.http.client import Client
+from tbupload.recording.exit_status import RUNNING, VANISHED, Ending
+from tbupload.recording.nvidia_smi import NvidiaSmi
+from tbupload.recording.origin import Training, clean_values, find_origin
+from tbupload.recording.packages import list_packages
+
+HEARTBEAT_SECONDS: Final = 300.0
+"""Interval in which the server is told that the uploader is there."""
+
+RETRY_SECONDS: Final = 30.0
+"""Interval of attempts while the server cannot be reached."""
+
+UPLOAD_ID_BYTES: Final = 8
+
+MOVED: Final = {"status": "unknown", "detail": "a run was trained again: see another experiment"}
+STOPPED: Final = Ending("unknown", "the upload was stopped before")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is recorded: of which training, found where, since when."""
+
+    training: Training
+    logdir: Path
+    started_at: float
+
+    @property
+    def status_of(self) -> str:
+        """Return what start, end and status are about: the training, or the upload alone."""
+        return "training" if self.training.is_known else "upload"
+
+    @cached_property
+    def origin(self) -> dict[str, str]:
+        """Return what is found at once, the same for the experiment and for this upload."""
+        return find_origin(self.logdir, self.training)
+
+    def describe(self) -> dict[str, Any]:
+        """Return all of it as it is sent; takes a second."""
+        script = self.training.script
+        return {
+            "origin": {**self.origin, **clean_values(NvidiaSmi().describe())},
+            "packages": [] if script is None else list_packages(script.path),
+            "status_of": self.status_of,
+            "started_at": _format(self.started_at),
+        }
+
+
+class Recorder:
+    """Records one upload at a time; its methods may be called from any thread.
+
+    Args:
+        client: The server; its requests must not be retried for long.
+        recording: What to record.
+        debug: Called with a sentence if the server does not record it.
+    """
+
+    def __init__(self, client: Client, recording: Recording, debug: Callable[[str], None]) -> None:
+        self.upload_id = secrets.token_hex(UPLOAD_ID_BYTES)
+        self._client = client
+        self._recording = recording
+        self._debug = debug
+        self._changed = threading.Condition()
+        self._experiment_id: str | None = None
+        self._told_by_script = self._ending = RUNNING
+        self._exit: Ending | None = None
+        self._ended_at: float | None = None
+        self._exited_at = math.inf
+        self._told: Ending | None = None
+        self._ignores_exit = self._is_closing = self._is_over = False
+        self._thread: threading.Thread | None = None
+
+    def start(self, experiment_id: str) -> None:
+        """Record the upload with this experiment from now on, and with the one before no more."""
+        with self._changed:
+            self._experiment_id = experiment_id
+            self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+            self._thread.start()
+
+    def set_ending(self, ending: Ending, ended_at: float | None = None) -> None:
+        """Set the status that the training tells of itself, and since when (epoch seconds): now."""
+        with self._changed:
+            self._told_by_script = ending
+            self._ended_at = time.time() if ended_at is None else ended_at
+            self._update()
+
+    def set_exit(self, ending: Ending | None) -> None:
+        """Set how the process of the training ended, None if the system does not tell.
+
+        It counts if the training told nothing, or that all is well while its process failed.
+        """
+        with self._changed:
+            self._exit, self._exited_at = ending or VANISHED, time.time()
+            self._update()
+
+    def ignore_exit(self) -> None:
+        """Let the process end as it will: this part of its work is over."""
+        with self._changed:
+            self._ignores_exit = True
+            self._update()
+
+    def _update(self) -> None:
+        told, exit_ = self._told_by_script, self._exit
+        has_failed = exit_ is not None and exit_.status in {"failed", "killed"}
+        counts = told.status == "running" or (told.status == "finished" and has_failed)
+        if exit_ is not None and counts and not self._ignores_exit:
+            self._ending, self._ended_at = exit_, self._exited_at
+        else:
+            self._ending = told
+        self._changed.notify_all()
+
+    def flush(self, seconds: float) -> None:
+        """Wait until the server knows the present status, at most for this time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or self._told == self._ending, seconds)
+
+    def close(self, seconds: float, *, is_complete: bool) -> None:
+        """End the recording with the upload; wait for that at most for this time.
+
+        `is_complete`: all of the upload was committed.
+        """
+        if self._thread is None:
+            return
+        if self._ending.status == "running":
+            if self._recording.training.is_known:
+                self.set_ending(STOPPED)
+            else:
+                self.set_ending(Ending("finished" if is_complete else "failed"))
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            self._record()
+        except Refused as refusal:
+            self._debug(f"the upload is not recorded any more: {refusal}")
+        finally:
+            with self._changed:
+                self._is_over = True
+                self._changed.notify_all()
+
+    def _record(self) -> None:
+        """Tell the server, until the upload ends or the server refuses."""
+        description = self._recording.describe()
+        recorded_with: str | None = None
+        while not (self._is_closing and self._told == self._ending):
+            try:
+                experiment_id = self._experiment_id or ""
+                if recorded_with != experiment_id:
+                    self._put(recorded_with, experiment_id, description)
+                    recorded_with = experiment_id
+                else:
+                    self._tell(experiment_id)
+                pause = HEARTBEAT_SECONDS
+            except Unreachable as error:
+                self._debug(f"the upload is not recorded yet: {error}")
+                if self._is_closing:
+                    return
+                pause = RETRY_SECONDS
+            self._wait(pause, recorded_with)
+
+    def _put(
+        self, recorded_with: str | None, experiment_id: str, description: dict[str, Any]
+    ) -> None:
+        """Record the upload with its experiment; end the record with another one before."""
+        if recorded_with is not None:
+            self._client.change_upload(recorded_with, self.upload_id, MOVED)
+        self._client.put_upload(experiment_id, self.upload_id, description)
+        with self._changed:
+            self._told = RUNNING
+            self._changed.notify_all()
+
+    def _tell(self, experiment_id: str) -> None:
+        """Say that the uploader is there, and the status if it has changed."""
+        with self._changed:
+            ending, ended_at = self._ending, self._ended_at
+        fields: dict[str, Any] = {}
+        if ending != self._told:
+            fields = {"status": ending.status, "detail": ending.detail}
+            if ended_at is not None:
+                fields["ended_at"] = _format(ended_at)
+        self._client.change_upload(experiment_id, self.upload_id, fields)
+        with self._changed:
+            self._told = ending
+            self._changed.notify_all()
+
+    def _wait(self, seconds: float, recorded_with: str | None) -> None:
+        def is_due() -> bool:
+            is_moved = recorded_with != self._experiment_id
+            return self._is_closing or is_moved or self._told not in {None, self._ending}
+
+        with self._changed:
+            self._changed.wait_for(is_due, seconds)
+
+
+def _format(seconds: float) -> str:
+    """Return a time of the clock as RFC 3339; a clock that is far off must not be an error."""
+    seconds = seconds if math.isfinite(seconds) else 0.0
+    return datetime.fromtimestamp(min(max(seconds, 0.0), 9e10), timezone.utc).isoformat()
