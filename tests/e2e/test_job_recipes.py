@@ -24,8 +24,8 @@ from pathlib import Path
 sys.path.insert(0, {str(ROOT / "tests")!r})
 from support import event_files
 
-time.sleep(2)  # as frameworks take to be imported: tbupload runs before there is a directory
 directory = Path(sys.argv[1])
+assert directory.parent.is_dir(), "tbupload would follow a directory that does not exist"
 directory.mkdir(parents=True, exist_ok=True)
 first = 10 * len(list(directory.glob("*")))
 path = directory / f"events.out.tfevents.{{first}}"
