@@ -18,6 +18,8 @@ from support.faulty_server import EXPERIMENT, FaultyServer, Reply, Request, refu
 from tbwire import frames, read_pb2, wire_pb2
 from tbwire import tensorboard_pb2 as pb
 
+ATTEMPT = {"attempt": 1, "started_at": 1.5, "superseded_points": 2}
+ATTEMPTS = {"runs": [{"run": "a", "attempts": [ATTEMPT, {**ATTEMPT, "attempt": 2}]}]}
 LIMITS = {
     "batch_bytes_max": 16 << 20,
     "blob_inline_bytes_max": 256 << 10,
@@ -190,6 +192,8 @@ ROUTES = [
     ("POST", r"tokens", _fixed({**TOKEN, "token": "tbh_secret"})),
     ("GET", r"tokens", _fixed({"tokens": [TOKEN]})),
     ("DELETE", r"tokens/\w+", lambda _: Reply(204, b"")),
+    ("GET", r"attempts", _fixed(ATTEMPTS)),
+    ("GET", r"runs/deleted", _fixed({"runs": [], "next": None})),
     ("GET", r"uploads", _fixed({"uploads": [UPLOAD], "next": None})),
     ("PUT", r"uploads/\w+", lambda _: Reply(204, b"")),
     ("PATCH", r"uploads/\w+", lambda _: Reply(204, b"")),

@@ -191,6 +191,7 @@ def test_open_starts_browser_with_url(run, server, monkeypatch, tmp_path):
     opened, browser = tmp_path / "opened", tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
     browser.chmod(0o700)
+    monkeypatch.setattr("webbrowser._tryorder", None)  # it reads the variable once
     monkeypatch.setenv("BROWSER", f"{browser} %s")
     server.replies = [reply(EXPERIMENT)]
     assert run("open", "abc") == (0, f"{EXPERIMENT['url']}\n", "")
@@ -198,6 +199,7 @@ def test_open_starts_browser_with_url(run, server, monkeypatch, tmp_path):
 
 
 def test_open_gives_browser_no_other_kind_of_url(run, server, monkeypatch, tmp_path):
+    monkeypatch.setattr("webbrowser._tryorder", None)
     monkeypatch.setenv("BROWSER", f"touch {tmp_path / 'opened'} %s")
     server.replies = [reply({**EXPERIMENT, "url": "file:///etc/passwd"})]
     assert run("open", "abc")[0] == 0
