@@ -8,6 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE  # where it is set: tests start hundreds of pro
 IS_NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$python -c '$(IS_NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
+PYTHONS ?= $(shell for minor in 9 10 11 12 13 14; do command -v python3.$$minor; done)
 OPENID := tests/support/openid_provider
 FRAMEWORKS := torch tensorflow
 NODE_MODULES := $(OPENID)/node_modules/.package-lock.json
@@ -16,7 +17,7 @@ INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs P
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --group build
 
-.PHONY: help up test test-frameworks unit lint bench lock clean
+.PHONY: help up test test-frameworks test-pythons unit lint bench lock clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -39,6 +40,11 @@ unit: $(VENV)/test ## run the tests that need no server
 # Frameworks are their users' own: pinned here, in no lock of ours. `--no-deps` leaves out gigabytes for GPUs.
 test-frameworks: $(FRAMEWORKS:%=$(VENV)-%/done) $(VENV)/test ## train with Keras, Lightning, ... (installs 3 GB)
 	TBHUB_FRAMEWORKS=$(abspath $(VENV)) $(BIN)/pytest tests/frameworks $(ARGS)
+
+# PYTHONS="python3.9 /opt/python3.14/bin/python3" names others. Packages come from the package index, in no locked version.
+test-pythons: $(VENV)/test ## try the client on the other Pythons of this machine, or on PYTHONS=...
+	@$(if $(strip $(PYTHONS)),,echo "no other Python was found: name one, as PYTHONS=/path/to/python3.9" >&2; exit 1)
+	TBHUB_PYTHONS="$(PYTHONS)" $(BIN)/pytest tests/pythons $(ARGS)
 
 lint: $(VENV)/test ## run ruff and mypy
 	$(BIN)/ruff check

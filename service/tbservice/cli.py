@@ -12,9 +12,12 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
-INSTALL_HINT = "the server's packages are not installed: run pip install 'tbhub[service]'"
+INSTALL_HINT = (
+    "the server's packages are not installed: run pip install '.[service]' in a checkout of tbhub"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -129,6 +132,7 @@ def _enable_user(options: argparse.Namespace) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tbservice", description="The tbhub server.")
+    parser.add_argument("--version", action="version", version=f"tbservice {version('tbhub')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_up(
         commands.add_parser(

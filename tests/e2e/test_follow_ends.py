@@ -16,6 +16,7 @@ import tbupload
 from support import event_files
 from support.flaky_proxy import flaky_proxy
 from support.uploading import SECONDS_MAX, wait_until
+from tbupload.recording.origin import sentence
 
 TESTS = Path(__file__).parents[1]
 
@@ -116,7 +117,7 @@ def test_follow_waits_for_quiet_files_and_logs_its_end(start, reader, tmp_path):
     )
     out, err = training.communicate(timeout=SECONDS_MAX)
     experiment_id, process_id = out.split()
-    assert err == ""
+    assert err.splitlines() == [f"tbupload: {sentence(is_script=True, is_training=True)}"]
     write(tmp_path / "runs", range(10))  # by another process of the same training
     wait_until(lambda: points(reader, experiment_id) == 10)
     assert not has_ended(int(process_id))
@@ -220,7 +221,7 @@ def test_second_ctrl_c_prints_no_traceback(start, live_service):
 def test_follow_prints_no_warning_at_exit_in_development_mode(start):
     training = start('upload = tbupload.follow("runs", end_seconds=0); upload.url', "-X", "dev")
     _, err = training.communicate(timeout=SECONDS_MAX)
-    assert err == ""
+    assert err.splitlines() == [f"tbupload: {sentence(is_script=True, is_training=True)}"]
 
 
 def test_follow_continues_while_training_is_stopped(start, reader, tmp_path):

@@ -20,6 +20,7 @@ import tbupload
 from support import event_files
 from support.flaky_proxy import flaky_proxy
 from support.uploading import wait_until
+from tbupload.recording.origin import sentence
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,7 +123,7 @@ def test_every_example_uploads_what_training_writes(run_script, reader, example)
     assert shown.stdout == f"{experiment['url']}\n", shown.stderr
     assert experiment["name"] in example
     wait_until(lambda: count(reader, experiment["experiment_id"]) == 10)
-    assert shown.stderr == ""
+    assert shown.stderr.splitlines() == [f"tbupload: {sentence(is_script=True, is_training=True)}"]
 
 
 def test_follow_block_returns_and_wait_proves_the_upload(

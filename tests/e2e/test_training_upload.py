@@ -6,6 +6,7 @@ import copy
 import pickle
 import time
 
+import psutil
 import pytest
 
 from support import event_files
@@ -16,7 +17,7 @@ from tbupload.integrations.training_upload import TrainingUpload
 
 @pytest.fixture
 def training(uploader, monkeypatch):
-    """Make uploads for the tenant; what they started is stopped at the end."""
+    """Make uploads for the tenant; what is running at the end is killed."""
     for name in ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG"):
         monkeypatch.setenv(name, uploader.environment()[name])
     monkeypatch.setattr(TrainingUpload, "_is_away", False)
@@ -28,8 +29,9 @@ def training(uploader, monkeypatch):
 
     yield make
     for each in made:
-        if each.upload is not None:
-            each.upload.stop(1)
+        if each.upload is not None and each.upload.is_running:
+            psutil.Process(each.upload._process._process.pid).kill()
+            each.upload.stop()
 
 
 def train(logdir, steps=range(5)):

@@ -85,6 +85,8 @@ CALLS = {
     "tensors": lambda experiment: experiment.tensors(),
     "blobs": lambda experiment: experiment.blobs(),
     "hparams": lambda experiment: experiment.hparams(),
+    "series": lambda experiment: experiment.series(),
+    "properties": lambda experiment: experiment.properties,
 }
 
 

@@ -93,6 +93,12 @@ def test_work_of_handler_processes_reads_attempt(client, restarted):
         )
         assert note.status_code == 200
         assert shown in note.json()[-1]["text"]
+        (photo,) = client.get(
+            f"{address}data/plugin/images/images",
+            params={"run": "train", "tag": "photo", "sample": "0"},
+        ).json()
+        picture = client.get(f"{address}data/plugin/images/individualImage?{photo['query']}")
+        assert picture.content == PNG + bytes([int(shown[-1])])
         csv = client.get(
             f"{address}data/plugin/scalars/scalars",
             params={"run": "train", "tag": "loss", "format": "csv"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from sqlalchemy import text
@@ -9,6 +11,7 @@ from sqlalchemy import text
 from support.batches import images, packed_scalars, scalars, segment, stream, texts
 from support.restarted_job import Job
 from support.share_links import make_link, reader_of, target_of
+from support.uploading import wait_until
 from tbservice import limits
 from tbservice.experiments.usage import read_usage
 from tbservice.scalars import superseded
@@ -122,7 +125,7 @@ def without_keys(read):
 def test_files_written_at_once_keep_nothing(job):
     """Several processes write the same steps to one run: their repeats are no attempts.
 
-    Only what came before the older files went on looked like an attempt.
+    Only the first points, before others of older files came, looked like an attempt.
     """
     for step in range(40):
         for rank in range(4):
@@ -135,8 +138,8 @@ def test_files_written_at_once_keep_nothing(job):
     assert job.read("scalars", "loss")[39] == 1000.0 + 39 + 3 / 8 + 39 / 8
 
 
-def test_late_file_beside_another_keeps_at_most_one_point_of_step(job):
-    """Until the older file goes on, the newer one looks like a restart."""
+def test_late_file_beside_another_keeps_one_point_of_step(job):
+    """Until the older file has later points, the newer one looks like a restart."""
     job.write("a", 1000.0, *points(1000.0, range(10), "a"))
     job.write("b", 1100.0, *points(1100.0, range(10), "b"))
     assert [points for _, _, points in job.attempts()] == [30, 0]
@@ -295,3 +298,32 @@ def test_attempt_with_steps_in_any_order_is_complete(job, monkeypatch):
     assert count_rows(job, "superseded_blocks") > 4
     assert job.attempts() == [(1, 1000.0, 20_000), (2, 2000.0, 0)]
     assert list(job.read("scalars", "loss", attempt=1, downsample=20_000)) == steps.tolist()
+
+
+def test_file_that_is_added_during_a_batch_keeps_its_points(job):
+    """The batch reads its streams before it waits for the series; meanwhile the job restarts."""
+    job.write("a", 1000.0, *points(1000.0, range(5), "a"))
+    threads = []
+    with job.database.transaction(job.workspace_id) as db:
+        lock = "SELECT FROM time_series WHERE experiment_id = :id FOR UPDATE"
+        db.execute(text(lock), {"id": job.experiment})
+        for name, start, time in (("b", 2000.0, 2000.0), ("a", 1000.0, 1500.0)):
+            sent = name, start, *points(time, range(5, 9), name)
+            threads.append(threading.Thread(target=job.write, args=sent))
+            threads[-1].start()
+            wait_until(lambda: count_waiting(job) == len(threads))
+    for thread in threads:
+        thread.join()
+    assert job.attempts() == [(1, 1000.0, 12), (2, 2000.0, 0)]
+    for kind, tag in KINDS.items():
+        first = expected(kind, 1000.0, range(5), "a") | expected(kind, 1500.0, range(5, 9), "a")
+        assert job.read(kind, tag, attempt=1) == first
+
+
+def count_waiting(job):
+    statement = """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'
+    """
+    with job.database.transaction() as db:  # within a transaction, the view stays as it was
+        return db.execute(text(statement)).scalar()

@@ -26,6 +26,7 @@ from tbservice.ingest.decode import decode_batch
 from tbservice.scalars import compaction
 from tbservice.store import runs_tags
 from tbservice.types import AdminGrant, AppendGrant, KatibGrant, Role, Scope
+from tbwire import wire_pb2
 
 TABLES = (
     *("scalar_tail", "scalar_blocks", "tensor_points", "blob_points", "runs", "tags"),
@@ -133,6 +134,23 @@ def test_deleted_run_leaves_no_row(
     assert {key: listed[key] for key in ("points", "bytes")} == {
         key: size[key] for key in ("points", "bytes")
     }
+
+
+def test_deletion_ends_right_to_blobs_that_nothing_else_has(api, experiment, delete, rows):
+    contents = [b"of both", b"of the deleted run", b"of none yet"]
+    digests = [hashlib.sha256(content).digest() for content in contents]
+    for content, digest in zip(contents, digests, strict=True):
+        path = f"/experiments/{experiment}/blobs/{digest.hex()}"
+        api.request("PUT", path, content=content).raise_for_status()
+    blobs = [
+        wire_pb2.BlobReference(sha256=digest, size=len(content))
+        for content, digest in zip(contents, digests, strict=True)
+    ]
+    api.write(experiment, segment(stream("kept"), 0, 9, images("i", [0], [blobs[:1]])))
+    api.write(experiment, segment(stream("a"), 0, 9, images("i", [0], [blobs[:2]])))
+    delete("a").raise_for_status()
+    left = "".join(rows()["experiment_blobs"])
+    assert [repr(digest) in left for digest in digests] == [True, False, True]
 
 
 def test_writes_to_deleted_run_are_refused_until_allowed(api, experiment, delete):

@@ -18,6 +18,9 @@ from support.hparams import end, start, summary
 from support.hparams import metric as metric_info
 from support.table_readers import CSV, PARQUET, comparable_rows, csv_texts, flat
 from tbservice import limits
+from tbservice.api.v1 import table_contents
+from tbservice.errors import NotFound
+from tbservice.types import ReadGrant, Selection
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 TABLES = ("experiment", "properties", "uploads", "runs", "series", "sessions", "hparams", "blobs")
@@ -195,6 +198,18 @@ def test_series_table_is_selected_as_points_are(api, experiment_id, monkeypatch)
         assert {(row["run"], row["tag"]) for row in selected} == expected, query
 
 
+def test_series_table_of_deleted_experiment_is_cut_off(
+    api, experiment_id, database, workspace_id, monkeypatch
+):
+    monkeypatch.setattr("tbservice.api.v1.table_contents._SERIES_PER_PAGE", 1)
+    grant = ReadGrant(workspace_id, experiment_id)
+    batches = iter(table_contents.series_table(database, grant, Selection()).batches)
+    assert next(batches).num_rows == 1
+    api.request("DELETE", f"/experiments/{experiment_id}").raise_for_status()
+    with pytest.raises(NotFound):
+        list(batches)
+
+
 def test_runs_table_has_runs_without_series(api, experiment_id):
     write(api, experiment_id, "empty", at=12.5)
     rows = {row["run"]: row["start_time"] for row in read(api, experiment_id, "runs")}
@@ -237,9 +252,14 @@ def test_hparams_table_has_types_of_mixed_columns(api, experiment_id):
     ]
 
 
-def test_sessions_table_in_chunks_is_same_table(api, experiment_id, monkeypatch):
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_sessions_table_in_chunks_is_same_table(api, experiment_id, monkeypatch, rows):
+    for number in (2, 3):
+        loss = scalars("loss", [1], [float(number)])
+        api.write(experiment_id, segment(stream(f"session/{number}", "later"), 0, 1, loss))
     whole = read(api, experiment_id, "sessions")
-    monkeypatch.setattr("tbservice.hparams.session_columns._ROWS_PER_CHUNK_MAX", 1)
+    assert [row["metrics.loss"] for row in whole] == [math.inf, 2.0, 3.0, None]
+    monkeypatch.setattr("tbservice.hparams.session_columns._ROWS_PER_CHUNK_MAX", rows)
     assert comparable_rows(read(api, experiment_id, "sessions")) == comparable_rows(whole)
 
 

@@ -56,6 +56,14 @@ DIGEST = {"run": ".", "tag": "loss", "plugin": "scalars", "data_class": "scalar"
 DIGEST |= {"sha256": "00" * 32, "metadata_sha256": "00" * 32}
 RECORDS = {"records": base64.b64encode(bytes(24)).decode(), "next": None}
 SERIES = {"plugin": "scalars", "count": 1, "last_value": 0.5}
+DESCRIBED = {**SERIES, "data_class": "scalar", "max_step": 1, "max_wall_time": 1.5}
+DESCRIBED["summary_metadata"] = {
+    "plugin": "scalars",
+    "display_name": "",
+    "description": "d",
+    "content": base64.b64encode(b"content").decode(),
+}
+WRITTEN = {**EXPERIMENT, "properties": {"a": "b"}, "origin": {"host": "h"}, "tags": ["x"]}
 COLUMNS = {"hparamInfos": [{"name": "lr", "type": "DATA_TYPE_FLOAT64"}]}
 METRIC = {"name": {"group": "eval", "tag": "loss"}, "value": "NaN", "trainingStep": 1}
 SESSION = {"name": "a", "startTimeSecs": 5.0, "endTimeSecs": 0.0, "status": "STATUS_RUNNING"}
@@ -107,6 +115,11 @@ def _data(request: Request, kind: str) -> Reply:
     return Reply(body=_frames(kind) if accept == frames.MEDIA_TYPE else table)
 
 
+def _table(request: Request, _name: str) -> Reply:
+    is_parquet = "parquet" in request.headers.get("Accept", "")
+    return Reply(body=b"PAR1 table PAR1" if is_parquet else b"run,tag\n")
+
+
 def _table_frames(table: bytes) -> bytes:
     sent = [read_pb2.Frame(begin={"sampling": "all"}), read_pb2.Frame(table=table)]
     return b"".join(
@@ -141,6 +154,16 @@ def _fixed(content: object) -> Callable[..., Reply]:
     return lambda *_: Reply(body=json.dumps(content).encode())
 
 
+UPLOAD = {
+    "upload_id": "0123456789abcdef",
+    "status": "failed",
+    "status_of": "training",
+    "detail": "exit code 3",
+    "started_at": "2026-01-31T12:00:00Z",
+    "ended_at": None,
+    "origin": {"host": "gpu7"},
+    "packages": ["numpy==2.1"],
+}
 ROUTES = [
     ("POST", r"batches", _write),
     (
@@ -167,14 +190,24 @@ ROUTES = [
     ("POST", r"tokens", _fixed({**TOKEN, "token": "tbh_secret"})),
     ("GET", r"tokens", _fixed({"tokens": [TOKEN]})),
     ("DELETE", r"tokens/\w+", lambda _: Reply(204, b"")),
+    ("GET", r"uploads", _fixed({"uploads": [UPLOAD], "next": None})),
+    ("PUT", r"uploads/\w+", lambda _: Reply(204, b"")),
+    ("PATCH", r"uploads/\w+", lambda _: Reply(204, b"")),
     (
         "GET",
         r"(scalars|tensors|blob_sequences)",
         _fixed({"series": {"a": {"loss": SERIES}}, "next": None}),
     ),
+    (
+        "POST",
+        r"(scalars|tensors|blob_sequences)",
+        _fixed({"series": {"a": {"loss": DESCRIBED}}, "next": None}),
+    ),
+    ("GET", r"tables/(\w+)", _table),
+    ("POST", r"tables/(\w+)", _table),
     ("POST", r"(scalars|tensors|blob_sequences)/data", _data),
     ("POST", r"(scalars|tensors|blob_sequences)/tail", lambda request, _kind: _tail(request)),
-    ("GET", r"", _fixed(EXPERIMENT)),
+    ("GET", r"", _fixed(WRITTEN)),
     ("PATCH", r"", _fixed(EXPERIMENT)),
     ("DELETE", r"", lambda _: Reply(204, b"")),
 ]

@@ -190,12 +190,36 @@ def test_resumed_upload_takes_no_new_name(run, server, tmp_path):
     assert server.requests == []
 
 
+UPLOAD = {
+    "upload_id": "0123456789abcdef",
+    "status": "failed",
+    "status_of": "training",
+    "detail": "exit code 3",
+    "started_at": "2026",
+    "ended_at": None,
+    "origin": {"host": "gpu7"},
+    "packages": [],
+}
+
+
 def test_show_takes_id_or_url_of_experiment(run, server):
     for text in ("abc", "http://tbhub.example/experiment/abc/?token=tbh_x#scalars"):
+        uploads = {"uploads": [UPLOAD], "next": None}
+        server.replies = [reply(EXPERIMENT), reply({"runs": []}), reply(uploads)]
         code, out, _ = run("show", text)
         assert code == 0
         assert "name: a name" in out
-    assert {request.path for request in server.requests} == {"/api/v1/experiments/abc?details=true"}
+        assert "upload 01234567: training failed (exit code 3), started 2026, on gpu7" in out
+    path = "/api/v1/experiments/abc"
+    asked = {f"{path}?details=true", f"{path}/attempts", f"{path}/uploads?"}
+    assert {request.path for request in server.requests} == asked
+
+
+def test_show_needs_no_uploads_of_an_older_server(run, server):
+    gone = reply({"detail": "Not Found"}, 404)
+    server.replies = [reply(EXPERIMENT), gone, gone]
+    code, out, _ = run("show", "abc", "--json")
+    assert (code, json.loads(out)["uploads"]) == (0, [])
 
 
 def test_update_metadata_sends_what_was_given_and_nothing_else(run, server):

@@ -67,11 +67,11 @@ def test_command_of_script_is_recorded(tmp_path, monkeypatch):
         "started_at": 1.5,
     }
     monkeypatch.setenv(script.SCRIPT_VARIABLE, json.dumps(described))
-    found = script.read_script(os.environ)
-    recorded = origin.find_origin(tmp_path, Training(found))
+    known = script.read_script(os.environ)
+    recorded = origin.find_origin(tmp_path, Training(known))
     assert recorded["command"] == "train.py --lr=1 '--token=***'"
     assert recorded["python"].startswith(platform.python_implementation())
-    assert (found.path, found.started_at) == (("/a",), 1.5)
+    assert (known.path, known.started_at) == (("/a",), 1.5)
     for wrong in ("", "nonsense", "{}", "[]", "[1]", json.dumps({**described, "path": 1})):
         assert script.read_script({script.SCRIPT_VARIABLE: wrong}) is None
     own = origin.find_origin(tmp_path)
@@ -82,8 +82,8 @@ def test_command_of_script_is_recorded(tmp_path, monkeypatch):
 
 def test_description_of_script_fits_an_environment_variable(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train.py", *["x" * 1_000] * 200])
-    found = script.read_script({script.SCRIPT_VARIABLE: script.describe_script()})
-    assert (found.argv, found.path[-1]) == ((), sys.path[-1])
+    known = script.read_script({script.SCRIPT_VARIABLE: script.describe_script()})
+    assert (known.argv, known.path[-1]) == ((), sys.path[-1])
     monkeypatch.setattr(sys, "path", ["y" * 1_000] * 200)
     assert len(script.describe_script()) < script.DESCRIPTION_BYTES_MAX
 
@@ -103,6 +103,6 @@ def test_command_of_watched_process_is_recorded(tmp_path):
 
 def test_values_are_texts_within_the_limit(tmp_path):
     arguments = ("x", "x y " * 1_500, "\udcff\0")
-    found = origin.find_origin(tmp_path, Training(Script(arguments, (), "", 0.0)))
-    assert len(found["command"]) == origin.VALUE_CHARS_MAX
-    assert all(value.encode() and "\0" not in value for value in found.values())
+    known = origin.find_origin(tmp_path, Training(Script(arguments, (), "", 0.0)))
+    assert len(known["command"]) == origin.VALUE_CHARS_MAX
+    assert all(value.encode() and "\0" not in value for value in known.values())

@@ -233,7 +233,7 @@ def test_records_nothing_if_variable_or_config_says_so(tmp_path):
     path.write_text("no_origin = 1\n")
     with pytest.raises(UsageError, match="no_origin must be true or false"):
         read_config(path)
-    assert records_nothing(environment, no_origin=False)  # in doubt
+    assert records_nothing(environment, no_origin=False)  # what it says is not known
 
 
 def test_login_keeps_no_origin_in_config_file(tmp_path):

@@ -86,6 +86,11 @@ def make_path(text: str) -> Path:
     return RemotePath(text) if is_remote(text) else Path(text)
 
 
+def is_local_directory(path: Path) -> bool:
+    """Return whether a path is that of a directory of this machine."""
+    return not isinstance(path, RemotePath) and path.is_dir()
+
+
 class RemotePath(PosixPath):
     """The path of a remote file or directory, whose text is its URL.
 

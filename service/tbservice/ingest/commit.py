@@ -69,6 +69,9 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
     incoming = group_by_series(new, run_ids)
     updates = series_writer.lock_or_create(db, grant, incoming)
     moves = _plan_cursor_moves(new, cursors, run_ids, updates)
+    restarted = {stream.run_id for stream in locked.values() if stream.is_restarted}
+    restarted |= {move.run_id for move in moves if move.start == 0}
+    superseded.keep(db, grant, updates, moves, restarted)
     moved = _insert(db, grant, updates, moves)
     _check_all_moved(db, grant, moved, new)
 
@@ -100,7 +103,6 @@ def _insert(
 
     Raises NotFound if the experiment was deleted.
     """
-    superseded.keep(db, grant, updates, moves)
     series_writer.insert_tensors_and_blobs(db, grant, updates)
     size = measure_updates(updates)
     with pipeline(db):

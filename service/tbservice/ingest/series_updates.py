@@ -72,6 +72,8 @@ class SeriesUpdate:
     """All points, in order of arrival, if the batch has several of a step; values as above."""
     is_rewrite: bool = False
     """Whether a point does not follow the last step that was stored before."""
+    is_late: bool = False
+    """Whether, with a rewrite, a point is earlier than the newest that was stored before."""
 
     @property
     def series_id(self) -> int:
@@ -213,6 +215,7 @@ def _deduplicate(update: SeriesUpdate) -> None:
         points = ScalarPoints(steps, wall_times, np.arange(len(steps), dtype=np.float64))
         deduplicated = deduplicate_steps(points)
         update.is_rewrite = _record_rewrite(state, deduplicated)
+        update.is_late = update.is_rewrite and bool(wall_times.min() < state.max_wall_time)
         _update_first_and_last(state, deduplicated)
         state.first_value = state.last_value = None
         for sent in select_type(BlobSequencePoints, update.accepted):

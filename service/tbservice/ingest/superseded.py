@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,23 +48,20 @@ def keep(
     grant: AppendGrant,
     updates: Sequence[SeriesUpdate],
     moves: Sequence[CursorMove],
+    restarted: Collection[int],
 ) -> None:
     """Store superseded points before the batch is inserted.
 
-    Costs nothing where every point of the batch follows those of before.
+    Costs nothing in runs of one file, and where every point follows those of before.
 
     Args:
         db: A transaction that has locked the rows of the series.
         grant: Grant on the experiment.
         updates: What the batch adds to each series.
         moves: The streams of the batch, which are written after this.
+        restarted: The ids of the runs that may have several files.
     """
-    suspects = [
-        update
-        for update in updates
-        if update.repeated is not None
-        or (update.is_rewrite and update.state.data_class != DataClass.SCALAR)
-    ]
+    suspects = [update for update in updates if _is_suspect(update, restarted)]
     if not suspects:
         return
     by_run = read_bounds(
@@ -80,6 +77,18 @@ def keep(
         group = [update for update in suspects if update.state.data_class == data_class]
         if group:
             _keep_values(db, grant, data_class, group, restarts)
+
+
+def _is_suspect(update: SeriesUpdate, restarted: Collection[int]) -> bool:
+    """Return whether a point of another attempt may be lost.
+
+    Another batch may have added a file to the run since its streams were read, before it was
+    locked. Then this batch's points are earlier than those of that file.
+    """
+    is_restarted = update.state.run_id in restarted
+    if update.state.data_class == DataClass.SCALAR:  # compaction compares them with stored ones
+        return update.repeated is not None and is_restarted
+    return (update.repeated is not None or update.is_rewrite) and (is_restarted or update.is_late)
 
 
 def _group_moves(moves: Sequence[CursorMove]) -> dict[int, list[StreamTimes]]:

@@ -159,7 +159,7 @@ def _count_superseded(
 def _is_current(period: StoredPeriod, restarts: Float64s) -> bool:
     """Return whether what was a restart when the points were superseded is one now.
 
-    It is none if an earlier file went on after it: then its points may not be superseded.
+    It is none if an earlier file has later points: then its points may not be superseded.
     """
     times = set(restarts.tolist())
     is_first = period.period_start < restarts[0]

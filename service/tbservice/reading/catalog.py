@@ -76,6 +76,25 @@ def list_series_page(
     return _with_exact_counts(db, grant, page), next_page_token
 
 
+def resolve_series(
+    db: Connection, grant: ReadGrant, selection: Selection
+) -> time_series.ResolvedSelection:
+    """Return the selection for `list_series_after`."""
+    return time_series.resolve_selection(db, grant.experiment_id, selection)
+
+
+def list_series_after(
+    db: Connection,
+    grant: ReadGrant,
+    resolved: time_series.ResolvedSelection,
+    after: int,
+    limit: int,
+) -> list[Series]:
+    """Return at most `limit` series with exact counts and an id above `after`, by id."""
+    listed = time_series.list_after(db, grant.experiment_id, resolved, after, limit)
+    return _with_exact_counts(db, grant, listed)
+
+
 def _with_exact_counts(db: Connection, grant: ReadGrant, series_list: list[Series]) -> list[Series]:
     counts = {series.series_id: 0 for series in series_list if not series.count_is_exact}
     chunks = read_scalar_chunks(

@@ -14,7 +14,7 @@ from tbservice.server.bind import bind_socket
 from tbservice.settings import Settings
 
 _PACKAGES = ("grpc", "grpc_health", "grpc_reflection", "cmaes", "optuna", "scipy", "sklearn")
-_INSTALL_HINT = "the packages for gRPC are not installed: run pip install 'tbhub[service,katib]'"
+_INSTALL_HINT = "the packages for gRPC are not installed: run pip install '.[service,katib]'"
 
 
 @contextmanager

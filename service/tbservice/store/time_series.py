@@ -20,7 +20,8 @@ _DATA_CLASSES: Final = {int(data_class): data_class for data_class in DataClass}
 
 def list_series(db: Connection, experiment_id: ExperimentId, selection: Selection) -> list[Series]:
     """Return the selected series, by run and then by tag, each in the order of creation."""
-    return _list_where(db, experiment_id, selection, "", "run_id, tag_id", {})
+    resolved = resolve_selection(db, experiment_id, selection)
+    return _list_where(db, experiment_id, resolved, "", "run_id, tag_id", {})
 
 
 def list_page(
@@ -33,20 +34,40 @@ def list_page(
     """Return the first `limit` selected series after `after`, by (data class, id)."""
     parameters = {"after_class": after[0], "after_id": after[1], "limit": limit}
     condition = "AND (data_class, series_id) > (%(after_class)s, %(after_id)s)"
+    resolved = resolve_selection(db, experiment_id, selection)
     return _list_where(
-        db, experiment_id, selection, condition, "data_class, series_id LIMIT %(limit)s", parameters
+        db, experiment_id, resolved, condition, "data_class, series_id LIMIT %(limit)s", parameters
+    )
+
+
+def list_after(
+    db: Connection,
+    experiment_id: ExperimentId,
+    resolved: ResolvedSelection,
+    after: int,
+    limit: int,
+) -> list[Series]:
+    """Return the first `limit` selected series with an id above `after`, by id.
+
+    Each page is a range of the primary key, and names are resolved before the first: so all pages
+    of 400,000 series take as long as one listing. Series of runs and tags that were created since
+    then are left out.
+    """
+    condition = "AND series_id > %(after)s"
+    parameters = {"after": after, "limit": limit}
+    return _list_where(
+        db, experiment_id, resolved, condition, "series_id LIMIT %(limit)s", parameters
     )
 
 
 def _list_where(
     db: Connection,
     experiment_id: ExperimentId,
-    selection: Selection,
+    resolved: ResolvedSelection,
     condition: str,
     order: str,
     parameters: dict[str, int],
 ) -> list[Series]:
-    resolved = _resolve_selection(db, experiment_id, selection)
     rows = fetch_binary(  # several times as fast as SQLAlchemy with a hundred thousand rows
         db,
         f"""
@@ -78,7 +99,7 @@ def _list_where(
 
 
 @dataclass(frozen=True, slots=True)
-class _ResolvedSelection:
+class ResolvedSelection:
     """A selection as conditions on `time_series`, their parameters, and the names by id."""
 
     conditions: str
@@ -87,12 +108,13 @@ class _ResolvedSelection:
     tags: dict[int, str]
 
 
-def _resolve_selection(
+def resolve_selection(
     db: Connection, experiment_id: ExperimentId, selection: Selection
-) -> _ResolvedSelection:
+) -> ResolvedSelection:
+    """Return the selection with the ids and names of its runs and tags."""
     runs = runs_tags.list_run_names(db, experiment_id, selection.runs)
     tags = runs_tags.list_tag_names(db, experiment_id, selection.tags)
-    return _ResolvedSelection(*build_conditions(selection, runs, tags), runs, tags)
+    return ResolvedSelection(*build_conditions(selection, runs, tags), runs, tags)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,10 +50,14 @@ class CursorMove:
 
 @dataclass(frozen=True, slots=True)
 class LockedStream:
-    """A stream's cursor and run id; the run is locked against deletion."""
+    """A stream's cursor and run id; the run is locked against deletion.
+
+    `is_restarted` if another file of the run began later than the first one.
+    """
 
     cursor: Cursor
     run_id: int
+    is_restarted: bool = False
 
 
 def lock_streams(
@@ -69,7 +73,8 @@ def lock_streams(
             SELECT s.* FROM {unnest_rows({"digest": "bytea"})} AS w
             CROSS JOIN LATERAL (
                 SELECT s.stream_digest, s.run_id, s.cursor, s.checksum, s.skipped,
-                    r.name, s.file_name, s.first_record_digest, s.generation, s.filters_digest
+                    r.last_start_time > r.start_time, r.name, s.file_name,
+                    s.first_record_digest, s.generation, s.filters_digest
                 FROM upload_streams AS s
                 JOIN runs AS r ON r.experiment_id = s.experiment_id AND r.run_id = s.run_id
                 WHERE s.experiment_id = %(experiment_id)s AND s.stream_digest = w.digest
@@ -78,8 +83,10 @@ def lock_streams(
         {"experiment_id": experiment_id, "digest": encode_array("bytea", digests)},
     )
     return {
-        digest: LockedStream(Cursor(Stream(*stream), offset, checksum, skipped), run_id)
-        for digest, run_id, offset, checksum, skipped, *stream in rows
+        digest: LockedStream(
+            Cursor(Stream(*stream), offset, checksum, skipped), run_id, bool(is_restarted)
+        )
+        for digest, run_id, offset, checksum, skipped, is_restarted, *stream in rows
     }
 
 

@@ -58,8 +58,9 @@ def find_asset(path: str) -> Asset | None:
 def render_page(title: str, bar: str, up: str = "") -> bytes:
     """Return TensorBoard's page as HTML, with this title (plain text) and this bar (HTML).
 
-    Its address must be two levels deep, as `/experiment/<id>/`, or `up` leads to one. The page loads its data from below
-    its own address (`tb-relative-root`), and its script and fonts from `PREFIX`.
+    Its address must be two levels deep, as `/experiment/<id>/`, or `up` leads to such a one. The
+    page loads its data from below its own address (`tb-relative-root`), and its script and fonts
+    from `PREFIX`.
     """
     before, head, body = _split_page(up)
     return f"{before}<title>{html.escape(title)}</title>{head}{bar}{body}".encode()

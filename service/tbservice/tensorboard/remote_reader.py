@@ -14,7 +14,7 @@ from tbservice.reading import blobs, catalog, tag_groups
 from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader, Source
-from tbservice.samples import TensorSample
+from tbservice.samples import BlobSequenceSample, TensorSample
 from tbservice.types import ReadGrant, Selection
 
 _Parameters = ParamSpec("_Parameters")
@@ -29,7 +29,6 @@ _ALLOWED_READS: Final[dict[str, Callable[..., Any]]] = {
         catalog.list_kinds,
         catalog.list_runs,
         catalog.list_series,
-        catalog.read_blob_sequences,
         catalog.read_scalars,
     )
 }
@@ -67,10 +66,16 @@ def make_calls(source: Source) -> Mapping[str, Callable[..., Any]]:
     def read_tensors(name: str, selection: Selection, downsample: int) -> Any:
         return readers[name].read_tensors(selection, downsample)
 
+    def read_blob_sequences(name: str, selection: Selection, downsample: int) -> Any:
+        return readers[name].read_blob_sequences(selection, downsample)
+
     def read_blob(name: str, key: str) -> bytes:
         return readers[name].read_blob(key)
 
-    return {"read": read, "read_tensors": read_tensors, "read_blob": read_blob}
+    return {
+        function.__name__: function
+        for function in (read, read_tensors, read_blob_sequences, read_blob)
+    }
 
 
 def open_remote_source(link: WorkerLink, about: SourceDescription) -> Source:
@@ -110,6 +115,13 @@ class RemoteReader(ExperimentReader):
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
         """Read tensor samples in the worker, with those tensors that are stored in S3."""
         return cast("ByRunAndTag[TensorSample]", self._call("read_tensors", selection, downsample))
+
+    def read_blob_sequences(
+        self, selection: Selection, downsample: int
+    ) -> ByRunAndTag[BlobSequenceSample]:
+        """Read blob sequence samples in the worker: processes may send no slice of indices."""
+        samples = self._call("read_blob_sequences", selection, downsample)
+        return cast("ByRunAndTag[BlobSequenceSample]", samples)
 
     def read_blob(self, key: str) -> bytes:
         """Read the bytes of one blob in the worker."""

@@ -64,18 +64,13 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     no_origin: bool = False,
     system_metrics: float | bool = False,
 ) -> Following:
-    """Upload a log directory in the background, while a training script writes it.
+    """Upload a log directory, in a process of its own, while this one writes it; see `Following`.
 
         import tbupload
 
         with tbupload.follow("runs/", name="a first try") as upload:
             print(upload.url)
             train("runs/")
-
-    The upload starts at once, in a process of its own, and follows the files until this process has
-    ended and they are unchanged for 10 s. The end of the block flushes open writers and returns at
-    once; `upload.wait()` waits until everything is stored. Of several processes that train
-    together, one should call `follow`, for the files of all. See `Following`.
 
     Args:
         logdir: the log directory; it need not exist yet.
@@ -97,34 +92,30 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         cacert: a PEM file of certificate authorities to trust.
         poll_seconds: longest time until new runs, files and data are noticed; 5 by default.
         end_seconds: longest time that the script waits at its exit; see `Following`.
-        no_origin: do not record machine, command, git commit, environment, start, end and status.
-        system_metrics: record CPUs, memory, disks, network and GPUs every 10 s, or as many seconds
-            as this says, in a run of their own; needs psutil.
+        no_origin: do not record machine, command, environment, start, end and status.
+        system_metrics: measure the machine every 10 s, or as many seconds.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or value.
     """
-    options = _command_line(dict(locals()))
-    if records_nothing(os.environ, no_origin=no_origin):
-        options.append("--no-origin")
-    else:
-        announce()
-    return Following(options, token, os.fsdecode(logdir), end_seconds).start()
+    return Following(_command_line(dict(locals())), token, os.fsdecode(logdir), end_seconds).start()
 
 
 class Following:
     """An upload in the background of a script, created by `follow`.
 
-    The end of the block flushes the open writers of PyTorch, tensorboardX, TensorFlow and clu. They
-    may be closed after it, or never: the upload ends after this process, however that ends. What a
-    writer has not written to its file is lost if the process is killed: only files are uploaded.
+    The end of the block flushes the open writers of PyTorch, tensorboardX, TensorFlow and clu, and
+    returns at once. They may be closed after it, or never: the upload ends when this process has
+    ended, however that happens, and the files are unchanged for 10 s. What a writer has not written
+    to its file is lost if the process is killed: only files are uploaded.
 
     Where the uploader would be killed with the script (in a container, and in jobs of SLURM, PBS
     and LSF), the script waits at its exit until everything is stored, for at most `end_seconds`: by
     default 60 s there, and 0 s elsewhere.
 
-    Called again with the same arguments while the upload is running, as in a notebook, `follow`
-    continues it, unless it is to create a new experiment.
+    Of several processes that train together, one should call `follow`, for the files of all. Called
+    again with the same arguments while the upload is running, as in a notebook, it
+    continues that, unless it is to create a new experiment.
 
     It is running already. In a notebook, whose process does not end, stop it if it is not needed
     any more:
@@ -313,9 +304,13 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     options = [f"--{name}={text}" for name, text in texts.items() if text is not None]
     metrics = arguments["system_metrics"]
     if metrics is not False and not has_psutil():
-        logger.warning("tbupload: %s; the upload goes on without them", NO_PSUTIL)
+        logger.warning("tbupload: %s; the upload continues without them", NO_PSUTIL)
     elif metrics is not False:
         options.append("--system-metrics" if metrics is True else f"--system-metrics={metrics:f}")
+    if records_nothing(os.environ, no_origin=arguments["no_origin"]):
+        options.append("--no-origin")
+    else:
+        announce()
     return [*options, "--new"] if arguments["new"] else options
 
 

@@ -39,6 +39,13 @@ READ_BYTES: Final = 1 << 16
 WAIT_SECONDS: Final = 86_400.0
 """Longest single wait: those of threads have a limit, and a wait may be without one."""
 
+_PROGRAM: Final = (
+    ["-P", "-m", "tbupload"]
+    if sys.version_info >= (3, 11)
+    else ["-c", "import sys; del sys.path[0]; from tbupload.cli import main; sys.exit(main())"]
+)
+"""A file in the working directory must not shadow a module that the uploader imports."""
+
 FIXED_OPTIONS: Final = ("--json", "--quiet", "--wait-for-logdir", "--commands-from-stdin")
 """Options of each uploader that a script starts."""
 
@@ -252,10 +259,15 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
             "start the command tbupload separately"
         )
 
-    # -P: a file in the working directory must not shadow a module that the uploader imports.
-    command = [sys.executable, "-P", "-m", "tbupload", "upload"]
     process = subprocess.Popen(
-        [*command, *options, *FIXED_OPTIONS, f"--end-with-process={os.getpid()}"],
+        [
+            sys.executable,
+            *_PROGRAM,
+            "upload",
+            *options,
+            *FIXED_OPTIONS,
+            f"--end-with-process={os.getpid()}",
+        ],
         env=environment,
         bufsize=0,
         stdin=subprocess.PIPE,

@@ -146,6 +146,8 @@ def _print_summary(
     else:
         print_line(str(directory))
     _warn_of_lost_points(summary, progress)
+    for table, reason in summary.missing_tables.items():
+        progress.warn(f"left out: the table {table}: {reason}")
     if summary.was_complete:
         progress.info(f"{directory}: already complete")
         return
@@ -155,8 +157,6 @@ def _print_summary(
         f" in {summary.runs:,} runs: "
         f"{summary.files:,} files ({size_text(summary.bytes)} written now)"
     )
-    for table, reason in summary.missing_tables.items():
-        progress.warn(f"left out: the table {table}: {reason}")
     for reason, count in summary.losses.items():
         progress.warn(f"{reason}: {count:,} points")
     if summary.renamed_runs:

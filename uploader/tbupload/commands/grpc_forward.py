@@ -34,7 +34,7 @@ def grpc_forward(options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name != "grpc":
             raise
-        raise UsageError("grpcio is not installed: run pip install 'tbhub[katib]'") from error
+        raise UsageError("grpcio is not installed: run pip install grpcio") from error
 
     forwarder = Forwarder(
         ForwardOptions(

@@ -117,7 +117,7 @@ def _named(experiment: str, link_id: str) -> Iterator[None]:
     try:
         yield
     except Refused as refusal:
-        if refusal.status != _NOT_FOUND:
+        if refusal.status != _NOT_FOUND or not refusal.code:
             raise
         raise Refused(
             f"there is no link or token {link_id}, or no such experiment: {advice} ({refusal})",

@@ -14,6 +14,8 @@ from tbupload.limits import WIRE_LIMIT_MAX
 from tbwire import packing, read_pb2, tensors, wire_pb2
 from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints, get_columns
 
+_SHA256_BYTES: Final = 32
+
 
 def decode_points(part: read_pb2.Part) -> Columns:
     """Return the points of a part. Raise ValueError if they are malformed."""
@@ -74,6 +76,8 @@ def _tensor(sent: wire_pb2.Tensor) -> Tensor:
 def _blob(sent: read_pb2.StoredBlob) -> RemoteBlob:
     if sent.size > WIRE_LIMIT_MAX:
         raise ValueError(f"a blob of {sent.size:,} bytes")
+    if len(sent.sha256) != _SHA256_BYTES:  # it is the name of a file
+        raise ValueError(f"a blob with a SHA-256 of {len(sent.sha256):,} bytes")
     return RemoteBlob(sent.key, sent.sha256, sent.size, sent.content_type)
 
 

@@ -38,6 +38,9 @@ TOO_MANY_REQUESTS: Final = 429  # RFC 6585, section 4
 SERVICE_UNAVAILABLE: Final = 503  # RFC 9110, section 15.6.4
 NO_CONTENT: Final = 204  # of every deletion by a tbhub server
 
+EVENT_STREAM: Final = "text/event-stream"
+"""What a live tail is. A web page that came instead would look like one that broke off."""
+
 RETRIED_STATUSES: Final = frozenset({408, TOO_MANY_REQUESTS, 500, 502, SERVICE_UNAVAILABLE, 504})
 """HTTP statuses that may pass."""
 
@@ -172,6 +175,11 @@ class Transport:
         response, _, _ = self._send_with_retries(
             method, path, body, headers, may_retry=True, reads_body=False, final_codes=final_codes
         )
+        wanted = (headers or {}).get("Accept")
+        content_type = response.headers.get("Content-Type", "")
+        if wanted == EVENT_STREAM and not content_type.startswith(wanted):
+            close(response)
+            raise Refused(f"{self.server}: {unreadable_answer()}", status=response.status)
         try:
             yield self._iter_body(response)
         finally:

@@ -1,6 +1,6 @@
 """Mask what looks like a secret in a command line, before it is recorded.
 
-Nothing can recognize every secret: in doubt, a value is masked. What is kept is checked by the
+Nothing can recognize every secret: what may be one is masked. What is kept is checked by the
 names of options, variables and keys, by the form of known tokens, and by how random a text looks.
 """
 

@@ -20,6 +20,7 @@ from tbupload.http.cancellation import StopToken
 from tbupload.http.client import Client, ExperimentStreams
 from tbupload.recording.metrics_options import run_name
 from tbupload.recording.system_metrics import Machine, MetricsWriter
+from tbupload.remote_files import is_local_directory
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.retraining import RetrainingGuard
 from tbupload.upload.session import Upload, UploadOptions
@@ -48,7 +49,7 @@ class MetricsUpload:
         self._seconds = seconds
         self._directory = Path(tempfile.mkdtemp(prefix="tbupload-"))
         self._writer = MetricsWriter(
-            Machine(logdir if logdir.is_dir() else Path()),
+            Machine(logdir if is_local_directory(logdir) else Path()),
             self._directory,
             run_name(upload_id),
             seconds,

@@ -51,11 +51,12 @@ class Training:
 def sentence(*, is_script: bool, is_training: bool) -> str:
     """Return what is recorded, and how to switch that off, in a line; before anything is sent."""
     environment = ", Python version, packages" if is_script else ""
+    option = "no_origin=True" if is_script else "--no-origin"
     subject = "the training" if is_training else "the upload"
     return (
         "this upload records where it comes from (host, user, directory, command without secrets, "
         f"git commit{environment}, platform, CPUs, GPUs), and start, end and status of {subject}; "
-        "--no-origin, TBHUB_NO_ORIGIN=1, or no_origin = true in the config file records nothing"
+        f"{option}, TBHUB_NO_ORIGIN=1, or no_origin = true in the config file records nothing"
     )
 
 

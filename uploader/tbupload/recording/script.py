@@ -7,7 +7,6 @@ where that looks for packages. Nothing is looked up in the training process.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -36,7 +35,7 @@ def describe_script() -> str:
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     description = {
         "argv": [each for each in sys.argv if isinstance(each, str)],
-        "path": [each or os.getcwd() for each in sys.path if isinstance(each, str)],  # noqa: PTH109
+        "path": [each or str(Path.cwd()) for each in sys.path if isinstance(each, str)],
         "directory": str(Path(main).absolute().parent) if isinstance(main, str) else "",
         "started_at": time.time(),
     }

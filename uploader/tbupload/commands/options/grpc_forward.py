@@ -23,7 +23,7 @@ services, health checks and reflection.
 Everybody who reaches the address in --listen acts with your token: let only Katib reach it.
 
 A call is repeated while the server is away or too busy, because Katib's collectors repeat nothing.
-docs/katib.md has the settings of Katib. Needs grpcio: pip install 'tbhub[katib]'.
+docs/katib.md has the settings of Katib. Needs grpcio: pip install grpcio.
 """
 
 

@@ -60,22 +60,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add_visibility(new_experiment)
     add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
     command.add_argument(
-        "--no-origin",
-        action="store_true",
-        help="do not record host, user, directory, command (secrets masked), git commit, platform, "
-        "CPUs, GPUs, start, end and status; --dry-run lists what is recorded",
-    )
-    command.add_argument(
-        "--system-metrics",
-        metavar="SECONDS",
-        type=_parse_interval,
-        nargs="?",
-        const=SECONDS_DEFAULT,
-        help="record CPUs, memory, disks, network and GPUs of this machine that often, in a run of "
-        f"their own (default: {SECONDS_DEFAULT:g}); needs psutil",
-    )
-
-    command.add_argument(
         "--hparams",
         metavar="FILE",
         type=Path,
@@ -84,8 +68,28 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
     add_series_filter(command, "to upload")
 
+    _add_recording(command)
     _add_timing(command)
     _add_subprocess(command)
+
+
+def _add_recording(command: argparse.ArgumentParser) -> None:
+    recording = command.add_argument_group("what is recorded")
+    recording.add_argument(
+        "--no-origin",
+        action="store_true",
+        help="do not record host, user, directory, command (secrets masked), git commit, platform, "
+        "CPUs, GPUs, start, end and status; --dry-run lists what is recorded",
+    )
+    recording.add_argument(
+        "--system-metrics",
+        metavar="SECONDS",
+        type=_parse_interval,
+        nargs="?",
+        const=SECONDS_DEFAULT,
+        help="record CPUs, memory, disks, network and GPUs of this machine that often, in a run of "
+        f"their own (default: {SECONDS_DEFAULT:g}); needs psutil",
+    )
 
 
 def _add_target(command: argparse.ArgumentParser) -> None:

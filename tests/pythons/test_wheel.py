@@ -1,0 +1,85 @@
+"""What `pip wheel` builds can be installed, and runs with the packages that it asks for alone."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+import zipfile
+
+import pytest
+
+from support.clean_installs import (
+    build,
+    dependencies,
+    link_distribution,
+    make_environment,
+    pip_install,
+    project,
+)
+from support.source_code import modules
+
+IMPORT_ALL = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(len(sys.argv) - 1)
+"""
+NEEDS_EXTRA = "tbupload.forward.forwarder"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def installed(built, tmp_path_factory):
+    """An environment with the wheel and, without a network, what it needs."""
+    wheel, _ = built
+    environment = make_environment(tmp_path_factory.mktemp("installed"))
+    for name in dependencies():
+        link_distribution(environment, name)
+    pip_install(environment, "--no-index", wheel)
+    return environment
+
+
+def test_wheel_is_installed_with_its_commands(installed):
+    version = project()["version"]
+    assert installed.run("tbupload", "--version") == f"tbupload {version}\n"
+    assert installed.run("tbservice", "--version") == f"tbservice {version}\n"
+    printed = installed.run("python", "-c", "import tbupload; print(tbupload.__version__)")
+    assert printed == f"{version}\n"
+
+
+def test_every_module_of_client_can_be_imported(installed):
+    names = {module.name for module in modules("uploader/tbupload", "uploader/tbwire")}
+    names -= {NEEDS_EXTRA, "tbupload.__main__"}
+    generated = {f"tbwire.{name}_pb2" for name in ("wire", "read", "hparams", "tensorboard")}
+    names |= generated
+    assert installed.run("python", "-c", IMPORT_ALL, *sorted(names)) == f"{len(names)}\n"
+
+
+def test_server_without_its_extra_says_what_to_install(installed):
+    ended = subprocess.run(
+        [installed.directory / "bin/tbservice", "serve"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("tbservice: the server's packages are not installed: run pip")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_source_distribution_builds_same_wheel(built, tmp_path):
+    wheel, archive = built
+    with tarfile.open(archive) as opened:
+        opened.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    again, _ = build(tmp_path / "dist", source)
+    assert contents(again) == contents(wheel)
+
+
+def contents(wheel):
+    with zipfile.ZipFile(wheel) as opened:
+        return {each.filename: each.CRC for each in opened.infolist()}
