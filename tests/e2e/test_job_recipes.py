@@ -25,6 +25,7 @@ sys.path.insert(0, {str(ROOT / "tests")!r})
 from support import event_files
 
 directory = Path(sys.argv[1])
+assert directory.parent.is_dir(), "tbupload would follow a directory that does not exist"
 directory.mkdir(parents=True, exist_ok=True)
 first = 10 * len(list(directory.glob("*")))
 path = directory / f"events.out.tfevents.{{first}}"

@@ -18,7 +18,7 @@ import pytest
 
 import tbupload
 from support import event_files
-from support.uploading import SECONDS_MAX, wait_until
+from support.uploading import SECONDS_MAX, Reader, wait_until
 
 TESTS = Path(__file__).parents[1]
 HAS_EXIT_CODES = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
@@ -330,6 +330,49 @@ def test_removed_origin_stays_removed_while_following(uploader, reader, written)
     assert uploads_of(reader, experiment_id) == []
     origin = reader.http.get(f"/api/v1/experiments/{experiment_id}").json()["origin"]
     assert origin == {}
+
+
+def test_anonymous_link_tells_nothing_of_the_machine(
+    uploader, reader, written, tmp_path, monkeypatch
+):
+    """Neither the API, nor the page, nor an export; also with a run of system metrics."""
+    monkeypatch.setenv("LOGNAME", "ada-of-the-machine")
+    options = ("--one-shot", "--system-metrics", "--name", "Anonymous")
+    ended = uploader.run("--logdir", written, *options)
+    (upload,) = uploads_of(reader, ended.experiment_id)
+    # Shorter ones, as some names of machines, are in other texts too.
+    told = [value for value in upload["origin"].values() if len(value) > 8]
+    assert "ada-of-the-machine" in told
+    secret = re.compile("|".join(rf"\b{re.escape(value)}(?!\w)" for value in told))
+    link = reader.http.post(
+        f"/api/v1/experiments/{ended.experiment_id}/links", json={"anonymous": True}
+    ).json()
+
+    anonymous = type(uploader)(uploader.server, link["token"], tmp_path)
+    api = Reader(uploader.server, link["token"])
+    base = f"/api/v1/experiments/{ended.experiment_id}"
+    answers = [
+        api.http.get(f"{base}{path}").text
+        for path in ("", "/uploads", "/runs", "/scalars", "/scalars/data", "/digests", "/streams")
+    ]
+    answers += [
+        api.http.get(f"/experiment/{ended.experiment_id}/{path}").text
+        for path in ("", "about", "data/runs", "download/scalars.csv", "download/scalars.parquet")
+    ]
+    answers.append(anonymous.run("show", ended.experiment_id, "--json").out)
+    for form in ("events", "csv"):
+        output = tmp_path / f"export-{form}"
+        place = ("--experiment", ended.experiment_id, "--output", output)
+        assert anonymous.run("export", "--format", form, *place).code == 0
+        files = [path for path in output.rglob("*") if path.is_file()]
+        assert files
+        answers += [str(path.relative_to(output)) for path in files]
+        answers += [path.read_text("utf-8", "replace") for path in files]
+    api.http.close()
+    for answer in answers:
+        assert not secret.search(answer), answer[:2_000]
+    assert any("system/" in answer for answer in answers)
+    assert secret.search(reader.http.get(f"{base}/uploads").text)
 
 
 def test_unusable_arguments_of_follow_are_errors():

@@ -15,7 +15,7 @@ from support.people import new_machine_token
 from support.servers import new_workspace
 from tbservice import limits
 from tbservice.auth import grants
-from tbservice.errors import Forbidden, Invalid, NotFound, TooLarge, Unauthenticated
+from tbservice.errors import Forbidden, Invalid, NotFound, RunDeleted, TooLarge, Unauthenticated
 from tbservice.experiments.eraser import erase_due
 from tbservice.katib import observation_log, trials
 from tbservice.katib.katib_pb2 import (
@@ -373,6 +373,10 @@ def test_run_that_is_deleted_takes_its_logs_along(api, katib):
     path = f"/experiments/{only_experiment(api)}/runs"
     assert api.request("DELETE", path, params={"run": TRIAL}).status_code == 204
     assert katib.get(TRIAL) == []
+    with pytest.raises(RunDeleted):
+        katib.report(TRIAL, log("m", 2))
+    allowed = api.request("DELETE", f"{path}/deleted", params={"run": TRIAL})
+    assert allowed.status_code == 204
     katib.report(TRIAL, log("m", 1))
     assert katib.values(TRIAL) == ["1"]
 

@@ -301,6 +301,24 @@ def experiments_and_runs(api):
     }
 
 
+def test_requests_leave_out_trial_whose_run_was_deleted(api, katib, record):
+    """Controllers name it in every request that follows."""
+    record(trial(), trial("random-other"))
+    (listed,) = api.request("GET", "/experiments").json()["experiments"]
+    experiment_id = listed["experiment_id"]
+    for run in (NAME, "."):
+        path = f"/experiments/{experiment_id}/runs"
+        assert api.request("DELETE", path, params={"run": run}).status_code == 204
+    record(
+        trial(condition="SUCCEEDED"),
+        trial("random-new"),
+        of=experiment(algorithm={"algorithm_name": "tpe"}),
+    )
+    katib.call(trials.set_trial_status, SetTrialStatusRequest(trial_name=NAME))
+    runs = api.get(experiment_id, "runs")["runs"]
+    assert [run["run"] for run in runs] == ["random-other", "random-new"]
+
+
 def test_request_moves_trial_of_unknown_experiment(api, katib, record):
     katib.report("by-hand", log("accuracy", "0.50"), log("note", "x"))
     katib.report("by-hand", log("accuracy", 0.6, "0001-01-01T00:00:00Z"))

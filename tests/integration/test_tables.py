@@ -252,9 +252,14 @@ def test_hparams_table_has_types_of_mixed_columns(api, experiment_id):
     ]
 
 
-def test_sessions_table_in_chunks_is_same_table(api, experiment_id, monkeypatch):
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_sessions_table_in_chunks_is_same_table(api, experiment_id, monkeypatch, rows):
+    for number in (2, 3):
+        loss = scalars("loss", [1], [float(number)])
+        api.write(experiment_id, segment(stream(f"session/{number}", "later"), 0, 1, loss))
     whole = read(api, experiment_id, "sessions")
-    monkeypatch.setattr("tbservice.hparams.session_columns._ROWS_PER_CHUNK_MAX", 1)
+    assert [row["metrics.loss"] for row in whole] == [math.inf, 2.0, 3.0, None]
+    monkeypatch.setattr("tbservice.hparams.session_columns._ROWS_PER_CHUNK_MAX", rows)
     assert comparable_rows(read(api, experiment_id, "sessions")) == comparable_rows(whole)
 
 

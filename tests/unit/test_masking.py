@@ -146,9 +146,11 @@ def test_random_tokens_of_libraries_are_masked():
         assert sum(token in mask_secrets([token]) for token in tokens) <= share * 500
 
 
-@pytest.mark.parametrize("unit", ["a=", '{"a":', "://", ":@", "\\'", '"', "-", "aA1", "a b ", "[["])
+@pytest.mark.parametrize(
+    "unit", ["a=", '{"a":', "://", ":@", "\\'", '"', "-", "aA1", "a b ", "[[", "a", "a-"]
+)
 def test_long_argument_takes_little_time(unit):
     began = time.process_time()
     (masked,) = mask_secrets([unit * ARGUMENT_CHARS_MAX])
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 0.4
     assert len(masked) <= 3 * ARGUMENT_CHARS_MAX

@@ -54,7 +54,7 @@ def record_request(
     The experiment is created if it is new, each trial becomes a run, and what has changed since the
     last request is written: columns, hyperparameters, times and status. Repeating it changes
     nothing. A trial that has ended stays so, as lists of trials may be older than other messages.
-    One whose run was deleted is left out: controllers go on to name it.
+    One whose run was deleted is left out: controllers name it in every request.
 
     Raises:
         TooLarge: A limit is exceeded.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from tbupload.errors import UsageError
-from tbupload.remote_files import is_remote
 
 DEFAULT_COMMAND: Final = "upload"
 
@@ -127,6 +126,8 @@ def _skip_common_options(arguments: Sequence[str]) -> int:
 
 def _check_directory(word: str, commands: Collection[str]) -> None:
     """Raise UsageError unless the word names a directory, or something that only a path can be."""
+    from tbupload.remote_files import is_remote  # noqa: PLC0415 - most commands do without it
+
     if is_remote(word):
         return
     path = Path(word).expanduser()
