@@ -65,7 +65,7 @@ clean: ## remove what was installed
 	rm -rf $(VENV) $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
 
 # Each environment is a file whose age tells whether its lock has changed since. Every package is checked by its hash.
-# `incomplete` is there if an installation was interrupted: then it begins anew, with the first of them.
+# `incomplete` is there if an installation was interrupted: then it starts over, with the first of them.
 $(VENV)/service: requirements.lock pyproject.toml $(wildcard $(VENV)/incomplete)
 	@echo "installing tbhub into $(VENV) (a few hundred MB, once)"
 	@$(INSTALL) requirements.lock .

@@ -3,7 +3,7 @@
     python deploy/install.py VENV LOCK [PROJECT]
 
 Creates VENV if it is missing, installs what LOCK names, each package checked by its hash, then the
-project in the directory PROJECT, editable. An installation that was interrupted is begun anew: pip
+project in the directory PROJECT, editable. An installation that was interrupted starts over: pip
 would take a package of which it wrote half for a whole one. What pip has downloaded, it keeps.
 
 Needs nothing but the standard library, because it runs before anything is installed.
@@ -32,7 +32,7 @@ ERROR_LINES_MAX: Final = 30
 """Lines of pip's output that are shown if it fails."""
 
 CLEAR: Final = "\r\x1b[K"
-"""Begins a terminal's line anew."""
+"""Begins a terminal's line again."""
 
 _INCOMPLETE: Final = "incomplete"
 """A file in the environment, from the beginning of an installation until its end."""
@@ -135,12 +135,12 @@ def main(arguments: list[str]) -> int:
 
 
 def prepare(venv: Path) -> None:
-    """Create the environment, anew if an earlier installation was interrupted; mark it."""
+    """Create the environment, a new one if an earlier installation was interrupted; mark it."""
     marker = venv / _INCOMPLETE
     python = venv / "bin" / "python"
     if marker.exists() or not python.exists() or not _has_pip(python):
         if venv.exists():
-            print(f"the last installation into {venv} did not end: beginning anew", flush=True)
+            print(f"the last installation into {venv} did not end: starting over", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
     marker.touch()
 
@@ -211,5 +211,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
-        print("\ninterrupted: the same command begins anew", file=sys.stderr)
+        print("\ninterrupted: the same command starts over", file=sys.stderr)
         sys.exit(130)

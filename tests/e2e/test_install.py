@@ -64,7 +64,7 @@ def install(tmp_path):
     return install
 
 
-def test_interrupted_installation_begins_anew(install, tmp_path):
+def test_interrupted_installation_starts_over(install, tmp_path):
     done = install("first")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "installed 1 packages in" in done.stdout
@@ -81,7 +81,7 @@ def test_interrupted_installation_begins_anew(install, tmp_path):
 
     done = install("first", "second")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "did not end: beginning anew" in done.stdout
+    assert "did not end: starting over" in done.stdout
     assert "installed 2 packages in" in done.stdout
     assert len(done.stdout.splitlines()) == 2  # of progress, nothing where it takes no time
     check = "import first.last, second.last; assert second.last.IS_WHOLE"

@@ -52,6 +52,7 @@ class Up:
                 [sys.executable, "-m", "tbservice", "up", "--port", port, *options],
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                cwd=home,
                 env=environment(home),
                 start_new_session=True,
                 text=True,
@@ -260,13 +261,20 @@ def test_up_by_ordinary_user_keeps_foreign_client_config(home):
     if os.geteuid() == 0:
         command = subprocesses.launch_command(command, ["--namespace-uid", str(NOBODY)])
     with subprocess.Popen(
-        command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=home,
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         ready = READY.match(process.stdout.readline().strip())
         assert ready, process.stderr.read()
-        _, where_token_is, next_command = (process.stdout.readline().strip() for _ in range(3))
-        assert ready[1] in upload_as_printed(home, next_command)
-        process.terminate()
+        try:
+            _, where_token_is, next_command = (process.stdout.readline().strip() for _ in range(3))
+            assert ready[1] in upload_as_printed(home, next_command)
+        finally:
+            process.terminate()
         said = process.stderr.read()
     assert process.returncode == 0
     assert config.read_text() == 'server = "https://tbhub.example.org"\ntoken = "tbh_theirs"\n'

@@ -229,13 +229,14 @@ def page_reads(experiment, run, tag, *, compared=True):
 
 
 def text_of(answer):
-    """Return everything that an answer says, headers included, as plain bytes."""
+    """Return what an answer says as plain bytes, with its headers except the request's id."""
     content = answer.content
     if content.startswith(b"PAR1"):
         content = str(pyarrow.parquet.read_table(io.BytesIO(content)).to_pydict()).encode()
     elif "arrow" in answer.headers.get("content-type", ""):
         content += str(pyarrow.ipc.open_stream(content).read_all().to_pydict()).encode()
-    return content + str(answer.headers).encode()
+    headers = [item for item in answer.headers.items() if item[0] != "x-request-id"]
+    return content + str(headers).encode()
 
 
 def owner_of(api):

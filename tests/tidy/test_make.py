@@ -18,7 +18,7 @@ def printed_by(*arguments):
 def test_make_alone_prints_every_target_and_starts_nothing():
     alone = printed_by()
     shown = dict(re.findall(r"^  make ([\w-]+) +(\S.*)$", alone, re.MULTILINE))
-    assert list(shown) == TARGETS
+    assert set(shown) == set(TARGETS)
     assert all(len(text) > 10 for text in shown.values())
     assert alone == printed_by("help")
 
