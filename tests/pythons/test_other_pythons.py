@@ -115,7 +115,11 @@ def test_script_with_real_writer_is_followed(environment, uploader, reader, tmp_
         TBHUB_CONFIG=str(tmp_path / "config.toml"),
     )
     experiment_id, _ = printed.split()
-    wait_until(lambda: reader.get(experiment_id, "scalars")["run"]["loss"]["count"] == POINTS)
+    wait_until(lambda: count_of(reader.get(experiment_id, "scalars")) == POINTS)
+
+
+def count_of(series):
+    return series.get("run", {}).get("loss", {}).get("count")
 
 
 def test_server_says_on_old_python_what_it_needs(environment, request):

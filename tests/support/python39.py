@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timezone
+from typing import Final
+
+import google.protobuf
 
 UTC = timezone.utc
+
+OLD_PROTOBUF: Final = int(google.protobuf.__version__.split(".")[0]) < 7
+"""Several of these, 6.33 for one, accept lengths of over 5 bytes and make NaNs quiet."""
 
 
 def zip_strict(*columns: Iterable) -> list[tuple]:

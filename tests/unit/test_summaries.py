@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import google.protobuf
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,7 +34,7 @@ from support.event_files import (
     version_event,
 )
 from support.hparams_records import content_of, hparams_of, record
-from support.python39 import zip_strict
+from support.python39 import OLD_PROTOBUF, zip_strict
 from support.read_events import LIMITS, join, read_all
 from tbupload.events import framing, skip_reasons
 from tbupload.events.decode import legacy
@@ -394,10 +393,6 @@ def test_scalar_that_is_not_one_real_number_is_refused(tensor):
 SIGNALLING_NAN = b"\x01\x00\x80\x7f"
 
 
-def is_old_protobuf():
-    return google.protobuf.__version__.startswith("3.")
-
-
 def test_every_nan_keeps_its_bits():
     simple = pb.Summary.Value.FromString(b"\x15" + SIGNALLING_NAN)
     simple.tag = "t"
@@ -408,7 +403,7 @@ def test_every_nan_keeps_its_bits():
         "scalars", "t", 0, pb.TensorProto.FromString(b"\x08\x01\x2a\x04" + SIGNALLING_NAN)
     )
     events = [summary_event(0, 1.0, simple), content, values]
-    if is_old_protobuf():
+    if OLD_PROTOBUF:
         events.remove(values)  # see `_float_bits`
     for event in events:
         assert value_of(event) == ("float32", SIGNALLING_NAN)

@@ -244,7 +244,7 @@ def _float_bits(proto: pb.TensorProto, field: str) -> bytes:
     """Return the elements of a float field, bit by bit.
 
     They are the end of a message that has no other field. Read as Python's floats, which are
-    doubles, signalling NaNs would become quiet, as they do here with protobuf before 4.21.
+    doubles, signalling NaNs would become quiet, as they do here with some versions before 7.
     """
     alone = pb.TensorProto()
     getattr(alone, field).MergeFrom(getattr(proto, field))
