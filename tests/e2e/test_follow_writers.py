@@ -5,7 +5,6 @@ an interpreter to train with, for example one that has PyTorch and TensorFlow as
 of all its writers are tried.
 """
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -97,10 +96,7 @@ def start(uploader, logdir, writer, closed, end):
 
 def end_uploader(process_id, logdir):
     """Wait until the uploader has ended; SIGTERM makes it wait for quiet files less long."""
-    with contextlib.suppress(
-        psutil.NoSuchProcess
-    ):  # on a busy machine, it may have ended by itself
-        process = psutil.Process(process_id)
-        process.send_signal(signal.SIGTERM)
-        wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    process = psutil.Process(process_id)
+    process.send_signal(signal.SIGTERM)
+    wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
     assert '"event": "done"' in (logdir / "follow.log").read_text()
