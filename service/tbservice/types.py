@@ -153,9 +153,14 @@ class LinkView:
 
 @dataclass(frozen=True, slots=True)
 class ReadGrant(ExperimentGrant):
-    """May read the experiment: everything, or with a share link what it shows."""
+    """May read the experiment: everything, or with a share link what it shows.
+
+    `is_stranger`: by the visibility `link` alone, as everyone may; learns nothing of people and
+    hosts.
+    """
 
     link: LinkView | None = None
+    is_stranger: bool = False
 
     @property
     def view(self) -> LinkView | None:

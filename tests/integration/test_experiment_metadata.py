@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from support.people import BLOCKED_SECONDS
+from support.servers import new_owner
 from tbservice.experiments import lifecycle
 from tbservice.experiments.metadata import Metadata
 from tbservice.types import AdminGrant
@@ -99,3 +100,14 @@ def test_limit_is_of_all_properties(api, experiment):
         more = {f"{number} {key}": "" for key in range(60)}
         answer = api.request("PATCH", f"/experiments/{experiment}", json={"properties": more})
     assert answer.status_code == 422
+
+
+def test_strangers_learn_no_origin_of_visible_experiment(api, client, database_url):
+    origin = {"host": "gpu7", "user": "ann"}
+    experiment = api.new_experiment(visibility="link", origin=origin)
+    stranger = {"Authorization": f"Bearer {new_owner(database_url)}"}
+    for headers, seen in (({}, {}), (stranger, {}), (api.headers, origin)):
+        path = f"/api/v1/experiments/{experiment}"
+        assert client.get(path, headers=headers).json()["origin"] == seen
+        table = client.get(f"{path}/tables/properties?format=csv", headers=headers).text
+        assert ("gpu7" in table) == bool(seen)

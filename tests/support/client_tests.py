@@ -28,14 +28,14 @@ def client_tests() -> list[Module]:
 def support_modules(test: Module) -> set[Module]:
     """Return the modules of `support` that a test imports, at any depth."""
     by_name = {module.name: module for module in modules("tests/support")}
-    found: set[Module] = set()
+    used_modules: set[Module] = set()
     waiting = [test]
     while waiting:
         imported = waiting.pop().imports
-        used = {by_name[name] for name in by_name if _imports(imported, name)} - found
-        found |= used
+        used = {by_name[name] for name in by_name if _imports(imported, name)} - used_modules
+        used_modules |= used
         waiting += used
-    return found
+    return used_modules
 
 
 def packages(test: Module) -> set[str]:

@@ -39,13 +39,13 @@ def checked() -> list[Module]:
 
 def findings(module: Module) -> list[str]:
     """Return places with what only newer Pythons can do."""
-    found = []
+    places = []
     for node in module.nodes:
         if isinstance(node, ast.Call):
-            found += _of_call(node)
+            places += _of_call(node)
         elif isinstance(node, ast.Assign) and _is_union(node.value):
-            found.append(f"line {node.lineno}: an alias with |")
-    return found
+            places.append(f"line {node.lineno}: an alias with |")
+    return places
 
 
 def _of_call(call: ast.Call) -> list[str]:
@@ -81,8 +81,8 @@ def _is_type(node: ast.expr) -> bool:
 
 
 def test_client_has_no_newer_call_or_union():
-    found = {module.name: findings(module) for module in checked()}
-    assert {name: places for name, places in found.items() if places} == {}
+    by_module = {module.name: findings(module) for module in checked()}
+    assert {name: places for name, places in by_module.items() if places} == {}
 
 
 @pytest.mark.parametrize(

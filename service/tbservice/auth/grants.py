@@ -90,16 +90,19 @@ def grant_member(
 def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGrant:
     """Return the right to read an experiment; those with visibility `link` need no secret.
 
-    A share link shows the same whatever the visibility. Raises Unauthenticated, NotFound or
-    Forbidden.
+    The right of the secret itself comes first. A share link shows the same whatever the
+    visibility. Raises Unauthenticated, NotFound or Forbidden.
     """
     owner, identity = _look_up(db, experiment_id, secret)
     is_link = identity is not None and identity.link and identity.experiment_id == experiment_id
-    if owner is not None and owner.visibility is Visibility.LINK and not is_link:
-        return ReadGrant(owner.workspace_id, ExperimentId(experiment_id))
-    identity = _check_scope(
-        experiment_id, owner, _require_identity(db, secret, identity), Scope.READ
-    )
+    try:
+        identity = _check_scope(
+            experiment_id, owner, _require_identity(db, secret, identity), Scope.READ
+        )
+    except (Unauthenticated, NotFound, Forbidden):
+        if owner is None or owner.visibility is not Visibility.LINK or is_link:
+            raise
+        return ReadGrant(owner.workspace_id, ExperimentId(experiment_id), is_stranger=True)
     return _read_grant(experiment_id, identity)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -101,15 +102,18 @@ def _find(db: Connection, grant: ExperimentGrant) -> Experiment:
     return experiment
 
 
-def get_notes(db: Connection, experiment: Experiment) -> ExperimentNotes:
+def get_notes(
+    db: Connection, experiment: Experiment, reader: ReadGrant | None = None
+) -> ExperimentNotes:
     """Return what is written about an experiment that another use case has returned.
 
-    Raises NotFound if it was deleted meanwhile.
+    A `reader` who is a stranger learns nothing of its origin. Raises NotFound if it was deleted
+    meanwhile.
     """
     notes = experiments.find_notes(db, experiment.experiment_id)
     if notes is None:
         raise NotFound(NOT_FOUND)
-    return notes
+    return replace(notes, origin={}) if reader is not None and reader.is_stranger else notes
 
 
 def get_version_tag(db: Connection, grant: ReadGrant) -> str:

@@ -130,7 +130,7 @@ def show_experiment(
     """Return one experiment."""
     with database.snapshot(grant) as db:
         experiment = lifecycle.get_experiment(db, grant)
-        notes = lifecycle.get_notes(db, experiment)
+        notes = lifecycle.get_notes(db, experiment, grant)
         known = details.read_details(db, grant, [experiment]) if with_details else {}
     return make_answer(settings, experiment, notes, known.get(experiment.experiment_id))
 

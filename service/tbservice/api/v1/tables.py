@@ -228,7 +228,7 @@ def _read_experiment(
 ) -> ExperimentAnswer:
     with database.snapshot(grant) as db:
         experiment = lifecycle.get_experiment(db, grant)
-        notes = lifecycle.get_notes(db, experiment)
+        notes = lifecycle.get_notes(db, experiment, grant)
     return make_answer(settings, experiment, notes)
 
 
