@@ -368,7 +368,8 @@ def test_wrong_fields_in_great_number_are_one_error(api):
         assert refused.status_code == 422
         assert "too many fields" in refused.json()["detail"]
     refused = api.request("GET", f"{path}/scalars/data", params=fields)
-    assert "too many fields" in refused.json()["detail"]
+    assert refused.status_code == 422
+    assert refused.json()["detail"].count("unknown query parameter") == 3
     refused = api.request("POST", f"{path}/tokens", json={"scopes": [0] * 1_000})
     assert refused.json()["detail"].count("Input should be") == 1
 

@@ -248,7 +248,7 @@ def test_page_tokens_made_up_are_malformed(api, experiment):
 def test_every_api_route_refuses_unknown_parameters(api):
     paths = api.client.get("/api/v1/openapi.json").json()["paths"]
     asked = [(path, method) for path, methods in paths.items() for method in methods]
-    asked = [(path, method) for path, method in asked if path.startswith("/api/")]
+    asked = [(path, method) for path, method in asked if path.startswith("/api/v1/")]
     assert len(asked) >= 80
     for path, method in asked:
         url = path.replace("{", "").replace("}", "") + "?surplus=1"

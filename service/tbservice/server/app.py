@@ -117,8 +117,9 @@ error is `{"code", "detail"}`: the code is for programs, the detail says what to
 are not finite are the strings "NaN", "Infinity" and "-Infinity".
 """
 
-_PROBE_MODULES = (health, metrics)
-"""The modules of the routes of probes, which may add parameters of their own to a URL."""
+_LENIENT_MODULES = (health, metrics, series, files)
+"""The modules of routes that ignore unknown parameters: probes add some of their own to a URL, and
+clients of the classic API some to the queries that it names, as TensorBoard's own page does."""
 
 _ROUTER_MODULES = (
     me,
@@ -145,8 +146,6 @@ _ROUTER_MODULES = (
     changes,
     tables,
     tail,
-    series,
-    files,
 )
 """The modules of the routes, each with a `router`."""
 
@@ -204,7 +203,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     for module in _ROUTER_MODULES:
         app.include_router(module.router, dependencies=[Depends(refuse_unknown_query)])
-    for module in (*_PROBE_MODULES, *_PAGE_MODULES):
+    for module in (*_LENIENT_MODULES, *_PAGE_MODULES):
         app.include_router(module.router)
     app.state.handlers = HandlerPool(*_HANDLER_MODULES)
     app.state.grpc = GrpcService(app.state)
