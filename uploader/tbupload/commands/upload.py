@@ -33,7 +33,7 @@ from tbupload.events.filters import SeriesFilter
 from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.http.cancellation import StopToken
 from tbupload.http.retry import RetryPolicy
-from tbupload.logdir.scan import check_logdir, has_uploadable_files, no_files_text
+from tbupload.logdir.scan import check_logdir, has_uploadable_files, is_there, no_files_text
 from tbupload.upload.filter_check import explain_no_match, misspelled_plugin
 from tbupload.upload.hparams_file import NO_HPARAMS, read_hparams_file
 from tbupload.upload.session import PAUSE_SECONDS_MAX, Upload, UploadOptions
@@ -54,7 +54,7 @@ def upload(options: argparse.Namespace) -> int:
 
     retain_freed_memory()
     logdir: Path = options.logdir.expanduser()
-    if logdir.exists() or not options.wait_for_logdir:
+    if not options.wait_for_logdir or is_there(logdir):
         check_logdir(logdir)
 
     progress = progress_from_options(options)

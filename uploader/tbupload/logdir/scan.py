@@ -39,18 +39,24 @@ def check_logdir(logdir: Path) -> None:
     if isinstance(logdir, RemotePath):
         _check_remote(logdir)
         return
-    if not logdir.exists():
+    if not is_there(logdir):
         raise LogdirError(
             f"{logdir}: no such directory (create it first if the training job has not started yet)"
         )
-    if not logdir.exists():
-        raise LogdirError(f"{logdir}: there is nothing at this address, and nothing below it")
     if not logdir.is_dir():
         raise LogdirError(
             f"{logdir} is a file; --logdir takes the directory that contains the runs"
         )
     if not os.access(logdir, os.R_OK | os.X_OK):
         raise LogdirError(f"{logdir} cannot be listed: permission denied")
+
+
+def is_there(logdir: Path) -> bool:
+    """Return whether a path exists. Raises LogdirError if that may not be known."""
+    try:
+        return logdir.exists()
+    except PermissionError as error:  # of a directory above it
+        raise LogdirError(f"{logdir} cannot be listed: permission denied") from error
 
 
 def _check_remote(logdir: RemotePath) -> None:
