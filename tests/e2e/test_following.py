@@ -177,14 +177,14 @@ def test_experiment_deleted_meanwhile_ends_upload_with_1(uploader, reader, logdi
     assert "no such experiment" in ended.err
 
 
-def test_run_deleted_meanwhile_is_read_again_when_it_grows(uploader, reader, logdir):
+def test_series_deleted_meanwhile_is_read_again_when_run_grows(uploader, reader, logdir):
     path = logdir / "run" / "tfevents.1"
     append(path, scalar_records("loss", range(10)))
     with uploader.follow(logdir) as following:
         experiment_id = following.wait_for_experiment()
         wait_until(has(reader, experiment_id, 10))
         reader.http.delete(
-            f"/api/v1/experiments/{experiment_id}/runs", params={"run": "run"}
+            f"/api/v1/experiments/{experiment_id}/series", params={"run": "run", "tag": "loss"}
         ).raise_for_status()
         append(path, scalar_records("loss", range(10, 12)))
         wait_until(has(reader, experiment_id, 12))

@@ -86,12 +86,14 @@ def test_follow_killed_in_large_blob_resumes_in_little_memory(uploader, reader, 
     network = Network(passing=5)  # the experiment, what comes before the image, three pieces of it
     with flaky_proxy(uploader.server, network) as url:
         through_it = Uploader(url, uploader.token, uploader.directory)
-        with through_it.follow(logdir, "--one-shot") as following:
+        with through_it.follow(logdir, "--one-shot", "--no-origin") as following:
             experiment = wait_for_three_pieces(reader, following)
             following.process.kill()
             following.process.wait()
         network.heal()
-        with through_it.follow(logdir, "--one-shot", "--experiment", experiment) as following:
+        with through_it.follow(
+            logdir, "--one-shot", "--no-origin", "--experiment", experiment
+        ) as following:
             peak_kib = watch_memory(following.process)
             assert following.wait().code == 0, following.err()
     assert network.passed - 5 == 4  # two pieces, the image's batch, the last point's
@@ -104,7 +106,7 @@ def test_follow_rereads_file_rewritten_during_large_blob(uploader, reader, logdi
     network = Network(passing=5)
     with flaky_proxy(uploader.server, network) as url:
         through_it = Uploader(url, uploader.token, uploader.directory)
-        with through_it.follow(logdir, "--one-shot") as following:
+        with through_it.follow(logdir, "--one-shot", "--no-origin") as following:
             experiment = wait_for_three_pieces(reader, following)
             write(path, OTHER)
             network.heal()

@@ -143,13 +143,13 @@ def test_upload_killed_within_large_tensor_resumes_there(uploader, reader, logdi
 
     with flaky_proxy(uploader.server, network()) as url:
         through_it = Uploader(url, uploader.token, uploader.directory)
-        with through_it.follow(logdir, "--one-shot") as following:
+        with through_it.follow(logdir, "--one-shot", "--no-origin") as following:
             experiment = following.wait_for_experiment()
             wait_until(lambda: "lost" in passed)
             following.process.kill()
             following.process.wait()
         passed[:] = [""] * 1_000
-        assert upload(through_it, logdir, "--experiment", experiment) == experiment
+        assert upload(through_it, logdir, "--no-origin", "--experiment", experiment) == experiment
     assert len(passed) - 1_000 == 3  # the two pieces that were missing, and the tensor's batch
     assert np.array_equal(
         np.array(data(reader, experiment, "mesh"), np.float32), LARGER_MESH.ravel()

@@ -275,6 +275,7 @@ def test_owner_repairs_step_pinned_by_far_wall_time(uploader, reader, logdir, de
         ).status_code
         == 204
     )
-    assert uploader.run(*arguments).code == 0
+    again = ("--upload-deleted-runs",) if deleted == "runs" else ()
+    assert uploader.run(*arguments, *again).code == 0
     assert reader.scalars(experiment_id) == tensorboard_scalars(logdir)
     assert uploader.run("verify", "--logdir", logdir, "--experiment", experiment_id).code == 0

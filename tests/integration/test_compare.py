@@ -156,6 +156,7 @@ def test_comparison_hides_experiments_that_may_not_be_read(client, api, stranger
             )
             # They name the page, to come back to it after a sign-in, and differ in nothing else.
             told = gone.text.replace(theirs[::-1], theirs)
+            assert there.headers.pop("x-request-id") != gone.headers.pop("x-request-id")
             assert (there.status_code, there.text, there.headers) == (
                 gone.status_code,
                 told,

@@ -169,7 +169,7 @@ def test_request_takes_same_statements_for_any_number(faults):
         record = lambda listed=listed: katib.call(trials.record_request, experiment, listed)  # noqa: E731 - called twice
         counts.append((count_statements(proxy, record), count_statements(proxy, record)))
     assert counts[1][0] <= counts[0][0]
-    assert counts[0][1] == counts[1][1] < 10
+    assert counts[0][1] == counts[1][1] <= 10
 
 
 def test_failover_to_older_state_keeps_nothing_of_it(api, katib, database, workspace_id):

@@ -5,7 +5,9 @@ header.
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import io
 import json
 
 import numpy as np
@@ -94,18 +96,19 @@ def test_answer_is_bounded_by_its_content_types(api, experiment, monkeypatch):
     assert len(read_logged(api, experiment, sampling="all")) == 10
 
 
-def test_tables_of_clips_have_keys_alone_as_before(api, experiment):
+def test_tables_of_clips_have_keys_and_content_types(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, clips(ODD)))
     path = f"/experiments/{experiment}/blob_sequences/data"
-    header, *lines = api.request("GET", path, params={"format": "csv"}).text.splitlines()
-    assert (header, len(lines)) == ("run,tag,step,wall_time,keys", len(ODD))
+    answer = api.request("GET", path, params={"format": "csv"})
+    rows = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+    assert list(rows[0]) == ["run", "tag", "step", "wall_time", "keys", "logged_content_type"]
+    assert len(rows) == len(ODD)
     table = pa.ipc.open_stream(
         api.request("GET", path, params={"format": "arrow"}).content
     ).read_all()
-    assert (
-        json.loads(lines[0].split(",", 4)[4].strip('"').replace('""', '"'))
-        == table["keys"][0].as_py()
-    )
+    assert [json.loads(row["keys"]) for row in rows] == table["keys"].to_pylist()
+    logged = [row["logged_content_type"] for row in rows]
+    assert logged == table["logged_content_type"].to_pylist()
 
 
 def test_classic_audio_tells_logged_content_type(api, client, experiment):

@@ -74,8 +74,8 @@ def delete_under_upload(api, database, experiment_id, path, segments):
     return answers["sent"]
 
 
-@pytest.mark.parametrize("path", ["runs?run=train", "series?run=train&tag=loss"])
-def test_deletion_before_batch_restarts_uploader(api, database, path):
+def test_deletion_before_batch_restarts_uploader(api, database):
+    path = "series?run=train&tag=loss"
     experiment_id = api.new_experiment()
     first = segment(stream(), 0, 100, scalars("loss", range(10)))
     second = segment(stream(), 100, 200, scalars("loss", range(10, 20)))
@@ -88,16 +88,14 @@ def test_deletion_before_batch_restarts_uploader(api, database, path):
     assert api.get(experiment_id, "scalars/data")["train"]["loss"]["steps"] == list(range(20))
 
 
-def test_run_deleted_meanwhile_returns_with_new_file(api, database):
+def test_batch_that_waited_for_deletion_of_its_run_is_refused(api, database):
     experiment_id = api.new_experiment()
     api.write(experiment_id, segment(stream(), 0, 100, scalars("loss", range(10))))
     more = segment(stream(file_name="another"), 0, 100, scalars("loss", range(10, 20)))
     answer = delete_under_upload(api, database, experiment_id, "runs?run=train", [more])
-    assert answer.status_code == 200
-    assert api.get(experiment_id, "runs")["runs"] == [{"run": "train", "start_time": None}]
-    assert api.get(experiment_id, "scalars/data")["train"]["loss"]["steps"] == list(range(10, 20))
-    streams = api.get(experiment_id, "streams")["streams"]
-    assert [(item["file_name"], item["offset"]) for item in streams] == [("another", 100)]
+    assert (answer.status_code, answer.json()["code"]) == (409, "run_deleted")
+    assert api.get(experiment_id, "runs")["runs"] == []
+    assert api.get(experiment_id, "streams")["streams"] == []
 
 
 @pytest.mark.parametrize("runs", [["train"], ["train", "test"]])

@@ -377,6 +377,9 @@ def test_hparams_meet_batch_that_logs_the_same_run(api, experiment, put):
 def test_hparams_of_deleted_run_can_be_set_again(api, experiment, put):
     put({"hparams": {"lr": 1, "a": 1}})
     api.request("DELETE", f"/experiments/{experiment}/runs?run=train").raise_for_status()
+    refused = put({"hparams": {"lr": 1}})
+    assert (refused.status_code, refused.json()["code"]) == (409, "run_deleted")
+    api.request("DELETE", f"/experiments/{experiment}/runs/deleted?run=train").raise_for_status()
     assert changed(put({"hparams": {"lr": 1}}))
     assert hparams(api, experiment) == {"lr": 1}
 

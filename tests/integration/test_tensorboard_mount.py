@@ -174,6 +174,7 @@ def test_experiment_that_does_not_exist_looks_like_private_one(client, api, expe
         for headers in ({}, bearer(api.new_token(api.new_experiment(), "read"))):
             there = client.get(f"/experiment/{experiment}/{path}", headers=headers)
             gone = client.get(f"/experiment/{missing}/{path}", headers=headers)
+            assert there.headers.pop("x-request-id") != gone.headers.pop("x-request-id")
             assert (there.status_code, there.text, there.headers) == (
                 gone.status_code,
                 gone.text.replace(missing, experiment),

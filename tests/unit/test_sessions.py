@@ -33,5 +33,5 @@ def test_older_server_without_route_is_clear_error():
             with pytest.raises(Refused, match=r"has no HParams API: .* update the server"):
                 Experiment(f"{server.url}/experiment/abc/", token="tbh_x").hparams()
         server.replies = [refusal(404, "not_found")]
-        with pytest.raises(Refused, match="there is no such experiment"):
+        with pytest.raises(Refused, match="the detail of not_found"):
             Experiment(f"{server.url}/experiment/abc/", token="tbh_x").hparams()

@@ -82,6 +82,12 @@ LINK = {
     "anonymous": True,
     "frozen": False,
 }
+
+
+def json_reply(answer):
+    return Reply(body=json.dumps(answer).replace("\\ud800", "").encode())
+
+
 ANSWERS = {
     ("list",): {"experiments": [EXPERIMENT], "next": None},
     ("show", "abc"): EXPERIMENT,
@@ -94,6 +100,21 @@ ANSWERS = {
         "tokens": [{**TOKEN, "expires_at": HOSTILE, "revoked_at": None}],
     },
 }
+
+ATTEMPT = {"attempt": 1, "started_at": 0.5, "superseded_points": 1}
+UPLOAD = {
+    **dict.fromkeys(("upload_id", "status", "status_of", "detail", "started_at"), HOSTILE),
+    "ended_at": HOSTILE,
+    "origin": {"host": HOSTILE},
+    "packages": [HOSTILE],
+}
+MORE_ANSWERS = {
+    ("show", "abc"): [
+        json_reply({"runs": [{"run": HOSTILE, "attempts": [ATTEMPT, {**ATTEMPT, "attempt": 2}]}]}),
+        json_reply({"uploads": [UPLOAD], "next": None}),
+    ],
+}
+"""Further answers, to the requests after the first."""
 
 
 @pytest.fixture
@@ -110,7 +131,7 @@ def server(monkeypatch, tmp_path):
 def test_answers_of_server_cannot_steer_terminal(server, capsys, command, options):
     # A lone surrogate is refused where answers are read: here it would hide what is printed.
     text = json.dumps(ANSWERS[command]).replace("\\ud800", "")
-    server.replies = [Reply(body=text.encode())]
+    server.replies = [Reply(body=text.encode()), *MORE_ANSWERS.get(command, ())]
     assert main([*command, *options]) == 0
     printed = capsys.readouterr()
     lines = (printed.out + printed.err).splitlines(keepends=True)
