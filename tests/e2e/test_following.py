@@ -191,6 +191,20 @@ def test_series_deleted_meanwhile_is_read_again_when_run_grows(uploader, reader,
         assert following.stop().code == 0
 
 
+def test_experiment_deleted_meanwhile_is_named_with_what_to_do(uploader, reader, logdir):
+    path = logdir / "run" / "tfevents.1"
+    append(path, scalar_records("loss", range(10)))
+    with uploader.follow(logdir) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(has(reader, experiment_id, 10))
+        reader.http.delete(f"/api/v1/experiments/{experiment_id}").raise_for_status()
+        append(path, scalar_records("loss", range(10, 12)))
+        ended = following.wait()
+    assert ended.code == 1
+    assert f"experiment {experiment_id} was deleted meanwhile" in ended.err
+    assert f"`tbupload restore {experiment_id}`" in ended.err
+
+
 @pytest.fixture
 def many_runs(logdir):
     """Two hundred runs of 10,000 points: several batches' worth."""

@@ -122,6 +122,13 @@ def test_options_that_contradict_name_are_refused(uploader, logdir, options):
     assert "exclude each other" in ended.err
 
 
+def test_empty_name_is_wrong_usage(uploader, logdir):
+    write(logdir, "run")
+    ended = uploader.run("--logdir", logdir, "--one-shot", "--experiment-name", "")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--experiment-name: it is empty" in ended.err
+
+
 def test_follow_in_script_has_experiment_name(hosts, reader, monkeypatch):
     for name, value in hosts[0].environment().items():
         monkeypatch.setenv(name, value)

@@ -288,6 +288,8 @@ def test_follow_in_script_has_resume(uploader, reader, logdir, monkeypatch, capl
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="resume must be one of"):
         tbupload.follow(logdir, resume="auto")
+    with pytest.raises(ValueError, match="new=True and resume='must' exclude each other"):
+        tbupload.follow(logdir, resume="must", new=True)
     with tbupload.follow(logdir, resume="must") as refused:
         pass
     refused.stop()

@@ -301,6 +301,8 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     _check_patterns(arguments)
     if arguments["resume"] not in {None, *RESUME_CHOICES}:
         raise ValueError(f"resume must be one of {RESUME_CHOICES}, not {arguments['resume']!r}")
+    if arguments["new"] and arguments["resume"] in {"must", "allow"}:
+        raise ValueError(f"new=True and resume={arguments['resume']!r} exclude each other")
     options = [f"--{name}={text}" for name, text in texts.items() if text is not None]
     metrics = arguments["system_metrics"]
     if metrics is not False and not has_psutil():

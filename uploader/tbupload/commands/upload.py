@@ -23,12 +23,12 @@ from tbupload.commands.recording import (
     describe_recording,
     recording_lines,
 )
-from tbupload.commands.resolve_experiment import Target, TargetResolver
+from tbupload.commands.resolve_experiment import NOT_FOUND, Target, TargetResolver
 from tbupload.commands.stdin_watch import stop_on_stdin
 from tbupload.commands.stop_signals import stop_on_signals
 from tbupload.console.output import ignore_broken_pipe, print_json
 from tbupload.console.progress import ConsoleProgress
-from tbupload.errors import LogdirError, RunRetrained, ServerError, Unreachable, UsageError
+from tbupload.errors import LogdirError, Refused, RunRetrained, ServerError, Unreachable, UsageError
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.http.cancellation import StopToken
@@ -241,6 +241,13 @@ def _report_failure(
         progress.warn(line)
     if isinstance(error, Unreachable):
         progress.warn(f"nothing is lost; to send the rest later: {target.resume_advice}")
+    elif isinstance(error, Refused) and error.status == NOT_FOUND:
+        experiment_id = target.streams.experiment_id
+        progress.warn(
+            f"experiment {experiment_id} was deleted meanwhile, or this token may not write to it "
+            f"any more: `tbupload restore {experiment_id}` undoes a deletion, and --new uploads "
+            "to another experiment"
+        )
 
 
 def _print_end_event(event: dict[str, Any], summary: Summary, options: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ from tbupload.logdir.watcher import LogdirWatcher
 from tbupload.upload.file_cache import FileCache
 from tbupload.upload.file_errors import CONFIRM_SECONDS
 from tbupload.upload.file_upload import REREAD_SECONDS_MIN, FileUpload
-from tbupload.upload.filter_check import FilterMonitor
+from tbupload.upload.filter_check import EVERYTHING, FilterMonitor
 from tbupload.upload.follow_control import FollowControl
 from tbupload.upload.hparams_file import NO_HPARAMS, HparamsFile
 from tbupload.upload.hparams_upload import HparamsUpload
@@ -347,7 +347,11 @@ class Upload:
     def _report_problems(self) -> None:
         has_files = self._watcher.file_count or self._tree.projector_folders
         if not self._watcher.is_listing and not has_files:
-            self._progress.report_problem(f"{self._options.logdir}: no event files there yet")
+            is_filtered = self._options.series_filter != EVERYTHING
+            self._progress.report_problem(
+                f"{self._options.logdir}: no event files there yet"
+                f"{' that the filters select' if is_filtered else ''}"
+            )
         if self._tree.has_new_problems:
             self._tree.has_new_problems = False
             for sentence in self._tree.problems(seen_times_min=REPORTED_FAILURES_MIN).values():

@@ -122,6 +122,13 @@ def add_retry_timeout(group: OptionGroup, default: float | None, default_text: s
     )
 
 
+def parse_name(text: str) -> str:
+    """Return a name that finds an experiment. Raise ArgumentTypeError for what can be none."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: a variable that is not set?")
+    return text
+
+
 def parse_seconds(text: str) -> float:
     """Return a finite number of seconds above 0. Raise ArgumentTypeError for anything else."""
     try:

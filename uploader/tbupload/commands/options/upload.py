@@ -13,6 +13,7 @@ from tbupload.commands.options.shared import (
     add_series_filter,
     add_visibility,
     parse_logdir,
+    parse_name,
     parse_seconds,
 )
 from tbupload.recording.metrics_options import SECONDS_DEFAULT, SECONDS_MAX, SECONDS_MIN
@@ -102,6 +103,7 @@ def _add_target(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--experiment-name",
         metavar="NAME",
+        type=parse_name,
         help="add to the experiment of this name, which is created if there is none: one "
         "experiment for several machines",
     )
