@@ -76,7 +76,9 @@ def refused_error(
             "Another service may be there, or a proxy that wants a sign-in of its own"
         )
     elif status in UNKNOWN_ROUTE_STATUSES and (root := _without_path(server)) != server:
-        explanation = f"{explanation} at {server}: its path is probably too much; try --server {root}"
+        explanation = (
+            f"{explanation} at {server}: its path is probably too much; try --server {root}"
+        )
     elif status == UNAUTHORIZED and not has_token and code not in EXPLAINED_CODES:
         explanation = (
             f"there is no token for {server}: run `tbupload login --server {server}`, or set "
