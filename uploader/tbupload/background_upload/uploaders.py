@@ -28,6 +28,9 @@ Longer than the 120 s for which writers hold data by default.
 EXIT_SECONDS: Final = 60.0
 """How long the script waits at its exit where the uploader would end with it."""
 
+TOLD_WAIT_SECONDS: Final = 2.0
+"""How long the script waits at its exit before it says so."""
+
 BATCH_VARIABLES: Final = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 """Environment variables of batch jobs, whose processes are ended with them."""
 
@@ -158,5 +161,14 @@ def _wait_for(uploaders: list[Uploader]) -> None:
     began = time.monotonic()
     looks = [each.process.request_look() for each in uploaders]
     for each, look in zip(uploaders, looks):
-        seconds = began + each.exit_seconds - time.monotonic()
-        log_result(each.process.wait_for_look(look, seconds, needs_server=True))
+        end = began + each.exit_seconds
+        result = each.process.wait_for_look(look, min(end - began, TOLD_WAIT_SECONDS))
+        rest = end - time.monotonic()
+        if result.exit_code is None and rest > 0:
+            logger.warning(
+                "tbupload: waiting up to %.0f s until everything is uploaded "
+                "(end_seconds of follow); Ctrl-C ends the wait",
+                rest,
+            )
+            result = each.process.wait_for_look(look, rest)
+        log_result(result)
