@@ -309,6 +309,26 @@ def test_other_call_for_same_logdir_ends_earlier_upload(followed, reader, logdir
     assert points(reader, second.experiment_id) == 20
 
 
+def test_wait_after_stop_tells_of_what_was_written_later(followed, logdir, caplog):
+    path = logdir / "run" / "tfevents.1"
+    event_files.write_records(path, [event_files.scalar_event("loss", 0, 0.0)])
+    upload = followed(logdir, exclude_runs="other")
+    assert upload.stop().is_complete
+    event_files.write_records(logdir / "other" / "tfevents.1", [], append=True)
+    assert upload.wait().is_complete
+
+    event_files.write_records(path, [event_files.scalar_event("loss", 1, 0.0)], append=True)
+    for look in (upload.wait, upload.stop):
+        caplog.clear()
+        result = look()
+        assert (result.exit_code, result.is_complete, result.is_growing) == (0, False, True)
+        assert f"--experiment {upload.experiment_id}" in result.explanation
+        assert "is not uploaded" in caplog.text
+        assert "everything is uploaded" not in caplog.text
+    event_files.write_records(logdir / "new" / "tfevents.1", [])
+    assert not upload.wait().is_complete
+
+
 def test_growing_files_are_not_told_to_be_uploaded(followed, logdir, tmp_path, caplog):
     caplog.set_level("INFO", "tbupload")
     stop = tmp_path / "stop"

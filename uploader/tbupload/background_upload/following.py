@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final
 
+from tbupload.background_upload.final_look import look_again
 from tbupload.background_upload.process import UploaderProcess, logger
 from tbupload.background_upload.result import Result
 from tbupload.background_upload.uploaders import (
@@ -168,14 +169,18 @@ class Following:
         Flushes the open writers first, and looks at every file. The upload continues. With
         `is_complete`, the result is a proof for all that was in the files when it was called; if
         the time is over, the `exit_code` is None. Problems are logged, never raised.
+
+        After `stop`, or another end of the uploader, nothing more is sent: the result then says
+        whether files have grown since, and is not complete if they have.
         """
         return self._finish(seconds, is_last=False)
 
     def stop(self, seconds: float = WAIT_SECONDS) -> Result | None:
         """Do as `wait`, and let the uploader exit then: what is written later is not uploaded.
 
-        Return the result, or None if the upload was never started. Repeating the call returns the
-        same result. If the time is over, the uploader continues to send what was there.
+        Return the result, or None if the upload was never started. Repeating the call sends
+        nothing, and does as `wait` after it. If the time is over, the uploader continues to send
+        what was there.
         """
         return self._finish(seconds, is_last=True)
 
@@ -254,7 +259,7 @@ class Following:
         if process is None or not process.is_owned_here:
             return self._result
         if not process.is_running:
-            return self.result
+            return self._look_again()
         try:
             is_flushed = flush_writers()
             if is_last:
@@ -270,6 +275,19 @@ class Following:
         except Exception:  # noqa: BLE001  # no error may stop the training
             logger.exception("tbupload: the uploader could not be asked")
         return self._result
+
+    def _look_again(self) -> Result | None:
+        """Return the result of an upload that has ended, as the files are now."""
+        result = self.result
+        try:
+            flush_writers()
+            if result is not None and result.is_complete:
+                result = look_again(result, self._options)
+        except Exception:  # noqa: BLE001  # no error may stop the training
+            logger.exception("tbupload: the files could not be looked at")
+        if result is not None and result is not self._result:
+            self._set_result(result)
+        return result
 
     def _set_result(self, result: Result) -> None:
         self._result = result

@@ -115,6 +115,8 @@ def log_result(result: Result) -> None:
     """Log that everything is uploaded, or why not unless the uploader has logged that itself."""
     if result.is_complete:
         logger.info("tbupload: everything is uploaded: %s", escape(result.url or ""))
+    elif result.is_growing and result.explanation:
+        logger.warning("tbupload: %s", escape(result.explanation))
     elif result.is_growing:
         logger.info("tbupload: uploaded what the files contained; they are still growing")
     elif result.exit_code is None or result.exit_code < 0:

@@ -174,6 +174,8 @@ class Upload:
             empty_values=counts["empty_values"],
             repeated=repeated_counts(counts),
             hparams_runs=self._hparams.count,
+            files=self._watcher.file_count,
+            file_bytes=self._watcher.total_bytes,
             skipped=self._skipped_counts(),
             skipped_files=self._cursors.skipped_files(str(self._options.logdir)),
             problems=[
