@@ -15,6 +15,12 @@ from tbupload.upload.stream_cursors import StreamCursors
 RUNS_TOLD_MAX: Final = 5
 """Restarted runs of which one look tells, at most."""
 
+RUNS_WATCHED_MAX: Final = 1_000
+"""Runs with several files whose restart is waited for, at most."""
+
+LOOKS_MAX: Final = 10
+"""Looks after which a new file has begun no attempt: its first points come in several batches."""
+
 
 class RestartReport:
     """Reports attempts that began during an upload, each once.
@@ -42,6 +48,7 @@ class RestartReport:
         self._report = report
         self._known: dict[str, int] | None = None
         self._attempts: dict[str, Json] = {}
+        self._looks_left: dict[str, int] = {}  # by run that may be restarted
         self._is_expected = False
 
     def begin(self) -> None:
@@ -50,9 +57,12 @@ class RestartReport:
 
     def note_file(self, entry: FileEntry) -> None:
         """Note that a file is to be sent."""
-        if entry.committed == 0 and not self._is_expected:
+        run = entry.folder.run
+        if entry.committed == 0 and len(self._looks_left) < RUNS_WATCHED_MAX:
             has_others = any(other is not entry for other in entry.folder.files)
-            self._is_expected = has_others or self._cursors.has_run(entry.folder.run)
+            if has_others or self._cursors.has_run(run):
+                self._looks_left.setdefault(run, LOOKS_MAX)
+        self._is_expected = self._is_expected or run in self._looks_left
 
     def look(self) -> None:
         """Report the attempts that began since the last look; to be called when all is sent."""
@@ -63,9 +73,11 @@ class RestartReport:
         if newest is None:
             return
         self._known = newest
+        self._looks_left = {run: left - 1 for run, left in self._looks_left.items() if left > 1}
         restarted = [run for run, number in newest.items() if number > known.get(run, 1)]
         for run in restarted[:RUNS_TOLD_MAX]:
             self._report(_restart_text(self._attempts[run]))
+            self._looks_left.pop(run, None)
         if len(restarted) > RUNS_TOLD_MAX:
             self._report(
                 f"{len(restarted) - RUNS_TOLD_MAX:,} more runs were restarted: "
