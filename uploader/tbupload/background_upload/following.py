@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
+from tbupload.background_upload.arguments import command_line
 from tbupload.background_upload.final_look import look_again
 from tbupload.background_upload.process import UploaderProcess, logger
 from tbupload.background_upload.result import Result
@@ -21,24 +21,9 @@ from tbupload.background_upload.uploaders import (
     start,
 )
 from tbupload.recording.exit_status import FINISHED, ending_of_exception
-from tbupload.recording.metrics_options import NO_PSUTIL, has_psutil
-from tbupload.recording.opt_out import announce, records_nothing
 
 WAIT_SECONDS: Final = 60.0
 """Default time that `wait` and `stop` wait for the remaining data to be sent."""
-
-PATTERNS: Final = ("include_runs", "exclude_runs", "include_tags", "exclude_tags")
-"""Arguments of `follow` that are regular expressions."""
-
-TEXT_OPTIONS: Final = (
-    *("name", "description", "visibility", "experiment", "experiment_name", "resume"),
-    "server",
-    *PATTERNS,
-)
-"""Arguments of `follow` that become options of the same name, without conversion."""
-
-RESUME_CHOICES: Final = ("must", "allow", "never")
-"""The values of `resume`."""
 
 
 def follow(  # noqa: PLR0913  # the options of the command, by their names
@@ -99,7 +84,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     Raises:
         TypeError, ValueError: an argument has the wrong type or value.
     """
-    return Following(_command_line(dict(locals())), token, os.fsdecode(logdir), end_seconds).start()
+    return Following(command_line(dict(locals())), token, os.fsdecode(logdir), end_seconds).start()
 
 
 class Following:
@@ -292,48 +277,3 @@ class Following:
     def _set_result(self, result: Result) -> None:
         self._result = result
         log_result(result)
-
-
-def _check_patterns(arguments: dict[str, Any]) -> None:
-    for name in PATTERNS:
-        try:
-            re.compile(arguments[name] or "")
-        except re.error as error:
-            raise ValueError(f"{name} is not a valid regular expression: {error}") from error
-
-
-def _command_line(arguments: dict[str, Any]) -> list[str]:
-    """Return the options of the command, `--logdir` first; the token is not among them."""
-    texts = {
-        "logdir": os.fsdecode(arguments["logdir"]),
-        "cacert": None if arguments["cacert"] is None else os.fsdecode(arguments["cacert"]),
-        "hparams": None if arguments["hparams"] is None else os.fsdecode(arguments["hparams"]),
-        "plugins": _join_names(arguments["plugins"]),
-        "poll-seconds": None
-        if arguments["poll_seconds"] is None
-        else f"{arguments['poll_seconds']:f}",
-    }
-    texts |= {name.replace("_", "-"): arguments[name] for name in TEXT_OPTIONS}
-    for name, text in {**texts, "token": arguments["token"]}.items():
-        if not (text is None or isinstance(text, str)):
-            raise TypeError(f"{name} must be a string, not {type(text).__name__}")
-    _check_patterns(arguments)
-    if arguments["resume"] not in {None, *RESUME_CHOICES}:
-        raise ValueError(f"resume must be one of {RESUME_CHOICES}, not {arguments['resume']!r}")
-    if arguments["new"] and arguments["resume"] in {"must", "allow"}:
-        raise ValueError(f"new=True and resume={arguments['resume']!r} exclude each other")
-    options = [f"--{name}={text}" for name, text in texts.items() if text is not None]
-    metrics = arguments["system_metrics"]
-    if metrics is not False and not has_psutil():
-        logger.warning("tbupload: %s; the upload continues without them", NO_PSUTIL)
-    elif metrics is not False:
-        options.append("--system-metrics" if metrics is True else f"--system-metrics={metrics:f}")
-    if records_nothing(os.environ, no_origin=arguments["no_origin"]):
-        options.append("--no-origin")
-    else:
-        announce()
-    return [*options, "--new"] if arguments["new"] else options
-
-
-def _join_names(names: Iterable[str] | None) -> str | None:
-    return ",".join(names) if names is not None and not isinstance(names, str) else names

@@ -60,10 +60,11 @@ def upload(options: argparse.Namespace) -> int:
     progress = progress_from_options(options)
     series_filter = series_filter_from_options(options)
     _check_filter(options, logdir, series_filter)
+    is_read_once = options.one_shot or options.dry_run
+    if is_read_once and not has_uploadable_files(logdir, series_filter):
+        raise LogdirError(no_files_text(logdir))
     if options.dry_run:
         return _dry_run(DryRun(logdir, series_filter, hparams, progress), progress, options)
-    if options.one_shot and not has_uploadable_files(logdir, series_filter):
-        raise LogdirError(no_files_text(logdir))
 
     upload_options = UploadOptions(
         logdir, series_filter, options.one_shot, options.poll_seconds, hparams

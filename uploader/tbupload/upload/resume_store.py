@@ -11,6 +11,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -127,19 +128,26 @@ class ResumeStore:
 
     def _change(self, change: Callable[[list[ResumeRecord]], None]) -> None:
         """Call `change` with the list of uploads, oldest first, and write it if it has changed."""
+        is_changed = False
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with locked(self._path.with_name(f"{self._path.name}.lock"), LOCK_SECONDS):
                 uploads = self._read()
                 before = list(uploads)
                 change(uploads)
+                is_changed = True
                 if uploads != before:
                     self._write(uploads[-RECORDS_MAX:])
         except OSError as error:
             self._warn_once(
-                f"{self._path}: {error.strerror or error}; "
-                "a stopped upload has to be resumed with --experiment"
+                f"{self._path} cannot be written ({error.strerror or error}), so this upload is "
+                "not noted there: the same command will create another experiment the next time. "
+                "Resume this one with --experiment ID, or give uploads a name that is looked up, "
+                "with --experiment-name"
             )
+            if not is_changed:  # what is noted may still be read
+                with suppress(OSError):
+                    change(self._read())
 
     def _read(self) -> list[ResumeRecord]:
         try:

@@ -14,6 +14,7 @@ from tbupload.commands.options.shared import (
     add_visibility,
     parse_logdir,
     parse_name,
+    parse_new_name,
     parse_seconds,
 )
 from tbupload.recording.metrics_options import SECONDS_DEFAULT, SECONDS_MAX, SECONDS_MIN
@@ -56,7 +57,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     _add_target(command)
 
     new_experiment = command.add_argument_group("a new experiment")
-    new_experiment.add_argument("--name", help="its name")
+    new_experiment.add_argument("--name", type=parse_new_name, help="its name")
     new_experiment.add_argument("--description", help="its description, as Markdown")
     add_visibility(new_experiment)
     add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
