@@ -251,22 +251,25 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
             "start the command tbupload separately"
         )
 
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            *_PROGRAM,
-            "upload",
-            *options,
-            *FIXED_OPTIONS,
-            f"--end-with-process={os.getpid()}",
-        ],
-        env=environment,
-        bufsize=0,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **platform_options,
-    )
+    with _own_descriptor() as descriptors:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                *_PROGRAM,
+                "upload",
+                *options,
+                *FIXED_OPTIONS,
+                f"--end-with-process={os.getpid()}",
+                *(f"--process-descriptor={each}" for each in descriptors),
+            ],
+            env=environment,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=descriptors,
+            **platform_options,
+        )
 
     if sys.platform != "win32":
         with contextlib.suppress(OSError):
@@ -274,6 +277,23 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
                 os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
             )
     return process
+
+
+@contextlib.contextmanager
+def _own_descriptor() -> Iterator[list[int]]:
+    """Yield a descriptor of this process for the uploader, or none where there is no such thing.
+
+    With it, the uploader learns how this process ends even if that is before it has started.
+    """
+    try:
+        descriptor = os.pidfd_open(os.getpid())
+    except (AttributeError, OSError):
+        yield []
+        return
+    try:
+        yield [descriptor]
+    finally:
+        os.close(descriptor)
 
 
 _started: Final[weakref.WeakSet[UploaderProcess]] = weakref.WeakSet()

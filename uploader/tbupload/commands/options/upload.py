@@ -190,6 +190,12 @@ def _add_subprocess(command: argparse.ArgumentParser) -> None:
         help="with --end-with-process and the parent's PID: read commands from stdin (look NAME, "
         "retire SECONDS, stop); after its end, write to follow.log beside the config file",
     )
+    subprocess.add_argument(
+        "--process-descriptor",
+        metavar="N",
+        type=int,
+        help="with --end-with-process: an inherited descriptor of that process (pidfd)",
+    )
 
 
 class _StoreLogdir(argparse.Action):
