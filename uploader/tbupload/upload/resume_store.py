@@ -140,10 +140,9 @@ class ResumeStore:
                     self._write(uploads[-RECORDS_MAX:])
         except OSError as error:
             self._warn_once(
-                f"{self._path} cannot be written ({error.strerror or error}), so this upload is "
-                "not noted there: the same command will create another experiment the next time. "
-                "Resume this one with --experiment ID, or give uploads a name that is looked up, "
-                "with --experiment-name"
+                f"{self._path} cannot be written ({error.strerror or error}): if this command "
+                "creates an experiment now, it will create another one the next time. "
+                "--experiment ID resumes one; --experiment-name NAME finds or creates one"
             )
             if not is_changed:  # what is noted may still be read
                 with suppress(OSError):

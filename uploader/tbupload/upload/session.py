@@ -359,7 +359,7 @@ class Upload:
             is_filtered = self._options.series_filter != EVERYTHING
             self._progress.report_problem(
                 f"{self._options.logdir}: no event files there yet"
-                f"{' that the filters select' if is_filtered else ''}"
+                f"{' in runs that the filters select' if is_filtered else ''}"
             )
         if self._tree.has_new_problems:
             self._tree.has_new_problems = False

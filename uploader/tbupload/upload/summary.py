@@ -112,9 +112,9 @@ class Summary:
         yield "NOT everything was sent:" if verb == "sent" else "NOT everything would be sent:"
         yield from skipped_lines("skipped", self.skipped, self.skipped_files)
         unreported = [f"  {problem}" for problem in self.problems if not has_reported(problem)]
-        yield from _first(unreported, "paths; --json names them all")
+        yield from _first(unreported, "problems; --json names them all")
         if count := len(self.problems) - len(unreported):
-            yield f"  {count:,} {'path was' if count == 1 else 'paths were'} named above"
+            yield f"  {count:,} {'problem was' if count == 1 else 'problems were'} named above"
 
     def _repeated_lines(self) -> Iterator[str]:
         count, series = self.repeated[SUPERSEDED], self.repeated[ONE_STEP_SERIES]
