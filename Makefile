@@ -15,7 +15,7 @@ NODE_MODULES := $(OPENID)/node_modules/.package-lock.json
 INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs Python 3.11 or newer with its venv module; none \
 	was found: install it (Debian: apt-get install python3-venv), or name one: make PYTHON=/path/to/python3" >&2; exit 1;)
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	--no-emit-index-url --quiet --extra service --extra katib --group build
+	--no-emit-index-url --quiet --extra service --extra katib --extra traces --group build
 
 .PHONY: help up test unit test-frameworks test-helm test-pythons lint bench lock clean
 

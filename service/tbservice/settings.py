@@ -205,6 +205,11 @@ class Settings(BaseSettings):
         default="text",
         description="Format of the log: lines for people, or a JSON object per line",
     )
+    traces_endpoint: str | None = Field(
+        default=None,
+        pattern="^https?://",
+        description="URL to which traces are sent by OTLP over HTTP; empty: there are none",
+    )
     metrics_token: SecretStr | None = Field(
         default=None,
         description="Token for /metrics; empty: only direct clients on this machine may read them",
@@ -254,7 +259,12 @@ class Settings(BaseSettings):
         return self
 
     @field_validator(
-        "content_url", "grpc_port", "grpc_certificate_file", "grpc_key_file", mode="before"
+        "content_url",
+        "grpc_port",
+        "grpc_certificate_file",
+        "grpc_key_file",
+        "traces_endpoint",
+        mode="before",
     )
     @classmethod
     def _empty_is_none(cls, value: object) -> object:

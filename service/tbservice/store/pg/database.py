@@ -16,7 +16,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from sqlalchemy import Connection, PoolProxiedConnection, event, exc, text
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from tbservice import metrics
+from tbservice import metrics, traces
 from tbservice.errors import Unavailable
 from tbservice.store import link_views
 from tbservice.store.pg import arrays
@@ -115,7 +115,11 @@ class Database:
         workspace_id = visible.workspace_id if isinstance(visible, Grant) else visible
         if workspace_id is not None:  # in one message with BEGIN: it saves a round trip
             begin += f"; SET LOCAL tbhub.workspace_id = '{int(workspace_id)}'"
-        with translate_driver_errors(), self._connect() as connection:
+        with (
+            traces.span("database transaction"),
+            translate_driver_errors(),
+            self._connect() as connection,
+        ):
             db = connection.execution_options(**{_BEGIN_OPTION: begin})
             with db.begin():
                 if isinstance(visible, ReadGrant) and visible.link is not None:
