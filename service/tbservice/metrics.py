@@ -148,6 +148,12 @@ _object_store_up = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livemin",
 )
+_database_timeline = Gauge(
+    "tbhub_database_timeline",
+    "PostgreSQL's timeline as of the last /readyz: it grows when a standby is promoted",
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
 _object_store_up.set(1)  # a worker starts only if the object store responds
 
 # Known label values are exported from the start: a rate needs the zero before the first increment.
@@ -271,6 +277,11 @@ def observe_connection_wait(since: float) -> None:
 def track_connection() -> AbstractContextManager[object]:
     """Count a connection as in use until the block ends."""
     return _connections.track_inprogress()
+
+
+def observe_timeline(timeline: int) -> None:
+    """Record PostgreSQL's timeline."""
+    _database_timeline.set(timeline)
 
 
 def observe_object_store(*, is_available: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection
@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.scalars.compaction_thresholds import IDLE_THRESHOLD
 from tbservice.store import compaction_backlog, workspaces
+from tbservice.store.pg.clock import read_now
 from tbservice.store.pg.database import Database, set_local
 from tbservice.types import AppendGrant, ExperimentId, WorkspaceId
 
@@ -33,10 +34,10 @@ def find_backlog(database: Database) -> Iterator[BacklogRun]:
     as several workers start at once. All is one transaction with one indexed query per experiment;
     it uses a connection, but no lock that others wait for, and no snapshot. Raises Unavailable.
     """
-    since = datetime.now(UTC) - timedelta(seconds=limits.COMPACTION_SEARCH_SECONDS)
     with database.transaction() as db:
         if not compaction_backlog.try_lock_search(db):
             return
+        since = read_now(db) - timedelta(seconds=limits.COMPACTION_SEARCH_SECONDS)
         for workspace_id, _ in workspaces.list_all(db):
             set_local(db, "workspace_id", str(workspace_id))
             for experiment_id in _iter_experiments(db, workspace_id, since):

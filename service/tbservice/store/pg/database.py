@@ -42,6 +42,9 @@ _BEGIN_OPTION: Final = "tbhub_begin"
 
 _IDLE_SINCE: Final = "tbhub_idle_since"
 
+_TIMELINE_DIGITS: Final = 8
+"""Hexadecimal digits at the start of the name of a segment of the write-ahead log."""
+
 
 class Database:
     """A pool of connections. A transaction sees one workspace's rows, or no tenant's rows.
@@ -168,8 +171,11 @@ class Database:
         with self.transaction() as db:
             db.execute(text("SELECT 1"))
 
-    def check_writable(self) -> None:
-        """Check that PostgreSQL can write: to its log (WAL), and to its disk.
+    def check_writable(self) -> int:
+        """Check that PostgreSQL can write: to its log (WAL), and to its disk; return its timeline.
+
+        The timeline is a number that grows when a standby is promoted (PostgreSQL manual, 25.3.6
+        "Timelines").
 
         Writes a temporary file of 1 MiB beside the tables, which is deleted at once: on a full disk
         a row still fits an existing page, and a WAL record an existing segment. Does not wait for
@@ -197,7 +203,13 @@ class Database:
             db.execute(
                 text("SELECT count(*) FROM unnest(array_fill(repeat('x', 8192), ARRAY[128]))")
             )
-            db.execute(text("SELECT pg_logical_emit_message(true, 'tbhub', 'ready')"))
+            segment: str = db.execute(
+                text("""
+                    SELECT pg_walfile_name(pg_current_wal_insert_lsn())
+                    FROM pg_logical_emit_message(true, 'tbhub', 'ready')
+                """)
+            ).scalar_one()
+        return int(segment[:_TIMELINE_DIGITS], 16)
 
     def cancel(self, db: Connection) -> None:
         """Cancel the statement that a connection executes, if any; it raises Unavailable there.
