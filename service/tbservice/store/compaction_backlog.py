@@ -1,4 +1,4 @@
-"""Queries for the compaction that an earlier process left undone, at the start of the service."""
+"""Queries for the compaction that another process left undone."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ def try_lock_search(db: Connection) -> bool:
         text("SELECT pg_try_advisory_xact_lock(:number)"), {"number": _SEARCH_LOCK_ID}
     ).scalar_one()
     return locked
+
+
+def get_time(db: Connection) -> datetime:
+    """Return the time at the database."""
+    now: datetime = db.execute(text("SELECT now()")).scalar_one()
+    return now
 
 
 def list_written(
