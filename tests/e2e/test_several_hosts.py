@@ -105,12 +105,12 @@ def test_hosts_keep_nothing_that_other_has_changed(apis):
             json={"hparams": {"lr": number}},
         ).raise_for_status()
         for reader in apis:
-            found = reader.request(
+            answer = reader.request(
                 "POST",
                 f"/experiments/{experiment}/hparams/session_groups",
                 json={"allowedStatuses": STATUSES, "sliceSize": 10},
             )
-            assert found.json()["sessionGroups"][0]["hparams"] == {"lr": number}
+            assert answer.json()["sessionGroups"][0]["hparams"] == {"lr": number}
 
 
 def test_session_of_one_host_is_one_of_all(clients, database, workspace_id):

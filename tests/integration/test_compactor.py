@@ -170,8 +170,8 @@ def test_compactor_finds_what_other_host_leaves_later(database, monkeypatch):
 
 def test_compactor_repeated_search_leaves_small_runs_in_use(left_uncompacted, database):
     recent = (limits.COMPACTION_SEARCH_RECENT_SECONDS, limits.COMPACTION_SETTLED_SECONDS)
-    found = list(find_backlog(database, *recent))
-    assert [run.is_above_threshold for run in found] == [True] * len(left_uncompacted)
+    runs = list(find_backlog(database, *recent))
+    assert [run.is_above_threshold for run in runs] == [True] * len(left_uncompacted)
     for experiment in left_uncompacted:
         with database.transaction(experiment.grant) as db:
             db.exec_driver_sql("UPDATE experiments SET data_at = data_at - interval '4 minutes'")
