@@ -19,10 +19,10 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from tbservice import metrics
 from tbservice.errors import Unavailable
 from tbservice.store import link_views
-from tbservice.store.pg import arrays
+from tbservice.store.pg import arrays, citus
 from tbservice.store.pg.engine import make_engine
 from tbservice.store.pg.errors import READ_ONLY, is_read_only, translate_driver_errors
-from tbservice.store.pg.pipeline import get_driver_connection
+from tbservice.store.pg.pipeline import get_driver_connection, set_locals
 from tbservice.types import Grant, ReadGrant, WorkspaceId
 
 Visible = Grant | WorkspaceId | None
@@ -216,9 +216,7 @@ class Database:
 
 def set_local(db: Connection, name: str, value: str) -> None:
     """Set `tbhub.<name>`, which row policies read, until the transaction ends."""
-    db.execute(
-        text("SELECT set_config('tbhub.' || :name, :value, true)"), {"name": name, "value": value}
-    )
+    set_locals(db, {f"tbhub.{name}": value})
 
 
 def _cancel(driver: psycopg.Connection[Any]) -> None:
@@ -228,7 +226,14 @@ def _cancel(driver: psycopg.Connection[Any]) -> None:
 
 def _send_begin(db: Connection) -> None:
     """Begin a transaction ourselves: psycopg, which is in autocommit mode, sends a bare BEGIN."""
-    get_driver_connection(db).execute(db.get_execution_options().get(_BEGIN_OPTION, "BEGIN"))
+    driver = get_driver_connection(db)
+    statements = db.get_execution_options().get(_BEGIN_OPTION, "BEGIN")
+    if not citus.is_cluster(db):
+        driver.execute(statements)
+        return
+    with driver.pipeline():  # Citus passes on the whole message that a SET LOCAL is in, BEGIN too
+        for statement in statements.split("; "):
+            driver.execute(statement)
 
 
 def _record_idle_since(_connection: object, record: ConnectionPoolEntry) -> None:
@@ -265,7 +270,7 @@ def _has_pending_notice(connection: psycopg.Connection[Any]) -> bool:
     return bool(poll.poll(0))
 
 
-def _configure_connection(connection: psycopg.Connection[Any], _record: object) -> None:
+def _configure_connection(connection: psycopg.Connection[Any], record: ConnectionPoolEntry) -> None:
     """Configure a new connection: autocommit, time zone UTC, and arrays sent in binary.
 
     psycopg sends lists as text by default: a packed block would be formatted, quoted, sent and
@@ -277,3 +282,4 @@ def _configure_connection(connection: psycopg.Connection[Any], _record: object) 
     arrays.register_dumpers(connection.adapters)
     connection.autocommit = True  # see `_send_begin`
     connection.execute("SET TIME ZONE 'UTC'")
+    citus.configure_connection(connection, record.info)
