@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 import psycopg
 from sqlalchemy import Connection, Engine, text
 
-from tbservice.types import ExperimentId
+from tbservice.store.pg.arrays import Array, encode_array
+from tbservice.types import ExperimentId, WorkspaceId
 
 NODE_SECONDS_MAX: Final = 5.0
 """Seconds for which a process remembers where an experiment is: every node can answer anyway."""
@@ -114,6 +115,16 @@ def insert_source(db: Connection, *, is_text: bool = False) -> str:
     """
 
 
+def begin_counter(db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId) -> None:
+    """Insert the row of a new experiment that `insert_source` and `new_ids` need; in a cluster."""
+    if is_cluster(db):
+        statement = text("""
+            INSERT INTO experiment_counters (experiment_id, workspace_id)
+            VALUES (:experiment_id, :workspace_id)
+        """)
+        db.execute(statement, {"experiment_id": experiment_id, "workspace_id": workspace_id})
+
+
 def new_ids(db: Connection, experiment_id: ExperimentId, count: int) -> range | None:
     """Return ids for new runs, tags or series of an experiment of a cluster, in order of creation.
 
@@ -129,3 +140,45 @@ def new_ids(db: Connection, experiment_id: ExperimentId, count: int) -> range | 
     """)
     last: int = db.execute(statement, {"count": count, "experiment_id": experiment_id}).scalar_one()
     return range(last - count + 1, last + 1)
+
+
+class BlockIds(NamedTuple):
+    """Parts of an INSERT … SELECT of blocks `u` of an experiment: all empty on plain PostgreSQL.
+
+    `column` and `value` begin with a comma; `types` and `parameters` are added to those of `u`.
+    """
+
+    column: str
+    value: str
+    types: dict[str, str]
+    parameters: dict[str, Array]
+
+
+def block_ids(db: Connection, table: str, count: int, levels: tuple[str, ...] = ()) -> BlockIds:
+    """Number `count` new blocks of a table after those of their series that are there.
+
+    On plain PostgreSQL a sequence does. Rows of the series are locked, so that nobody else inserts
+    any. Ids of deleted blocks may be given again.
+
+    Args:
+        db: A transaction.
+        table: A table of blocks.
+        count: Blocks.
+        levels: Expressions for the levels to look at, if the table has any.
+    """
+    if not is_cluster(db):
+        return BlockIds("", "", {}, {})
+    conditions = [f"AND b.level = {level}" for level in levels] or [""]
+    greatest = ", ".join(
+        f"""
+            (SELECT max(b.block_id) FROM {table} AS b
+             WHERE b.experiment_id = %(experiment_id)s AND b.series_id = u.series_id {condition})
+        """  # noqa: S608 - called with constants
+        for condition in conditions
+    )
+    return BlockIds(
+        ", block_id",
+        f", coalesce(greatest({greatest}), 0) + u.ordinal",
+        {"ordinal": "bigint"},
+        {"ordinal": encode_array("bigint", range(1, count + 1))},
+    )

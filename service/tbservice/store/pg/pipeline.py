@@ -14,14 +14,18 @@ from tbservice.store.pg import citus
 
 
 class PendingResult:
-    """The result of a statement that was sent and may still be running: see `pipeline`."""
+    """The result of statements that were sent and may still be running: see `pipeline`."""
 
-    def __init__(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
-        self._cursor = cursor
+    def __init__(self, *cursors: psycopg.Cursor[tuple[Any, ...]]) -> None:
+        self._cursors = cursors
+
+    def __add__(self, other: PendingResult) -> PendingResult:
+        """Return the rows of both."""
+        return PendingResult(*self._cursors, *other._cursors)
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows. They can be fetched once."""
-        return self._cursor.fetchall()
+        return [row for cursor in self._cursors for row in cursor.fetchall()]
 
 
 def get_driver_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
