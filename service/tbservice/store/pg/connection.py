@@ -18,7 +18,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from sqlalchemy import Connection, PoolProxiedConnection, exc
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from tbservice.store.pg import arrays
+from tbservice.store.pg import arrays, citus
 
 IDLE_SECONDS_MAX = 60.0
 """Seconds after which an idle connection is tested before use: firewalls drop idle ones."""
@@ -60,6 +60,7 @@ def configure(connection: psycopg.Connection[Any], record: ConnectionPoolEntry) 
     is_pooled = record.info[_IS_POOLED] = row is not None and row[1]
     if not is_pooled or _keeps_prepared(connection):
         connection.prepare_threshold = PREPARE_THRESHOLD
+    citus.configure_connection(connection, record.info)
 
 
 def is_pooled(db: Connection) -> bool:

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, event, exc, text
 from tbservice import metrics
 from tbservice.errors import Unavailable
 from tbservice.store import link_views
+from tbservice.store.pg import citus
 from tbservice.store.pg.connection import (
     STATEMENT_SECONDS_MAX,
     check_idle,
@@ -24,7 +25,7 @@ from tbservice.store.pg.connection import (
 )
 from tbservice.store.pg.engine import make_engine
 from tbservice.store.pg.errors import READ_ONLY, is_read_only, translate_driver_errors
-from tbservice.store.pg.pipeline import get_driver_connection
+from tbservice.store.pg.pipeline import get_driver_connection, set_locals
 from tbservice.types import Grant, ReadGrant, WorkspaceId
 
 Visible = Grant | WorkspaceId | None
@@ -212,9 +213,7 @@ class Database:
 
 def set_local(db: Connection, name: str, value: str) -> None:
     """Set `tbhub.<name>`, which row policies read, until the transaction ends."""
-    db.execute(
-        text("SELECT set_config('tbhub.' || :name, :value, true)"), {"name": name, "value": value}
-    )
+    set_locals(db, {f"tbhub.{name}": value})
 
 
 def _cancel(driver: psycopg.Connection[Any]) -> None:
@@ -224,7 +223,13 @@ def _cancel(driver: psycopg.Connection[Any]) -> None:
 
 def _send_begin(db: Connection) -> None:
     """Begin a transaction ourselves: psycopg, which is in autocommit mode, sends a bare BEGIN."""
-    statement = db.get_execution_options().get(_BEGIN_OPTION, "BEGIN")
+    driver = get_driver_connection(db)
+    statements = db.get_execution_options().get(_BEGIN_OPTION, "BEGIN")
     if is_pooled(db):
-        statement += _SET_TIMEOUT
-    get_driver_connection(db).execute(statement)
+        statements += _SET_TIMEOUT
+    if not citus.is_cluster(db):
+        driver.execute(statements)
+        return
+    with driver.pipeline():  # Citus passes on the whole message that a SET LOCAL is in, BEGIN too
+        for statement in statements.split("; "):
+            driver.execute(statement)
