@@ -11,7 +11,6 @@ import pytest
 from support.complete_logdir import write_complete_logdir
 from support.fault_env import CleanUpload, clean_upload, fault_env
 
-
 _FIGURES = pytest.StashKey[list[str]]()
 
 

@@ -48,7 +48,7 @@ class ShortUploads:
         self._thread = threading.Thread(target=self._run)
         self.ended: list[tuple[float, object, str]] = []
 
-    def __enter__(self) -> ShortUploads:
+    def __enter__(self):
         self._thread.start()
         return self
 

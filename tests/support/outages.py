@@ -140,7 +140,7 @@ class ReadyClock:
         self.changes: list[tuple[float, int, str]] = []
         """(monotonic seconds, HTTP status or 0 for no answer, body)."""
 
-    def __enter__(self) -> ReadyClock:
+    def __enter__(self):
         self._thread.start()
         return self
 

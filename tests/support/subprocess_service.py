@@ -16,7 +16,7 @@ class RestartedService:
         self._environment = environment
         self.log = log
 
-    def __enter__(self) -> RestartedService:
+    def __enter__(self):
         self.start()
         return self
 
