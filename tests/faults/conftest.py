@@ -21,7 +21,6 @@ def pytest_addoption(parser):
         help="tests/faults: let every single call fail, not a choice of them",
     )
 
-
     parser.addoption(
         "--outages", action="store_true", help="tests/faults: run the tests marked `outage` alone"
     )
