@@ -78,9 +78,9 @@ def test_address_of_no_experiment_here_is_refused(run, server):
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_public_address_names_experiment_of_this_server(run, server, is_deleted):
     deleted = {"experiments": [{**HERE, "deleted_at": "2026-01-01T00:00:00Z"}], "next": None}
-    found = [refusal(404), refusal(404), Reply(200, json.dumps(deleted).encode())]
+    replies = [refusal(404), refusal(404), Reply(200, json.dumps(deleted).encode())]
     server.replies = [
-        *(found if is_deleted else [Reply(200, json.dumps(HERE).encode())]),
+        *(replies if is_deleted else [Reply(200, json.dumps(HERE).encode())]),
         Reply(200, json.dumps(HERE).encode()),
     ]
     assert run(("restore", "URL"), HERE["url"])[0] == 0
