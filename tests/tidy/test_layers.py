@@ -17,6 +17,7 @@ PLAIN = {
     "tbservice.pagination",
     "tbservice.patterns",
     "tbservice.sample_order",
+    "tbservice.throttle",
     "tbwire",
 }
 """Values and rules without I/O, for every package."""
@@ -58,6 +59,8 @@ MAY_IMPORT = {
         "tbservice.ingest",
         "tbservice.scalars",
     },
+    "tbservice.integrity": PLAIN | STORE,
+    "tbservice.backup": PLAIN | STORE | {"tbservice.settings"},
     "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
     "tbservice.handlers": PLAIN | METRICS | {"tbservice.admission", "tbservice.launch"},
     "tbservice.api.http": PLAIN
