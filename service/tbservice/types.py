@@ -298,8 +298,8 @@ class Experiment:
     """An experiment as its owner sees it, without the texts of `ExperimentNotes`.
 
     `version` increases with every change of its data, and is 0 before the first. `points` arrived,
-    of about `bytes` bytes, the last of them at `data_at`, or up to a minute later; both are None for
-    a reader who may not know all of it. `deleted_at` is set while it can be restored, until
+    of about `bytes` bytes, the last of them at `data_at`, or up to a minute later; both are None
+    for a reader who may not know all of it. `deleted_at` is set while it can be restored, until
     `erase_at`. `number` is the order of creation.
     """
 
