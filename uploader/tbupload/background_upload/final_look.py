@@ -12,7 +12,7 @@ from tbupload.background_upload.result import Result
 from tbupload.errors import UploadError
 from tbupload.remote_files import make_path
 
-NOT_UPLOADED = "was written after the uploader had ended, and is not uploaded"
+NOT_UPLOADED = "were written after the uploader had ended, and are not uploaded"
 
 
 def look_again(result: Result, options: Sequence[str]) -> Result:
