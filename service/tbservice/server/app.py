@@ -26,7 +26,7 @@ from tbservice.api.http.api_docs import add_docs
 from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.http.methods import allowed_methods
 from tbservice.api.http.metrics_middleware import MetricsMiddleware, set_error_code
-from tbservice.api.http.openapi_errors import ERROR_RESPONSES
+from tbservice.api.http.openapi_errors import ERROR_RESPONSES, Application
 from tbservice.api.http.query_names import refuse_unknown_query
 from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddleware
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
@@ -177,7 +177,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     The lifespan calls `prepare_backends`, unless that was called before.
     """
-    app = FastAPI(
+    app = Application(
         title="tbhub",
         version=version("tbhub"),
         description=_DESCRIPTION,
