@@ -120,6 +120,11 @@ class Settings(BaseSettings):
         description="PostgreSQL URL, postgresql://user:password@host:port/name; "
         "the user must own the database and not be a superuser",
     )
+    read_database_url: SecretStr | None = Field(
+        default=None,
+        description="URL of a streaming replica of that PostgreSQL, from which pages and the API "
+        "read; empty: everything is read from the primary",
+    )
     database_pool_size: int = Field(
         default=10, ge=1, le=200, description="Connections of one worker process"
     )
@@ -254,7 +259,12 @@ class Settings(BaseSettings):
         return self
 
     @field_validator(
-        "content_url", "grpc_port", "grpc_certificate_file", "grpc_key_file", mode="before"
+        "content_url",
+        "grpc_port",
+        "grpc_certificate_file",
+        "grpc_key_file",
+        "read_database_url",
+        mode="before",
     )
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
