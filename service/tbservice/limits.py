@@ -736,3 +736,22 @@ NODE_CONNECT_SECONDS_MAX: Final = 3
 
 KNOWN_NODES_ITEMS_MAX: Final = 10_000
 """Experiments (items) of which a worker remembers the node of a cluster."""
+
+ORPHAN_SECONDS_MIN: Final = 24 * 3600
+"""Seconds after which an object that no row names counts as an orphan: an upload has ended by then.
+"""
+
+CHECK_ORPHANS_LISTED_ITEMS_MAX: Final = 1_000
+"""Orphans (items) that a check lists by key; it counts the others."""
+
+MAINTENANCE_BYTES_PER_SECOND: Final = 100 * MIB
+"""Bytes a second that `check`, `backup` and `restore` read at most, unless told otherwise."""
+
+MAINTENANCE_REPORT_SECONDS: Final = 5
+"""Seconds between two lines of progress of these commands."""
+
+BACKUP_PART_BYTES: Final = 64 * MIB
+"""Bytes of each part of a dump in a bucket, of which S3 allows 10,000."""
+
+BACKUP_THREADS_ITEMS: Final = 4
+"""Objects (items) that a backup or a restore copies at a time."""

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.scalars.compaction_thresholds import IDLE_THRESHOLD
 from tbservice.store import compaction_backlog, workspaces
+from tbservice.store.pg.clock import read_now
 from tbservice.store.pg.database import Database, set_local
 from tbservice.types import AppendGrant, ExperimentId, WorkspaceId
 
@@ -46,7 +47,7 @@ def find_backlog(
     with database.transaction() as db:
         if not compaction_backlog.try_lock_search(db):
             return
-        now = compaction_backlog.get_time(db)
+        now = read_now(db)
         since, settled = (now - timedelta(seconds=each) for each in (seconds, settled_seconds))
         for workspace_id, _ in workspaces.list_all(db):
             set_local(db, "workspace_id", str(workspace_id))

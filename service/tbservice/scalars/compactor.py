@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Final
 
-from tbservice import limits, metrics
+from tbservice import limits, metrics, traces
 from tbservice.errors import ServiceError
 from tbservice.scalars import compaction
 from tbservice.scalars.compaction_backlog import find_backlog
@@ -122,7 +122,8 @@ class Compactor:
             grant, run_id = run_key
             metrics.observe_run_compaction(is_idle=is_idle)
             try:
-                self._compact(grant, run_id, compact_idle=is_idle)
+                with traces.span("compaction"):
+                    self._compact(grant, run_id, compact_idle=is_idle)
             except ServiceError as error:  # no database; uncompacted points remain readable
                 metrics.observe_compaction_failure()
                 _log.warning("compaction stopped: %s", error)

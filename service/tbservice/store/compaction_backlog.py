@@ -22,12 +22,6 @@ def try_lock_search(db: Connection) -> bool:
     return locked
 
 
-def get_time(db: Connection) -> datetime:
-    """Return the time at the database."""
-    now: datetime = db.execute(text("SELECT now()")).scalar_one()
-    return now
-
-
 def list_written(
     db: Connection, workspace_id: WorkspaceId, after: tuple[datetime, str], limit: int
 ) -> list[tuple[datetime, ExperimentId]]:

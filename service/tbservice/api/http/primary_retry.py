@@ -11,7 +11,7 @@ from typing import Final
 from starlette import status
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tbservice.store.pg.replica import begin_attempt
+from tbservice.store.pg.database import Database
 
 _REPEATABLE: Final = frozenset({"GET", "HEAD"})
 """Methods that change nothing. Others get 503, and `Retry-After`."""
@@ -28,7 +28,7 @@ class PrimaryRetryMiddleware:
         if scope["type"] != "http" or scope["method"] not in _REPEATABLE:
             await self._app(scope, receive, send)
             return
-        attempt = begin_attempt()
+        attempt = Database.begin_attempt()
         is_dropped = False
 
         async def send_unless_failed(message: Message) -> None:

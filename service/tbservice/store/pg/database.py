@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Final
 
 from sqlalchemy import Connection, Engine, text
 
+from tbservice import traces
 from tbservice.errors import StartupError, Unavailable
 from tbservice.store import link_views
 from tbservice.store.pg.errors import READ_ONLY, translate_driver_errors
 from tbservice.store.pg.nodes import Nodes
 from tbservice.store.pg.pipeline import get_driver_connection, set_locals
 from tbservice.store.pg.pool import Pool, cancel
-from tbservice.store.pg.replica import Replica
+from tbservice.store.pg.replica import ReadAttempt, Replica, begin_attempt
 from tbservice.types import ExperimentGrant, Grant, ReadGrant, WorkspaceId
 
 Visible = Grant | WorkspaceId | None
 """Whose rows a transaction sees: what the grant permits, all of a workspace's, or no tenant's."""
+
+_TIMELINE_DIGITS: Final = 8
+"""Hexadecimal digits at the start of the name of a segment of the write-ahead log."""
 
 
 class Database:
@@ -90,7 +95,11 @@ class Database:
         workspace_id = visible.workspace_id if isinstance(visible, Grant) else visible
         if workspace_id is not None:  # in one message with BEGIN: it saves a round trip
             begin += f"; SET LOCAL tbhub.workspace_id = '{int(workspace_id)}'"
-        with translate_driver_errors(), self._open(begin, visible, is_read=is_read) as db:
+        with (
+            traces.span("database transaction"),
+            translate_driver_errors(),
+            self._open(begin, visible, is_read=is_read) as db,
+        ):
             if isinstance(visible, ReadGrant) and visible.link is not None:
                 link_views.enter(db, visible.experiment_id, visible.link)
             yield db
@@ -126,6 +135,14 @@ class Database:
         with translate_driver_errors(), self._primary.connect() as connection:
             yield connection
 
+    @staticmethod
+    def begin_attempt() -> ReadAttempt:
+        """Return what is noted of reads at the replica in the running task, from now on.
+
+        Also of the tasks and threads that this starts.
+        """
+        return begin_attempt()
+
     def check_replica(self) -> None:
         """Check that `read_url` names a replica of this database; one that is away is no error.
 
@@ -144,8 +161,11 @@ class Database:
         with self.transaction() as db:
             db.execute(text("SELECT 1"))
 
-    def check_writable(self) -> None:
-        """Check that PostgreSQL can write: to its log (WAL), and to its disk.
+    def check_writable(self) -> int:
+        """Check that PostgreSQL can write: to its log (WAL), and to its disk; return its timeline.
+
+        The timeline is a number that grows when a standby is promoted (PostgreSQL manual, 25.3.6
+        "Timelines").
 
         Writes a temporary file of 1 MiB beside the tables, which is deleted at once: on a full disk
         a row still fits an existing page, and a WAL record an existing segment. Does not wait for
@@ -173,7 +193,13 @@ class Database:
             db.execute(
                 text("SELECT count(*) FROM unnest(array_fill(repeat('x', 8192), ARRAY[128]))")
             )
-            db.execute(text("SELECT pg_logical_emit_message(true, 'tbhub', 'ready')"))
+            segment: str = db.execute(
+                text("""
+                    SELECT pg_walfile_name(pg_current_wal_insert_lsn())
+                    FROM pg_logical_emit_message(true, 'tbhub', 'ready')
+                """)
+            ).scalar_one()
+        return int(segment[:_TIMELINE_DIGITS], 16)
 
     def cancel(self, db: Connection) -> None:
         """Cancel the statement that a connection executes, if any; it raises Unavailable there.
