@@ -29,7 +29,8 @@ TOOLS = os.environ.get("CITUS_TOOLS", "")
 PORT = int(os.environ.get("CITUS_PORT", "19700"))
 """The coordinator's; the workers have the next ones."""
 
-PORTS_PER_CLUSTER = 6
+PORTS_PER_PROCESS = 8
+"""For the cluster of a pytest process, and for one that a test kills nodes of."""
 SHARDS = 4
 """Of each table: few, so that a database is made in a second."""
 
@@ -56,11 +57,17 @@ class Cluster:
         """The ports of all nodes."""
         return [self.port + node for node in range(self.workers + 1)]
 
-    def add_worker(self) -> None:
-        """Start another worker and add it to the cluster of `tbhub`, without shards."""
+    def add_worker(self, database: str) -> None:
+        """Start another worker and add it to the cluster of a database, without shards."""
         self.workers += 1
         self._run("add", str(self.workers))
         self._make_role(self.workers)
+        with self.connect("postgres", self.workers) as db:
+            create_database(db, database, None)
+        with self.connect(database, self.workers) as db:
+            db.execute("CREATE EXTENSION citus")
+        with self.connect(database) as db:
+            db.execute("SELECT citus_add_node(%s, %s)", (LOOPBACK, self.ports[-1]))
 
     def kill(self, node: int) -> None:
         """Kill a node's postmaster and its processes, as a power cut does."""
@@ -120,9 +127,6 @@ class Cluster:
 
     def _make_role(self, node: int) -> None:
         with self.connect("postgres", node) as db:
-            if os.environ.get("CITUS_LOG"):  # DEV
-                db.execute("ALTER SYSTEM SET log_statement = 'all'")  # DEV
-                db.execute("SELECT pg_reload_conf()")  # DEV
             db.execute(f"CREATE ROLE {APPLICATION} LOGIN NOSUPERUSER NOBYPASSRLS")
 
     def _data(self, node: int) -> Path:
@@ -201,8 +205,6 @@ class ClusterServers(Servers):
         for node in range(cluster.workers + 1):
             with cluster.connect("postgres", node) as db:
                 db.execute(f"ALTER DATABASE {self._template} ALLOW_CONNECTIONS false")
-        instance.postgres.connect_as_superuser = cluster.connect
-        instance.postgres.url = cluster.url
 
     @contextmanager
     def database(self, *, migrated: bool = True):
@@ -231,8 +233,11 @@ def running_cluster(port: int = PORT, workers: int = 2) -> Iterator[Cluster]:
 def cluster_servers(worker: int = 0):
     """Run a new cluster and SeaweedFS until the block ends; yield the Servers."""
     with (
-        running_cluster(PORT + worker * PORTS_PER_CLUSTER) as cluster,
+        running_cluster(PORT + worker * PORTS_PER_PROCESS) as cluster,
         tempfile.TemporaryDirectory(prefix="tbhub-tests-", dir=choose_directory()) as directory,
         Instance(Path(directory, "data")) as instance,
     ):
-        yield ClusterServers(instance, cluster)
+        servers = ClusterServers(instance, cluster)
+        instance.postgres.connect_as_superuser = cluster.connect
+        instance.postgres.url = cluster.url
+        yield servers

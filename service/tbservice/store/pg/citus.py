@@ -182,3 +182,27 @@ def block_ids(db: Connection, table: str, count: int, levels: tuple[str, ...] = 
         {"ordinal": "bigint"},
         {"ordinal": encode_array("bigint", range(1, count + 1))},
     )
+
+
+def lock_name(db: Connection, name: str) -> None:
+    """Make other transactions that lock this name wait until this one ends.
+
+    An advisory lock is one server's. In a cluster, whatever node the service entered by, it is that
+    of the node that would have an experiment of this name.
+    """
+    statement = f"SELECT pg_advisory_xact_lock(hashtextextended(:name, 0)) {_at_node(db)}"
+    db.execute(text(statement), {"name": name})
+
+
+def try_lock_name(db: Connection, name: str) -> bool:
+    """Lock a name as `lock_name` does; return False when another transaction has it."""
+    statement = f"SELECT pg_try_advisory_xact_lock(hashtextextended(:name, 0)) {_at_node(db)}"
+    return bool(db.execute(text(statement), {"name": name}).scalar_one())
+
+
+def _at_node(db: Connection) -> str:
+    if not is_cluster(db):
+        return ""
+    return """
+        FROM (SELECT count(*) FROM experiment_counters WHERE experiment_id = :name) AS one_row
+    """
