@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -69,7 +70,7 @@ def test_transaction_follows_shard_that_moves(small, cluster, database_url):
         db.execute(
             """
                 SELECT citus_move_shard_placement(
-                    get_shard_id_for_distribution_column('experiments', %s),
+                    get_shard_id_for_distribution_column('experiments', %s::text),
                     '127.0.0.1', %s, '127.0.0.1', %s, 'block_writes')
             """,
             (EXPERIMENTS[0], before, after),
@@ -83,7 +84,16 @@ def killed(cluster, node):
     try:
         yield
     finally:
+        wait_until(lambda: has_started(cluster, node))
+
+
+def has_started(cluster, node):
+    """Start a node; False while processes of before still hold its memory."""
+    try:
         cluster.start(node)
+    except subprocess.CalledProcessError:
+        return False
+    return True
 
 
 def test_node_that_is_away_is_passed_by(small, cluster):
