@@ -25,7 +25,7 @@ def upgrade() -> None:
         COUNTERS,
         "ALTER TABLE experiment_counters ENABLE ROW LEVEL SECURITY",
         "ALTER TABLE experiment_counters FORCE ROW LEVEL SECURITY",
-        "CREATE POLICY tenant ON experiment_counters "
-        "USING (workspace_id = (SELECT current_workspace()))",
+        """CREATE POLICY tenant ON experiment_counters
+            USING (workspace_id = (SELECT current_workspace()))""",
     ):
         op.get_bind().exec_driver_sql(statement)

@@ -135,6 +135,11 @@ def list_missing_migrations(db: Connection) -> list[str]:
     return [name for name in names if name > applied]
 
 
+def is_known_migration(name: str) -> bool:
+    """Return whether this program has the migration, and so all before it."""
+    return (find_migrations() / "versions" / f"{name}.py").is_file()
+
+
 def find_migrations() -> Path:
     """Return the migrations' directory: in the installed package, or beside `service/`."""
     package = Path(__file__).parents[2]
