@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -125,6 +126,19 @@ class Cluster:
                     sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
                 )
 
+    def run_program(self, name: str, *arguments: object) -> str:
+        """Run a program of this PostgreSQL, such as pg_dump; return its output."""
+        command = [self.directory / "pg/bin" / name, *arguments]
+        ended = subprocess.run(
+            [str(word) for word in command],
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
     def _make_role(self, node: int) -> None:
         with self.connect("postgres", node) as db:
             db.execute(f"CREATE ROLE {APPLICATION} LOGIN NOSUPERUSER NOBYPASSRLS")
@@ -187,11 +201,20 @@ def create_database(db: psycopg.Connection, name: str, template: str | None) -> 
             return
 
 
+class Plain(NamedTuple):
+    """How to connect to the plain PostgreSQL beside the cluster, for what moves between them."""
+
+    url: Callable[..., str]
+    connect: Callable[[str], psycopg.Connection]
+
+
 class ClusterServers(Servers):
     """A cluster instead of PostgreSQL; SeaweedFS as in other tests.
 
     The instance's own PostgreSQL runs too, unused: tests of it are of no cluster.
     """
+
+    plain: Plain
 
     def __init__(self, instance: Instance, cluster: Cluster) -> None:
         self.instance = instance
@@ -238,6 +261,7 @@ def cluster_servers(worker: int = 0):
         Instance(Path(directory, "data")) as instance,
     ):
         servers = ClusterServers(instance, cluster)
+        servers.plain = Plain(instance.postgres.url, instance.postgres.connect_as_superuser)
         instance.postgres.connect_as_superuser = cluster.connect
         instance.postgres.url = cluster.url
         yield servers

@@ -18,7 +18,7 @@ from tbservice.store.pg import citus
 from tbservice.store.pg.database import set_local
 from tbservice.types import Experiment, ExperimentId, WorkspaceId
 
-_SWEEP_LOCK: Final = "erase"
+SWEEP_LOCK: Final = "erase"
 """Name of the advisory lock of the process that erases."""
 
 _TABLES: Final = (
@@ -133,7 +133,7 @@ def list_page(
 
 def try_lock_sweep(db: Connection) -> bool:
     """Lock the erasing until the transaction ends; return False when another process holds it."""
-    return citus.try_lock_name(db, _SWEEP_LOCK)
+    return citus.try_lock_name(db, SWEEP_LOCK)
 
 
 def list_due(db: Connection, limit: int) -> list[DueExperiment]:

@@ -78,8 +78,8 @@ def _read_node(db: Connection, experiment_id: ExperimentId) -> Node | None:
         text("""
             SELECT n.nodename, n.nodeport FROM pg_dist_partition AS t
             JOIN pg_dist_placement AS p
-                ON p.shardid = get_shard_id_for_distribution_column(
-                    t.logicalrelid, CAST(:id AS text))
+                ON p.shardid =
+                    get_shard_id_for_distribution_column(t.logicalrelid, CAST(:id AS text))
             JOIN pg_dist_node AS n ON n.groupid = p.groupid AND n.noderole = 'primary'
             WHERE t.logicalrelid = to_regclass('public.experiments') AND t.partmethod = 'h'
         """),
