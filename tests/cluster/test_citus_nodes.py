@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -84,16 +83,7 @@ def killed(cluster, node):
     try:
         yield
     finally:
-        wait_until(lambda: has_started(cluster, node))
-
-
-def has_started(cluster, node):
-    """Start a node; False while processes of before still hold its memory."""
-    try:
         cluster.start(node)
-    except subprocess.CalledProcessError:
-        return False
-    return True
 
 
 def test_node_that_is_away_is_passed_by(small, cluster):
