@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any, Final
 
 import psycopg
@@ -38,7 +39,9 @@ def make_engine(url: str, *, statement_seconds_max: int = 0, **options: Any) -> 
     """
     fields = _parse_url(url)
     parameters: dict[str, Any] = {
-        "connect_timeout": fields.get("connect_timeout", _CONNECT_SECONDS_MAX)
+        # Shown in pg_stat_activity: which release still runs, and who holds a lock.
+        "fallback_application_name": f"tbservice {version('tbhub')}",
+        "connect_timeout": fields.get("connect_timeout", _CONNECT_SECONDS_MAX),
     }
     if statement_seconds_max:
         settings = [fields.get("options"), f"-c statement_timeout={statement_seconds_max}s"]
