@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, NullPool, exc, text
 
 from tbservice import limits
 from tbservice.errors import StartupError
-from tbservice.store.pg import schema_versions
+from tbservice.store.pg import distribution, schema_versions
 from tbservice.store.pg.engine import make_engine
 from tbservice.store.pg.schema_versions import (
     Migration,
@@ -54,18 +54,9 @@ def upgrade(database_url: str) -> list[str]:
     names = []
     with _exclude_others(engine):
         while missing := _list_missing(engine):
-            migration = missing[0]
-            try:
-                if migration.concurrent:
-                    _run_concurrently(engine, migration)
-                else:
-                    _run_when_unused(engine, migration)
-            except exc.DBAPIError as error:
-                raise StartupError(
-                    f"the database could not be migrated: {migration.name} failed and can be "
-                    f"repeated, those before it took effect: {error.orig}"
-                ) from error
-            names.append(migration.name)
+            _run(engine, missing[0])
+            names.append(missing[0].name)
+        _repeat_while_in_use(engine, "distribution", [], lambda: distribution.arrange(engine))
     return names
 
 
@@ -114,31 +105,48 @@ def _list_missing(engine: Engine) -> list[Migration]:
         return list_missing_migrations(db)
 
 
-def _run_when_unused(engine: Engine, migration: Migration) -> None:
-    """Run a migration in a transaction; try again while it does not get its locks."""
+def _run(engine: Engine, migration: Migration) -> None:
+    try:
+        if migration.concurrent:
+            _run_concurrently(engine, migration)
+        else:
+            _repeat_while_in_use(
+                engine, migration.name, [*migration.locks], lambda: _run_once(engine, migration)
+            )
+    except exc.DBAPIError as error:
+        raise StartupError(
+            f"the database could not be migrated: {migration.name} failed and can be repeated, "
+            f"those before it took effect: {error.orig}"
+        ) from error
+
+
+def _repeat_while_in_use(
+    engine: Engine, name: str, tables: list[str], run: Callable[[], object]
+) -> None:
+    """Run a transaction; run it again while it does not get its locks on these tables."""
     for attempt in range(1, limits.MIGRATE_ATTEMPTS_MAX + 1):
         try:
-            _run(engine, migration)
+            run()
         except exc.OperationalError as error:
             if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
                 raise
         else:
             return
 
-        blockers = _describe_blockers(engine, migration)
+        blockers = _describe_blockers(engine, tables)
         if attempt < limits.MIGRATE_ATTEMPTS_MAX:
             pause = f"trying again in {limits.MIGRATE_PAUSE_SECONDS:g} s"
-            _print_line(f"{migration.name}: a table is in use {blockers}; {pause}")
+            _print_line(f"{name}: a table is in use {blockers}; {pause}")
             time.sleep(limits.MIGRATE_PAUSE_SECONDS)
 
     raise StartupError(
-        f"{migration.name} has changed nothing: a table was in use at each of {attempt} attempts "
+        f"{name} has changed nothing: a table was in use at each of {attempt} attempts "
         f"{blockers}; wait until long reads (exports, dumps) have ended, or end them with "
         "pg_terminate_backend, and migrate again"
     )
 
 
-def _run(engine: Engine, migration: Migration) -> None:
+def _run_once(engine: Engine, migration: Migration) -> None:
     with engine.begin() as db:
         for name, seconds in (
             ("lock_timeout", limits.MIGRATE_LOCK_SECONDS_MAX),
@@ -174,8 +182,8 @@ def _run_concurrently(engine: Engine, migration: Migration) -> None:
             db.exec_driver_sql("RESET lock_timeout")
 
 
-def _describe_blockers(engine: Engine, migration: Migration) -> str:
-    """Describe who holds locks on the tables of the migration, the oldest transactions first."""
+def _describe_blockers(engine: Engine, tables: list[str]) -> str:
+    """Describe who holds locks on the tables, on any if none is named; the oldest come first."""
     statement = text("""
         SELECT pid, application_name, backend_type, state,
             extract(epoch FROM clock_timestamp() - xact_start)::bigint AS transaction_seconds,
@@ -184,11 +192,12 @@ def _describe_blockers(engine: Engine, migration: Migration) -> str:
         WHERE pid <> pg_backend_pid() AND EXISTS (
             SELECT FROM pg_locks AS l WHERE l.pid = a.pid AND l.granted
                 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-                AND l.relation IN (SELECT to_regclass(t) FROM unnest(CAST(:tables AS text[])) AS t)
+                AND (cardinality(CAST(:tables AS text[])) = 0 OR l.relation IN (
+                    SELECT to_regclass(t) FROM unnest(CAST(:tables AS text[])) AS t))
         )
         ORDER BY xact_start NULLS FIRST LIMIT :shown
     """)
-    values = {"tables": list(migration.locks), "shown": _BLOCKERS_SHOWN_MAX}
+    values = {"tables": tables, "shown": _BLOCKERS_SHOWN_MAX}
     with engine.connect() as db:
         rows = db.execute(statement, values).all()
 

@@ -72,6 +72,11 @@ def list_migrations() -> list[Migration]:
     return [Migration(file.stem, **_read_constants(file)) for file in files]
 
 
+def is_known_migration(name: str) -> bool:
+    """Return whether this program has the migration, and so all before it."""
+    return (find_migrations() / "versions" / f"{name}.py").is_file()
+
+
 def list_missing_migrations(db: Connection) -> list[Migration]:
     """Return the migrations that the database lacks, oldest first.
 
