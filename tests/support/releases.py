@@ -1,6 +1,54 @@
-"""The last release: what upgrades must work from, and what older servers beside new ones are."""
+"""The last release, built from its commit: what runs beside this version during an upgrade."""
 
 from __future__ import annotations
 
-LAST_MIGRATION = "0008_uploads"
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from support.clean_installs import Environment, build, make_environment, pip_install
+from support.source_code import ROOT
+
+LAST_RELEASE = "v0.1.0"
+"""Its tag; until the tag exists, RELEASE_COMMIT is taken for it."""
+
+RELEASE_COMMIT = "e9637e5c5b2a08bb24c31127ff85fae53ada76d5"
+
+LAST_MIGRATION = "0009_counters"
 """The latest migration of the last release."""
+
+
+def release_files() -> tarfile.TarFile:
+    """Return the files of the last release.
+
+    Skips the test where the history is missing: in a source distribution or a shallow clone.
+    """
+    for commit in (f"refs/tags/{LAST_RELEASE}", RELEASE_COMMIT):
+        ended = subprocess.run(
+            ["git", "archive", commit],  # noqa: S607 - the git on the path
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        )
+        if ended.returncode == 0:
+            return tarfile.open(fileobj=io.BytesIO(ended.stdout))
+    pytest.skip(f"no {LAST_RELEASE} in this checkout: git fetch --unshallow --tags")
+
+
+def install_release(directory: Path) -> Environment:
+    """Build the wheel of the last release and install it beside the packages of the tests."""
+    with release_files() as archive:
+        archive.extractall(directory / "source", filter="data")
+    wheel, _ = build(directory / "dist", directory / "source")
+    environment = make_environment(directory / "environment")
+    # In a `.pth` file each line is a directory to look into, in which `.pth` files are not read: so
+    # this checkout, installed editable, is not found there.
+    (packages,) = environment.directory.glob("lib/python*/site-packages")
+    borrowed = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "borrowed.pth").write_text("\n".join(borrowed))
+    pip_install(environment, "--no-index", "--no-deps", "--ignore-installed", wheel)
+    return environment
