@@ -8,8 +8,6 @@ import sys
 import tarfile
 from pathlib import Path
 
-import pytest
-
 from support.clean_installs import Environment, build, make_environment, pip_install
 from support.source_code import ROOT
 
@@ -25,7 +23,7 @@ LAST_MIGRATION = "0009_counters"
 def release_files() -> tarfile.TarFile:
     """Return the files of the last release.
 
-    Skips the test where the history is missing: in a source distribution or a shallow clone.
+    Fails where the history is missing, as in a shallow clone, and says how to get it.
     """
     for commit in (f"refs/tags/{LAST_RELEASE}", RELEASE_COMMIT):
         ended = subprocess.run(
@@ -36,7 +34,7 @@ def release_files() -> tarfile.TarFile:
         )
         if ended.returncode == 0:
             return tarfile.open(fileobj=io.BytesIO(ended.stdout))
-    pytest.skip(f"no {LAST_RELEASE} in this checkout: git fetch --unshallow --tags")
+    raise AssertionError(f"no {LAST_RELEASE} in this checkout: git fetch --unshallow --tags")
 
 
 def install_release(directory: Path) -> Environment:

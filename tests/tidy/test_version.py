@@ -1,4 +1,4 @@
-"""The version stands in pyproject.toml; what must repeat it is compared."""
+"""The version is in pyproject.toml; what must repeat it is compared."""
 
 from __future__ import annotations
 
