@@ -52,6 +52,8 @@ class Version:
         log = self._directory / f"{self.name}.log"
         with live_service(self._settings, port, log, **self._python) as live:
             self.uploader = Uploader(live.url, token, self._directory, **self._python)
+            # In this process where it is this version's: that takes a tenth of the time.
+            self.tbupload = self.uploader.run_process if self._python else self.uploader.run
             self.reader = Reader(live.url, token)
             with self.reader.http:
                 yield self
@@ -60,7 +62,7 @@ class Version:
         """Write the steps and upload them, to the experiment of before if there is one."""
         write(self.logdir, steps)
         more = ["--experiment", self.experiment_id] if self.experiment_id else []
-        ended = self.uploader.run_process("--logdir", self.logdir, "--one-shot", *more)
+        ended = self.tbupload("--logdir", self.logdir, "--one-shot", *more)
         assert ended.code == 0, ended.err
         self.experiment_id = ended.experiment_id
 
@@ -71,7 +73,7 @@ def check(versions):
         stored = tensorboard_scalars(version.logdir)
         for other in versions:
             assert other.reader.scalars(version.experiment_id) == stored
-            ended = other.uploader.run_process(
+            ended = other.tbupload(
                 "verify", "--experiment", version.experiment_id, "--logdir", version.logdir
             )
             assert ended.code == 0, ended.out + ended.err
@@ -82,7 +84,7 @@ def test_servers_of_two_releases_share_database(
 ):
     migrations = Migrations(tmp_path / "migrations", monkeypatch)
     with servers.settings(empty_database_url) as settings, ExitStack() as running:
-        names = released.run("tbservice", "migrate", **tbhub(settings)).split()
+        names = released.run("python", "-m", "tbservice", "migrate", **tbhub(settings)).split()
         assert names[-1] == LAST_MIGRATION
         token = new_owner(empty_database_url)
         old = Version("old", settings, tmp_path, python=released.python)
@@ -92,7 +94,6 @@ def test_servers_of_two_releases_share_database(
             running.enter_context(new.serve(token))
             for version in versions:
                 version.upload(range(20))
-            check(versions)
 
             for version in versions:  # the files grow while the schema does
                 write(version.logdir, range(20, 40))
@@ -110,7 +111,7 @@ def test_servers_of_two_releases_share_database(
             for version in versions:
                 version.upload(range(60, 80))
             check(versions)
-            assert released.run("tbservice", "migrate", **tbhub(settings)) == ""
+            assert released.run("python", "-m", "tbservice", "migrate", **tbhub(settings)) == ""
 
 
 def expand(migrations, url):
