@@ -444,6 +444,15 @@ MIGRATE_LOCK_SECONDS_MAX: Final = 3.0
 MIGRATE_PAUSE_SECONDS: Final = 5.0
 """Seconds between two attempts of a migration to lock its tables."""
 
+MIGRATE_STATEMENT_SECONDS_MAX: Final = 30.0
+"""Seconds a statement of a migration may take while the transaction's locks keep others out."""
+
+MIGRATE_CONCURRENT_SECONDS_MAX: Final = 24 * 3600.0
+"""Seconds a statement of a migration may take that works beside reads and writes."""
+
+MIGRATE_POLL_SECONDS: Final = 0.5
+"""Seconds between two looks whether another process still migrates the database."""
+
 MIGRATE_ATTEMPTS_MAX: Final = 100
 """Attempts of a migration to lock its tables: about 13 minutes of the seconds above."""
 

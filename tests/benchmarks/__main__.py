@@ -39,6 +39,7 @@ BENCHMARKS = (
     "suggestions",
     "search",
     "sweeps",
+    "rehearsal",
 )
 """In the order of a point's path."""
 

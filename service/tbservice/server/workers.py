@@ -171,8 +171,8 @@ def serve(grpc_port: int | None = None) -> None:
 
     `grpc_port` replaces the setting of this name.
 
-    Raises SchemaMismatch if the database is not migrated: this never migrates it, because several
-    servers may start at once. Raises StartupError if a worker does not start.
+    Raises SchemaMismatch if the schema is too old or too new: this never migrates it, because
+    several servers may start at once. Raises StartupError if a worker does not start.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _exit_on_signal)
@@ -277,9 +277,11 @@ def _wait_for_backends(app: FastAPI) -> None:
 def _check_database(settings: Settings) -> None:
     database = Database(settings.database_url.get_secret_value(), 1)
     try:
-        check_schema(database)
+        missing = check_schema(database)
     finally:
         database.close()
+    if missing:
+        _log.warning("the database lacks %s: run 'tbservice migrate'", ", ".join(missing))
 
 
 def _announce(settings: Settings) -> None:

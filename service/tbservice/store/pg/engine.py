@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any, Final
 
 import psycopg
@@ -44,7 +45,12 @@ def make_engine(url: str, *, connect_seconds_max: int | None = None, **options: 
     timeouts = {"connect_timeout": connect_seconds_max or _CONNECT_SECONDS_MAX}
     if connect_seconds_max is not None:
         timeouts["tcp_user_timeout"] = connect_seconds_max * 1000
-    parameters = {"prepare_threshold": None, **timeouts}
+    parameters: dict[str, Any] = {
+        # Shown in pg_stat_activity: which release still runs, and who holds a lock.
+        "fallback_application_name": f"tbservice {version('tbhub')}",
+        "prepare_threshold": None,
+        **timeouts,
+    }
     parameters |= {name: fields[name] for name in timeouts if name in fields}
     engine = create_engine("postgresql+psycopg://", **options)
 
