@@ -221,6 +221,11 @@ class Settings(BaseSettings):
         default="text",
         description="Format of the log: lines for people, or a JSON object per line",
     )
+    traces_endpoint: str | None = Field(
+        default=None,
+        pattern="^https?://",
+        description="URL to which traces are sent by OTLP over HTTP; empty: there are none",
+    )
     metrics_token: SecretStr | None = Field(
         default=None,
         description="Token for /metrics; empty: only direct clients on this machine may read them",
@@ -276,6 +281,7 @@ class Settings(BaseSettings):
         "grpc_key_file",
         "backup_database_url",
         "backup_s3_endpoint",
+        "traces_endpoint",
         mode="before",
     )
     @classmethod

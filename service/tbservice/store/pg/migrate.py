@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, NullPool, exc, text
 
 from tbservice import limits
 from tbservice.errors import StartupError
+from tbservice.store.pg import distribution
 from tbservice.store.pg.engine import make_engine
 
 ADVISORY_LOCK_ID = 8_317_446_903
@@ -54,10 +55,13 @@ def upgrade(database_url: str) -> list[str]:
 
     for attempt in range(1, limits.MIGRATE_ATTEMPTS_MAX + 1):
         try:
-            return _upgrade(engine)
+            names = _upgrade(engine)
+            distribution.arrange(engine)
         except exc.OperationalError as error:
             if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
                 raise
+        else:
+            return names
 
         blocker = _describe_oldest_transaction(engine)
         if attempt < limits.MIGRATE_ATTEMPTS_MAX:
