@@ -17,7 +17,7 @@ INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs P
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --extra traces --group build
 
-.PHONY: help up test unit test-frameworks test-helm test-pythons lint bench lock clean
+.PHONY: help up test unit test-frameworks test-helm test-pythons test-recovery lint bench lock clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -48,6 +48,9 @@ test-helm: $(VENV)-helm/done $(VENV)/test ## render and check the Helm chart (in
 test-pythons: $(VENV)/test ## try the client on the other Pythons of this machine, or on PYTHONS=...
 	@$(if $(strip $(PYTHONS)),,echo "no other Python was found: name one, as PYTHONS=/path/to/python3.9" >&2; exit 1)
 	TBHUB_PYTHONS="$(PYTHONS)" $(BIN)/pytest tests/pythons $(ARGS)
+
+test-recovery: $(VENV)/test ## recover PostgreSQL to a point in time, back up a data directory
+	TBHUB_RECOVERY=1 $(BIN)/pytest tests/recovery $(ARGS)
 
 lint: $(VENV)/test ## run ruff and mypy
 	$(BIN)/ruff check
