@@ -11,7 +11,13 @@ from tbservice.integrity.findings import Damage, Findings
 from tbservice.integrity.scalar_series import ScalarCheck
 from tbservice.integrity.stored_objects import ObjectCheck
 from tbservice.integrity.value_series import ValueCheck
-from tbservice.store import integrity_scan, sample_slots, workspaces
+from tbservice.store import (
+    blobs,
+    integrity_scan,
+    object_references,
+    sample_slots,
+    workspaces,
+)
 from tbservice.store.integrity_scan import SeriesCounters
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -114,9 +120,10 @@ class Check:
                 )
                 others = [series for series in page if series.data_class != DataClass.SCALAR]
                 values += others
-                unknown = integrity_scan.list_unknown_digests(
-                    db, workspace_id, experiment_id, [series.series_id for series in others]
+                named = object_references.list_all_digests(
+                    db, experiment_id, [series.series_id for series in others]
                 )
+                unknown = blobs.list_unknown(db, workspace_id, named)
                 for sha256 in unknown:
                     yield Damage("reference", f"no blob has the SHA-256 {sha256.hex()}", *place)
             yield from ValueCheck(db, place, ranks, self._throttle, looked).run(values)

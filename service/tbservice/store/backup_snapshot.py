@@ -100,7 +100,9 @@ class BackupSession:
     def _check_role(self) -> None:
         role = self._db.execute(
             text("""
-                SELECT rolname, rolsuper OR rolbypassrls AS sees_all, pg_is_in_recovery() AS standby
+                SELECT rolname, rolsuper OR rolbypassrls AS sees_all,
+                    pg_is_in_recovery() AS is_standby,
+                    EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS is_cluster
                 FROM pg_roles WHERE rolname = current_user
             """)
         ).one()
@@ -111,10 +113,15 @@ class BackupSession:
                 "CREATE ROLE tbhub_backup LOGIN BYPASSRLS PASSWORD '…'; "
                 "GRANT pg_read_all_data TO tbhub_backup"
             )
-        if role.standby:
+        if role.is_standby:
             raise StartupError(
                 "this PostgreSQL is a standby, where 'sweep-objects' does not see that a backup "
                 "runs: connect to the primary"
+            )
+        if role.is_cluster:
+            raise StartupError(
+                "this PostgreSQL is a cluster (Citus), of which no dump has one state: archive the "
+                "write-ahead log of each node, and copy the bucket (docs/backup.md)"
             )
 
 
