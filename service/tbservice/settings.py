@@ -279,9 +279,9 @@ class Settings(BaseSettings):
         "grpc_port",
         "grpc_certificate_file",
         "grpc_key_file",
+        "traces_endpoint",
         "backup_database_url",
         "backup_s3_endpoint",
-        "traces_endpoint",
         mode="before",
     )
     @classmethod

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection
+import psycopg
+from sqlalchemy import Connection, Engine
 
 from tbservice import limits
 from tbservice.store.pg import citus
-from tbservice.store.pg.pipeline import RLS_SETTINGS, query_with_rls
+from tbservice.store.pg.pipeline import RLS_SETTINGS, get_driver_connection, query_with_rls
 from tbservice.types import (
     ExperimentId,
     LinkView,
@@ -20,6 +26,13 @@ from tbservice.types import (
     Visibility,
     WorkspaceId,
 )
+
+_log = logging.getLogger(__name__)
+
+RECORD_PAUSE_SECONDS: Final = 60.0
+"""Seconds without records of use after one has failed, in a cluster."""
+
+_paused_until: WeakKeyDictionary[Engine, float] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +202,7 @@ def _find_own_role(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -
 
 def record_session_use(db: Connection, session_id: str, user_id: UserId) -> None:
     """Set a session's time of last use to now, unless another transaction has locked the row."""
-    query_with_rls(
+    _record_use(
         db,
         {"user_id": user_id},
         """
@@ -200,6 +213,33 @@ def record_session_use(db: Connection, session_id: str, user_id: UserId) -> None
         """,
         {"session_id": session_id},
     )
+
+
+def _record_use(
+    db: Connection, rls_settings: Mapping[str, str], statement: str, parameters: Mapping[str, Any]
+) -> None:
+    """Execute an update that a request does not depend on.
+
+    Every node of a cluster has these tables, so that it fails while one is down. Then the process
+    does not try again for `RECORD_PAUSE_SECONDS`: a node that does not answer takes long to fail.
+    """
+    if not citus.is_cluster(db):
+        query_with_rls(db, rls_settings, statement, parameters)
+        return
+    if _paused_until.get(db.engine, 0.0) > time.monotonic():
+        return
+    driver = get_driver_connection(db)
+    is_alone = driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    if not is_alone:
+        driver.execute("SAVEPOINT record_use")
+    try:
+        query_with_rls(db, rls_settings, statement, parameters)
+    except psycopg.Error as error:
+        if driver.closed:
+            raise
+        _log.warning("a node is down; uses of tokens are not recorded: %s", type(error).__name__)
+        _paused_until[db.engine] = time.monotonic() + RECORD_PAUSE_SECONDS
+        driver.execute("ROLLBACK" if is_alone else "ROLLBACK TO SAVEPOINT record_use")
 
 
 def find_role(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> Role | None:
@@ -215,7 +255,7 @@ def find_role(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> Rol
 
 def record_token_use(db: Connection, identity: TokenIdentity) -> None:
     """Set a token's time of last use to now, unless another transaction holds the row's lock."""
-    query_with_rls(
+    _record_use(
         db,
         {"workspace_id": str(identity.workspace_id)},
         """

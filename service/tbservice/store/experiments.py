@@ -190,9 +190,9 @@ def bump_version(
                 -- Indexed: unchanged as long as lists may be behind, so that the update is HOT.
                 listed_bytes = CASE WHEN bytes + %(bytes)s > listed_bytes + listed_bytes / 20
                     THEN bytes + %(bytes)s ELSE listed_bytes END,
-                data_at = CASE WHEN data_at < c.now - interval '1 minute' OR version = 0
-                    THEN c.now ELSE data_at END
-            FROM (SELECT now() AS now) AS c  -- Citus allows no function of time in a CASE
+                -- The same: by full minutes, at first by less. Citus has no now() in a CASE.
+                data_at = greatest(data_at, date_bin(CASE WHEN version = 0
+                    THEN interval '1 microsecond' ELSE interval '1 minute' END, now(), data_at))
             WHERE experiment_id = %(experiment_id)s RETURNING version
         """,
         {"experiment_id": experiment_id, "points": points, "bytes": data_bytes},
