@@ -17,6 +17,7 @@ from support.batches import ApiClient, images, packed_scalars, scalars, segment,
 from support.restarted_job import Job
 from support.servers import database_name, environment_of, new_workspace, s3_client
 from tbservice import limits
+from tbservice.errors import NotFound
 from tbservice.integrity.check import CheckOptions
 from tbservice.server.maintenance import check_service
 from tbservice.store.pg.database import Database
@@ -300,6 +301,11 @@ def test_check_command_says_what_is_damaged(stored, maintenance_command):
     assert (code, "nothing damaged" in out) == (0, True)
     code, out, _ = run("check", "--after", "zzz")
     assert (code, out.startswith("0 experiments")) == (0, True)
+
+
+def test_check_of_unknown_experiment_is_refused(stored):
+    with pytest.raises(NotFound, match=r"no experiment nothing"):
+        stored.check(only="nothing")
 
 
 def test_check_command_that_cannot_run_says_so(stored):

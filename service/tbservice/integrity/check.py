@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from tbservice.errors import NotFound
 from tbservice.integrity.findings import Damage, Findings
 from tbservice.integrity.scalar_series import ScalarCheck
 from tbservice.integrity.stored_objects import ObjectCheck
@@ -65,10 +66,15 @@ class Check:
         )
 
     def run(self) -> Findings:
-        """Check everything. Raises Unavailable when PostgreSQL or S3 is."""
+        """Check everything.
+
+        Raises NotFound if there is no such experiment, Unavailable when PostgreSQL or S3 is.
+        """
         with self._database.snapshot() as db:
             workspace_ids = [workspace_id for workspace_id, _ in workspaces.list_all(db)]
         places = self._list_experiments(workspace_ids)
+        if self._options.only is not None and not places:
+            raise NotFound(f"there is no experiment {self._options.only}")
         for number, (experiment_id, workspace_id) in enumerate(places, 1):
             self._record(self._check_experiment(workspace_id, experiment_id))
             self.findings.last_experiment_id = experiment_id
