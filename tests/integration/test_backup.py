@@ -228,18 +228,17 @@ def test_damaged_backup_is_found_and_not_restored(servers, source, tmp_path):
     copied = tmp_path / object_name(hashlib.sha256(CONTENT).digest())
     with empty_service(servers) as restored:
         for path, change, said in (
-            (copied, flip(0), f"{copied.name} is damaged"),
             (copied, lambda _content: None, f"{copied.name} is missing"),
+            (copied, flip(0), f"{copied.name} is damaged"),
             (listed, flip(30), "blobs.tsv.gz is damaged"),
             (dump, flip(-9), "database.dump is damaged"),
-            (dump, lambda content: content[:-1], "database.dump is damaged"),
         ):
             with changed(path, change):
-                faults = faults_of(tmp_path)
-                assert len(faults) == 1
-                with pytest.raises(StartupError, match=r"damaged|cannot be read"):
-                    restore(restored, tmp_path, keeps_objects=True)
-            assert said in faults[0]
+                (fault,) = faults_of(tmp_path)
+                assert said in fault
+                if change(b"\0" * 99) is not None:
+                    with pytest.raises(StartupError, match=r"damaged"):
+                        restore(restored, tmp_path, keeps_objects=True)
         restore(restored, tmp_path, keeps_objects=True)  # it is still empty, whatever was tried
 
 
@@ -254,7 +253,6 @@ def test_backup_names_objects_that_service_has_lost(servers, source, tmp_path):
     try:
         manifest = back_up(source, tmp_path)
         assert manifest.lost == [key]
-        assert faults_of(tmp_path) == []
         with empty_service(servers) as restored:
             restore(restored, tmp_path)
             assert [damage.kind for damage in check(restored).damage] == ["object_missing"]
