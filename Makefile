@@ -17,7 +17,7 @@ INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs P
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --extra traces --group build
 
-.PHONY: help up test unit test-citus test-frameworks test-helm test-pythons lint bench lock release clean
+.PHONY: help up test unit test-citus test-frameworks test-helm test-pythons test-recovery lint bench lock release clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -54,6 +54,9 @@ test-citus: $(VENV)/test $(NODE_MODULES) ## run the tests on a Citus cluster (CI
 	@$(if $(CITUS_TOOLS),,echo "name the folder with cluster.sh: make test-citus CITUS_TOOLS=/path" >&2; exit 1)
 	CITUS_TOOLS=$(abspath $(CITUS_TOOLS)) $(BIN)/pytest --citus --numprocesses 2 --dist loadfile --no-loadscope-reorder \
 		tests/cluster tests/integration tests/e2e tests/faults $(ARGS)
+
+test-recovery: $(VENV)/test ## recover PostgreSQL to a point in time, back up a data directory
+	TBHUB_RECOVERY=1 $(BIN)/pytest tests/recovery $(ARGS)
 
 lint: $(VENV)/test ## run ruff and mypy
 	$(BIN)/ruff check

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from tbservice.cli_maintenance import add_backup, add_check
+from tbservice.cli_maintenance import add_backup, add_check, add_sweep
 
 INSTALL_HINT = (
     "the server's packages are not installed: run pip install '.[service]' in a checkout of tbhub"
@@ -166,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     openapi.set_defaults(command=_openapi)
     add_check(commands)
     add_backup(commands)
+    add_sweep(commands)
     _add_workspace(
         commands.add_parser("workspace", help="create and list workspaces").add_subparsers(
             required=True
