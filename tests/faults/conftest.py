@@ -11,7 +11,6 @@ import pytest
 from support.complete_logdir import write_complete_logdir
 from support.fault_env import CleanUpload, clean_upload, fault_env
 
-
 _FIGURES = pytest.StashKey[list[str]]()
 
 
@@ -21,7 +20,6 @@ def pytest_addoption(parser):
         action="store_true",
         help="tests/faults: let every single call fail, not a choice of them",
     )
-
 
     parser.addoption(
         "--outages", action="store_true", help="tests/faults: run the tests marked `outage` alone"
