@@ -79,7 +79,8 @@ def ask_for_token(reader, experiment, expires_at):
 
 
 def test_hosts_with_other_clocks_agree(tmp_path, monkeypatch, record_figures):
-    write_logdir(tmp_path / "logdir")
+    for name in ("logdir", "other"):
+        write_logdir(tmp_path / name)
     with two_hosts(tmp_path) as (database, workspace, urls), ExitStack() as open_readers:
         uploaders = {
             name: Uploader(url, workspace.owner_token, tmp_path) for name, url in urls.items()
@@ -95,7 +96,8 @@ def test_hosts_with_other_clocks_agree(tmp_path, monkeypatch, record_figures):
             "--logdir", tmp_path / "logdir", "--one-shot", "--json"
         )
         assert sent.code == 0, sent.err
-        followed = uploaders["slow"].follow(tmp_path / "logdir", "--new-experiment")
+        followed = uploaders["slow"].follow(tmp_path / "other")
+        following = open_readers.enter_context(followed)
         for name in clock(0):
             monkeypatch.delenv(name)
         experiment = sent.experiment_id
@@ -130,11 +132,10 @@ def test_hosts_with_other_clocks_agree(tmp_path, monkeypatch, record_figures):
             assert "here it is" in refused["detail"]
 
         # A live tail on one host sees what is written by the other.
-        with followed as following:
-            live = following.wait_for_experiment()
-            for name, reader in readers.items():
-                wait_until(lambda reader=reader: reader.get(live, "scalars").get("train"))
-                uploads = reader.get(live, "uploads")["uploads"]
-                assert [upload["status"] for upload in uploads] == ["running"], name
-            assert following.stop().code == 0
+        live = following.wait_for_experiment()
+        for name, reader in readers.items():
+            wait_until(lambda reader=reader: reader.get(live, "scalars").get("train"))
+            uploads = reader.get(live, "uploads")["uploads"]
+            assert [upload["status"] for upload in uploads] == ["running"], name
+        assert following.stop().code == 0
         record_figures(fast=SKEWS["fast"], slow=SKEWS["slow"], uploader=-DAY)

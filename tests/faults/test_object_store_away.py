@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -20,7 +22,25 @@ FLEET = 4
 AWAY_SECONDS = float(os.environ.get("AWAY_SECONDS", "60"))
 
 
-def test_object_store_away_delays_only_what_needs_it(tmp_path, record_figures):
+@contextmanager
+def killed(instance):
+    """SeaweedFS is killed, and started at the end."""
+    process_kills.kill_seaweedfs(instance)
+    yield
+    process_kills.restart_seaweedfs(instance)
+
+
+@contextmanager
+def hanging(instance):
+    """SeaweedFS takes connections and requests, and answers nothing until the end."""
+    process = instance._objects._process
+    process.send_signal(signal.SIGSTOP)
+    yield
+    process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("away", [killed, hanging])
+def test_object_store_away_delays_only_what_needs_it(tmp_path, record_figures, away):
     with embedded_servers() as servers:
         instance = servers.instance
         settings = make_settings(instance, host=LOOPBACK, port=0, public_url="http://testserver")
@@ -30,13 +50,12 @@ def test_object_store_away_delays_only_what_needs_it(tmp_path, record_figures):
             fleet = Fleet(live.url, new_owner(url), tmp_path)
             with ReadyClock(live.url) as ready, fleet.training(FLEET):
                 time.sleep(3)
-                process_kills.kill_seaweedfs(instance)
-                time.sleep(AWAY_SECONDS)
-                logged = [job.steps for job in fleet.jobs]
                 with instance.postgres.connect_as_superuser("tbhub") as db:
-                    stored = [fleet.stored_steps(db, number) for number in range(FLEET)]
-                    back_at = time.monotonic()
-                    process_kills.restart_seaweedfs(instance)
+                    with away(instance):
+                        time.sleep(AWAY_SECONDS)
+                        logged = [job.steps for job in fleet.jobs]
+                        stored = [fleet.stored_steps(db, number) for number in range(FLEET)]
+                        back_at = time.monotonic()
                     seconds_to_start = time.monotonic() - back_at
                     wait_until(
                         lambda: all(
