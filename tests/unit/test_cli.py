@@ -9,7 +9,7 @@ import pytest
 from support.faulty_server import Reply, faulty_server, refusal
 from support.python39 import UTC
 from tbupload.cli import _build_parser, main
-from tbupload.commands.connect import find_experiment_id
+from tbupload.commands.experiment_address import find_experiment_id
 from tbupload.commands.expiry import parse_expiry
 from tbupload.commands.tail import _print_point
 from tbupload.config import Config, Profile, read_config
@@ -203,7 +203,7 @@ UPLOAD = {
 
 
 def test_show_takes_id_or_url_of_experiment(run, server):
-    for text in ("abc", "http://tbhub.example/experiment/abc/?token=tbh_x#scalars"):
+    for text in ("abc", f"{server.url}/experiment/abc/?token=tbh_x#scalars"):
         uploads = {"uploads": [UPLOAD], "next": None}
         server.replies = [reply(EXPERIMENT), reply({"runs": []}), reply(uploads)]
         code, out, _ = run("show", text)
@@ -283,7 +283,7 @@ def test_share_renames_and_revokes(run, server):
     assert run("share", "rename", "abc", "l1", "new name")[0] == 0
     assert json.loads(server.requests[-1].body) == {"label": "new name"}
     server.replies = [Reply(204, b"")]
-    assert run("share", "revoke", "http://x/experiment/abc/", "l1")[0] == 0
+    assert run("share", "revoke", f"{server.url}/experiment/abc/", "l1")[0] == 0
     asked = [(request.method, request.path) for request in server.requests]
     path = "/api/v1/experiments/abc/links/l1"
     assert asked == [("PATCH", path), ("DELETE", path)]
