@@ -30,7 +30,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What users do. Averages of a month, but for the peak."""
+    """What users do. Averages of a month, except the peak."""
 
     users: float = 1_000_000
     active: float = 0.10

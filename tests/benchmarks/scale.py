@@ -235,13 +235,13 @@ def _only_experiment(service: Service) -> str:
 def list_all(pair: Pair) -> None:
     """Read lists: of experiments, of those with a word, and of the runs and tags of one."""
     readers = {id(service): service.reader for service in (pair.small, pair.large)}
-    one = {id(pair.small): _only_experiment(pair.small), id(pair.large): pair.experiments[-1]}
+    first = {id(pair.small): _only_experiment(pair.small), id(pair.large): pair.experiments[-1]}
     paths = {
         "first page of experiments": lambda _: "/api/v1/experiments?limit=50",
         "the same by size": lambda _: "/api/v1/experiments?limit=50&sort=size",
         "search for a word of most": lambda _: "/api/v1/experiments?limit=50&q=logdir",
         "search for a word of few": lambda _: "/api/v1/experiments?limit=50&q=flushed",
-        "series of one experiment": lambda s: f"/api/v1/experiments/{one[id(s)]}/scalars",
+        "series of one experiment": lambda s: f"/api/v1/experiments/{first[id(s)]}/scalars",
     }
     for name, path in paths.items():
 

@@ -39,16 +39,16 @@ BLOB = os.urandom(3 << 20)
 def disks():
     """The small disks, by name."""
     top = Path(os.environ["FULL_DISKS"])
-    found = {}
+    mounted = {}
     for name, megabytes in DISKS.items():
-        found[name] = Path("/dev/shm") if name == "shared" else top / name  # noqa: S108 - in a namespace of its own
-        found[name].mkdir(exist_ok=True)
+        mounted[name] = Path("/dev/shm") if name == "shared" else top / name  # noqa: S108 - in a namespace of its own
+        mounted[name].mkdir(exist_ok=True)
         size = f"size={megabytes}m"
         subprocess.run(
-            ["/bin/mount", "-t", "tmpfs", "-o", f"{size},mode=1777", "none", found[name]],
+            ["/bin/mount", "-t", "tmpfs", "-o", f"{size},mode=1777", "none", mounted[name]],
             check=True,
         )
-    return found
+    return mounted
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 SECONDS_MAX = 60
-"""No process and no wait of these tests takes longer, but for those that say so."""
+"""No process and no wait of these tests takes longer, except those that say so."""
 
 
 def wait_until(condition, seconds_max=SECONDS_MAX):

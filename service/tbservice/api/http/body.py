@@ -100,8 +100,8 @@ def _translate_full_disk() -> Iterator[None]:
         yield
     except OSError as error:
         raise Unavailable(
-            "the server's disk for temporary files is full: whoever runs the server has to make "
-            "room there; nothing was stored, try again"
+            "the server's disk for temporary files is full: the operator of the server has to "
+            "make room there; nothing was stored, try again"
         ) from error
 
 

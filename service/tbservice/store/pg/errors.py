@@ -19,7 +19,7 @@ _UNAVAILABLE: Final = (
     "the database cannot be reached or is out of capacity; nothing was lost, try again"
 )
 _DISK_FULL: Final = (
-    "the database's disk is full: whoever runs the server has to make room; nothing was lost, "
+    "the database's disk is full: the operator of the server has to make room; nothing was lost, "
     "try again"
 )
 
