@@ -17,7 +17,8 @@ INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs P
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --extra traces --group build
 
-.PHONY: help up test unit test-citus test-frameworks test-helm test-pythons test-recovery lint bench lock release clean
+.PHONY: help up test unit test-citus test-faults test-frameworks test-helm test-pythons test-recovery lint bench lock \
+	release clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -36,6 +37,10 @@ test: $(VENV)/test $(NODE_MODULES) ## run every test, then show what the linters
 
 unit: $(VENV)/test ## run the tests that need no server
 	$(BIN)/pytest --numprocesses logical --dist worksteal --quiet tests/unit $(ARGS)
+
+# STORM_SECONDS and AWAY_SECONDS shorten the outages. One process: each outage is measured.
+test-faults: $(VENV)/test ## let servers, disks, clocks fail for minutes under live uploads, with figures
+	$(BIN)/pytest --outages tests/faults $(ARGS)
 
 # Frameworks are their users' own: pinned here, in no lock of ours. `--no-deps` leaves out gigabytes for GPUs.
 test-frameworks: $(FRAMEWORKS:%=$(VENV)-%/done) $(VENV)/test ## train with Keras, Lightning, ... (installs 3 GB)

@@ -24,6 +24,7 @@ BENCHMARKS = (
     "server",
     "storage",
     "growth",
+    "scale",
     "live",
     "follow",
     "flushes",

@@ -25,7 +25,7 @@ from uvicorn.supervisors.multiprocess import Process
 
 from tbservice import limits
 from tbservice.admission.connections import Connection, raise_file_limit
-from tbservice.api.http.metrics_exposition import multiprocess_metrics
+from tbservice.api.http.metrics_exposition import multiprocess_metrics, reserve_metrics_space
 from tbservice.errors import StartupError, Unavailable
 from tbservice.launch import set_parent_death_signal
 from tbservice.server import bind, logs
@@ -243,6 +243,7 @@ def create_worker_app() -> FastAPI:
 
     app = create_app(settings)
     try:
+        reserve_metrics_space()
         _wait_for_backends(app)
     except StartupError as error:
         _log.error("a worker cannot start: %s", error)
