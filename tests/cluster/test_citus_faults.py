@@ -16,6 +16,8 @@ from tbservice.local.embedded.ports import choose_ports
 from tbservice.store.pg.citus import node_of
 from tbservice.store.pg.database import Database
 
+pytestmark = pytest.mark.cluster
+
 JOBS = 4
 TAGS = 5
 COORDINATOR = 0
@@ -55,12 +57,12 @@ class World:
 
     def jobs_on_both_workers(self, stack: ExitStack) -> dict[int, Job]:
         """Start jobs until each worker has one; return one of each by worker."""
-        found: dict[int, Job] = {}
-        while set(found) != {1, 2}:
+        jobs: dict[int, Job] = {}
+        while set(jobs) != {1, 2}:
             job = self.job(stack)
-            found.setdefault(self.node_of(job), job)
+            jobs.setdefault(self.node_of(job), job)
             assert self._jobs < 20
-        return found
+        return jobs
 
 
 class Job:

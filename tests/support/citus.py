@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import pwd
+import signal
 import subprocess
 import sys
 import tempfile
@@ -74,17 +76,26 @@ class Cluster:
         """Kill a node's postmaster and its processes, as a power cut does."""
         data = self._data(node)
         postmaster = int((data / "postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, signal.SIGSTOP)  # it starts no more processes
         children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
         for process in (postmaster, *map(int, children)):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process, 9)
+                os.kill(process, signal.SIGKILL)
         wait_until_free(self.port + node)
 
     def start(self, node: int) -> None:
         """Start a node that was killed."""
         command = [self.directory / "pg/bin/pg_ctl", "-D", self._data(node), "-w", "-t", "60"]
         command += ["-l", self._data(node) / "log", "start"]
-        subprocess.run(as_account(self._data(node), command), check=True, env=self._environment())
+        deadline = time.monotonic() + DROP_SECONDS_MAX
+        while True:  # the memory of the processes that were killed may be in use for a moment
+            started = subprocess.run(
+                as_account(self._data(node), command), check=False, env=self._environment()
+            )
+            if not started.returncode:
+                return
+            assert time.monotonic() < deadline, (self._data(node) / "log").read_text()[-2000:]
+            time.sleep(0.5)
 
     def stop(self) -> None:
         """Stop all nodes."""
@@ -164,8 +175,8 @@ def as_account(data: Path, command: list[object]) -> list[str]:
     """Return the command, run as the owner of a data directory: PostgreSQL does not run as root."""
     if os.getuid():
         return [str(word) for word in command]
-    owner = data.stat()
-    account = [f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}", "--clear-groups"]
+    owner = pwd.getpwuid(data.stat().st_uid)
+    account = [f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"]
     return ["setpriv", *account, *map(str, command)]
 
 
