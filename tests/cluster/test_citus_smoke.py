@@ -13,9 +13,7 @@ from tbservice.store.pg import migrate
 @pytest.mark.cluster_smoke
 def test_batch_is_written_to_cluster_and_read_back(servers, run_application):
     with citus.running_cluster(citus.PORT + 10, workers=1) as cluster:
-        with cluster.connect(citus.OWNER) as db:
-            db.execute(f"ALTER DATABASE {citus.OWNER} SET citus.shard_count = 1")
-        migrate.upgrade(cluster.url(role=citus.OWNER))
+        migrate.upgrade(cluster.url_for_migration(citus.OWNER, 1))
         url = cluster.url()
         with servers.settings(url) as settings, run_application(settings) as client:
             api = ApiClient(client, new_owner(url))
