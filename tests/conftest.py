@@ -8,6 +8,7 @@ A test that looks at more than its own workspace, or that changes what others ne
 from __future__ import annotations
 
 import gc
+import os
 from collections import Counter
 from contextlib import contextmanager
 
@@ -39,6 +40,8 @@ def pytest_configure(config):
         "markers", "own_database: a database, a bucket and an application for this test alone"
     )
     config.addinivalue_line("markers", "plain(reason): makes no sense on a cluster (--citus)")
+    config.addinivalue_line("markers", "cluster: runs on a cluster only (--citus)")
+    config.addinivalue_line("markers", "cluster_smoke: starts a cluster itself, with CITUS_TOOLS")
     gc.disable()  # until `pytest_collection_finish`: a third of collection would be spent on it
 
 
@@ -66,20 +69,28 @@ def worker_number(config):
     return int(worker["workerid"].removeprefix("gw")), worker["workercount"]
 
 
-def pytest_runtest_setup(item):
-    """Skip what makes no sense on a cluster, with the reason."""
-    if item.config.getoption("citus") and (marker := item.get_closest_marker("plain")):
-        pytest.skip(*marker.args)
+def is_wanted(item):
+    """Return whether a test makes sense on the database of this run."""
+    on_cluster = item.config.getoption("citus")
+    if item.get_closest_marker("cluster_smoke"):
+        return not on_cluster and bool(os.environ.get("CITUS_TOOLS"))
+    if item.get_closest_marker("cluster"):
+        return on_cluster
+    return not (on_cluster and item.get_closest_marker("plain"))
 
 
-def pytest_collection_modifyitems(items):
-    """Order the modules for `--dist loadfile --no-loadscope-reorder`: of each folder in turn, the
+def pytest_collection_modifyitems(config, items):
+    """Leave out what is for another database, and order the modules for `--dist loadfile --no-loadscope-reorder`: of each folder in turn, the
     quick ones last.
 
     At the end no process is left alone with a long module, and modules that load the machine in the
     same way, as Chromium does, do not run side by side. By itself xdist would leave the modules of
     few tests, often long, for last.
     """
+    unwanted = [item for item in items if not is_wanted(item)]
+    config.hook.pytest_deselected(items=unwanted)
+    items[:] = [item for item in items if item not in unwanted]
+
     items.sort(key=lambda item: item.path)  # as every process has them
     counts: Counter[str] = Counter()
     places = {}

@@ -1,11 +1,9 @@
-"""Tests of a Citus cluster: they need `pytest --citus`, for which `make test-citus` is."""
+"""Tests of a Citus cluster: `make test-citus` runs them."""
 
 import pytest
 
 
 @pytest.fixture
-def cluster(servers, request):
+def cluster(servers):
     """The running cluster."""
-    if not request.config.getoption("citus"):
-        pytest.skip("needs a Citus cluster: make test-citus CITUS_TOOLS=...")
     return servers.cluster

@@ -13,8 +13,11 @@ from support import citus, event_files
 from support.servers import database_name, live_service, new_owner
 from support.uploading import Uploader, wait_until
 from tbservice.local.embedded.ports import choose_ports
+from tbservice.store.pg import migrate
 from tbservice.store.pg.citus import node_of
 from tbservice.store.pg.database import Database
+
+pytestmark = pytest.mark.cluster
 
 JOBS = 4
 TAGS = 5
@@ -55,12 +58,12 @@ class World:
 
     def jobs_on_both_workers(self, stack: ExitStack) -> dict[int, Job]:
         """Start jobs until each worker has one; return one of each by worker."""
-        found: dict[int, Job] = {}
-        while set(found) != {1, 2}:
+        jobs: dict[int, Job] = {}
+        while set(jobs) != {1, 2}:
             job = self.job(stack)
-            found.setdefault(self.node_of(job), job)
+            jobs.setdefault(self.node_of(job), job)
             assert self._jobs < 20
-        return found
+        return jobs
 
 
 class Job:
@@ -112,11 +115,10 @@ class Job:
 @pytest.fixture
 def world(cluster, servers, tmp_path):
     with citus.running_cluster(cluster.port + cluster.workers + 1) as own:
-        made = citus.ClusterServers(servers.instance, own)
+        migrate.upgrade(own.url_for_migration(citus.OWNER, citus.SHARDS))
         port = choose_ports(["service"], {})["service"]
         with (
-            made.database() as url,
-            made.settings(url) as settings,
+            servers.settings(own.url()) as settings,
             live_service(settings, port, tmp_path / "service.log") as live,
         ):
             yield World(own, live, tmp_path)
@@ -136,7 +138,7 @@ def test_worker_is_added_and_gets_shards_under_load(world):
         jobs = [world.job(stack) for _ in range(JOBS)]
         for job in jobs:
             job.log()
-        world.cluster.add_worker(world.database)
+        world.cluster.add_worker()
         with world.cluster.connect(world.database) as db:
             db.execute("SELECT citus_rebalance_start()")
             deadline = time.monotonic() + 300

@@ -9,6 +9,8 @@ from support.citus import APPLICATION, OWNER
 from support.servers import new_owner
 from tbservice.store.pg import migrate
 
+pytestmark = pytest.mark.cluster
+
 PASSES = 3
 
 
@@ -87,7 +89,13 @@ def restore(cluster, url, file, directory):
     entries = cluster.run_program("pg_restore", "--list", file).splitlines()
     listed = directory / "entries"
     listed.write_text("\n".join(line for line in entries if "EXTENSION" not in line))
-    arguments = ("--no-owner", f"--role={OWNER}", "--exit-on-error", f"--use-list={listed}")
+    arguments = (
+        "--no-owner",
+        f"--role={OWNER}",
+        "--no-privileges",
+        "--exit-on-error",
+        f"--use-list={listed}",
+    )
     cluster.run_program("pg_restore", *arguments, f"--dbname={url}", file)
 
 
@@ -134,6 +142,6 @@ def test_database_moves_in_and_out_and_is_written(
             "SELECT conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint "
             "WHERE contype = 'f' ORDER BY 1, 2"
         )
-        found = [db.execute(query).fetchall() for query in (same, keys)]
+        policies_and_keys = [db.execute(query).fetchall() for query in (same, keys)]
     with servers.plain.connect("moving_in") as db:
-        assert found == [db.execute(query).fetchall() for query in (same, keys)]
+        assert policies_and_keys == [db.execute(query).fetchall() for query in (same, keys)]

@@ -6,6 +6,8 @@ from support.batches import ApiClient, images, packed_scalars, scalars, segment,
 from support.plans import explained_statements
 from support.servers import new_owner
 
+pytestmark = pytest.mark.cluster
+
 SEVERAL = {
     "compaction of old work": "SELECT data_at, experiment_id FROM experiments WHERE workspace_id",
     "erasing": "SELECT workspace_id, experiment_id FROM experiments WHERE erase_at",

@@ -10,13 +10,10 @@ from support.servers import new_owner
 from tbservice.store.pg import migrate
 
 
-def test_batch_is_written_to_cluster_and_read_back(servers, request, run_application):
-    if not citus.TOOLS or request.config.getoption("citus"):
-        pytest.skip("needs CITUS_TOOLS; with --citus, all tests are on a cluster")
+@pytest.mark.cluster_smoke
+def test_batch_is_written_to_cluster_and_read_back(servers, run_application):
     with citus.running_cluster(citus.PORT + 10, workers=1) as cluster:
-        with cluster.connect(citus.OWNER) as db:
-            db.execute(f"ALTER DATABASE {citus.OWNER} SET citus.shard_count = 1")
-        migrate.upgrade(cluster.url(role=citus.OWNER))
+        migrate.upgrade(cluster.url_for_migration(citus.OWNER, 1))
         url = cluster.url()
         with servers.settings(url) as settings, run_application(settings) as client:
             api = ApiClient(client, new_owner(url))

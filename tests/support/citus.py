@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import pwd
+import signal
 import subprocess
 import sys
 import tempfile
@@ -58,26 +60,20 @@ class Cluster:
         """The ports of all nodes."""
         return [self.port + node for node in range(self.workers + 1)]
 
-    def add_worker(self, database: str) -> None:
-        """Start another worker and add it to the cluster of a database, without shards."""
+    def add_worker(self) -> None:
+        """Start another worker and add it to the cluster of the database `tbhub`, without shards."""
         self.workers += 1
         self._run("add", str(self.workers))
-        self._make_role(self.workers)
-        with self.connect("postgres", self.workers) as db:
-            create_database(db, database, None)
-        with self.connect(database, self.workers) as db:
-            db.execute("CREATE EXTENSION citus")
-        with self.connect(database) as db:
-            db.execute("SELECT citus_add_node(%s, %s)", (LOOPBACK, self.ports[-1]))
 
     def kill(self, node: int) -> None:
         """Kill a node's postmaster and its processes, as a power cut does."""
         data = self._data(node)
         postmaster = int((data / "postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, signal.SIGSTOP)  # it starts no more processes
         children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
         for process in (postmaster, *map(int, children)):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process, 9)
+                os.kill(process, signal.SIGKILL)
         wait_until_free(self.port + node)
 
     def start(self, node: int) -> None:
@@ -107,6 +103,10 @@ class Cluster:
     def url(self, database: str = OWNER, node: int = 0, role: str = APPLICATION) -> str:
         """Return the URL of a database, entered by a node."""
         return f"postgresql://{role}:secret@{LOOPBACK}:{self.port + node}/{database}"
+
+    def url_for_migration(self, database: str, shards: int) -> str:
+        """Return the owner's URL, whose connections distribute tables over so many shards."""
+        return f"{self.url(database, role=OWNER)}?options=-ccitus.shard_count%3D{shards}"
 
     def make_database(self, name: str, template: str | None) -> None:
         """Create a database on all nodes, as a copy of a distributed one or with nothing in it."""
@@ -168,8 +168,8 @@ def as_account(data: Path, command: list[object]) -> list[str]:
     """Return the command, run as the owner of a data directory: PostgreSQL does not run as root."""
     if os.getuid():
         return [str(word) for word in command]
-    owner = data.stat()
-    account = [f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}", "--clear-groups"]
+    owner = pwd.getpwuid(data.stat().st_uid)
+    account = [f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"]
     return ["setpriv", *account, *map(str, command)]
 
 
@@ -226,9 +226,7 @@ class ClusterServers(Servers):
         self._numbers = itertools.count(1)
         self._template = "tbhub_template"
         cluster.make_database(self._template, None)
-        with cluster.connect(self._template) as db:
-            db.execute(f"ALTER DATABASE {self._template} SET citus.shard_count = {SHARDS}")
-        migrate.upgrade(cluster.url(self._template, role=OWNER))
+        migrate.upgrade(cluster.url_for_migration(self._template, SHARDS))
         for node in range(cluster.workers + 1):
             with cluster.connect("postgres", node) as db:
                 db.execute(f"ALTER DATABASE {self._template} ALLOW_CONNECTIONS false")

@@ -124,7 +124,7 @@ def _select_in_order(plan: SearchPlan, query: ExperimentQuery, after: Position |
             ORDER BY {order}
         ) AS e
         WHERE {" AND ".join(["true", *plan.checks])}
-        ORDER BY {order} LIMIT :limit  -- sorted already, but for what several nodes return
+        ORDER BY {order} LIMIT :limit  -- sorted already, unless several nodes return them
     """  # noqa: S608 - constants and placeholders
 
 

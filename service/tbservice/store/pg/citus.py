@@ -1,6 +1,6 @@
 """What differs when PostgreSQL is a cluster (Citus): one place that says so, and where shards are.
 
-Statements are the same on both, but for the few forms below, each of which costs plain PostgreSQL
+Statements are the same on both, except for the forms below, each of which costs plain PostgreSQL
 time, or a cluster a second task. Which form it is, is found when a connection is opened. See
 docs/citus.md.
 """
@@ -58,7 +58,7 @@ def is_cluster(db: Connection) -> bool:
 def node_of(db: Connection, experiment_id: ExperimentId) -> Node | None:
     """Return the node that has an experiment's rows; None on plain PostgreSQL.
 
-    It may have moved since: a wrong answer costs time only. Remembered for `NODE_SECONDS_MAX`.
+    It may have moved since: a wrong answer costs time only. Kept for `NODE_SECONDS_MAX`.
     """
     if not is_cluster(db):
         return None
@@ -81,7 +81,7 @@ def _read_node(db: Connection, experiment_id: ExperimentId) -> Node | None:
                 ON p.shardid =
                     get_shard_id_for_distribution_column(t.logicalrelid, CAST(:id AS text))
             JOIN pg_dist_node AS n ON n.groupid = p.groupid AND n.noderole = 'primary'
-            WHERE t.logicalrelid = to_regclass('public.experiments') AND t.partmethod = 'h'
+            WHERE t.logicalrelid = to_regclass('experiments') AND t.partmethod = 'h'
         """),
         {"id": experiment_id},
     ).first()
