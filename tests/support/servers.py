@@ -23,6 +23,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from psycopg import sql
 
+from support import zygote
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace
 from tbservice.local.embedded.instance import Instance, make_settings
@@ -182,7 +183,7 @@ class LiveService:
 
     url: str
     database_url: str
-    process: subprocess.Popen
+    process: subprocess.Popen | zygote.ForkedProcess
     settings: Settings
 
     def new_owner(self) -> str:
@@ -202,26 +203,26 @@ def environment_of(settings) -> dict[str, str]:
     return kept | {f"TBHUB_{name.upper()}": value for name, value in values.items()}
 
 
-SERVE = ("-m", "tbservice", "serve")
-
-
 @contextmanager
 def live_service(
-    settings, port: int, log: Path, *, program: Sequence[str | Path] = SERVE, **more: str
+    settings, port: int, log: Path, *, program: Sequence[str | Path] | None = None, **more: str
 ):
     """Run `tbservice serve` on the port until the block ends; its output goes to `log`, `more` to
     its environment.
 
-    `program` replaces Python's arguments.
+    With `program`, which replaces Python's arguments, a new Python starts; else `zygote` forks one.
     """
     url = f"http://{LOOPBACK}:{port}"
     environment = (
         environment_of(settings) | {"TBHUB_PORT": str(port), "TBHUB_PUBLIC_URL": url} | more
     )
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, *program], env=environment, stdout=output, stderr=subprocess.STDOUT
-        )
+        if program is None:
+            process = zygote.fork_service(["serve"], environment, output.fileno())
+        else:
+            process = subprocess.Popen(
+                [sys.executable, *program], env=environment, stdout=output, stderr=subprocess.STDOUT
+            )
     try:
         wait_ready(process, url, log)
         yield LiveService(url, settings.database_url.get_secret_value(), process, settings)
