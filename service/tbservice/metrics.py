@@ -7,8 +7,8 @@ incremented after the commit, so that rolled back transactions do not count.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from prometheus_client import (
@@ -19,6 +19,8 @@ from prometheus_client import (
     Summary,
     disable_created_metrics,
 )
+
+from tbservice import traces
 
 disable_created_metrics()  # a second line per metric, with the start time of the process
 
@@ -146,6 +148,12 @@ _object_store_up = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livemin",
 )
+_database_timeline = Gauge(
+    "tbhub_database_timeline",
+    "PostgreSQL's timeline as of the last /readyz: it grows when a standby is promoted",
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
 _object_store_up.set(1)  # a worker starts only if the object store responds
 
 # Known label values are exported from the start: a rate needs the zero before the first increment.
@@ -165,9 +173,11 @@ for _level in _LEVEL_LABELS.values():
     _written_blocks.labels(_level)
 
 
-def time_batch_phase(phase: str) -> AbstractContextManager[object]:
-    """Time one phase of accepting a batch, whether it succeeds or not."""
-    return _phases[phase].time()
+@contextmanager
+def time_batch_phase(phase: str) -> Iterator[None]:
+    """Time one phase of accepting a batch, whether it succeeds or not; it is a span, too."""
+    with _phases[phase].time(), traces.span(f"batch {phase}"):
+        yield
 
 
 def observe_batch_size(body_bytes: int, content_bytes: int) -> None:
@@ -267,6 +277,11 @@ def observe_connection_wait(since: float) -> None:
 def track_connection() -> AbstractContextManager[object]:
     """Count a connection as in use until the block ends."""
     return _connections.track_inprogress()
+
+
+def observe_timeline(timeline: int) -> None:
+    """Record PostgreSQL's timeline."""
+    _database_timeline.set(timeline)
 
 
 def observe_object_store(*, is_available: bool) -> None:

@@ -120,6 +120,22 @@ class Settings(BaseSettings):
         description="PostgreSQL URL, postgresql://user:password@host:port/name; "
         "the user must own the database and not be a superuser",
     )
+    backup_database_url: SecretStr | None = Field(
+        default=None,
+        description="PostgreSQL URL for `tbservice backup`, of a role that reads all rows "
+        "(BYPASSRLS and pg_read_all_data); empty: TBHUB_DATABASE_URL",
+    )
+    backup_s3_endpoint: str | None = Field(
+        default=None,
+        description="URL of the S3 server of backups (s3://…); empty: that of TBHUB_S3_ENDPOINT",
+    )
+    backup_s3_region: str | None = Field(
+        default=None, description="Region of its bucket; empty: that of TBHUB_S3_REGION"
+    )
+    backup_s3_access_key: SecretStr | None = Field(
+        default=None, description="Access key there; empty: TBHUB_S3_ACCESS_KEY"
+    )
+    backup_s3_secret_key: SecretStr | None = Field(default=None, description="Secret key there")
     database_pool_size: int = Field(
         default=10, ge=1, le=200, description="Connections of one worker process"
     )
@@ -205,6 +221,11 @@ class Settings(BaseSettings):
         default="text",
         description="Format of the log: lines for people, or a JSON object per line",
     )
+    traces_endpoint: str | None = Field(
+        default=None,
+        pattern="^https?://",
+        description="URL to which traces are sent by OTLP over HTTP; empty: there are none",
+    )
     metrics_token: SecretStr | None = Field(
         default=None,
         description="Token for /metrics; empty: only direct clients on this machine may read them",
@@ -254,7 +275,14 @@ class Settings(BaseSettings):
         return self
 
     @field_validator(
-        "content_url", "grpc_port", "grpc_certificate_file", "grpc_key_file", mode="before"
+        "content_url",
+        "grpc_port",
+        "grpc_certificate_file",
+        "grpc_key_file",
+        "traces_endpoint",
+        "backup_database_url",
+        "backup_s3_endpoint",
+        mode="before",
     )
     @classmethod
     def _empty_is_none(cls, value: object) -> object:

@@ -298,8 +298,9 @@ class Experiment:
     """An experiment as its owner sees it, without the texts of `ExperimentNotes`.
 
     `version` increases with every change of its data, and is 0 before the first. `points` arrived,
-    of about `bytes` bytes, the last of them at `data_at`, or up to a minute later. `deleted_at` is
-    set while it can be restored, until `erase_at`. `number` is the order of creation.
+    of about `bytes` bytes, the last of them at `data_at`, or up to a minute later; both are None
+    for a reader who may not know all of it. `deleted_at` is set while it can be restored, until
+    `erase_at`. `number` is the order of creation.
     """
 
     experiment_id: ExperimentId
@@ -311,8 +312,8 @@ class Experiment:
     version: int
     tags: tuple[str, ...] = ()
     created_by: UserId | None = None
-    points: int = 0
-    bytes: int = 0
+    points: int | None = 0
+    bytes: int | None = 0
     data_at: datetime | None = None
     deleted_at: datetime | None = None
     erase_at: datetime | None = None

@@ -1,7 +1,7 @@
 """A service with a proxy at every connection, and what an upload without faults stores there.
 
 `pytest tests/faults` tries a selection of all calls, statements and kills; with `--all-faults`,
-every single one.
+every single one. Tests marked `outage` take up to minutes each and run with `make test-faults` alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import pytest
 from support.complete_logdir import write_complete_logdir
 from support.fault_env import CleanUpload, clean_upload, fault_env
 
+_FIGURES = pytest.StashKey[list[str]]()
+
 
 def pytest_addoption(parser):
     parser.addoption(
@@ -19,16 +21,49 @@ def pytest_addoption(parser):
         help="tests/faults: let every single call fail, not a choice of them",
     )
 
+    parser.addoption(
+        "--outages", action="store_true", help="tests/faults: run the tests marked `outage` alone"
+    )
+
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "every_fault: takes minutes; runs with --all-faults only")
+    config.addinivalue_line("markers", "outage: takes up to minutes; runs with --outages only")
 
 
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--all-faults", default=False):
-        dropped = [item for item in items if item.get_closest_marker("every_fault")]
-        config.hook.pytest_deselected(items=dropped)
-        items[:] = [item for item in items if item not in dropped]
+    has_every_fault = config.getoption("--all-faults", default=False)
+    is_outage_run = config.getoption("--outages", default=False)
+    dropped = [
+        item
+        for item in items
+        if bool(item.get_closest_marker("outage")) != is_outage_run
+        or (item.get_closest_marker("every_fault") and not has_every_fault)
+    ]
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = [item for item in items if item not in dropped]
+
+
+def pytest_terminal_summary(terminalreporter):
+    figures = terminalreporter.config.stash.get(_FIGURES, [])
+    for line in figures:
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def record_figures(request):
+    """Record what a test has measured, to be shown after all tests."""
+
+    def record(**figures: object) -> None:
+        shown = ", ".join(f"{name}={_shorten(value)}" for name, value in figures.items())
+        lines = request.config.stash.setdefault(_FIGURES, [])
+        lines.append(f"{request.node.name}: {shown}")
+
+    return record
+
+
+def _shorten(value: object) -> object:
+    return round(value, 2) if isinstance(value, float) else value
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,12 @@ class Job:
         assert verified.code == 0, verified.out
 
 
+def has_told_of_promotion(world):
+    """Ask for readiness; return whether the service has said that it found another timeline."""
+    world.reader.http.get("/readyz")
+    return "a standby was promoted" in (world.directory / "service.log").read_text()
+
+
 @pytest.fixture
 def job(tenant, tmp_path):
     (tmp_path / "logdir" / "train").mkdir(parents=True)
@@ -99,6 +105,7 @@ def test_failover_to_lagging_standby_loses_nothing(world, job, uploading, tmp_pa
             world.sql.redirect(standby.postgres.url())
             job.log("after", uploading)
             job.check(uploading.stop())
+            wait_until(lambda: has_told_of_promotion(world))
         finally:  # the database and the service's end are still to be cleared away
             process_kills.restart_postgres(instance)
             world.sql.redirect(instance.postgres.url())

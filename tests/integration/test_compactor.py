@@ -155,6 +155,30 @@ def test_compactor_at_start_compacts_runs_of_all_workspaces(left_uncompacted, mo
             experiment.wait_until_compacted("due", "small")
 
 
+def test_compactor_finds_what_other_host_leaves_later(database, monkeypatch):
+    monkeypatch.setattr(compactor, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(compactor, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "COMPACTION_SEARCH_INTERVAL_SECONDS", 0.1)
+    experiment = Experiment(database)
+    with starting(experiment.compactor):
+        experiment.write("due", limits.WRITE_BUFFER_POINTS_MAX, is_noticed=False)
+        experiment.write("small", limits.PACKED_POINTS_MIN, is_noticed=False)
+        experiment.wait_until_compacted("due")
+        monkeypatch.setattr(limits, "COMPACTION_SETTLED_SECONDS", 0)
+        experiment.wait_until_compacted("due", "small")
+
+
+def test_compactor_repeated_search_leaves_small_runs_in_use(left_uncompacted, database):
+    recent = (limits.COMPACTION_SEARCH_RECENT_SECONDS, limits.COMPACTION_SETTLED_SECONDS)
+    runs = list(find_backlog(database, *recent))
+    assert [run.is_above_threshold for run in runs] == [True] * len(left_uncompacted)
+    for experiment in left_uncompacted:
+        with database.transaction(experiment.grant) as db:
+            db.exec_driver_sql("UPDATE experiments SET data_at = data_at - interval '4 minutes'")
+    assert len(list(find_backlog(database, *recent))) == 2 * len(left_uncompacted)
+    assert list(find_backlog(database, 60)) == []
+
+
 @pytest.mark.usefixtures("left_uncompacted")
 def test_compactor_search_is_done_by_one_process(database):
     with database.transaction() as other:

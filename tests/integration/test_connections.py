@@ -12,7 +12,7 @@ import pytest
 from support.postgres_faults import postgres_faults
 from support.servers import database_name
 from tbservice.errors import StartupError
-from tbservice.store.pg import database as module
+from tbservice.store.pg import connection as module
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary, pipeline, query_with_rls
 

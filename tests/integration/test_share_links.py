@@ -4,6 +4,7 @@ hide.
 
 from __future__ import annotations
 
+import csv
 import json
 import logging
 from datetime import UTC, datetime, timedelta
@@ -85,6 +86,20 @@ def test_links_of_other_experiments_are_none(api, experiment):
     plain = api.request("POST", as_token, json={"scopes": ["read"]}).json()
     link_path = f"/experiments/{experiment}/links/{plain['id']}"
     assert api.request("DELETE", link_path).status_code == 404
+
+
+@pytest.mark.parametrize("fields", [{"anonymous": True}, {"runs": "train"}, {"frozen": True}, {}])
+def test_link_that_hides_something_tells_no_counts(client, api, experiment, fields):
+    link = make_link(api, experiment, **fields)
+    reader, target = reader_of(client, link), target_of(link)
+    answer = reader.request("GET", f"/experiments/{target}").json()
+    path = f"/experiments/{target}/tables/experiment?format=csv"
+    (row,) = csv.DictReader(reader.request("GET", path).text.splitlines())
+    is_told = not {"anonymous", "runs"} & fields.keys()
+    assert (answer["points"], row["points"]) == ((10, "10") if is_told else (None, ""))
+    assert (answer["bytes"], row["bytes"] == "") == (
+        (answer["bytes"], False) if is_told else (None, True)
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,11 @@ FRAMEWORKS = os.environ.get("TBHUB_FRAMEWORKS", "")
 TRAINING_SECONDS_MAX = 300
 
 
+def python_of(environment):
+    """Return the interpreter of `torch` or `tensorflow`."""
+    return Path(f"{FRAMEWORKS}-{environment}", "bin", "python")
+
+
 @dataclass(frozen=True)
 class Ended:
     code: int
@@ -37,9 +42,8 @@ class Training:
 
     def run(self, environment, script, *arguments, **variables):
         (self.directory / "train.py").write_text(script)
-        python = Path(f"{FRAMEWORKS}-{environment}", "bin", "python")
         ended = subprocess.run(
-            [python, *arguments, "train.py"],
+            [python_of(environment), *arguments, "train.py"],
             cwd=self.directory,
             env=self.environment() | variables,
             stdout=subprocess.PIPE,

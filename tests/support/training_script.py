@@ -9,6 +9,7 @@ It writes 150 points in a block of `tbupload.follow` and, if its writer is close
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import signal
@@ -17,6 +18,11 @@ import time
 
 POINTS = 150
 LATER_POINTS = 50
+
+TWICE = "SIGINT twice"
+SECOND_SIGINT_SECONDS = 1
+"""After the script has begun to exit, which flushes its writers first."""
+EXIT_SECONDS = 60
 
 
 class TensorBoard:
@@ -98,40 +104,58 @@ class Clu:
 WRITERS = {kind.module: kind for kind in (TensorBoard, TensorBoardX, Torch, TensorFlow, Clu)}
 
 
-def interrupt(number):
+def kill(number):
+    """Send this process a signal, which ends it."""
     os.kill(os.getpid(), number)
     time.sleep(60)
 
 
+def interrupt_twice(uploader_id):
+    """Send SIGINT, and a second one while `tbupload` waits at the exit for its uploader.
+
+    Until then, the uploader is stopped: it would be ready before.
+    """
+    atexit.register(os.kill, uploader_id, signal.SIGSTOP)
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, SECOND_SIGINT_SECONDS)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    kill(signal.SIGINT)
+
+
 ENDS = {
-    "return": lambda: None,
-    "exception": [].pop,
-    "SystemExit": lambda: sys.exit(3),
-    "os._exit": lambda: os._exit(0),
-    "SIGINT": lambda: interrupt(signal.SIGINT),
-    "SIGTERM": lambda: interrupt(signal.SIGTERM),
-    "SIGHUP": lambda: interrupt(signal.SIGHUP),
-    "SIGKILL": lambda: interrupt(signal.SIGKILL),
+    "return": lambda _: None,
+    "exception": lambda _: [].pop(),
+    "SystemExit": lambda _: sys.exit(3),
+    "os._exit": lambda _: os._exit(0),
+    "SIGINT": lambda _: kill(signal.SIGINT),
+    TWICE: interrupt_twice,
+    "SIGTERM": lambda _: kill(signal.SIGTERM),
+    "SIGHUP": lambda _: kill(signal.SIGHUP),
+    "SIGKILL": lambda _: kill(signal.SIGKILL),
 }
+"""What ends the script; called with the process id of the uploader."""
 
 
 def main(name, closed, end, logdir):
     import tbupload
 
+    # A shell that starts the tests in the background has its processes ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     writer = WRITERS[name](f"{logdir}/run")
-    with tbupload.follow(logdir, poll_seconds=0.05, end_seconds=0) as upload:
-        print(upload.experiment_id, upload._process._process.pid, flush=True)
+    end_seconds = EXIT_SECONDS if end == TWICE else 0
+    with tbupload.follow(logdir, poll_seconds=0.05, end_seconds=end_seconds) as upload:
+        uploader_id = upload._process._process.pid
+        print(upload.experiment_id, uploader_id, flush=True)
         for step in range(POINTS):
             writer.add(step)
         if closed == "before":
             writer.close()
         if closed != "after":
-            ENDS[end]()
+            ENDS[end](uploader_id)
     if closed == "after":
         for step in range(POINTS, POINTS + LATER_POINTS):
             writer.add(step)
         writer.close()
-        ENDS[end]()
+        ENDS[end](uploader_id)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ PLAIN = {
     "tbservice.pagination",
     "tbservice.patterns",
     "tbservice.sample_order",
+    "tbservice.throttle",
     "tbwire",
 }
 """Values and rules without I/O, for every package."""
@@ -26,7 +27,7 @@ SESSIONS = {"tbservice.store.pg.database", "tbservice.store.objects"}
 else of the store.
 """
 
-METRICS = {"tbservice.metrics"}
+METRICS = {"tbservice.metrics", "tbservice.traces"}
 STORE = {"tbservice.store"}
 USE_CASES = {
     "tbservice.ingest",
@@ -58,8 +59,10 @@ MAY_IMPORT = {
         "tbservice.ingest",
         "tbservice.scalars",
     },
+    "tbservice.integrity": PLAIN | STORE,
+    "tbservice.backup": PLAIN | STORE | {"tbservice.settings"},
     "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
-    "tbservice.handlers": PLAIN | {"tbservice.admission", "tbservice.launch"},
+    "tbservice.handlers": PLAIN | METRICS | {"tbservice.admission", "tbservice.launch"},
     "tbservice.api.http": PLAIN
     | METRICS
     | SESSIONS
@@ -176,6 +179,7 @@ ONLY_IN = {
     "sklearn": {"tbservice.katib.suggestions.surrogates"},
     "threadpoolctl": {"tbservice.katib.suggestions.reply"},
     "jinja2": {"tbservice.pages.frame"},
+    "opentelemetry": {"tbservice.server.open_telemetry"},
     "prometheus_client": {"tbservice.metrics", "tbservice.api.http.metrics_exposition"},
 }
 

@@ -159,7 +159,7 @@ def test_show_has_counts_times_and_texts(run, server):
         "tags: a, b",
         "runs: 2",
         "series: 3",
-        "points: 123,456",
+        "points: 123,456 received, superseded ones included",
         "size: 5.0 MiB (estimated)",
         "description:",
         "    one",
@@ -168,6 +168,13 @@ def test_show_has_counts_times_and_texts(run, server):
     }
     assert expected <= set(lines)
     assert "data_at" not in out
+
+
+def test_show_leaves_out_counts_that_are_not_told(run, server):
+    hidden = {**EXPERIMENT, "points": None, "bytes": None}
+    server.replies = [reply(hidden), reply({"runs": [], "uploads": []})]
+    out = run("show", "abc")[1]
+    assert not any(line.startswith(("points", "size")) for line in out.splitlines())
 
 
 def test_show_says_that_counts_are_no_totals(run, server):

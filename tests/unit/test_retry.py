@@ -78,3 +78,11 @@ def test_waits_grow_up_to_limit_and_are_never_quite_same(monkeypatch):
     assert 0.5e-5 <= waits[0] <= 1e-5
     assert all(0.5e-3 <= seconds <= 1e-3 for seconds in waits[10:])
     assert len(set(waits)) == len(waits)
+
+
+def test_waits_for_retry_after_are_spread(monkeypatch):
+    monkeypatch.setattr("tbupload.http.retry.FIRST_RETRY_DELAY_SECONDS", 1e-5)
+    retry = RetryPolicy(math.inf)
+    waits = [retry.wait_before_retry(0, time.monotonic(), 0.01) for _ in range(40)]
+    assert all(0.01 <= seconds <= 0.02 for seconds in waits)
+    assert max(waits) - min(waits) > 0.004

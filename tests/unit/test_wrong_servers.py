@@ -101,6 +101,14 @@ def test_redirect_of_same_path_is_address_to_use(run, server):
     assert "use --server https://tbhub.example/x\n" in err
 
 
+def test_address_with_path_of_the_api_says_so(run, server):
+    server.replies = [Reply(404, b'{"code": "not_found", "detail": "Not Found"}')]
+    for path in ("/api", "/api/v1/"):
+        code, _, err = run("--server", f"{server.url}{path}", "list")
+        assert (code, f"try --server {server.url}\n" in err) == (1, True)
+    assert "try --server" not in run("--server", server.url, "list")[2]
+
+
 def test_https_to_server_without_tls_says_so(run, server):
     server.replies = [Reply(200, PAGE)]
     address = server.url.replace("http:", "https:")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
@@ -13,6 +13,7 @@ from tbservice.auth.secrets import SecretKind
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.store import invitations, users
 from tbservice.store import members as member_rows
+from tbservice.store.pg.clock import read_now
 from tbservice.store.pg.database import set_local
 from tbservice.types import Invitation, Membership, OwnerGrant, Person, Role
 
@@ -43,7 +44,7 @@ def invite(
         Forbidden: Who acts is no owner any more, or is a machine.
         Conflict: Too many invitations are open.
     """
-    now = datetime.now(UTC)
+    now = read_now(db)
     if email:
         require_email_key(email)
     if expires_at is None:

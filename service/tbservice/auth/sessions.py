@@ -5,7 +5,7 @@ Nothing of them is cached, so that one that is revoked opens nothing from then o
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy import Connection
 
@@ -14,6 +14,7 @@ from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.errors import NotFound
 from tbservice.store import auth_lookup, browser_sessions
+from tbservice.store.pg.clock import read_now
 from tbservice.types import BrowserSession, UserId
 
 
@@ -44,7 +45,7 @@ def open_session(db: Connection, user_id: UserId, user_agent: str, address: str)
         secrets.secret_digest(secret),
         user_agent.replace("\0", "")[: limits.USER_AGENT_CHARS_MAX],
         address.replace("\0", "")[: limits.ADDRESS_CHARS_MAX],
-        datetime.now(UTC) + timedelta(seconds=limits.PERSON_SESSION_SECONDS_MAX),
+        read_now(db) + timedelta(seconds=limits.PERSON_SESSION_SECONDS_MAX),
     )
     return secret
 
@@ -58,8 +59,11 @@ def find_session(db: Connection, secret: str | None) -> BrowserSession | None:
     digest = secrets.parse_digest(secret, SecretKind.SESSION) if secret else None
     if digest is None:
         return None
-    session = browser_sessions.find(db, digest, limits.PERSON_SESSION_IDLE_SECONDS_MAX)
-    if session is not None and datetime.now(UTC) - session.last_used_at > timedelta(minutes=1):
+    found = browser_sessions.find(db, digest, limits.PERSON_SESSION_IDLE_SECONDS_MAX)
+    if found is None:
+        return None
+    session, was_just_used = found
+    if not was_just_used:
         auth_lookup.record_session_use(db, session.session_id, session.person.user_id)
     return session
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy import Connection
 
@@ -11,6 +11,7 @@ from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.errors import NotFound
 from tbservice.store import sign_in_links, users
+from tbservice.store.pg.clock import read_now
 from tbservice.types import Person, UserId
 
 
@@ -25,7 +26,7 @@ def create_link(
     people.require_enabled(db, user_id)
     sign_in_links.delete_expired(db, limits.SIGN_IN_SWEEP_ITEMS_MAX)
     secret = secrets.generate_secret(SecretKind.SIGN_IN_LINK)
-    expires_at = datetime.now(UTC) + timedelta(seconds=seconds)
+    expires_at = read_now(db) + timedelta(seconds=seconds)
     sign_in_links.create(db, secrets.secret_digest(secret), user_id, expires_at)
     return secret
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import Connection
@@ -15,6 +15,7 @@ from tbservice.errors import Forbidden, Invalid, NotFound
 from tbservice.pagination import decode_page_token, encode_page_token
 from tbservice.store import members as member_rows
 from tbservice.store import tokens
+from tbservice.store.pg.clock import read_now
 from tbservice.store.tokens import TokenProperties
 from tbservice.types import (
     AdminGrant,
@@ -50,7 +51,7 @@ def create_token(
     unique_scopes = tuple(sorted(set(scopes)))
     if not unique_scopes or Scope.ADMIN in unique_scopes:
         raise Invalid("a token of one experiment has the scope append, read, or both")
-    _check_end(expires_at)
+    check_end(db, expires_at)
     _delete_ended(db, grant.workspace_id, grant.experiment_id)
     properties = TokenProperties(
         grant.workspace_id,
@@ -78,7 +79,7 @@ def create_workspace_token(
     more.
     """
     unique_scopes = _check_scopes(scopes)
-    _check_end(expires_at)
+    check_end(db, expires_at)
     acting = members.require_person(grant)
     members.lock_as_owner(db, grant)
     _delete_ended(db, grant.workspace_id, None)
@@ -144,7 +145,7 @@ def check_personal_token(
 ) -> None:
     """Check that `create_personal_token` would succeed; raises as it does."""
     _check_label(label)
-    _check_end(expires_at)
+    check_end(db, expires_at)
     _check_person(db, workspace_id, user_id, set(_check_scopes(scopes)))
 
 
@@ -161,7 +162,7 @@ def create_session_token(
     """
     if grant.link is not None:
         raise Forbidden("a share link makes no tokens")
-    expires_at = datetime.now(UTC) + SESSION_LIFETIME
+    expires_at = read_now(db) + SESSION_LIFETIME
     tokens.delete_ended_sessions(db, grant.workspace_id, limits.TOKEN_SWEEP_ITEMS_MAX)
     properties = TokenProperties(
         grant.workspace_id,
@@ -277,7 +278,7 @@ def _create(db: Connection, properties: TokenProperties) -> tuple[Token, str]:
 def _delete_ended(
     db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId | None
 ) -> None:
-    ended_before = datetime.now(UTC) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
+    ended_before = read_now(db) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
     tokens.delete_ended(db, workspace_id, experiment_id, ended_before, limits.TOKEN_SWEEP_ITEMS_MAX)
 
 
@@ -288,9 +289,11 @@ def _check_scopes(scopes: Iterable[Scope]) -> tuple[Scope, ...]:
     return unique_scopes
 
 
-def _check_end(expires_at: datetime | None) -> None:
-    if expires_at is not None and expires_at <= datetime.now(UTC):
-        raise Invalid("expires_at is in the past")
+def check_end(db: Connection, expires_at: datetime | None) -> None:
+    """Raise Invalid for a time in the past, on the clock of the database."""
+    now = None if expires_at is None else read_now(db)
+    if expires_at is not None and now is not None and expires_at <= now:
+        raise Invalid(f"expires_at is in the past: here it is {now:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def _check_label(label: str) -> None:

@@ -86,8 +86,12 @@ def get_or_create_experiment(
 
 
 def get_experiment(db: Connection, grant: ReadGrant) -> Experiment:
-    """Return the experiment. Raises NotFound if it was deleted after the grant was created."""
-    return _find(db, grant)
+    """Return the experiment, without counts of points if a link hides something of it.
+
+    Raises NotFound if it was deleted after the grant was created.
+    """
+    experiment = _find(db, grant)
+    return experiment if grant.view is None else replace(experiment, points=None, bytes=None)
 
 
 def find_own(db: Connection, grant: AdminGrant) -> Experiment:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import secrets
+from tbservice.auth.tokens import check_end
 from tbservice.errors import Invalid, NotFound
 from tbservice.experiments import snapshots
 from tbservice.pagination import decode_page_token, encode_page_token
 from tbservice.patterns import PATTERN_CHARS_MAX, compile_pattern
 from tbservice.store import experiments, link_views, share_links, tokens
+from tbservice.store.pg.clock import read_now
 from tbservice.store.share_links import ShareLink
 from tbservice.types import AdminGrant, LinkView, TokenId, Visibility
 
@@ -60,7 +62,8 @@ def create_link(
         NotFound: The experiment was deleted.
         TooLarge: There is too much to copy.
     """
-    _check(label, expires_at, run_pattern, tag_pattern)
+    check_end(db, expires_at)
+    _check(label, run_pattern, tag_pattern)
     shown = LinkView(secrets.generate_token_id(), run_pattern, tag_pattern, is_anonymous)
     if shown.is_restricted and not is_frozen:
         _check_private(db, grant)
@@ -118,13 +121,10 @@ def revoke_link(db: Connection, grant: AdminGrant, token_id: str) -> None:
 
 def _check(
     label: str,
-    expires_at: datetime | None,
     run_pattern: str | None,
     tag_pattern: str | None,
 ) -> None:
     _check_text("a label", label, limits.EXPERIMENT_NAME_CHARS_MAX)
-    if expires_at is not None and expires_at <= datetime.now(UTC):
-        raise Invalid("expires_at is in the past")
     for name, pattern in (("runs", run_pattern), ("tags", tag_pattern)):
         if pattern is not None:
             _check_text(name, pattern, PATTERN_CHARS_MAX)
@@ -149,7 +149,7 @@ def _check_private(db: Connection, grant: AdminGrant) -> None:
 
 
 def _delete_ended(db: Connection, grant: AdminGrant) -> None:
-    ended_before = datetime.now(UTC) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
+    ended_before = read_now(db) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
     items_max = limits.TOKEN_SWEEP_ITEMS_MAX
     tokens.delete_ended(db, grant.workspace_id, grant.experiment_id, ended_before, items_max)
     snapshots.delete_unused(db, grant.experiment_id)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.auth import secrets
 from tbservice.errors import NotFound, TooLarge
-from tbservice.store import experiment_deletion, snapshots
+from tbservice.store import experiment_deletion, experiment_size, experiments, snapshots
 from tbservice.types import AdminGrant, ExperimentId
 from tbwire.points import DataClass
 
@@ -52,6 +52,7 @@ def create_snapshot(db: Connection, grant: AdminGrant, expires_at: datetime | No
         if time.monotonic() > ends_at:
             limit = f"the limit of {limits.SNAPSHOT_SECONDS_MAX:g} s (snapshot_seconds_max)"
             raise TooLarge(f"copying the data takes longer than {limit}; freeze fewer runs or tags")
+    experiments.set_size(db, snapshot, *experiment_size.measure(db, snapshot))
     return snapshot
 
 

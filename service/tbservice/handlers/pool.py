@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, ParamSpec, TypeVar
 
-from tbservice import limits
+from tbservice import limits, traces
 from tbservice.admission import admitted
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.errors import TooLarge, Unavailable
@@ -119,7 +119,8 @@ class HandlerPool:
         future.add_done_callback(release)
         try:
             async with asyncio.timeout(limits.HANDLER_SECONDS_MAX):
-                return await asyncio.wrap_future(future)
+                with traces.span("handler process"):
+                    return await asyncio.wrap_future(future)
         except TimeoutError as error:
             raise TooLarge(
                 "the work on this request takes too long: "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from fastapi import APIRouter, Request
@@ -90,9 +90,8 @@ def find_workspace(request: Request, session: PersonSession) -> Membership | Non
     return membership
 
 
-def is_live(experiment: Experiment) -> bool:
-    """Return whether data arrived within the last minutes."""
-    since = datetime.now(UTC) - timedelta(seconds=limits.LIVE_SECONDS)
+def is_live(experiment: Experiment, since: datetime) -> bool:
+    """Return whether data arrived after `listing.live_since`."""
     data_at = experiment.data_at
     return experiment.version > 0 and data_at is not None and data_at > since
 
@@ -123,11 +122,12 @@ def _find(database: Database, grant: WorkspaceGrant, address: ListAddress) -> _F
             else curves.read_curves(db, grant, page.experiments, chart)
         )
         tags = listing.list_tags(db, grant, limits.LIST_FILTER_ITEMS_MAX)
+        since = listing.live_since(db)
     rows = [
         Row(
             each,
             creators[each.created_by] if each.created_by else "",
-            is_live(each),
+            is_live(each, since),
             draw_curves(chart, drawn.get(each.experiment_id, [])),
             last_value(drawn.get(each.experiment_id, [])),
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from typing import Final
 
-from tbservice import limits, metrics
+from tbservice import limits, metrics, traces
 from tbservice.errors import ServiceError
 from tbservice.scalars import compaction
 from tbservice.scalars.compaction_backlog import find_backlog
@@ -29,10 +30,10 @@ _RunKey = tuple[AppendGrant, int]
 
 
 class Compactor:
-    """Compacts the runs in its queue, and at its start those that an earlier process has left.
+    """Compacts the runs in its queue, and those that another process has left.
 
-    It may be stopped or killed at any point: the next one finds the remaining runs in the
-    database.
+    For these it searches at its start and from time to time. It may be stopped or killed at any
+    point: another one, on any host, finds the remaining runs in the database.
     """
 
     def __init__(self, database: Database) -> None:
@@ -44,8 +45,9 @@ class Compactor:
         self._idle: dict[_RunKey, float] = {}
         self._stop_deadline: float | None = None  # None until `stop` is called
         self._thread = threading.Thread(target=self._run, name="compactor", daemon=True)
+        self._stopping = threading.Event()
         self._search = threading.Thread(
-            target=self._enqueue_backlog, name="compactor's search", daemon=True
+            target=self._search_repeatedly, name="compactor's search", daemon=True
         )
 
     def start(self) -> None:
@@ -61,25 +63,43 @@ class Compactor:
         with self._condition:
             self._stop_deadline = time.monotonic() + limits.COMPACTION_STOP_SECONDS_MAX
             self._condition.notify()
+        self._stopping.set()
         for thread in (self._thread, self._search):
             thread.join(max(0.0, self._stop_deadline - time.monotonic()))
 
-    def _enqueue_backlog(self) -> None:
+    def _search_repeatedly(self) -> None:
+        searched_all_at = None
+        while not self._stopping.is_set():
+            now = time.monotonic()
+            if searched_all_at is None or now - searched_all_at > (
+                limits.COMPACTION_SEARCH_ALL_SECONDS
+            ):
+                searched_all_at = now if self._enqueue_backlog() else None
+            else:
+                self._enqueue_backlog(
+                    limits.COMPACTION_SEARCH_RECENT_SECONDS, limits.COMPACTION_SETTLED_SECONDS
+                )
+            # At random, so that the processes of all hosts search in turn.
+            share = random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+            self._stopping.wait(share * limits.COMPACTION_SEARCH_INTERVAL_SECONDS)
+
+    def _enqueue_backlog(self, *seconds: int) -> bool:
+        """Queue what `find_backlog` finds; return whether it could search."""
         try:
-            for grant, run_id, is_above_threshold in find_backlog(self._database):
+            for grant, run_id, is_above_threshold in find_backlog(self._database, *seconds):
                 with self._condition:
                     if self._stop_deadline is not None:
-                        return
+                        return True
                     queue = self._above_threshold if is_above_threshold else self._idle
                     queue.setdefault((grant, run_id), time.monotonic())
                     self._observe_queue()
                     self._condition.notify()
         except ServiceError as error:
-            _log.warning(
-                "the search for uncompacted runs stopped, the next start repeats it: %s", error
-            )
+            _log.warning("the search for uncompacted runs stopped and is repeated: %s", error)
+            return False
         except Exception:  # noqa: BLE001 - nobody joins the thread: log the traceback
             _log.exception("the search for uncompacted runs failed")
+        return True
 
     def enqueue(self, grant: AppendGrant, runs: PendingRuns) -> None:
         """Queue the runs in which a batch has left something to compact. Thread-safe."""
@@ -102,7 +122,8 @@ class Compactor:
             grant, run_id = run_key
             metrics.observe_run_compaction(is_idle=is_idle)
             try:
-                self._compact(grant, run_id, compact_idle=is_idle)
+                with traces.span("compaction"):
+                    self._compact(grant, run_id, compact_idle=is_idle)
             except ServiceError as error:  # no database; uncompacted points remain readable
                 metrics.observe_compaction_failure()
                 _log.warning("compaction stopped: %s", error)

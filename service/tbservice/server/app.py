@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Final
@@ -19,6 +19,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
 
 from tbservice import metrics as figures
+from tbservice import traces
 from tbservice.admission.middleware import AdmissionMiddleware
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.http.api_docs import add_docs
@@ -29,6 +30,7 @@ from tbservice.api.http.openapi_errors import ERROR_RESPONSES, Application
 from tbservice.api.http.query_names import refuse_unknown_query
 from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddleware
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
+from tbservice.api.http.traces_middleware import TracesMiddleware
 from tbservice.api.v0_classic import files, series
 from tbservice.api.v1 import (
     attempts,
@@ -64,6 +66,7 @@ from tbservice.errors import (
     ObjectMissing,
     RunDeleted,
     ServiceError,
+    StartupError,
     TooManyRequests,
     Unauthenticated,
     Unavailable,
@@ -237,6 +240,8 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         app.add_middleware(ContentOriginMiddleware, content_url=settings.content_url)
     app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(MetricsMiddleware)  # outside the others: it counts what they refuse
+    if settings.traces_endpoint is not None:
+        app.add_middleware(TracesMiddleware)
     app.add_middleware(RequestIdMiddleware)  # outermost: whatever is logged has the id
 
 
@@ -249,10 +254,14 @@ def _list_hosts(settings: Settings) -> list[str]:
 def prepare_backends(app: FastAPI) -> None:
     """Check the database's schema and create the bucket if it is missing.
 
-    Raises SchemaMismatch if a migration is missing, Unavailable if PostgreSQL or S3 is.
+    Starts traces, too.
+
+    Raises SchemaMismatch if a migration is missing, Unavailable if PostgreSQL or S3 is, and
+    StartupError if traces are wanted and OpenTelemetry is missing.
     """
     check_schema(app.state.database)
     app.state.objects.ensure_bucket()
+    app.state.stop_traces = _start_traces(app.state.settings)
     app.state.is_prepared = True
 
 
@@ -280,6 +289,30 @@ async def _start(app: FastAPI) -> None:
     await app.state.grpc.start()
 
 
+def _start_traces(settings: Settings) -> Callable[[], None]:
+    """Send traces to the endpoint of the settings, if there is one; return what ends that.
+
+    Raises StartupError if OpenTelemetry is not installed.
+    """
+    if settings.traces_endpoint is None:
+        return lambda: None
+    try:
+        from tbservice.server.open_telemetry import OpenTelemetry  # noqa: PLC0415 - optional
+    except ImportError as error:
+        raise StartupError(
+            "TBHUB_TRACES_ENDPOINT is set, but OpenTelemetry is not installed: "
+            "pip install 'tbhub[traces]', or unset it"
+        ) from error
+    tracer = OpenTelemetry(settings.traces_endpoint)
+    traces.start(tracer)
+
+    def stop() -> None:
+        traces.start(None)
+        tracer.stop()
+
+    return stop
+
+
 async def _stop(app: FastAPI) -> None:
     app.state.notifier.close()
     await app.state.notifier.wait_closed()
@@ -290,6 +323,7 @@ async def _stop(app: FastAPI) -> None:
     await run_in_threadpool(app.state.database.stop)
     app.state.database.close()
     app.state.objects.close()
+    await run_in_threadpool(app.state.stop_traces)
 
 
 async def _redirect_to_sign_in(request: Request, _error: Exception) -> Response:

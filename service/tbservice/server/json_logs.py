@@ -7,7 +7,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-from tbservice import limits
+from tbservice import limits, traces
 from tbservice.api.http.request_id import REQUEST_ID
 from tbservice.server.logs import shorten
 
@@ -16,7 +16,8 @@ class JsonFormatter(logging.Formatter):
     """Formatter of a record as a JSON object in ASCII, which no text of a client can leave.
 
     Always: `time` (RFC 3339, UTC), `level`, `logger`, `message`. While a request is processed:
-    `request_id`. Of a failure: `error_id` and `traceback`. Bounded as the lines of `LineFormatter`.
+    `request_id`, and `trace_id` if traces are on. Of a failure: `error_id` and `traceback`.
+    Bounded as the lines of `LineFormatter`.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -30,6 +31,8 @@ class JsonFormatter(logging.Formatter):
         }
         if request_id := REQUEST_ID.get():
             fields["request_id"] = request_id
+        if trace_id := traces.current_id():
+            fields["trace_id"] = trace_id
         if failure := getattr(record, "failure", None):
             fields["error_id"] = failure.error_id
         if record.exc_info:

@@ -10,7 +10,7 @@ import numpy as np
 from sqlalchemy import Connection, text
 
 from tbservice.store.pg.arrays import Array, encode_array
-from tbservice.store.points import PointKeys
+from tbservice.store.points import PointKeys, upsert_counting_new
 from tbservice.store.tensor_points import STREAM_OPTIONS, ends_to_parameters
 from tbservice.types import ExperimentGrant, ExperimentId, Float64s, Int64s, Series
 
@@ -33,13 +33,13 @@ class BlobPoint:
 
 
 _UPSERT: Final = """
-    WITH upserted AS (
         INSERT INTO blob_points AS old
             (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
             digests, logged_content_type)
-        SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time,
+        SELECT e.experiment_id, e.workspace_id, series_id, rank, sample_key, step, wall_time,
             CAST(digests AS bytea[]), logged_content_type
-        FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
+        FROM {source} AS e
+        CROSS JOIN unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
             CAST(:sample_keys AS bigint[]), CAST(:steps AS bigint[]),
             CAST(:wall_times AS float8[]), CAST(:digests AS text[]),
             CAST(:content_types AS text[]))
@@ -50,8 +50,7 @@ _UPSERT: Final = """
             SET wall_time = excluded.wall_time, digests = excluded.digests,
                 logged_content_type = excluded.logged_content_type
             WHERE excluded.wall_time >= old.wall_time
-        RETURNING series_id, (xmax = 0) AS is_new)  -- 0 for an inserted row
-    SELECT series_id, count(*) AS new FROM upserted WHERE is_new GROUP BY series_id
+        RETURNING series_id, (xmax = 0) AS is_new  -- 0 for an inserted row
 """
 
 
@@ -74,8 +73,9 @@ def upsert(
         sequences: The SHA-256s of each point's blobs.
         content_types: The content type logged with each point, "" for none.
     """
-    rows = db.execute(
-        text(_UPSERT),
+    return upsert_counting_new(
+        db,
+        _UPSERT,
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
@@ -83,7 +83,6 @@ def upsert(
             **encode_sequences(sequences, content_types),
         },
     )
-    return {row.series_id: row.new for row in rows}
 
 
 def encode_sequences(

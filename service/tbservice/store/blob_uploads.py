@@ -46,6 +46,15 @@ def touch(db: Connection, grant: ExperimentGrant, sha256: bytes, size: int) -> B
     return None if row is None else BlobUpload(*identity, row.object_suffix, row.upload_id)
 
 
+def list_keys(db: Connection, workspace_id: WorkspaceId) -> set[str]:
+    """Return the keys that the objects of unfinished uploads of a workspace have, or will have."""
+    statement = text("""
+        SELECT sha256, object_suffix FROM blob_uploads WHERE workspace_id = :workspace_id
+    """)
+    rows = db.execute(statement, {"workspace_id": workspace_id})
+    return {object_key(workspace_id, bytes(row[0]), row[1]) for row in rows}
+
+
 def create(db: Connection, upload: BlobUpload) -> bool:
     """Insert an upload; return False if another request has inserted one for this blob."""
     statement = text("""

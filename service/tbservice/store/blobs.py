@@ -106,3 +106,17 @@ def find_all(
         key = object_key(workspace_id, digest, row.object_suffix)
         blobs[digest] = Blob(key, row.size, row.content_type, digest.hex())
     return blobs
+
+
+def list_page(
+    db: Connection, workspace_id: WorkspaceId, after: bytes, limit: int
+) -> list[StoredBlob]:
+    """Return a page of the workspace's blobs with greater SHA-256s than `after`, ascending."""
+    statement = text("""
+        SELECT sha256, size, content_type, object_suffix FROM blobs
+        WHERE workspace_id = :workspace_id AND sha256 > :after ORDER BY sha256 LIMIT :limit
+    """)
+    rows = db.execute(statement, {"workspace_id": workspace_id, "after": after, "limit": limit})
+    return [
+        StoredBlob(bytes(row.sha256), row.size, row.content_type, row.object_suffix) for row in rows
+    ]

@@ -12,7 +12,7 @@ from tbservice.types import BrowserSession, Person, UserId
 
 _SESSIONS: Final = """
     SELECT s.session_id, s.user_agent, s.address, s.created_at, s.last_used_at, s.expires_at,
-        u.user_id, u.name, u.email
+        u.user_id, u.name, u.email, s.last_used_at > now() - interval '1 minute' AS was_just_used
     FROM browser_sessions AS s JOIN users AS u ON u.user_id = s.user_id AND NOT u.is_disabled
     WHERE s.expires_at > now() AND s.last_used_at > now() - :idle_seconds * interval '1 second'
 """
@@ -46,12 +46,15 @@ def create(
     )
 
 
-def find(db: Connection, digest: bytes, idle_seconds: int) -> BrowserSession | None:
-    """Return a session that is valid and whose person is not disabled; None for any other."""
+def find(db: Connection, digest: bytes, idle_seconds: int) -> tuple[BrowserSession, bool] | None:
+    """Return a session that is valid and whose person is not disabled; None for any other.
+
+    With it, whether it was used within the last minute.
+    """
     set_local(db, "secret_digest", digest.hex())
     statement = text(f"{_SESSIONS} AND s.digest = :digest")
     row = db.execute(statement, {"digest": digest, "idle_seconds": idle_seconds}).one_or_none()
-    return None if row is None else _session(row)
+    return None if row is None else (_session(row), bool(row.was_just_used))
 
 
 def list_of_user(db: Connection, user_id: UserId, idle_seconds: int) -> list[BrowserSession]:

@@ -1,4 +1,4 @@
-"""Queries for the compaction that an earlier process left undone, at the start of the service."""
+"""Queries for the compaction that another process left undone."""
 
 from __future__ import annotations
 

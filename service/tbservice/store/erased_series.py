@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, text
 
 from tbservice.store import points
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array
 from tbservice.types import ExperimentGrant, ExperimentId, WorkspaceId
 
@@ -17,11 +18,12 @@ _SERIES_ITEMS_MAX = 1_000
 def insert(db: Connection, grant: ExperimentGrant, series_ids: Sequence[int]) -> None:
     """Note series whose rows this transaction has deleted: their points are to be erased."""
     db.execute(
-        text("""
+        text(f"""
             INSERT INTO erased_series (experiment_id, workspace_id, series_id)
-            SELECT :experiment_id, :workspace_id, series_id
-            FROM unnest(CAST(:series_ids AS bigint[])) AS u (series_id)
-        """),
+            SELECT e.experiment_id, e.workspace_id, series_id
+            FROM {citus.insert_source(db, is_text=True)} AS e
+            CROSS JOIN unnest(CAST(:series_ids AS bigint[])) AS u (series_id)
+        """),  # noqa: S608 - a constant of ours
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, text
 
 from tbservice.experiment_values import ExperimentNotes
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array
 from tbservice.store.pg.pipeline import PendingResult, execute_binary
 from tbservice.types import Experiment, ExperimentId, UserId, Visibility, WorkspaceId
@@ -78,6 +79,7 @@ def create(
             **_parameters(fields),
         },
     ).one()
+    citus.begin_counter(db, workspace_id, experiment_id)
     return make_experiment(created), True
 
 
@@ -188,8 +190,9 @@ def bump_version(
                 -- Indexed: unchanged as long as lists may be behind, so that the update is HOT.
                 listed_bytes = CASE WHEN bytes + %(bytes)s > listed_bytes + listed_bytes / 20
                     THEN bytes + %(bytes)s ELSE listed_bytes END,
-                data_at = CASE WHEN data_at < now() - interval '1 minute' OR version = 0
-                    THEN now() ELSE data_at END
+                -- The same: by full minutes, at first by less. Citus has no now() in a CASE.
+                data_at = greatest(data_at, date_bin(CASE WHEN version = 0
+                    THEN interval '1 microsecond' ELSE interval '1 minute' END, now(), data_at))
             WHERE experiment_id = %(experiment_id)s RETURNING version
         """,
         {"experiment_id": experiment_id, "points": points, "bytes": data_bytes},

@@ -15,7 +15,13 @@ import numpy.typing as npt
 from sqlalchemy import Connection
 
 from tbservice.store.pg.arrays import encode_array
-from tbservice.store.pg.pipeline import PendingResult, execute_binary, fetch_binary, pipeline
+from tbservice.store.pg.pipeline import (
+    PendingResult,
+    execute_binary,
+    fetch_binary,
+    pipeline,
+    set_locals,
+)
 from tbservice.store.runs_tags import hash_name
 from tbservice.types import ExperimentId, Float64s, Int64s
 from tbwire import hparams
@@ -107,8 +113,7 @@ def _use_indexes(db: Connection) -> None:
     would read all series of all workspaces, with two more processes: with 10,000 sessions of 10
     metrics, that takes twice as long for the values of one metric.
     """
-    no_parallel = "set_config('max_parallel_workers_per_gather', '0', true)"
-    execute_binary(db, f"SELECT set_config('enable_seqscan', 'off', true), {no_parallel}", {})
+    set_locals(db, {"enable_seqscan": "off", "max_parallel_workers_per_gather": "0"})
 
 
 def list_records(db: Connection, experiment_id: ExperimentId) -> HparamsListing:

@@ -95,7 +95,7 @@ def list_open(db: Connection, workspace_id: WorkspaceId) -> list[Invitation]:
 def revoke(db: Connection, workspace_id: WorkspaceId, invitation_id: str) -> bool:
     """Revoke an invitation; return False if the workspace has no such one that is not accepted."""
     statement = text("""
-        UPDATE invitations SET revoked_at = coalesce(revoked_at, now())
+        UPDATE invitations SET revoked_at = least(revoked_at, now())
         WHERE workspace_id = :workspace_id AND invitation_id = :id AND accepted_at IS NULL
     """)
     values = {"workspace_id": workspace_id, "id": invitation_id}

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from sqlalchemy import Connection, text
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import decode_int8s, encode_array, unnest_rows
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary
 from tbservice.types import AppendGrant, Booleans, ExperimentId, Float64s, Int64s
@@ -57,9 +58,9 @@ def insert(
         f"""
             INSERT INTO katib_observations (experiment_id, run_id, workspace_id, seq, tag_id, time,
                 received_at, value, number, step)
-            SELECT %(experiment_id)s, %(run_id)s, %(workspace_id)s, seq, tag_id, time, received_at,
+            SELECT e.experiment_id, %(run_id)s, e.workspace_id, seq, tag_id, time, received_at,
                 value, CASE WHEN is_number THEN number END, CASE WHEN has_step THEN step END
-            FROM {unnest_rows(_COLUMNS)} AS u
+            FROM {citus.insert_source(db)} AS e CROSS JOIN {unnest_rows(_COLUMNS)} AS u
         """,  # noqa: S608 - the columns are the constant above
         {
             "experiment_id": grant.experiment_id,

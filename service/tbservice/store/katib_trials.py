@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array, unnest_rows
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary
 from tbservice.types import AppendGrant, ExperimentId, WorkspaceId
@@ -141,8 +142,8 @@ def lock_or_create(
         f"""
             INSERT INTO katib_trials
                 (experiment_id, workspace_id, name_digest, run_id, is_bound, assignments)
-            SELECT %(experiment_id)s, %(workspace_id)s, name_digest, run_id, false, ''
-            FROM {unnest_rows(columns)} AS u
+            SELECT e.experiment_id, e.workspace_id, name_digest, run_id, false, ''
+            FROM {citus.insert_source(db)} AS e CROSS JOIN {unnest_rows(columns)} AS u
             ON CONFLICT (experiment_id, name_digest) DO UPDATE SET run_id = excluded.run_id
             RETURNING {_SELECTED}
         """,  # noqa: S608 - the columns are the constants above
@@ -163,8 +164,8 @@ def update(db: Connection, grant: AppendGrant, trials: Sequence[TrialRow]) -> No
         db,
         f"""
             INSERT INTO katib_trials (experiment_id, workspace_id, {", ".join(columns)})
-            SELECT %(experiment_id)s, %(workspace_id)s, {", ".join(columns)}
-            FROM {unnest_rows(columns)} AS u
+            SELECT e.experiment_id, e.workspace_id, {", ".join(columns)}
+            FROM {citus.insert_source(db)} AS e CROSS JOIN {unnest_rows(columns)} AS u
             ON CONFLICT (experiment_id, name_digest) DO UPDATE
                 SET {", ".join(f"{name} = excluded.{name}" for name in _COLUMNS)}
         """,  # noqa: S608 - the columns are the constants above
@@ -194,8 +195,8 @@ def insert_suggested(
         f"""
             INSERT INTO katib_trials
                 (experiment_id, workspace_id, name_digest, is_bound, assignments)
-            SELECT %(experiment_id)s, %(workspace_id)s, name_digest, true, assignments
-            FROM {unnest_rows(columns)} AS u
+            SELECT e.experiment_id, e.workspace_id, name_digest, true, assignments
+            FROM {citus.insert_source(db)} AS e CROSS JOIN {unnest_rows(columns)} AS u
             ON CONFLICT (experiment_id, name_digest) DO NOTHING
         """,  # noqa: S608 - the columns are the constant above
         {

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from tbservice.errors import Unauthenticated
 from tbservice.patterns import PatternSearches
-from tbservice.store.pg.pipeline import PendingResult, execute_binary, pipeline
+from tbservice.store.pg.pipeline import PendingResult, execute_binary, pipeline, set_locals
 from tbservice.types import ExperimentId, LinkView
 
 _ALL: Final = "*"
@@ -28,11 +28,6 @@ _IS_VALID: Final = """
 _RUNS: Final = "SELECT run_id, name FROM runs WHERE experiment_id = %(experiment_id)s"
 _TAGS: Final = "SELECT tag_id, name FROM tags WHERE experiment_id = %(experiment_id)s"
 
-_SHOW: Final = """
-    SELECT set_config('tbhub.visible_runs', %(runs)s, true),
-        set_config('tbhub.visible_tags', %(tags)s, true),
-        set_config('tbhub.is_anonymous', %(is_anonymous)s, true)
-"""
 _HIDE_TABLES: Final = "SELECT set_config('search_path', 'link_views', true)"
 
 
@@ -80,10 +75,12 @@ def _show(db: Connection, link: LinkView, names: Mapping[str, PendingResult]) ->
     searches = PatternSearches()
     patterns = {"runs": link.run_pattern, "tags": link.tag_pattern}
     visible = {
-        kind: _ALL if pattern is None else _match(searches, pattern, names[kind].rows())
+        f"tbhub.visible_{kind}": _ALL
+        if pattern is None
+        else _match(searches, pattern, names[kind].rows())
         for kind, pattern in patterns.items()
     }
-    execute_binary(db, _SHOW, {**visible, "is_anonymous": str(link.is_anonymous).lower()})
+    set_locals(db, {**visible, "tbhub.is_anonymous": str(link.is_anonymous).lower()})
 
 
 def _match(searches: PatternSearches, pattern: str, names: Sequence[tuple[int, str]]) -> str:

@@ -15,7 +15,7 @@ REFERRING_CLASSES: Final = (DataClass.TENSOR, DataClass.BLOB_SEQUENCE)
 """The data classes whose points may refer to objects."""
 
 # A further table that refers to objects is added here, with UNION ALL.
-_REFERENCES: Final = """
+REFERENCES: Final = """
     SELECT p.series_id, p.step, d.sha256
     FROM blob_points AS p CROSS JOIN LATERAL unnest(p.digests) AS d (sha256)
     WHERE p.experiment_id = :experiment_id AND p.series_id = ANY (CAST(:series_ids AS bigint[]))
@@ -59,7 +59,7 @@ def list_digests(
         limit: SHA-256s at most.
     """
     statement = text(f"""
-        SELECT DISTINCT sha256 FROM ({_REFERENCES}) AS r
+        SELECT DISTINCT sha256 FROM ({REFERENCES}) AS r
         WHERE sha256 > :after ORDER BY sha256 LIMIT :limit
     """)  # noqa: S608 - a constant
     parameters = {
@@ -77,7 +77,7 @@ def list_referring_series(
     """Return the series that refer to each of these objects, by series and then by step."""
     statement = text(f"""
         SELECT series_id, sha256, min(step) AS first_step, count(*) AS points
-        FROM ({_REFERENCES}) AS r
+        FROM ({REFERENCES}) AS r
         WHERE sha256 = ANY (CAST(:digests AS bytea[]))
         GROUP BY series_id, sha256 ORDER BY series_id, first_step
     """)  # noqa: S608 - a constant
@@ -97,7 +97,7 @@ def list_all_digests(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
 ) -> list[bytes]:
     """Return the distinct SHA-256s that the series refer to, in no order."""
-    statement = text(f"SELECT DISTINCT sha256 FROM ({_REFERENCES}) AS r")  # noqa: S608 - a constant
+    statement = text(f"SELECT DISTINCT sha256 FROM ({REFERENCES}) AS r")  # noqa: S608 - a constant
     parameters = {"experiment_id": experiment_id, "series_ids": list(series_ids)}
     return [bytes(sha256) for sha256 in db.execute(statement, parameters).scalars()]
 
@@ -119,7 +119,7 @@ def delete_unused(db: Connection, experiment_id: ExperimentId, digests: Sequence
     statement = text(f"""
         DELETE FROM experiment_blobs
         WHERE experiment_id = :experiment_id AND sha256 = ANY (CAST(:digests AS bytea[]))
-            AND sha256 NOT IN (SELECT sha256 FROM ({_REFERENCES}) AS r)
+            AND sha256 NOT IN (SELECT sha256 FROM ({REFERENCES}) AS r)
     """)  # noqa: S608 - a constant
     parameters = {
         "experiment_id": experiment_id,

@@ -36,6 +36,15 @@ class ObjectPart:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """An object as a listing has it: its size in bytes, and when it was written (Unix time)."""
+
+    key: str
+    size: int
+    modified_at: float
+
+
 class ObjectStore:
     """An S3 bucket.
 
@@ -130,6 +139,26 @@ class ObjectStore:
                 Bucket=self._bucket, Prefix=prefix, StartAfter=start_after
             )
         return {listed["Key"]: listed["Size"] for listed in answer.get("Contents", [])}
+
+    def list_objects(
+        self, prefix: str = "", after: str = "", up_to: str = ""
+    ) -> Iterator[ListedObject]:
+        """Yield the objects whose keys begin with `prefix` and follow `after`, by key.
+
+        `up_to` is the last key that is wanted; "" for all.
+        """
+        is_last = False
+        while not is_last:
+            with translate_client_errors():
+                answer = self._client.list_objects_v2(
+                    Bucket=self._bucket, Prefix=prefix, StartAfter=after
+                )
+            for listed in answer.get("Contents", []):
+                after = listed["Key"]
+                if up_to and after > up_to:
+                    return
+                yield ListedObject(after, listed["Size"], listed["LastModified"].timestamp())
+            is_last = not answer.get("IsTruncated", False)
 
     def delete(self, key: str) -> None:
         """Delete an object. Idempotent."""

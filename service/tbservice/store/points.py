@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from sqlalchemy import Connection, text
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import Array, decode_int8s, encode_array
 from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.types import ExperimentId, Float64s, Int64s, Ranks, Sampling, Series
@@ -53,6 +55,28 @@ class PointKeys:
             "steps": encode_array("bigint", self.steps),
             "wall_times": encode_array("float8", self.wall_times),
         }
+
+
+def upsert_counting_new(
+    db: Connection, statement: str, parameters: Mapping[str, Any]
+) -> dict[int, int]:
+    """Execute an upsert of points and return how many are new by series id.
+
+    It returns (series_id, is_new) rows, and inserts from `{source}`, the experiment's ids. Only
+    plain PostgreSQL counts them: a cluster runs no INSERT within a query on one node.
+    """
+    statement = statement.replace("{source}", citus.insert_source(db, is_text=True))
+    if citus.is_cluster(db):
+        rows = db.execute(text(statement), parameters)
+        return Counter(row.series_id for row in rows if row.is_new)
+    counts = db.execute(
+        text(f"""
+            WITH upserted AS ({statement})
+            SELECT series_id, count(*) AS new FROM upserted WHERE is_new GROUP BY series_id
+        """),  # noqa: S608 - a constant of ours
+        parameters,
+    )
+    return {row.series_id: row.new for row in counts}
 
 
 def delete_series_points(

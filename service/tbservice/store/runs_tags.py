@@ -3,47 +3,70 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array
 from tbservice.types import INT64_MAX, ExperimentGrant, ExperimentId, Run, RunSize
 
 
-def _make_resolve_statement(table: str, id_column: str, lock: str = "") -> str:
-    """Return a statement that finds or creates names, and returns (id, name_digest) rows.
+class _Resolve(NamedTuple):
+    """Statements that find or create names, and return (id, name_digest) rows.
 
-    Existing names are looked up first, so that they use no id of the sequence. The names that a
-    concurrent transaction creates meanwhile are missing in the result.
+    Existing names are looked up first, so that they use no id. The names that a concurrent
+    transaction creates meanwhile are missing in the result.
     """
-    return f"""
-        WITH input AS MATERIALIZED (
-            SELECT * FROM unnest(CAST(:names AS text[]), CAST(:digests AS bytea[]))
-                WITH ORDINALITY AS w (name, digest, ordinal)),
-        existing AS MATERIALIZED (
-            SELECT r.* FROM input CROSS JOIN LATERAL (
-                SELECT {id_column} AS id, name_digest FROM {table}
-                WHERE experiment_id = :experiment_id AND name_digest = input.digest
-                LIMIT 1 {lock}) AS r),
+
+    whole: str
+    """One for both, on plain PostgreSQL: a sequence gives ids."""
+
+    find: str
+    create: str
+    """The two for a cluster, which runs no INSERT within a query on one node."""
+
+
+def _make_resolve_statements(table: str, id_column: str) -> _Resolve:
+    names = """
+        unnest(CAST(:names AS text[]), CAST(:digests AS bytea[]))
+            WITH ORDINALITY AS input (name, digest, ordinal)
+    """
+    find = f"""
+        SELECT r.* FROM {{names}} CROSS JOIN LATERAL (
+            SELECT {id_column} AS id, name_digest FROM {table}
+            WHERE experiment_id = :experiment_id AND name_digest = input.digest
+            LIMIT 1 FOR KEY SHARE) AS r
+    """  # noqa: S608 - called with the constants below
+    insert = f"INSERT INTO {table} (experiment_id, workspace_id, {id_column}, name, name_digest)"
+    end = f"""
+        ORDER BY digest  -- one order for all transactions, so that they cannot deadlock
+        ON CONFLICT DO NOTHING
+        RETURNING {id_column} AS id, name_digest
+    """
+    whole = f"""
+        WITH input AS MATERIALIZED (SELECT * FROM {names}),
+        existing AS MATERIALIZED ({find.format(names="input")}),
         numbered AS MATERIALIZED (
             SELECT nextval('{table}_{id_column}_seq') AS id, name, digest FROM (
                 SELECT name, digest FROM input
                 WHERE digest NOT IN (SELECT name_digest FROM existing)
                 ORDER BY ordinal) AS new),
         created AS (
-            INSERT INTO {table} (experiment_id, workspace_id, {id_column}, name, name_digest)
-            SELECT :experiment_id, :workspace_id, id, name, digest FROM numbered
-            ORDER BY digest  -- one order for all transactions, so that they cannot deadlock
-            ON CONFLICT DO NOTHING
-            RETURNING {id_column} AS id, name_digest)
+            {insert} SELECT :experiment_id, :workspace_id, id, name, digest FROM numbered {end})
         SELECT id, name_digest FROM existing UNION ALL SELECT id, name_digest FROM created
     """  # noqa: S608 - called with the constants below
+    create = f"""
+        {insert} SELECT e.experiment_id, e.workspace_id, u.id, u.name, u.digest
+        FROM {{source}} AS e CROSS JOIN unnest(CAST(:ids AS bigint[]),
+            CAST(:names AS text[]), CAST(:digests AS bytea[])) AS u (id, name, digest) {end}
+    """  # noqa: S608 - called with the constants below
+    return _Resolve(whole, find.format(names=names), create)
 
 
-_RESOLVE_RUNS: Final = _make_resolve_statement("runs", "run_id", "FOR KEY SHARE")
-_RESOLVE_TAGS: Final = _make_resolve_statement("tags", "tag_id", "FOR KEY SHARE")
+_RESOLVE_RUNS: Final = _make_resolve_statements("runs", "run_id")
+_RESOLVE_TAGS: Final = _make_resolve_statements("tags", "tag_id")
 
 
 def hash_name(name: str) -> bytes:
@@ -73,20 +96,41 @@ def resolve_tags(db: Connection, grant: ExperimentGrant, names: Collection[str])
 
 
 def _resolve(
-    db: Connection, grant: ExperimentGrant, statement: str, names: Collection[str]
+    db: Connection, grant: ExperimentGrant, statement: _Resolve, names: Collection[str]
 ) -> dict[str, int]:
     by_digest = {hash_name(name): name for name in names}
-    parameters = {
+    while True:
+        if citus.is_cluster(db):
+            rows = _find_or_create_in_cluster(db, statement, grant, by_digest)
+        else:
+            parameters = _name_parameters(grant, by_digest)
+            rows = list(db.execute(text(statement.whole), parameters))
+        if len(rows) == len(by_digest):
+            return {by_digest[bytes(row.name_digest)]: row.id for row in rows}
+        # Another transaction created one meanwhile and has committed: the next statement sees it.
+
+
+def _find_or_create_in_cluster(
+    db: Connection, statement: _Resolve, grant: ExperimentGrant, by_digest: Mapping[bytes, str]
+) -> list[Row[Any]]:
+    """Return the rows of names; of those that others create meanwhile, none."""
+    found = list(db.execute(text(statement.find), _name_parameters(grant, by_digest)))
+    existing = {bytes(row.name_digest) for row in found}
+    new = {digest: name for digest, name in by_digest.items() if digest not in existing}
+    if (ids := citus.new_ids(db, grant.experiment_id, len(new)) if new else None) is None:
+        return found
+    create = statement.create.format(source=citus.insert_source(db, is_text=True))
+    values = {**_name_parameters(grant, new), "ids": encode_array("bigint", ids)}
+    return found + list(db.execute(text(create), values))
+
+
+def _name_parameters(grant: ExperimentGrant, by_digest: Mapping[bytes, str]) -> dict[str, Any]:
+    return {
         "experiment_id": grant.experiment_id,
         "workspace_id": grant.workspace_id,
         "names": encode_array("text", list(by_digest.values())),
         "digests": encode_array("bytea", list(by_digest)),
     }
-    while True:
-        rows = db.execute(text(statement), parameters).all()
-        if len(rows) == len(by_digest):
-            return {by_digest[bytes(name_digest)]: id_ for id_, name_digest in rows}
-        # Another transaction created one meanwhile and has committed: the next statement sees it.
 
 
 def set_start_times(

@@ -12,7 +12,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
 
-from tbservice import metrics
+from tbservice import metrics, traces
 from tbservice.errors import ObjectMissing, ObjectUnreadable, Unavailable
 from tbservice.settings import Settings
 
@@ -27,6 +27,7 @@ OBJECT_UNREADABLE = (
 )
 
 _CODE_CHARS_MAX = 64
+_SPAN = "tbhub_span"
 _STATUS_MEANINGS = {"403": " (AccessDenied)", "404": " (NoSuchBucket or NoSuchKey)"}
 
 
@@ -60,17 +61,24 @@ def make_client(settings: Settings, *, read_timeout: int, attempts: int) -> Any:
             response_checksum_validation="when_required",
         ),
     )
+    client.meta.events.register("before-call.s3", _begin_call)
     client.meta.events.register("after-call.s3", _count_response)
     client.meta.events.register("after-call-error.s3", _count_failure)
     return client
 
 
-def _count_response(model: Any, http_response: Any, **_: object) -> None:
+def _begin_call(model: Any, context: dict[str, Any], **_: object) -> None:
+    context[_SPAN] = traces.begin(f"S3 {model.name}")
+
+
+def _count_response(model: Any, http_response: Any, context: dict[str, Any], **_: object) -> None:
     metrics.observe_object_call(model.name, http_response.status_code)
+    traces.end(context.get(_SPAN))
 
 
-def _count_failure(event_name: str, **_: object) -> None:
+def _count_failure(event_name: str, context: dict[str, Any], **_: object) -> None:
     metrics.observe_object_call(event_name.rpartition(".")[2], None)
+    traces.end(context.get(_SPAN))
 
 
 def _addressing_style(settings: Settings) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array, unnest_rows
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary
 from tbservice.store.scalar_format import pack, unpack
@@ -64,16 +65,23 @@ _INSERT_COLUMNS: Final = {
 }
 
 
+_NUMBERED_LEVELS: Final = ("u.level", "CASE WHEN u.level > 0 THEN u.level ELSE -1 - u.level END")
+"""Where to look for the greatest id: open blocks are sealed in place, and keep theirs."""
+
+
 def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -> None:
     """Insert blocks, packing those that are not packed yet."""
+    ids = citus.block_ids(db, "scalar_blocks", len(blocks), _NUMBERED_LEVELS)
     execute_binary(
         db,
         f"""
             INSERT INTO scalar_blocks
-                (experiment_id, workspace_id, series_id, level, count, first_step, last_step, data)
-            SELECT %(experiment_id)s, %(workspace_id)s, series_id, level, count, first_step,
-                last_step, data
-            FROM {unnest_rows(_INSERT_COLUMNS)} AS u
+                (experiment_id, workspace_id, series_id, level, count, first_step, last_step,
+                data{ids.column})
+            SELECT e.experiment_id, e.workspace_id, u.series_id, u.level, count, first_step,
+                last_step, data{ids.value}
+            FROM {citus.insert_source(db)} AS e
+            CROSS JOIN {unnest_rows(_INSERT_COLUMNS | ids.types)} AS u
         """,  # noqa: S608 - a constant above
         {
             "experiment_id": grant.experiment_id,
@@ -84,6 +92,7 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -
             "first_step": encode_array("bigint", [block.points.steps[0] for block in blocks]),
             "last_step": encode_array("bigint", [block.points.steps[-1] for block in blocks]),
             "data": encode_array("bytea", [block.packed or pack(block.points) for block in blocks]),
+            **ids.parameters,
         },
     )
 

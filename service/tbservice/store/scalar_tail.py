@@ -13,6 +13,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array, unnest_rows
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary
 from tbservice.store.scalar_format import concatenate, unpack, unpack_raw
@@ -41,12 +42,15 @@ class BufferRow:
 
 def append(db: Connection, grant: ExperimentGrant, rows: Sequence[tuple[int, BufferRow]]) -> None:
     """Insert (series id, row) pairs; those of a series in order of arrival."""
+    ids = citus.block_ids(db, "scalar_tail", len(rows))
     execute_binary(
         db,
         f"""
-            INSERT INTO scalar_tail (experiment_id, workspace_id, series_id, count, is_packed, data)
-            SELECT %(experiment_id)s, %(workspace_id)s, series_id, count, is_packed, data
-            FROM {unnest_rows(_INSERT_COLUMNS)} AS u
+            INSERT INTO scalar_tail
+                (experiment_id, workspace_id, series_id, count, is_packed, data{ids.column})
+            SELECT e.experiment_id, e.workspace_id, u.series_id, count, is_packed, data{ids.value}
+            FROM {citus.insert_source(db)} AS e
+            CROSS JOIN {unnest_rows(_INSERT_COLUMNS | ids.types)} AS u
         """,  # noqa: S608 - a constant above
         {
             "experiment_id": grant.experiment_id,
@@ -55,6 +59,7 @@ def append(db: Connection, grant: ExperimentGrant, rows: Sequence[tuple[int, Buf
             "count": encode_array("integer", [row.count for _, row in rows]),
             "is_packed": encode_array("boolean", [row.is_packed for _, row in rows]),
             "data": encode_array("bytea", [row.data for _, row in rows]),
+            **ids.parameters,
         },
     )
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array, unnest_rows
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary
 from tbservice.types import ExperimentGrant, ExperimentId
@@ -226,21 +227,27 @@ def create(
         new: Rows in the order of their names, which all transactions use: so they cannot deadlock.
         metadata: The serialized summary metadata of each row.
     """
-    columns = ", ".join(_INSERT_COLUMNS)
-    arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in _INSERT_COLUMNS.items())
+    types = _INSERT_COLUMNS
+    if (ids := citus.new_ids(db, grant.experiment_id, len(new))) is not None:
+        types = {"series_id": "bigint", **types}
+        for state, series_id in zip(new, ids, strict=True):
+            state.series_id = series_id
+    columns = ", ".join(types)
+    arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in types.items())
     rows = fetch_binary(
         db,
         f"""
             INSERT INTO time_series (experiment_id, workspace_id, summary_metadata, {columns})
-            SELECT %(experiment_id)s, %(workspace_id)s, summary_metadata, {columns}
-            FROM unnest(%(metadata)s::bytea[], {arrays}) AS u (summary_metadata, {columns})
+            SELECT e.experiment_id, e.workspace_id, summary_metadata, {columns}
+            FROM {citus.insert_source(db)} AS e
+            CROSS JOIN unnest(%(metadata)s::bytea[], {arrays}) AS u (summary_metadata, {columns})
             ON CONFLICT DO NOTHING RETURNING run_id, tag_id, series_id
         """,  # noqa: S608 - the columns are the constants above
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
             "metadata": encode_array("bytea", metadata),
-            **_encode_columns(new, _INSERT_COLUMNS),
+            **_encode_columns(new, types),
         },
     )
     return {(run_id, tag_id): series_id for run_id, tag_id, series_id in rows}
@@ -276,9 +283,9 @@ def _write(
         f"""
             INSERT INTO time_series (experiment_id, workspace_id,
                 {", ".join([*placeholders, *written])})
-            SELECT %(experiment_id)s, %(workspace_id)s,
+            SELECT e.experiment_id, e.workspace_id,
                 {", ".join([*placeholders.values(), *written])}
-            FROM {unnest_rows(written)} AS u
+            FROM {citus.insert_source(db)} AS e CROSS JOIN {unnest_rows(written)} AS u
             ON CONFLICT (experiment_id, series_id)
                 DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in types)}
         """,  # noqa: S608 - the columns are the constants above

@@ -137,7 +137,7 @@ def rename(
 
 def revoke(db: Connection, experiment_id: ExperimentId, token_id: TokenId) -> ShareLink | None:
     """Revoke a link; None if the experiment has no such link. Idempotent."""
-    return _update(db, experiment_id, token_id, "revoked_at = coalesce(revoked_at, now())", {})
+    return _update(db, experiment_id, token_id, "revoked_at = least(revoked_at, now())", {})
 
 
 def _update(

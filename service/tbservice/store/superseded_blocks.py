@@ -11,6 +11,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array, unnest_rows
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary
 from tbservice.store.scalar_format import pack, unpack
@@ -65,11 +66,13 @@ class SupersededBlock:
 def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewSupersededBlock]) -> None:
     """Insert blocks."""
     columns = ", ".join(_COLUMNS)
+    ids = citus.block_ids(db, "superseded_blocks", len(blocks))
     execute_binary(
         db,
         f"""
-            INSERT INTO superseded_blocks (experiment_id, workspace_id, {columns})
-            SELECT %(experiment_id)s, %(workspace_id)s, {columns} FROM {unnest_rows(_COLUMNS)} AS u
+            INSERT INTO superseded_blocks (experiment_id, workspace_id, {columns}{ids.column})
+            SELECT e.experiment_id, e.workspace_id, {columns}{ids.value}
+            FROM {citus.insert_source(db)} AS e CROSS JOIN {unnest_rows(_COLUMNS | ids.types)} AS u
         """,  # noqa: S608 - constants above
         {
             "experiment_id": grant.experiment_id,
@@ -83,6 +86,7 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewSupersede
             "first_step": encode_array("bigint", [block.points.steps[0] for block in blocks]),
             "last_step": encode_array("bigint", [block.points.steps[-1] for block in blocks]),
             "data": encode_array("bytea", [pack(block.points) for block in blocks]),
+            **ids.parameters,
         },
     )
 

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.samples import TensorValue
 from tbservice.store.blob_points import encode_sequences
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import Array, encode_array
 from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.store.points import PointKeys
@@ -190,9 +191,10 @@ def _insert(
             INSERT INTO {SUPERSEDED_TABLES[data_class]} AS old
                 (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
                 period_start, {VALUE_COLUMNS[data_class]})
-            SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time,
+            SELECT e.experiment_id, e.workspace_id, series_id, rank, sample_key, step, wall_time,
                 period_start, {selected}
-            FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
+            FROM {citus.insert_source(db, is_text=True)} AS e
+            CROSS JOIN unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
                 CAST(:sample_keys AS bigint[]), CAST(:steps AS bigint[]),
                 CAST(:wall_times AS float8[]), CAST(:period_starts AS float8[]),
                 {arrays})

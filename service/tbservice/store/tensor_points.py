@@ -7,11 +7,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from tbservice.samples import TensorValue
 from tbservice.store.pg.arrays import Array, encode_array
-from tbservice.store.points import PointKeys
+from tbservice.store.points import PointKeys, upsert_counting_new
 from tbservice.store.value_scan import TensorSampleRow, make_tensor_value, stream_by_bytes
 from tbservice.types import ExperimentGrant, ExperimentId
 
@@ -32,14 +32,14 @@ class TensorPoint:
 
 
 _UPSERT: Final = """
-    WITH upserted AS (
         INSERT INTO tensor_points AS old
             (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
             dtype, shape, data, histogram, object_sha256, object_size)
-        SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time,
+        SELECT e.experiment_id, e.workspace_id, series_id, rank, sample_key, step, wall_time,
             dtype,
             CAST(shape AS bigint[]), data, histogram, object_sha256, object_size
-        FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
+        FROM {source} AS e
+        CROSS JOIN unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
             CAST(:sample_keys AS bigint[]),
             CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]),
                 CAST(:dtypes AS smallint[]),
@@ -55,8 +55,7 @@ _UPSERT: Final = """
                 data = excluded.data, histogram = excluded.histogram,
                 object_sha256 = excluded.object_sha256, object_size = excluded.object_size
             WHERE excluded.wall_time >= old.wall_time
-        RETURNING series_id, (xmax = 0) AS is_new)  -- 0 for an inserted row
-    SELECT series_id, count(*) AS new FROM upserted WHERE is_new GROUP BY series_id
+        RETURNING series_id, (xmax = 0) AS is_new  -- 0 for an inserted row
 """
 
 
@@ -74,8 +73,9 @@ def upsert(
         keys: Columns of the points, at most one point per series and step.
         values: The tensor of each point.
     """
-    rows = db.execute(
-        text(_UPSERT),
+    return upsert_counting_new(
+        db,
+        _UPSERT,
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
@@ -83,7 +83,6 @@ def upsert(
             **encode_tensors(values),
         },
     )
-    return {row.series_id: row.new for row in rows}
 
 
 def encode_tensors(values: Sequence[TensorValue]) -> dict[str, Array]:

@@ -208,7 +208,7 @@ def delete_ended(
 def revoke(db: Connection, experiment_id: ExperimentId, token_id: TokenId) -> bool:
     """Revoke a token; return False if the experiment has no such token. Idempotent."""
     statement = text("""
-        UPDATE tokens SET revoked_at = coalesce(revoked_at, now())
+        UPDATE tokens SET revoked_at = least(revoked_at, now())
         WHERE token_id = :token_id AND experiment_id = :experiment_id
     """)
     return (
@@ -219,7 +219,7 @@ def revoke(db: Connection, experiment_id: ExperimentId, token_id: TokenId) -> bo
 def revoke_of_workspace(db: Connection, workspace_id: WorkspaceId, token_id: TokenId) -> bool:
     """Revoke a token that is for a whole workspace; return False if it has none. Idempotent."""
     statement = text("""
-        UPDATE tokens SET revoked_at = coalesce(revoked_at, now())
+        UPDATE tokens SET revoked_at = least(revoked_at, now())
         WHERE token_id = :token_id AND workspace_id = :workspace_id AND experiment_id IS NULL
     """)
     values = {"token_id": token_id, "workspace_id": workspace_id}
@@ -235,7 +235,7 @@ def revoke_personal(
     """
     set_local(db, "user_id", user_id)
     statement = text("""
-        UPDATE tokens SET revoked_at = coalesce(revoked_at, now())
+        UPDATE tokens SET revoked_at = least(revoked_at, now())
         WHERE token_id = :token_id AND user_id = :user_id AND NOT is_session
             AND (CAST(:workspace_id AS bigint) IS NULL OR workspace_id = :workspace_id)
     """)

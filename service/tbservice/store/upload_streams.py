@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import Column, encode_array, unnest_rows
 from tbservice.store.pg.pipeline import PendingResult, execute_binary, fetch_binary
 from tbservice.types import Cursor, ExperimentGrant, ExperimentId, Stream
@@ -120,6 +121,8 @@ def move_cursors(
     """
     if len(moves) == 1 and moves[0].start:
         return _move_existing_cursor(db, grant, moves[0])
+    if citus.is_cluster(db):
+        return _move_in_cluster(db, grant, moves)
     columns = ", ".join(_CURSOR_COLUMNS)
     return execute_binary(
         db,
@@ -174,6 +177,57 @@ def _move_existing_cursor(
             "last_wall_time": move.last_wall_time,
         },
     )
+
+
+_MOVED_COLUMNS: Final = {
+    name: kind
+    for name, kind in {**_CURSOR_COLUMNS, "start": "bigint"}.items()
+    if name in ("stream_digest", "cursor", "checksum", "skipped", "last_wall_time", "start")
+}
+
+
+def _move_in_cluster(
+    db: Connection, grant: ExperimentGrant, moves: Sequence[CursorMove]
+) -> PendingResult:
+    """Move cursors on the one node that has them: those that exist, and then those that are new.
+
+    In the ON CONFLICT of an INSERT, Citus takes neither arrays nor functions of time.
+    """
+    known = [move for move in moves if move.start]
+    new = [move for move in moves if not move.start]
+    columns = ", ".join(_CURSOR_COLUMNS)
+    update = f"""
+        UPDATE upload_streams AS s SET cursor = u.cursor, checksum = u.checksum,
+            skipped = u.skipped::jsonb, updated_at = now(),
+            last_wall_time = greatest(s.last_wall_time, u.last_wall_time)
+        FROM {unnest_rows(_MOVED_COLUMNS)} AS u
+        WHERE s.experiment_id = %(experiment_id)s AND s.stream_digest = u.stream_digest
+            AND s.cursor = u.start
+        RETURNING s.stream_digest
+    """  # noqa: S608 - the constants above
+    insert = f"""
+        INSERT INTO upload_streams AS old (experiment_id, workspace_id, updated_at, {columns})
+        SELECT e.experiment_id, e.workspace_id, now(),
+            {columns.replace("skipped", "skipped::jsonb")}
+        FROM {citus.insert_source(db)} AS e CROSS JOIN {unnest_rows(_CURSOR_COLUMNS)} AS u
+        ON CONFLICT (experiment_id, stream_digest) DO UPDATE
+            SET cursor = excluded.cursor, checksum = excluded.checksum,
+                skipped = excluded.skipped, updated_at = excluded.updated_at,
+                last_wall_time = greatest(old.last_wall_time, excluded.last_wall_time)
+            WHERE old.cursor = 0
+        RETURNING stream_digest
+    """  # noqa: S608 - the constants above
+    result = PendingResult()
+    for statement, names, group in (
+        (update, _MOVED_COLUMNS, known),
+        (insert, _CURSOR_COLUMNS, new),
+    ):
+        if group:
+            encoded = _encode_columns(group)
+            values = {name: encoded[name] for name in names}
+            values |= {"experiment_id": grant.experiment_id}
+            result += execute_binary(db, statement, values)
+    return result
 
 
 def _encode_columns(moves: Sequence[CursorMove]) -> dict[str, Any]:

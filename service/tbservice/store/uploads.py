@@ -33,7 +33,7 @@ def put(db: Connection, grant: AppendGrant, upload_id: str, new: NewUpload) -> N
             ON CONFLICT (experiment_id, upload_id) DO UPDATE SET
                 origin = excluded.origin, packages = excluded.packages, status = excluded.status,
                 status_of = excluded.status_of, detail = excluded.detail,
-                started_at = excluded.started_at, ended_at = NULL, seen_at = now()
+                started_at = excluded.started_at, ended_at = NULL, seen_at = excluded.seen_at
         """),
         {
             "experiment_id": grant.experiment_id,

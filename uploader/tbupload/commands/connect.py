@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from typing import Final
 
 from tbupload.config import Access, find_access
 from tbupload.console.progress import ConsoleProgress, make_progress
-from tbupload.errors import UsageError
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.client import Client
 from tbupload.http.retry import RetryPolicy
@@ -66,16 +64,6 @@ def access_from_options(options: argparse.Namespace, progress: ConsoleProgress) 
 def progress_from_options(options: argparse.Namespace) -> ConsoleProgress:
     """Return a progress display with the verbosity of `--verbose` or `--quiet`."""
     return make_progress(int(options.verbose) - int(options.quiet))
-
-
-def find_experiment_id(text: str) -> str:
-    """Return the ID from an experiment's ID or URL. Raise UsageError if `text` is neither."""
-    match = re.search(r"/experiment/([0-9A-Za-z]+)(?:[/?#]|$)", text) or re.fullmatch(
-        r"([0-9A-Za-z]+)", text
-    )
-    if match is None:
-        raise UsageError(f"{text!r} is neither an experiment's ID nor its URL")
-    return match[1]
 
 
 def series_filter_from_options(options: argparse.Namespace) -> SeriesFilter:

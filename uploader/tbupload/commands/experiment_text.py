@@ -74,10 +74,12 @@ def print_fields(experiment: Mapping[str, Any]) -> None:
     A text of several lines is printed below its name, indented.
     """
     fields = _flatten_details(experiment)
-    if "bytes" in fields:
-        fields["size"] = f"{_number_text(fields.pop('bytes'), size_text)} (estimated)"
-    if "points" in fields:
-        fields["points"] = _number_text(fields["points"], "{:,}".format)
+    size = fields.pop("bytes", None)  # null, as points, for who may not know
+    if size is not None:
+        fields["size"] = f"{_number_text(size, size_text)} (estimated)"
+    if fields.get("points") is not None:
+        received = _number_text(fields["points"], "{:,}".format)
+        fields["points"] = f"{received} received, superseded ones included"
     for name in _TIMES:
         if fields.get(name):
             fields[name] = time_text(fields[name], "%Y-%m-%d %H:%M:%S %Z")

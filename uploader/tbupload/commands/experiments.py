@@ -6,7 +6,8 @@ import argparse
 import itertools
 import sys
 
-from tbupload.commands.connect import find_experiment_id, make_client
+from tbupload.commands.connect import make_client
+from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.experiment_text import attempt_lines, list_cells, make_layout
 from tbupload.commands.metadata import print_experiment
 from tbupload.commands.options.experiments import LISTED_DEFAULT
@@ -61,8 +62,8 @@ def create(options: argparse.Namespace) -> int:
 
 def show(options: argparse.Namespace) -> int:
     """Run `tbupload show ID`: print an experiment's fields, attempts and uploads, one per line."""
-    experiment_id = find_experiment_id(options.experiment)
     client = make_client(options)
+    experiment_id = resolve_experiment_id(options.experiment, client)
     experiment = client.get_experiment(experiment_id, has_details=True)
     attempts = client.list_attempts(experiment_id)
     uploads = _list_uploads(client, experiment_id)

@@ -9,11 +9,11 @@ from typing import Any
 
 from tbupload.commands.connect import (
     access_from_options,
-    find_experiment_id,
     progress_from_options,
     series_filter_from_options,
 )
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_TEMPORARY_FAILURE
+from tbupload.commands.experiment_address import find_experiment_id, resolve_experiment_id
 from tbupload.commands.export_hparams import check_options, export_hparams
 from tbupload.commands.options.export import DEFAULT_FORMAT
 from tbupload.console.output import print_json, print_line
@@ -77,7 +77,7 @@ def _export_options(transport: Transport, options: argparse.Namespace) -> Iterat
     directory: Path = options.output.expanduser()
     series_filter = series_filter_from_options(options)
     if options.experiment is not None:
-        experiment_id = find_experiment_id(options.experiment)
+        experiment_id = resolve_experiment_id(options.experiment, Client(transport))
         yield ExportOptions(
             transport.server,
             experiment_id,

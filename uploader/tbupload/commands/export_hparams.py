@@ -6,7 +6,8 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from tbupload.commands.connect import find_experiment_id, series_filter_from_options
+from tbupload.commands.connect import series_filter_from_options
+from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.console.output import print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import size_text
@@ -15,6 +16,7 @@ from tbupload.events.filters import SeriesFilter
 from tbupload.export.progress import ExportProgress
 from tbupload.export.session_files import check_file, write_sessions
 from tbupload.export.sessions import read_sessions
+from tbupload.http.client import Client
 from tbupload.http.transport import Transport
 
 
@@ -34,7 +36,7 @@ def export_hparams(
 ) -> int:
     """Write the sessions, and return 0. Raise UploadError if that fails: no file is left then."""
     path: Path = options.hparams.expanduser()
-    experiment_id = find_experiment_id(options.experiment)
+    experiment_id = resolve_experiment_id(options.experiment, Client(transport))
     display = ExportProgress(progress, experiment_id, "sessions")
     is_first = True
 

@@ -7,8 +7,9 @@ import difflib
 import sys
 from typing import Any
 
-from tbupload.commands.connect import find_experiment_id, make_client
+from tbupload.commands.connect import make_client
 from tbupload.commands.exit_codes import EXIT_FAILED
+from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.experiment_text import print_fields
 from tbupload.console.output import print_json, print_line, print_message
 from tbupload.console.texts import runs_text
@@ -35,7 +36,8 @@ def update_metadata(options: argparse.Namespace) -> int:
             "--note, --property, --remove-property or --remove-origin"
         )
 
-    client, experiment_id = make_client(options), find_experiment_id(options.experiment)
+    client = make_client(options)
+    experiment_id = resolve_experiment_id(options.experiment, client)
     if options.tag or options.remove_tag:
         tags = client.get_experiment(experiment_id).get("tags", [])
         removed = {tag.casefold() for tag in options.remove_tag or ()}
@@ -47,12 +49,14 @@ def update_metadata(options: argparse.Namespace) -> int:
 
 def delete(options: argparse.Namespace) -> int:
     """Run `tbupload delete ID`: ask for confirmation on a terminal, require --yes elsewhere."""
-    experiment_id = find_experiment_id(options.experiment)
     if not options.yes and not sys.stdin.isatty():
         raise UsageError("without a terminal to ask on, deleting requires --yes")
-    if options.run:
-        return _delete_runs(options, experiment_id)
+    if options.permanently and options.run:
+        raise UsageError("--permanently and --run exclude each other: runs cannot be restored")
     client = make_client(options)
+    experiment_id = resolve_experiment_id(options.experiment, client)
+    if options.run:
+        return _delete_runs(options, client, experiment_id)
     if not options.yes and not _is_confirmed(client, experiment_id):
         return EXIT_FAILED
     client.delete_experiment(experiment_id, is_final=options.permanently)
@@ -65,11 +69,9 @@ def delete(options: argparse.Namespace) -> int:
     return 0
 
 
-def _delete_runs(options: argparse.Namespace, experiment_id: str) -> int:
+def _delete_runs(options: argparse.Namespace, client: Client, experiment_id: str) -> int:
     """Delete the runs of `--run`, after a confirmation with what they have."""
-    if options.permanently:
-        raise UsageError("--permanently and --run exclude each other: runs cannot be restored")
-    client, runs = make_client(options), list(dict.fromkeys(options.run))
+    runs = list(dict.fromkeys(options.run))
     existing = client.list_runs(experiment_id)
     for run in runs:
         if run not in existing:
@@ -105,7 +107,8 @@ def restore(options: argparse.Namespace) -> int:
                 fields = (experiment[key] for key in ("experiment_id", "deleted_at", "name"))
                 print_line("  ".join(fields).rstrip())
         return 0
-    print_experiment(client.restore_experiment(find_experiment_id(options.experiment)), options)
+    experiment_id = resolve_experiment_id(options.experiment, client)
+    print_experiment(client.restore_experiment(experiment_id), options)
     return 0
 
 

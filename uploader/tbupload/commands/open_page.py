@@ -7,7 +7,8 @@ import os
 import sys
 import webbrowser
 
-from tbupload.commands.connect import find_experiment_id, make_client
+from tbupload.commands.connect import make_client
+from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.console.output import print_json, print_line, print_message
 
 _TEXT_BROWSERS = ("www-browser", "links", "elinks", "lynx", "w3m")
@@ -16,7 +17,8 @@ _TEXT_BROWSERS = ("www-browser", "links", "elinks", "lynx", "w3m")
 
 def open_page(options: argparse.Namespace) -> int:
     """Run `tbupload open ID`: print the page's URL, and open it where there is a browser."""
-    experiment = make_client(options).get_experiment(find_experiment_id(options.experiment))
+    client = make_client(options)
+    experiment = client.get_experiment(resolve_experiment_id(options.experiment, client))
     url = experiment["url"]
     if options.json:
         print_json({"experiment_id": experiment["experiment_id"], "url": url})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tbupload.commands.connect import find_experiment_id
+from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.console.output import ignore_broken_pipe, print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import runs_text
@@ -88,8 +88,8 @@ class TargetResolver:
             UsageError: There is nothing to resume, with `--resume must`.
         """
         if self._options.experiment is not None:
-            streams = self._client.get_streams(find_experiment_id(self._options.experiment))
-            return self._resume(streams, None)
+            experiment_id = resolve_experiment_id(self._options.experiment, self._client)
+            return self._resume(self._client.get_streams(experiment_id), None)
         if self._options.experiment_name is not None:
             return self._resolve_named(self._options.experiment_name)
 

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from tbupload.commands.connect import find_experiment_id, make_client, make_transport
+from tbupload.commands.connect import make_transport
+from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.expiry import parse_expiry
 from tbupload.commands.token_lines import print_token
 from tbupload.console.output import print_json, print_line, print_message
 from tbupload.errors import Refused, UsageError
+from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
 from tbupload.http.share_links import ShareLinks
 
@@ -30,22 +32,25 @@ _ARGUMENTS: Final = {
 def share(options: argparse.Namespace) -> int:
     """Run `tbupload share ID`, which prints a new link, or an action on the links there are."""
     action, arguments = _parse(options)
-    links = ShareLinks(make_transport(options), find_experiment_id(arguments[0]))
+    transport = make_transport(options)
+    client = Client(transport)
+    experiment_id = resolve_experiment_id(arguments[0], client)
+    links = ShareLinks(transport, experiment_id)
     if action == "list":
         for link in links.list():
             _print_link(link, options)
     elif action == "rename":
-        with _named(arguments[0], arguments[1]):
+        with _named(experiment_id, arguments[1]):
             _print_link(links.rename(arguments[1], arguments[2]), options)
     elif action == "revoke":
-        with _named(arguments[0], arguments[1]):
+        with _named(experiment_id, arguments[1]):
             links.revoke(arguments[1])
         print_message(f"revoked {arguments[1]}")
     elif options.list:
-        _list_all(links, arguments[0], options)
+        _list_all(links, client, experiment_id, options)
     elif options.revoke is not None:
-        with _named(arguments[0], options.revoke):
-            _revoke_any(links, arguments[0], options)
+        with _named(experiment_id, options.revoke):
+            _revoke_any(links, client, experiment_id, options)
     else:
         _make_link(links, options)
     return 0
@@ -85,33 +90,36 @@ def _make_link(links: ShareLinks, options: argparse.Namespace) -> None:
         print_line(link["url"])
 
 
-def _list_all(links: ShareLinks, experiment: str, options: argparse.Namespace) -> None:
+def _list_all(
+    links: ShareLinks, client: Client, experiment_id: str, options: argparse.Namespace
+) -> None:
     """Print the links, and then the experiment's other tokens."""
     for link in links.list():
         _print_link(link, options)
-    for token in make_client(options).list_tokens(find_experiment_id(experiment)):
+    for token in client.list_tokens(experiment_id):
         print_token(token, is_json=options.json)
 
 
-def _revoke_any(links: ShareLinks, experiment: str, options: argparse.Namespace) -> None:
+def _revoke_any(
+    links: ShareLinks, client: Client, experiment_id: str, options: argparse.Namespace
+) -> None:
     """Revoke the link or the token with this id."""
     try:
         links.revoke(options.revoke)
     except Refused as refusal:
         if refusal.status != _NOT_FOUND:
             raise
-        client = make_client(options)
-        client.revoke_token(find_experiment_id(experiment), options.revoke)
+        client.revoke_token(experiment_id, options.revoke)
     print_message(f"revoked {options.revoke}")
 
 
 @contextmanager
-def _named(experiment: str, link_id: str) -> Iterator[None]:
+def _named(experiment_id: str, link_id: str) -> Iterator[None]:
     """Say how to find the ID of a link if the one that is used in the block is none.
 
     Raises UsageError for what is no ID, without repeating it: it may be the secret.
     """
-    advice = f"`tbupload share list {find_experiment_id(experiment)}` lists their IDs"
+    advice = f"`tbupload share list {experiment_id}` lists their IDs"
     if re.fullmatch("[0-9A-Za-z]{1,100}", link_id) is None:
         raise UsageError(f"a link is named by its ID, and not by its address or secret: {advice}")
     try:

@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from tbupload.commands.connect import (
     access_from_options,
-    find_experiment_id,
     progress_from_options,
     series_filter_from_options,
 )
+from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.console.output import print_json, print_line
 from tbupload.events.filters import SeriesFilter
 from tbupload.export.tail import follow_points
+from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
 from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
@@ -31,7 +32,7 @@ def tail(options: argparse.Namespace) -> int:
     retry_policy = RetryPolicy(math.inf if options.retry_timeout is None else options.retry_timeout)
     access = access_from_options(options, progress)
     transport = Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
-    experiment_id = find_experiment_id(options.experiment)
+    experiment_id = resolve_experiment_id(options.experiment, Client(transport))
     query = {"start": "beginning" if options.from_start else "now"}
     print_point = print_json if options.json else _print_point
     series_filter = series_filter_from_options(options)

@@ -11,11 +11,11 @@ from typing import Final
 from tbupload.commands.connect import (
     access_from_options,
     client_from_access,
-    find_experiment_id,
     progress_from_options,
     series_filter_from_options,
 )
 from tbupload.commands.exit_codes import EXIT_FAILED
+from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.console.output import print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import size_text
@@ -37,14 +37,14 @@ def verify(options: argparse.Namespace) -> int:
     logdir: Path = options.logdir.expanduser()
     check_logdir(logdir)
     retain_freed_memory()
-    experiment_id = find_experiment_id(options.experiment)
-    verify_options = VerifyOptions(
-        logdir, series_filter_from_options(options), experiment_id, options.strict, options.deep
-    )
     progress = progress_from_options(options)
     retry_policy = RetryPolicy(options.retry_timeout)
     client = client_from_access(
         access_from_options(options, progress), options, retry_policy, progress
+    )
+    experiment_id = resolve_experiment_id(options.experiment, client)
+    verify_options = VerifyOptions(
+        logdir, series_filter_from_options(options), experiment_id, options.strict, options.deep
     )
     progress.start()
 

@@ -48,6 +48,11 @@ class ExperimentCalls:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
+    @property
+    def server(self) -> str:
+        """Return the server's address."""
+        return self._transport.server
+
     def create_experiment(
         self,
         *,

@@ -16,6 +16,7 @@ CODE_CHARS_MAX: Final = 100
 LOCATION_CHARS_MAX: Final = 500
 CHECKSUM_MAX: Final = 2**32 - 1
 
+UNKNOWN_ROUTE_STATUSES: Final = frozenset({404, 405})
 UNAUTHORIZED: Final = 401  # RFC 9110, section 15.5.2
 CONFLICT: Final = 409  # RFC 9110, section 15.5.10
 TOO_LARGE: Final = 413
@@ -74,6 +75,10 @@ def refused_error(
             f"{server} answers HTTP {status}, and not as a tbhub server does: check the address. "
             "Another service may be there, or a proxy that wants a sign-in of its own"
         )
+    elif status in UNKNOWN_ROUTE_STATUSES and (root := _without_path(server)) != server:
+        explanation = (
+            f"{explanation} at {server}: its path is probably too much; try --server {root}"
+        )
     elif status == UNAUTHORIZED and not has_token and code not in EXPLAINED_CODES:
         explanation = (
             f"there is no token for {server}: run `tbupload login --server {server}`, or set "
@@ -92,6 +97,11 @@ def refused_error(
         checksum=_integer_or_none(content.get("checksum"), CHECKSUM_MAX),
         segments=_integers(content.get("segments")),
     )
+
+
+def _without_path(server: str) -> str:
+    """Return the address without a path, such as the `/api` of its API."""
+    return urllib.parse.urlunsplit((*urllib.parse.urlsplit(server)[:2], "", "", ""))
 
 
 def _redirect_text(server: str, path: str, location: str) -> str:

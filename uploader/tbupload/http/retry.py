@@ -47,7 +47,7 @@ class RetryPolicy:
         """Wait before repeating a request.
 
         The delay doubles with each attempt. Jitter keeps many clients from coming back at the same
-        moment.
+        moment; so they wait for a Retry-After, which is the same for all, up to twice as long.
 
         Args:
             attempt: The number of earlier retries.
@@ -62,7 +62,7 @@ class RetryPolicy:
             RETRY_DELAY_SECONDS_MAX, FIRST_RETRY_DELAY_SECONDS * 2 ** min(attempt, _DOUBLINGS_MAX)
         )
         delay *= random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, hides nothing
-        delay = max(delay, retry_after or 0.0)
+        delay = max(delay, (retry_after or 0.0) * random.uniform(1.0, 2.0))  # noqa: S311  # as above
         if time.monotonic() + delay > self._deadline(failing_since):
             return None
 

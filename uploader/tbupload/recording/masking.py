@@ -10,9 +10,21 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import Any, Final
 
-MASK: Final = "***"
+from tbupload.recording.password_rules import CommandRules, is_connective, split_user
+from tbupload.recording.secret_names import is_harmless, is_secret_name
+from tbupload.recording.token_forms import MASK, mask_tokens
+
+
+class _Until(Enum):
+    """How many arguments are values of a secret name: up to an option, or to the command's end."""
+
+    NEXT = auto()
+    OPTION = auto()
+    END = auto()
+
 
 ARGUMENT_CHARS_MAX: Final = 10_000
 """Characters of one argument that are looked at; the rest is dropped."""
@@ -20,87 +32,13 @@ ARGUMENT_CHARS_MAX: Final = 10_000
 DEPTH_MAX: Final = 6
 """Levels of commands in arguments and of JSON; what is deeper is masked as a whole."""
 
-_SECRET_WORDS: Final = frozenset(
-    [
-        "token",
-        "tokens",
-        "secret",
-        "secrets",
-        "password",
-        "passwd",
-        "passphrase",
-        "passcode",
-        "pwd",
-        "pw",
-        "pswd",
-        "cred",
-        "creds",
-        "credential",
-        "credentials",
-        "auth",
-        "authorization",
-        "cookie",
-        "cookies",
-        "bearer",
-        "jwt",
-        "otp",
-        "totp",
-        "sas",
-        "dsn",
-        "sig",
-        "signature",
-        "session",
-        "private",
-    ]
-)
-"""Words of names whose values are masked."""
-
-_SECRET_LAST_WORDS: Final = frozenset(["pass", "pin", "key", "keys", "apikey"])
-"""The same, as the last word of a name: `--pin-memory` and `--key-dim` are none."""
-
-_KEYS_OF_DATA: Final = frozenset(
-    [
-        "batch",
-        "cache",
-        "column",
-        "data",
-        "dataset",
-        "dict",
-        "feature",
-        "foreign",
-        "image",
-        "input",
-        "label",
-        "metric",
-        "monitor",
-        "output",
-        "partition",
-        "primary",
-        "public",
-        "sort",
-        "text",
-    ]
-)
-"""Words before `key` with which it is no secret."""
-
-_SECRET_PARTS: Final = re.compile(
-    "passw|passphrase|secret|credential|(?:api|auth|access|account|private|signing|license|wandb)"
-    "-?key|(?:auth|access|refresh|id|api|bot|hf|user)token"
-)
-"""Parts of names, in lower case, without the separators of words."""
-
-_PASSWORDS: Final = re.compile("pass|pwd|pw|secret|pin|otp")
-"""Names whose values are masked even if they are numbers."""
-
-_HARMLESS: Final = re.compile(
-    r"[+-]?[\d.]{1,12}(?:e[+-]?\d+)?|true|false|none|null|yes|no", re.IGNORECASE
-)
-"""Values of other names: `--max-tokens 512` is no secret."""
-
 _OPTION: Final = re.compile(r"-[A-Za-z]|--[A-Za-z][\w.-]*(?:[=:].*)?", re.DOTALL)
 
-_USER_OPTIONS: Final = frozenset({"-u", "--user", "--userpwd", "--proxy-user"})
-"""Options whose values are `user:password`."""
+_AROUND: Final = "[](){}<>,;\"'`"
+AROUND_CHARS_MAX: Final = 8
+"""Brackets, quotes and commas around a word, and how many of them are no part of a secret."""
+
+_WORD: Final = re.compile(r"[A-Za-z_][\w-]{0,200}")
 
 _NAMED: Final = re.compile(
     r"""([-+~/@$]*)(["']?[A-Za-z_][^\s=:"'{},;&?]*["']?)(\s*[=:]\s*)(.*)""", re.DOTALL
@@ -110,43 +48,99 @@ _NAME: Final = re.compile(r"""(["']?)([A-Za-z_][\w.\-\[\]]{0,200})\1(\s*[=:]\s*)
 _VALUE: Final = re.compile(r"""("|')(?:[^"'\\]|\\.|(?!\1)["'])*\1?|[^\s,;&"'}\])]+""")
 """A name and its value, as in JSON, YAML, queries, and lists of settings."""
 
+_LISTED: Final = re.compile(r"""(["']?)([A-Za-z_][\w.\-]{0,200})\1(\s*,\s*)""")
+"""A name before its value in a list."""
+
+_ELEMENT: Final = re.compile(r"(<([A-Za-z_][\w.:-]{0,200})(?:\s[^<>]*)?>)[^<]+")
+_NAME_KEYS: Final = "name|key|var|variable|field|property|option|param|parameter|setting"
+_VALUE_KEYS: Final = "value|val|content|data|default"
+_ENTRY: Final = re.compile(
+    rf"""(?i)\b(?:{_NAME_KEYS})["']?\s*[=:]\s*["']?([A-Za-z_][\w.\-]{{0,200}})["']?[\s,;/]+["']?"""
+    rf"""(?:{_VALUE_KEYS})["']?\s*[=:]\s*"""
+)
+"""An element of XML with its content; `name=PASSWORD, value=`, as in XML, JSON and YAML."""
+
 _URL: Final = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]{0,30}://)([^\s"'<>|]*)""")
 _LOGIN: Final = re.compile(r"(?<![\w/@:])([^\s/:@=\"',;]{1,200}):([^\s/@\"',;]{1,200})@(?=[\w\[])")
+_GLUED_USER: Final = re.compile(r"^(-[uUa][^:\s-][^:\s]*):.+", re.DOTALL)
 _SCHEME: Final = re.compile(r"\b(bearer|basic|token|apikey)(\s+)[^\s\"',;]+", re.IGNORECASE)
-
-_KNOWN_TOKEN: Final = re.compile(
-    r"tb[a-z]_[0-9A-Za-z]{20,}|(?:AKIA|ASIA|AGPA|AIDA)[0-9A-Z]{12,}|gh[a-z]_[0-9A-Za-z]{20,}"
-    r"|github_pat_\w{20,}|gl[a-z]{2,5}-[\w-]{16,}|hf_[0-9A-Za-z]{16,}|api_org_[0-9A-Za-z]{16,}"
-    r"|[srpw]k[-_](?:live_|test_|proj-|ant-|lf-|or-)?[0-9A-Za-z_-]{16,}|whsec_\w{16,}"
-    r"|xox[a-z]-[\w-]{10,}|xapp-[\w-]{10,}|AIza[\w-]{30,}|ya29\.[\w.-]{10,}|npm_\w{20,}|pypi-[\w-]{16,}"
-    r"|dckr_pat_[\w-]{16,}|SG\.[\w.-]{16,}|nvapi-[\w-]{16,}|r8_\w{16,}|gsk_\w{16,}|xai-\w{16,}"
-    r"|dapi[0-9a-f]{16,}|eyJ[\w-]{8,}\.[\w.-]+|local-[0-9a-f]{32,}"
-)
-"""Tokens of this service, clouds, code hosts, registries and messengers; JSON Web Tokens."""
-
-_CANDIDATE: Final = re.compile(r"[A-Za-z0-9+/_~-]{20,}={0,2}")
-_HEX: Final = re.compile(r"(?:0x)?[0-9a-fA-F]{32,}")
-_AWS_SECRET: Final = re.compile(r"[0-9A-Za-z/+]{40}")
-_SEPARATORS_MAX: Final = 0.1
-"""Share of separators up to which a text may be one random token: names of runs have more."""
 
 
 def mask_secrets(arguments: Sequence[str], depth: int = 0) -> list[str]:
     """Return a command's arguments without what looks like a secret."""
-    masked: list[str] = []
-    before = ""
-    for argument in arguments:
-        argument = argument[:ARGUMENT_CHARS_MAX]  # noqa: PLW2901 - the rest is never looked at
-        if _is_secret_name(before) and not _OPTION.fullmatch(argument):
-            is_kept = _is_harmless(before, argument)
-            masked.append(argument if is_kept else MASK)
-        elif before in _USER_OPTIONS and ":" in argument:
-            masked.append(f"{argument.partition(':')[0]}:{MASK}")
-        else:
-            masked.append(_mask_argument(argument, depth))
-        is_option = argument.startswith("-") and not re.search("[=:]", argument)
-        before = argument if is_option or argument.endswith((":", "=")) else ""
-    return masked
+    masker = _ArgumentMasker(CommandRules(arguments), depth)
+    # What is over the limit is never looked at.
+    return [masker.mask(argument[:ARGUMENT_CHARS_MAX]) for argument in arguments]
+
+
+class _ArgumentMasker:
+    """Masks the arguments of a command, which are given one after the other."""
+
+    def __init__(self, rules: CommandRules, depth: int) -> None:
+        self._rules = rules
+        self._depth = depth
+        self._before = ""
+        self._name = ""  # of the secret that follows
+        self._until = _Until.NEXT
+        self._is_first = False
+
+    def mask(self, argument: str) -> str:
+        """Return the next argument without what looks like a secret."""
+        if self._rules.begin(argument):
+            self._name = ""
+        is_word = self._rules.is_before_secrets(argument)
+        if self._name and is_connective(argument):
+            return argument
+        if self._name and not is_word and not self._is_option(argument):
+            if self._until is _Until.NEXT or argument.endswith(";"):
+                name, self._name = self._name, ""
+                return _mask_value(name, argument)
+            self._is_first = False
+            return _mask_value(self._name, argument)
+
+        option = self._rules.find_password_option(argument)
+        user = split_user(self._before, argument)
+        self._before = argument
+        self._expect(argument, option, is_word=is_word)
+        if user is not None:
+            return f"{''.join(user)}{MASK}"
+        if option is not None:
+            return argument if argument == option else f"{option}{MASK}"
+        return _mask_argument(argument, self._depth)
+
+    def _is_option(self, argument: str) -> bool:
+        """Return whether an argument is no value: the first one may be a password with a dash."""
+        is_dashed = not self._is_first and argument.startswith("-")
+        return is_dashed or _OPTION.fullmatch(argument) is not None
+
+    def _expect(self, argument: str, option: str | None, *, is_word: bool) -> None:
+        """Note whether a secret follows this argument."""
+        self._is_first = True
+        if is_word:
+            self._name, self._until = "password", _Until.END
+        elif option == argument:
+            self._name, self._until = "password", _Until.NEXT
+        elif argument.endswith((":", "=")) or not argument.startswith("-"):
+            self._name, self._until = _secret_word(argument), _Until.NEXT
+        elif not re.search("[=:]", argument) and is_secret_name(argument):
+            self._name, self._until = argument, _Until.OPTION
+        elif self._until is not _Until.END:
+            self._name = ""
+
+
+def _mask_value(name: str, value: str) -> str:
+    """Return the value of a secret name masked, with the brackets and commas around it."""
+    inner = value.strip(_AROUND)
+    if is_harmless(name, inner):
+        return value
+    start, _, end = value.partition(inner)
+    return f"{start}{MASK}{end}" if inner and len(start + end) <= AROUND_CHARS_MAX else MASK
+
+
+def _secret_word(argument: str) -> str:
+    """Return an argument that is only a name whose value is a secret; else an empty text."""
+    word = re.split(r"[./:\\]", argument.strip(_AROUND).rstrip(":="))[-1]
+    return word if _WORD.fullmatch(word) and is_secret_name(word) else ""
 
 
 def mask_text(text: str) -> str:
@@ -157,11 +151,15 @@ def mask_text(text: str) -> str:
 def _mask_argument(argument: str, depth: int) -> str:
     if depth > DEPTH_MAX or "PRIVATE KEY-----" in argument:
         return MASK
-    argument = _LOGIN.sub(rf"\1:{MASK}@", argument)
+    argument = _mask_markup(_LOGIN.sub(rf"\1:{MASK}@", argument))
+    argument = _GLUED_USER.sub(rf"\1:{MASK}", argument)
     named = _NAMED.fullmatch(argument)
     if named is not None and not named[4].startswith("//"):
         start, name, separator, value = named.groups()
-        if _is_secret_name(name) and not _is_harmless(name, value):
+        user = split_user(f"{start}{name}", value)
+        if user is not None:
+            return f"{start}{name}{separator}{''.join(user)}{MASK}"
+        if is_secret_name(name) and not is_harmless(name, value):
             return f"{start}{name}{separator}{MASK}"
         return f"{start}{name}{separator}{_mask_argument(value, depth + 1)}"
     masked = None
@@ -192,13 +190,23 @@ def _mask_content(content: Any, depth: int) -> Any:
             return mask_secrets(content, depth + 1)
         return [_mask_content(each, depth + 1) for each in content]
     if isinstance(content, dict):
+        content = _mask_entry(content)
         return {
             key: MASK
-            if _is_secret_name(key) and not _is_harmless(key, str(value))
+            if is_secret_name(key) and not is_harmless(key, str(value))
             else _mask_content(value, depth + 1)
             for key, value in content.items()
         }
     return content
+
+
+def _mask_entry(content: dict[str, Any]) -> dict[str, Any]:
+    """Return `{"value": …, "name": "PASSWORD"}` without the value, in any order."""
+    keys = {key.lower(): key for key in content}
+    names = (content[keys[key]] for key in _NAME_KEYS.split("|") if key in keys)
+    if not any(isinstance(name, str) and is_secret_name(name) for name in names):
+        return content
+    return {**content, **{keys[key]: MASK for key in _VALUE_KEYS.split("|") if key in keys}}
 
 
 def _mask_command(text: str, depth: int) -> str | None:
@@ -219,19 +227,33 @@ def _mask_parts(text: str) -> str:
     """Mask names with values, URLs, and tokens anywhere in a text."""
     text = _SCHEME.sub(rf"\1\2{MASK}", text)
     text = _URL.sub(lambda url: url[1] + _mask_location(url[2]), text)
-    text = _mask_pairs(text)
-    text = _KNOWN_TOKEN.sub(MASK, text)
-    return _CANDIDATE.sub(_mask_random, text)
+    text = _mask_pairs(_mask_pairs(text, _NAME), _LISTED)
+    return mask_tokens(text)
 
 
-def _mask_pairs(text: str) -> str:
+def _mask_markup(text: str) -> str:
+    """Mask the content of elements with secret names, and the values of pairs of name and value."""
+    text = _ELEMENT.sub(
+        lambda found: f"{found[1]}{MASK}" if is_secret_name(found[2]) else found[0], text
+    )
     parts: list[str] = []
     end = 0
-    for name in _NAME.finditer(text):
+    for entry in _ENTRY.finditer(text):
+        value = _VALUE.match(text, entry.end()) if entry.start() >= end else None
+        if value is not None and is_secret_name(entry[1]):
+            parts += [text[end : entry.end()], f"{value[1] or ''}{MASK}{value[1] or ''}"]
+            end = value.end()
+    return "".join([*parts, text[end:]])
+
+
+def _mask_pairs(text: str, names: re.Pattern[str]) -> str:
+    parts: list[str] = []
+    end = 0
+    for name in names.finditer(text):
         value = _VALUE.match(text, name.end()) if name.start() >= end else None
-        if value is None or value[0].startswith("//") or not _is_secret_name(name[2]):
+        if value is None or value[0].startswith("//") or not is_secret_name(name[2]):
             continue
-        if not _is_harmless(name[2], value[0]):
+        if not is_harmless(name[2], value[0]):
             parts += [text[end : name.end()], f"{value[1] or ''}{MASK}{value[1] or ''}"]
             end = value.end()
     return "".join([*parts, text[end:]])
@@ -246,45 +268,3 @@ def _mask_location(location: str) -> str:
     start, rest = f"{MASK}@" if end >= 0 else "", location[end + 1 :]
     query, fragment = (f"{mark}{MASK}" if mark in rest else "" for mark in "?#")
     return f"{start}{re.split('[?#]', rest, maxsplit=1)[0]}{query}{fragment}"
-
-
-def _mask_random(candidate: re.Match[str]) -> str:
-    text = candidate[0]
-    if text.startswith(("/", "~", "-")) or not _is_random(text):
-        return "/".join(MASK if _is_random(each) else each for each in text.split("/"))
-    return MASK
-
-
-def _is_random(text: str) -> bool:
-    """Return whether a text looks like a token: long, and its classes of characters alternate."""
-    characters = re.sub(r"[^A-Za-z0-9]", "", text)
-    if _HEX.fullmatch(text) and not text.isdigit():
-        return True
-    if len(text.rstrip("=")) - len(characters) > _SEPARATORS_MAX * len(text):
-        return False
-    classes = [each.isdigit() or (each.isupper() and 2) or 3 for each in characters]
-    changes = sum(a != b for a, b in zip(classes, classes[1:]))
-    kinds = len(set(classes))
-    if kinds == 3:  # noqa: PLR2004 - upper case, lower case and digits
-        length, share = 20, 0.3 if _AWS_SECRET.fullmatch(text) else 0.45
-    elif kinds == 2:  # noqa: PLR2004 - of upper and lower case alone are names in camel case, too
-        length, share = (24, 0.3) if any(map(str.isdigit, characters)) else (32, 0.4)
-    else:
-        return False
-    return len(characters) >= length and changes >= share * len(characters)
-
-
-def _is_secret_name(name: str) -> bool:
-    """Return whether the value of an option, variable or key of this name is to be masked."""
-    separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
-    words = [word for word in re.split(r"[^a-z0-9]+", separated.lower()) if word]
-    if not words:
-        return False
-    if _SECRET_WORDS.intersection(words) or _SECRET_PARTS.search("".join(words)):
-        return True
-    is_of_data = len(words) > 1 and words[-2] in _KEYS_OF_DATA
-    return words[-1] in _SECRET_LAST_WORDS and not is_of_data
-
-
-def _is_harmless(name: str, value: str) -> bool:
-    return bool(_HARMLESS.fullmatch(value.strip("\"'"))) and not _PASSWORDS.search(name.lower())

@@ -16,7 +16,7 @@ from typing import Final
 
 import grpc
 
-from tbservice import limits, metrics
+from tbservice import limits, metrics, traces
 from tbservice.admission.admitted import AdmittedRequest, admit
 from tbservice.admission.callers import CallerLookup, address_caller
 from tbservice.admission.fair_queue import FairQueue
@@ -118,7 +118,8 @@ class CallRunner:
         began = time.perf_counter()
         status = grpc.StatusCode.OK
         try:
-            await work(context)
+            with traces.span(f"gRPC {name}"):
+                await work(context)
         except asyncio.CancelledError:
             status = grpc.StatusCode.CANCELLED
             _log.warning("%s: ended by the client, its deadline, or a stop of the server", name)

@@ -19,6 +19,9 @@ from tbservice.api.http.methods import METHODS
 
 _UNMATCHED: Final = "unmatched"
 
+TEMPLATE_KEY: Final = "tbhub.route_template"
+"""Key of a request's scope: the template of its route, once the request is processed."""
+
 
 class MetricsMiddleware:
     """Middleware that observes route, method, status, duration and error code of each request."""
@@ -49,7 +52,7 @@ class MetricsMiddleware:
             code = "internal"
             raise
         finally:
-            template = self._template(scope)
+            template = scope[TEMPLATE_KEY] = self._template(scope)
             method = scope["method"] if scope["method"] in METHODS else "other"
             metrics.observe_request(template, method, status, time.perf_counter() - begin)
             if code:

@@ -149,8 +149,13 @@ class ListedAnswer(BaseModel):
     data_at: datetime | None = Field(
         description="When data arrived last, up to a minute early; null before the first"
     )
-    points: int = Field(description="Points that arrived, also those superseded since")
-    bytes: int = Field(description="Size of these points in bytes, estimated")
+    points: int | None = Field(
+        description="Points that arrived, also those superseded since; null with a link that hides "
+        "something"
+    )
+    bytes: int | None = Field(
+        description="Size of these points in bytes, estimated; null as `points`"
+    )
     details: DetailsAnswer | None = Field(default=None, description="Null unless asked for")
 
 

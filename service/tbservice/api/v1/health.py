@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from typing import Annotated, Literal, cast
+from typing import Annotated, Final, Literal, cast
 
 from fastapi import APIRouter, Depends, Request, status
 from pydantic import BaseModel, Field
@@ -13,6 +14,14 @@ from tbservice import limits, metrics
 from tbservice.errors import Unavailable
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
+
+_log = logging.getLogger(__name__)
+
+_PROMOTED: Final = (
+    "the timeline of the database was %d and is %d: a standby was promoted, or an older state "
+    "restored. Unless replication was synchronous, the last acknowledged uploads may be missing: "
+    "see 'A failover' in docs/on-call.md"
+)
 
 router = APIRouter(tags=["health"])
 
@@ -33,6 +42,7 @@ class Readiness:
         self._checked_at = -limits.READY_CACHE_SECONDS
         # Copied when it is raised again: the traceback of one exception grows with each raise.
         self._error: Unavailable | None = None
+        self._timeline: int | None = None
         self._object_store_lock = threading.Lock()
         self._object_store_checked_at = -limits.READY_CACHE_SECONDS
         self.object_store: ObjectStoreState = "unknown"
@@ -60,12 +70,19 @@ class Readiness:
 
     def _check_now(self) -> None:
         try:
-            self._database.check_writable()
+            self._observe_timeline(self._database.check_writable())
         except Unavailable as error:
             self._error = error
         else:
             self._error = None
         self._checked_at = time.monotonic()
+
+    def _observe_timeline(self, timeline: int) -> None:
+        """Say that another server is the primary now: it may lack the last acknowledged commits."""
+        if self._timeline is not None and timeline != self._timeline:
+            _log.warning(_PROMOTED, self._timeline, timeline)
+        self._timeline = timeline
+        metrics.observe_timeline(timeline)
 
     def check_object_store(self) -> None:
         """Start a check of the object store in a thread, at most once in `READY_CACHE_SECONDS`."""

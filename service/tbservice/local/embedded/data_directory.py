@@ -70,6 +70,26 @@ class DataDirectory:
         except OSError as error:
             raise StartupError(_explain(path, error)) from error
 
+    @classmethod
+    def attach(cls, path: Path) -> DataDirectory:
+        """Return the directory of a running instance, without its lock: nothing is written."""
+        return cls(path, -1, _load_secrets(path))
+
+    @staticmethod
+    def is_in_use(path: Path) -> bool:
+        """Return whether an instance runs on the directory."""
+        try:
+            lock = os.open(path / "lock", os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
     def close(self) -> None:
         """Unlock the directory for another instance."""
         os.close(self._lock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from pydantic import SecretStr
 
@@ -96,8 +96,24 @@ class Instance:
         return child
 
 
-def make_settings(instance: Instance, *, host: str, port: int, public_url: str) -> Settings:
-    """Return settings for the instance's servers; all others come from the environment."""
+class Servers(Protocol):
+    """The servers of a data directory, started by this process or by another one."""
+
+    @property
+    def directory(self) -> DataDirectory:
+        """Return the directory."""
+
+    @property
+    def postgres(self) -> Postgres:
+        """Return PostgreSQL."""
+
+    @property
+    def seaweedfs(self) -> SeaweedFS:
+        """Return the S3 server."""
+
+
+def make_settings(instance: Servers, *, host: str, port: int, public_url: str) -> Settings:
+    """Return settings for these servers; all others come from the environment."""
     secrets = instance.directory.secrets
     return Settings(
         database_url=SecretStr(instance.postgres.url()),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+from pydantic import SecretStr
 
 from tbservice.errors import StartupError
 from tbservice.local.embedded import subprocesses
@@ -152,6 +153,12 @@ class Postgres:
         password = self._directory.secrets.tbhub_password
         address = f"{ROLE}:{password}@{LOOPBACK}:{self._port}"
         return f"postgresql://{address}/{database}?require_auth={AUTHENTICATION}"
+
+    def superuser_url(self, database: str = DATABASE) -> SecretStr:
+        """Return the URL for backups, with the role that sees the rows of all tenants."""
+        password = self._directory.secrets.postgres_password
+        address = f"postgres:{password}@{LOOPBACK}:{self._port}"
+        return SecretStr(f"postgresql://{address}/{database}?require_auth={AUTHENTICATION}")
 
     def _create_files(self) -> None:
         """Run initdb in a temporary directory, then rename it: the files are always complete."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import threading
 import time
 from collections.abc import Iterator
@@ -11,28 +10,26 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import psycopg
-from psycopg.types.array import ListBinaryDumper
-from psycopg.types.numeric import Int8BinaryDumper
-from sqlalchemy import Connection, PoolProxiedConnection, event, exc, text
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy import Connection, event, exc, text
 
-from tbservice import metrics
+from tbservice import metrics, traces
 from tbservice.errors import Unavailable
 from tbservice.store import link_views
-from tbservice.store.pg import arrays
+from tbservice.store.pg import citus
+from tbservice.store.pg.connection import (
+    STATEMENT_SECONDS_MAX,
+    check_idle,
+    configure,
+    is_pooled,
+    record_idle_since,
+)
 from tbservice.store.pg.engine import make_engine
 from tbservice.store.pg.errors import READ_ONLY, is_read_only, translate_driver_errors
-from tbservice.store.pg.pipeline import get_driver_connection
+from tbservice.store.pg.pipeline import get_driver_connection, set_locals
 from tbservice.types import Grant, ReadGrant, WorkspaceId
 
 Visible = Grant | WorkspaceId | None
 """Whose rows a transaction sees: what the grant permits, all of a workspace's, or no tenant's."""
-
-STATEMENT_SECONDS_MAX = 60
-"""Seconds a statement may run."""
-
-IDLE_SECONDS_MAX = 60.0
-"""Seconds after which an idle connection is tested before use: firewalls drop idle ones."""
 
 CANCEL_SECONDS_MAX = 1.0
 """Seconds that a request to cancel a statement may take."""
@@ -40,7 +37,11 @@ CANCEL_SECONDS_MAX = 1.0
 _BEGIN_OPTION: Final = "tbhub_begin"
 """The execution option that contains the statement to begin a transaction with."""
 
-_IDLE_SINCE: Final = "tbhub_idle_since"
+_SET_TIMEOUT: Final = f"; SET LOCAL statement_timeout = '{STATEMENT_SECONDS_MAX}s'"
+"""What a transaction behind a pooler adds to BEGIN."""
+
+_TIMELINE_DIGITS: Final = 8
+"""Hexadecimal digits at the start of the name of a segment of the write-ahead log."""
 
 
 class Database:
@@ -62,7 +63,6 @@ class Database:
         """
         self.engine = make_engine(
             url,
-            statement_seconds_max=STATEMENT_SECONDS_MAX,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=30,
@@ -72,10 +72,10 @@ class Database:
         self._in_use: set[psycopg.Connection[Any]] = set()
         self._is_stopping = False
 
-        event.listen(self.engine, "connect", _configure_connection)
+        event.listen(self.engine, "connect", configure)
         event.listen(self.engine, "begin", _send_begin)
-        event.listen(self.engine, "checkin", _record_idle_since)
-        event.listen(self.engine, "checkout", _check_idle)
+        event.listen(self.engine, "checkin", record_idle_since)
+        event.listen(self.engine, "checkout", check_idle)
 
     @contextmanager
     def transaction(self, visible: Visible = None) -> Iterator[Connection]:
@@ -115,7 +115,11 @@ class Database:
         workspace_id = visible.workspace_id if isinstance(visible, Grant) else visible
         if workspace_id is not None:  # in one message with BEGIN: it saves a round trip
             begin += f"; SET LOCAL tbhub.workspace_id = '{int(workspace_id)}'"
-        with translate_driver_errors(), self._connect() as connection:
+        with (
+            traces.span("database transaction"),
+            translate_driver_errors(),
+            self._connect() as connection,
+        ):
             db = connection.execution_options(**{_BEGIN_OPTION: begin})
             with db.begin():
                 if isinstance(visible, ReadGrant) and visible.link is not None:
@@ -164,8 +168,11 @@ class Database:
         with self.transaction() as db:
             db.execute(text("SELECT 1"))
 
-    def check_writable(self) -> None:
-        """Check that PostgreSQL can write: to its log (WAL), and to its disk.
+    def check_writable(self) -> int:
+        """Check that PostgreSQL can write: to its log (WAL), and to its disk; return its timeline.
+
+        The timeline is a number that grows when a standby is promoted (PostgreSQL manual, 25.3.6
+        "Timelines").
 
         Writes a temporary file of 1 MiB beside the tables, which is deleted at once: on a full disk
         a row still fits an existing page, and a WAL record an existing segment. Does not wait for
@@ -193,7 +200,13 @@ class Database:
             db.execute(
                 text("SELECT count(*) FROM unnest(array_fill(repeat('x', 8192), ARRAY[128]))")
             )
-            db.execute(text("SELECT pg_logical_emit_message(true, 'tbhub', 'ready')"))
+            segment: str = db.execute(
+                text("""
+                    SELECT pg_walfile_name(pg_current_wal_insert_lsn())
+                    FROM pg_logical_emit_message(true, 'tbhub', 'ready')
+                """)
+            ).scalar_one()
+        return int(segment[:_TIMELINE_DIGITS], 16)
 
     def cancel(self, db: Connection) -> None:
         """Cancel the statement that a connection executes, if any; it raises Unavailable there.
@@ -216,9 +229,7 @@ class Database:
 
 def set_local(db: Connection, name: str, value: str) -> None:
     """Set `tbhub.<name>`, which row policies read, until the transaction ends."""
-    db.execute(
-        text("SELECT set_config('tbhub.' || :name, :value, true)"), {"name": name, "value": value}
-    )
+    set_locals(db, {f"tbhub.{name}": value})
 
 
 def _cancel(driver: psycopg.Connection[Any]) -> None:
@@ -228,52 +239,13 @@ def _cancel(driver: psycopg.Connection[Any]) -> None:
 
 def _send_begin(db: Connection) -> None:
     """Begin a transaction ourselves: psycopg, which is in autocommit mode, sends a bare BEGIN."""
-    get_driver_connection(db).execute(db.get_execution_options().get(_BEGIN_OPTION, "BEGIN"))
-
-
-def _record_idle_since(_connection: object, record: ConnectionPoolEntry) -> None:
-    record.info[_IDLE_SINCE] = time.monotonic()
-
-
-def _check_idle(
-    connection: psycopg.Connection[Any], record: ConnectionPoolEntry, _proxy: PoolProxiedConnection
-) -> None:
-    """Test a connection that was idle for long, or that has a pending message.
-
-    SQLAlchemy's `pool_pre_ping` would cost a round trip at every checkout.
-    """
-    idle_since = record.info.get(_IDLE_SINCE)
-    if idle_since is None or (
-        time.monotonic() - idle_since < IDLE_SECONDS_MAX and not _has_pending_notice(connection)
-    ):
+    driver = get_driver_connection(db)
+    statements = db.get_execution_options().get(_BEGIN_OPTION, "BEGIN")
+    if is_pooled(db):
+        statements += _SET_TIMEOUT
+    if not citus.is_cluster(db):
+        driver.execute(statements)
         return
-    try:
-        connection.execute("SELECT 1")
-    except psycopg.Error as error:
-        raise exc.InvalidatePoolError from error  # the pool replaces its other connections, too
-
-
-def _has_pending_notice(connection: psycopg.Connection[Any]) -> bool:
-    """Return whether PostgreSQL sent an unsolicited message: mostly that it closes the connection.
-
-    True for a closed connection.
-    """
-    if connection.closed:
-        return True
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def _configure_connection(connection: psycopg.Connection[Any], _record: object) -> None:
-    """Configure a new connection: autocommit, time zone UTC, and arrays sent in binary.
-
-    psycopg sends lists as text by default: a packed block would be formatted, quoted, sent and
-    parsed as hexadecimal digits of twice its size. One integer type for all Python integers keeps
-    a statement's parameter types, and so its prepared plan, the same.
-    """
-    connection.adapters.register_dumper(list, ListBinaryDumper)
-    connection.adapters.register_dumper(int, Int8BinaryDumper)
-    arrays.register_dumpers(connection.adapters)
-    connection.autocommit = True  # see `_send_begin`
-    connection.execute("SET TIME ZONE 'UTC'")
+    with driver.pipeline():  # Citus passes on the whole message that a SET LOCAL is in, BEGIN too
+        for statement in statements.split("; "):
+            driver.execute(statement)

@@ -21,15 +21,17 @@ _URL_ERROR: Final = (
 )
 
 
-def make_engine(url: str, *, statement_seconds_max: int = 0, **options: Any) -> Engine:
+def make_engine(url: str, **options: Any) -> Engine:
     """Return an engine that connects by a libpq URL (postgresql://…) when it is first used.
+
+    Its connections prepare no statements, and send no settings when they are opened, which poolers
+    (PgBouncer) refuse: see `connection.configure`.
 
     The URL is passed to libpq unchanged, because SQLAlchemy's parser does not support all of its
     syntax (PostgreSQL manual, 32.1.1.2 "Connection URIs").
 
     Args:
         url: Host, port, user, password, database and any other of libpq's parameters.
-        statement_seconds_max: Seconds a statement may run; 0 for no limit.
         **options: Options of SQLAlchemy's `create_engine`.
 
     Raises:
@@ -38,12 +40,9 @@ def make_engine(url: str, *, statement_seconds_max: int = 0, **options: Any) -> 
     """
     fields = _parse_url(url)
     parameters: dict[str, Any] = {
-        "connect_timeout": fields.get("connect_timeout", _CONNECT_SECONDS_MAX)
+        "connect_timeout": fields.get("connect_timeout", _CONNECT_SECONDS_MAX),
+        "prepare_threshold": None,
     }
-    if statement_seconds_max:
-        settings = [fields.get("options"), f"-c statement_timeout={statement_seconds_max}s"]
-        parameters["options"] = " ".join(str(setting) for setting in settings if setting)
-
     engine = create_engine("postgresql+psycopg://", **options)
 
     @event.listens_for(engine, "do_connect")

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, NullPool, exc, text
 
 from tbservice import limits
 from tbservice.errors import StartupError
+from tbservice.store.pg import distribution
 from tbservice.store.pg.engine import make_engine
 
 ADVISORY_LOCK_ID = 8_317_446_903
@@ -54,10 +55,13 @@ def upgrade(database_url: str) -> list[str]:
 
     for attempt in range(1, limits.MIGRATE_ATTEMPTS_MAX + 1):
         try:
-            return _upgrade(engine)
+            names = _upgrade(engine)
+            distribution.arrange(engine)
         except exc.OperationalError as error:
             if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
                 raise
+        else:
+            return names
 
         blocker = _describe_oldest_transaction(engine)
         if attempt < limits.MIGRATE_ATTEMPTS_MAX:
@@ -129,6 +133,11 @@ def list_missing_migrations(db: Connection) -> list[str]:
             "install a newer version"
         )
     return [name for name in names if name > applied]
+
+
+def is_known_migration(name: str) -> bool:
+    """Return whether this program has the migration, and so all before it."""
+    return (find_migrations() / "versions" / f"{name}.py").is_file()
 
 
 def find_migrations() -> Path:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import psycopg
+from psycopg import sql
 from sqlalchemy import Connection
+
+from tbservice.store.pg import citus
 
 
 class PendingResult:
-    """The result of a statement that was sent and may still be running: see `pipeline`."""
+    """The result of statements that were sent and may still be running: see `pipeline`."""
 
-    def __init__(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
-        self._cursor = cursor
+    def __init__(self, *cursors: psycopg.Cursor[tuple[Any, ...]]) -> None:
+        self._cursors = cursors
+
+    def __add__(self, other: PendingResult) -> PendingResult:
+        """Return the rows of both."""
+        return PendingResult(*self._cursors, *other._cursors)
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows. They can be fetched once."""
-        return self._cursor.fetchall()
+        return [row for cursor in self._cursors for row in cursor.fetchall()]
 
 
 def get_driver_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
@@ -57,15 +64,54 @@ def pipeline(db: Connection) -> Iterator[None]:
         yield
 
 
+def set_locals(db: Connection, settings: Mapping[str, str]) -> None:
+    """Set parameters of PostgreSQL, such as tbhub.workspace_id, until the transaction ends.
+
+    On all nodes of a cluster that the transaction uses, for which each must be a statement and
+    cannot have placeholders.
+    """
+    if citus.is_cluster(db):
+        for name, value in settings.items():
+            get_driver_connection(db).execute(
+                sql.SQL("SET LOCAL {} = {}").format(
+                    sql.Identifier(*name.split(".")), sql.Literal(value)
+                )
+            )
+    else:
+        names = {f"setting{number}": name for number, name in enumerate(settings)}
+        calls = ", ".join(f"set_config('{name}', %({key})s, true)" for key, name in names.items())
+        execute_binary(db, f"SELECT {calls}", {key: settings[name] for key, name in names.items()})
+
+
+RLS_SETTINGS: Final = "{rls_settings}"
+"""In the FROM of a query for `query_with_rls`: a row that has the settings, one statement less."""
+
+
 def query_with_rls(
     db: Connection, rls_settings: Mapping[str, str], statement: str, parameters: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
     """Set `tbhub.<name>` for each of `rls_settings` and fetch a query's rows, in one round trip.
 
-    The row policies read these settings. Outside a transaction, both statements are a transaction
-    of their own; inside one, the settings remain until its end.
+    The row policies read these settings. Outside a transaction, all of it is a transaction of its
+    own; inside one, the settings remain until its end. Where the query begins with an outer join
+    of RLS_SETTINGS, they are set by the query itself, before the tables are read.
     """
+    driver = get_driver_connection(db)
+    if citus.is_cluster(db):
+        is_alone = driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        with pipeline(db):
+            if is_alone:
+                driver.execute("BEGIN")
+            set_locals(db, {f"tbhub.{name}": value for name, value in rls_settings.items()})
+            result = execute_binary(db, statement.replace(RLS_SETTINGS, "(SELECT)"), parameters)
+            if is_alone:
+                driver.execute("COMMIT")
+        return result.rows()
+
     settings = ", ".join(f"set_config('tbhub.{name}', %({name})s, true)" for name in rls_settings)
+    if RLS_SETTINGS in statement:
+        joined = statement.replace(RLS_SETTINGS, f"(SELECT {settings})")
+        return fetch_binary(db, joined, {**parameters, **rls_settings})
     with pipeline(db):
         execute_binary(db, f"SELECT {settings}", rls_settings)
         result = execute_binary(db, statement, parameters)

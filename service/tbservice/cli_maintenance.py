@@ -1,0 +1,212 @@
+"""The commands of `tbservice` that check, back up and restore what a service stores.
+
+Imports only the standard library, as `tbservice.cli` does. Exit codes: 0 sound or complete, 1
+damaged or incomplete, 2 the command could not run.
+"""
+# ruff: noqa: PLC0415, T201 - each command imports what it needs, and prints its answer
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+_Commands = Any  # the type of `add_subparsers` has no public name
+
+
+def add_check(commands: _Commands) -> None:
+    """Add `tbservice check`."""
+    text = (
+        "prove that everything stored is whole, while the service runs: exit code 0 sound, 1 "
+        "damaged, 2 could not run"
+    )
+    parser = commands.add_parser("check", help=text, description=text)
+    _add_common(parser)
+    parser.add_argument(
+        "--content", action="store_true", help="read and hash every object, not only its size"
+    )
+    parser.add_argument("--no-objects", action="store_true", help="leave out the object store")
+    parser.add_argument("--experiment", metavar="ID", help="check this experiment alone")
+    parser.add_argument(
+        "--after", metavar="ID", help="continue an interrupted check after this experiment"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document at the end")
+    parser.set_defaults(command=_check, failure_code=2)
+
+
+def add_backup(commands: _Commands) -> None:
+    """Add `tbservice backup` and `tbservice restore`."""
+    text = (
+        "back up database and objects to a directory or s3://BUCKET/PREFIX, while the service "
+        "runs; objects that an earlier backup has are not copied again"
+    )
+    backup = commands.add_parser("backup", help=text, description=text)
+    backup.add_argument("target", metavar="TARGET", help="directory or s3://BUCKET/PREFIX")
+    _add_common(backup)
+    backup.add_argument(
+        "--metrics-file",
+        type=Path,
+        metavar="FILE",
+        help="write the time of the backup for node_exporter's textfile collector",
+    )
+    backup.set_defaults(command=_backup)
+
+    text = (
+        "restore a backup into an empty database and an empty bucket (TBHUB_* settings, or a new "
+        "--data-dir), or verify it"
+    )
+    restore = commands.add_parser("restore", help=text, description=text)
+    restore.add_argument("target", metavar="TARGET", help="directory or s3://BUCKET/PREFIX")
+    _add_common(restore)
+    restore.add_argument("--backup", metavar="NAME", help="which one (default: the newest)")
+    restore.add_argument(
+        "--keep-objects",
+        action="store_true",
+        help="the bucket may have objects, as after an interrupted restore: copy what is missing",
+    )
+    restore.add_argument("--list", action="store_true", help="print the names of complete backups")
+    restore.add_argument(
+        "--check", action="store_true", help="restore nothing, but verify the backup"
+    )
+    restore.add_argument(
+        "--content", action="store_true", help="with --check: read and hash every object, too"
+    )
+    restore.set_defaults(command=_restore)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="the data directory of 'tbservice up', running or not, instead of TBHUB_* settings",
+    )
+    parser.add_argument(
+        "--rate",
+        type=_rate,
+        metavar="MIB",
+        help="MiB to read a second at most (default: 100; 0: no limit)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no lines of progress on stderr")
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1
+    if not 0 <= rate < 2**30:  # infinity and NaN are no rates
+        raise argparse.ArgumentTypeError(f"{text} is no number of MiB a second")
+    return rate
+
+
+def _check(options: argparse.Namespace) -> int:
+    from tbservice.integrity.check import CheckOptions
+    from tbservice.server import maintenance
+
+    chosen = CheckOptions(
+        options.after,
+        options.experiment,
+        options.content,
+        options.no_objects or options.experiment is not None,
+    )
+    show = (lambda _damage: None) if options.json else (lambda damage: print(damage, flush=True))
+    with maintenance.open_settings(options.data_dir) as settings:
+        findings, is_complete = maintenance.check_service(
+            settings,
+            chosen,
+            maintenance.make_throttle(options.rate),
+            maintenance.make_progress(is_quiet=options.quiet),
+            show,
+        )
+    if options.json:
+        print(json.dumps({"is_complete": is_complete, **findings.to_json()}, indent=2))
+    else:
+        looked = findings.looked
+        print(
+            f"{looked.experiments:,} experiments, {looked.series:,} series, {looked.points:,} "
+            f"points, {looked.blobs:,} blobs ({looked.blob_bytes:,} bytes): "
+            f"{len(findings.damage) or 'nothing'} damaged"
+        )
+        if looked.orphans:
+            print(
+                f"{looked.orphans:,} objects ({looked.orphan_bytes:,} bytes) that nothing refers "
+                "to: they cost space alone (--json lists them)"
+            )
+    if not is_complete:
+        after = findings.last_experiment_id
+        place = f": continue with --after {after}" if after else ""
+        print(f"tbservice: interrupted{place}", file=sys.stderr)
+        return 2
+    return 0 if findings.is_sound else 1
+
+
+def _backup(options: argparse.Namespace) -> int:
+    from tbservice.server import maintenance
+
+    with maintenance.open_settings(options.data_dir) as settings:
+        manifest = maintenance.back_up(
+            settings,
+            options.target,
+            maintenance.make_throttle(options.rate),
+            maintenance.make_progress(is_quiet=options.quiet),
+        )
+    print(
+        f"{manifest.name}: database {manifest.database.bytes:,} bytes; {manifest.objects:,} "
+        f"objects of {manifest.object_bytes:,} bytes, of which {manifest.copied_objects:,} of "
+        f"{manifest.copied_bytes:,} bytes are new"
+    )
+    if options.metrics_file is not None:
+        maintenance.write_metrics(options.metrics_file, manifest)
+    for key in manifest.lost:
+        print(f"the service has lost this object, or it is damaged: {key}")
+    return 1 if manifest.lost else 0
+
+
+def _restore(options: argparse.Namespace) -> int:
+    from tbservice.server import maintenance
+
+    if options.list:
+        with maintenance.open_target_settings(options.target, options.data_dir) as settings:
+            for name in maintenance.list_backups(settings, options.target):
+                print(name)
+        return 0
+    if options.check:
+        return _verify(options)
+
+    with maintenance.open_settings(options.data_dir, creates=True) as settings:
+        manifest = maintenance.restore_backup(
+            settings,
+            options.target,
+            options.backup,
+            maintenance.make_throttle(options.rate),
+            maintenance.make_progress(is_quiet=options.quiet),
+            keeps_objects=options.keep_objects,
+        )
+    print(f"{manifest.name} is restored: {_describe_counts(manifest.counts)}")
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from tbservice.server import maintenance
+
+    with maintenance.open_target_settings(options.target, options.data_dir) as settings:
+        manifest, faults = maintenance.verify_backup(
+            settings,
+            options.target,
+            options.backup,
+            maintenance.make_throttle(options.rate),
+            maintenance.make_progress(is_quiet=options.quiet),
+            reads_content=options.content,
+        )
+    for fault in faults:
+        print(fault)
+    state = f"{len(faults)} faults" if faults else "sound"
+    print(f"{manifest.name}: {state}; {_describe_counts(manifest.counts)}")
+    return 1 if faults else 0
+
+
+def _describe_counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())

@@ -1,0 +1,142 @@
+"""Check all that a service stores, while it runs: each experiment in a snapshot of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from tbservice.integrity.findings import Damage, Findings
+from tbservice.integrity.scalar_series import ScalarCheck
+from tbservice.integrity.stored_objects import ObjectCheck
+from tbservice.integrity.value_series import ValueCheck
+from tbservice.store import integrity_scan, sample_slots, workspaces
+from tbservice.store.integrity_scan import SeriesCounters
+from tbservice.store.objects import ObjectStore
+from tbservice.store.pg.database import Database
+from tbservice.throttle import Progress, Throttle
+from tbservice.types import ExperimentId, WorkspaceId
+from tbwire.points import DataClass
+
+_SERIES_PER_PAGE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """What to check.
+
+    `after` leaves out the experiments up to this id, and `only` all others; both leave out objects.
+    """
+
+    after: str | None = None
+    only: str | None = None
+    reads_content: bool = False
+    skips_objects: bool = False
+
+
+class Check:
+    """One check of a service. `findings` grows meanwhile, and is valid after an interruption."""
+
+    def __init__(
+        self,
+        database: Database,
+        objects: ObjectStore,
+        options: CheckOptions,
+        throttle: Throttle,
+        progress: Progress,
+        on_damage: Callable[[Damage], None],
+    ) -> None:
+        """`on_damage` is called with each damage when it is found."""
+        self.findings = Findings()
+        self._database = database
+        self._options = options
+        self._throttle = throttle
+        self._progress = progress
+        self._on_damage = on_damage
+        self._objects = ObjectCheck(
+            database, objects, throttle, self.findings, reads_content=options.reads_content
+        )
+
+    def run(self) -> Findings:
+        """Check everything. Raises Unavailable when PostgreSQL or S3 is."""
+        with self._database.snapshot() as db:
+            workspace_ids = [workspace_id for workspace_id, _ in workspaces.list_all(db)]
+        places = self._list_experiments(workspace_ids)
+        for number, (experiment_id, workspace_id) in enumerate(places, 1):
+            self._record(self._check_experiment(workspace_id, experiment_id))
+            self.findings.last_experiment_id = experiment_id
+            self._progress.report(partial(self._describe, number, len(places)))
+        if not self._options.skips_objects:
+            for workspace_id in workspace_ids:
+                self._record(self._objects.run(workspace_id, self._report_objects))
+                self.findings.looked.workspaces += 1
+        return self.findings
+
+    def _list_experiments(
+        self, workspace_ids: list[WorkspaceId]
+    ) -> list[tuple[ExperimentId, WorkspaceId]]:
+        """Return the experiments to check, by id, so that a check can be continued after one."""
+        places = []
+        for workspace_id in workspace_ids:
+            with self._database.snapshot(workspace_id) as db:
+                places += [
+                    (experiment.experiment_id, workspace_id)
+                    for experiment in integrity_scan.list_experiments(db, workspace_id)
+                    if not experiment.is_erased
+                ]
+        after, only = self._options.after, self._options.only
+        return sorted(
+            place for place in places if place[0] > (after or "") and only in {None, place[0]}
+        )
+
+    def _check_experiment(
+        self, workspace_id: WorkspaceId, experiment_id: ExperimentId
+    ) -> Iterator[Damage]:
+        place = workspace_id, experiment_id
+        looked = self.findings.looked
+        with self._database.snapshot(workspace_id) as db:
+            if not integrity_scan.has_experiment(db, experiment_id):
+                return  # erased since it was listed
+            for what, count in integrity_scan.count_orphans(db, experiment_id).items():
+                yield Damage("reference", f"{count} times {what}", *place)
+
+            ranks = sample_slots.get_ranks(db)
+            scalars = ScalarCheck(db, place, ranks, self._throttle, looked)
+            values: list[SeriesCounters] = []
+            after, is_last = -1, False
+            while not is_last:
+                page = integrity_scan.list_series(db, experiment_id, after, _SERIES_PER_PAGE)
+                is_last = len(page) < _SERIES_PER_PAGE
+                after = page[-1].series_id if page else after
+                yield from scalars.run(
+                    [series for series in page if series.data_class == DataClass.SCALAR]
+                )
+                others = [series for series in page if series.data_class != DataClass.SCALAR]
+                values += others
+                unknown = integrity_scan.list_unknown_digests(
+                    db, workspace_id, experiment_id, [series.series_id for series in others]
+                )
+                for sha256 in unknown:
+                    yield Damage("reference", f"no blob has the SHA-256 {sha256.hex()}", *place)
+            yield from ValueCheck(db, place, ranks, self._throttle, looked).run(values)
+        looked.experiments += 1
+
+    def _record(self, damage: Iterator[Damage]) -> None:
+        for each in damage:
+            self.findings.damage.append(each)
+            self._on_damage(each)
+
+    def _describe(self, number: int, count: int) -> str:
+        looked = self.findings.looked
+        return (
+            f"{number} of {count} experiments, {looked.points:,} points, "
+            f"{looked.database_bytes >> 20} MiB read, {len(self.findings.damage)} damaged; "
+            f"the last one was {self.findings.last_experiment_id}"
+        )
+
+    def _report_objects(self) -> None:
+        looked = self.findings.looked
+        self._progress.report(
+            lambda: f"{looked.blobs:,} blobs compared, {looked.blob_bytes >> 20} MiB"
+        )

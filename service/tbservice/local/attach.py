@@ -1,0 +1,58 @@
+"""The servers of a data directory for maintenance commands: running ones, or started for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tbservice.errors import StartupError
+from tbservice.local.embedded.data_directory import DataDirectory
+from tbservice.local.embedded.instance import Instance, make_settings
+from tbservice.local.embedded.ports import LOOPBACK
+from tbservice.local.embedded.postgres import Postgres
+from tbservice.local.embedded.seaweedfs import SeaweedFS
+from tbservice.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedInstance:
+    """The servers of a data directory that another process has started."""
+
+    directory: DataDirectory
+    postgres: Postgres
+    seaweedfs: SeaweedFS
+
+
+@contextmanager
+def open_instance(path: Path, *, creates: bool = False) -> Iterator[Settings]:
+    """Yield the settings of a data directory's servers; start them if they do not run.
+
+    `backup_database_url` is that of PostgreSQL's superuser.
+
+    Args:
+        path: The data directory of `tbservice up`.
+        creates: Whether it must be new or empty; otherwise it must exist.
+
+    Raises:
+        StartupError: The directory is not what it must be, or a server does not start.
+    """
+    path = path.expanduser().absolute()
+    if creates and path.exists() and any(path.iterdir()):
+        raise StartupError(f"{path} is not empty: name a new directory with --data-dir")
+    if not creates and not (path / "postgres").exists():
+        raise StartupError(f"{path} is no data directory of 'tbservice up'")
+    if not creates and DataDirectory.is_in_use(path):
+        directory = DataDirectory.attach(path)
+        ports = directory.saved_ports()
+        postgres = Postgres(directory, ports.pop("postgres"))
+        yield _settings(AttachedInstance(directory, postgres, SeaweedFS(directory, ports)))
+        return
+    with Instance(path) as instance:
+        yield _settings(instance)
+
+
+def _settings(instance: Instance | AttachedInstance) -> Settings:
+    settings = make_settings(instance, host=LOOPBACK, port=0, public_url="http://127.0.0.1:6060")
+    return settings.model_copy(update={"backup_database_url": instance.postgres.superuser_url()})

@@ -1,0 +1,228 @@
+"""What the commands for maintenance do: `check`, `backup` and `restore`."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+
+from tbservice import limits
+from tbservice.backup import restore
+from tbservice.backup.create import Backup
+from tbservice.backup.manifest import Manifest
+from tbservice.backup.restore import BackupReader
+from tbservice.backup.targets import is_bucket, open_target
+from tbservice.errors import StartupError
+from tbservice.integrity.check import Check, CheckOptions
+from tbservice.integrity.findings import Damage, Findings
+from tbservice.settings import Settings, read_settings
+from tbservice.store.objects import ObjectStore
+from tbservice.store.pg.database import Database
+from tbservice.store.pg.schema import check_schema
+from tbservice.throttle import Progress, Throttle
+
+
+@contextmanager
+def open_settings(data_dir: Path | None, *, creates: bool = False) -> Iterator[Settings]:
+    """Yield the settings of the environment, or those of a data directory of `tbservice up`.
+
+    With `creates`, the directory must be new. Raises StartupError.
+    """
+    if data_dir is None:
+        yield read_settings()
+        return
+    from tbservice.local.attach import open_instance  # noqa: PLC0415 - needs the extra `up`
+
+    with open_instance(data_dir, creates=creates) as settings:
+        yield settings
+
+
+@contextmanager
+def open_target_settings(place: str, data_dir: Path | None) -> Iterator[Settings | None]:
+    """Yield what reading a backup takes: settings for one in a bucket, None for a directory."""
+    if is_bucket(place):
+        with open_settings(data_dir) as settings:
+            yield settings
+    else:
+        yield None
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP interrupt the block as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def make_throttle(mebibytes: float | None) -> Throttle:
+    """Return a throttle for MiB a second; None: the default, 0: no limit."""
+    if mebibytes is None:
+        return Throttle(limits.MAINTENANCE_BYTES_PER_SECOND)
+    return Throttle(mebibytes * limits.MIB if mebibytes else None)
+
+
+def make_progress(*, is_quiet: bool) -> Progress:
+    """Return a progress that writes to stderr, or nothing."""
+    return Progress(None if is_quiet else limits.MAINTENANCE_REPORT_SECONDS)
+
+
+def check_service(
+    settings: Settings,
+    options: CheckOptions,
+    throttle: Throttle,
+    progress: Progress,
+    show: Callable[[Damage], None],
+) -> tuple[Findings, bool]:
+    """Check a service; return what was found, and whether the check came to its end.
+
+    Raises StartupError or Unavailable if it cannot run.
+    """
+    database = Database(settings.database_url.get_secret_value(), 2)
+    objects = ObjectStore(settings)
+    try:
+        check_schema(database)
+        check = Check(database, objects, options, throttle, progress, show)
+        try:
+            with interruptible():
+                return check.run(), True
+        except KeyboardInterrupt:
+            return check.findings, False
+    finally:
+        database.close()
+        objects.close()
+
+
+def back_up(settings: Settings, place: str, throttle: Throttle, progress: Progress) -> Manifest:
+    """Back up a service to a directory or s3://BUCKET/PREFIX, and return the backup's manifest.
+
+    Raises StartupError or Unavailable if it cannot be made; the target then has no new backup, and
+    the next one uses what was copied.
+    """
+    objects = ObjectStore(settings)
+    target = open_target(place, settings)
+    url = settings.backup_database_url or settings.database_url
+    try:
+        backup = Backup(objects, target, _list_programs(), throttle, progress)
+        with interruptible():
+            return backup.run(url.get_secret_value())
+    except KeyboardInterrupt:
+        raise StartupError(
+            "interrupted: there is no new backup; the same command continues with the objects that "
+            "are missing"
+        ) from None
+    finally:
+        target.close()
+        objects.close()
+
+
+def format_metrics(finished_at: float, lost_objects: int) -> str:
+    """Return the metrics of a backup in Prometheus' text format; the time is in Unix seconds."""
+    values = {
+        "tbhub_last_backup_timestamp_seconds": ("When the last backup was complete", finished_at),
+        "tbhub_last_backup_lost_objects": (
+            "Objects that were missing or damaged when the last backup was made",
+            lost_objects,
+        ),
+    }
+    return "".join(
+        f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {value:.0f}\n"
+        for name, (text, value) in values.items()
+    )
+
+
+def write_metrics(file: Path, manifest: Manifest) -> None:
+    """Write a backup's metrics to a file, in one step. Raises StartupError."""
+    finished_at = datetime.fromisoformat(manifest.finished_at).timestamp()
+    draft = file.with_name(file.name + ".new")
+    try:
+        draft.write_text(format_metrics(finished_at, len(manifest.lost)))
+        draft.replace(file)
+    except OSError as error:
+        raise StartupError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def list_backups(settings: Settings | None, place: str) -> list[str]:
+    """Return the names of the complete backups of a target, the oldest first."""
+    target = open_target(place, settings)
+    try:
+        return restore.list_backups(target)
+    finally:
+        target.close()
+
+
+def verify_backup(
+    settings: Settings | None,
+    place: str,
+    name: str | None,
+    throttle: Throttle,
+    progress: Progress,
+    *,
+    reads_content: bool,
+) -> tuple[Manifest, list[str]]:
+    """Verify a backup, the newest by default; return its manifest and what is wrong with it.
+
+    Raises StartupError if there is none.
+    """
+    with _open_backup(settings, place, name, throttle, progress) as reader:
+        return reader.manifest, reader.verify(reads_content=reads_content)
+
+
+def restore_backup(
+    settings: Settings,
+    place: str,
+    name: str | None,
+    throttle: Throttle,
+    progress: Progress,
+    *,
+    keeps_objects: bool,
+) -> Manifest:
+    """Restore a backup, the newest by default, into the database and the bucket of the settings.
+
+    Raises StartupError or Unavailable; the database is then unchanged.
+    """
+    objects = ObjectStore(settings)
+    try:
+        with _open_backup(settings, place, name, throttle, progress) as reader:
+            reader.restore(
+                settings.database_url.get_secret_value(), objects, keeps_objects=keeps_objects
+            )
+            return reader.manifest
+    finally:
+        objects.close()
+
+
+@contextmanager
+def _open_backup(
+    settings: Settings | None, place: str, name: str | None, throttle: Throttle, progress: Progress
+) -> Iterator[BackupReader]:
+    target = open_target(place, settings)
+    try:
+        manifest = restore.read_manifest(target, name)
+        with interruptible():
+            yield BackupReader(target, manifest, _list_programs(), throttle, progress)
+    except KeyboardInterrupt:
+        raise StartupError("interrupted: run the same command again") from None
+    finally:
+        target.close()
+
+
+def _list_programs() -> list[Path]:
+    """Return the directory of the embedded PostgreSQL's programs, if it is installed."""
+    from tbservice.local.embedded.postgres import find_programs  # noqa: PLC0415 - needs its extra
+
+    try:
+        return [find_programs()]
+    except StartupError:
+        return []

@@ -1,0 +1,184 @@
+"""What differs when PostgreSQL is a cluster (Citus): one place that says so, and where shards are.
+
+Statements are the same on both, but for the few forms below, each of which costs plain PostgreSQL
+time, or a cluster a second task. Which form it is, is found when a connection is opened. See
+docs/citus.md.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import psycopg
+from sqlalchemy import Connection, Engine, text
+
+from tbservice.store.pg.arrays import Array, encode_array
+from tbservice.types import ExperimentId, WorkspaceId
+
+NODE_SECONDS_MAX: Final = 5.0
+"""Seconds for which a process remembers where an experiment is: every node can answer anyway."""
+
+_NODES_ITEMS_MAX: Final = 10_000
+"""Experiments (items) whose node a process remembers."""
+
+_IS_CLUSTER: Final = "tbhub_is_cluster"
+"""The key of a connection's flag, in the dictionary that SQLAlchemy keeps for it."""
+
+
+class Node(NamedTuple):
+    """A node of the cluster, as the others connect to it."""
+
+    host: str
+    port: int
+
+
+_nodes_by_engine: WeakKeyDictionary[Engine, dict[ExperimentId, tuple[float, Node | None]]] = (
+    WeakKeyDictionary()
+)
+
+
+def configure_connection(driver: psycopg.Connection[Any], info: dict[Any, Any]) -> None:
+    """Find out whether a new connection is of a cluster, and note it in `info`.
+
+    There, SET LOCAL is passed on to the nodes that a transaction uses: row policies read settings.
+    """
+    row = driver.execute("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')")
+    info[_IS_CLUSTER] = bool((row.fetchone() or (False,))[0])
+    if info[_IS_CLUSTER]:
+        driver.execute("SET citus.propagate_set_commands = 'local'")
+
+
+def is_cluster(db: Connection) -> bool:
+    """Return whether the connection is of a cluster."""
+    return bool(db.info.get(_IS_CLUSTER, False))
+
+
+def node_of(db: Connection, experiment_id: ExperimentId) -> Node | None:
+    """Return the node that has an experiment's rows; None on plain PostgreSQL.
+
+    It may have moved since: a wrong answer costs time only. Remembered for `NODE_SECONDS_MAX`.
+    """
+    if not is_cluster(db):
+        return None
+    nodes = _nodes_by_engine.setdefault(db.engine, {})
+    now = time.monotonic()
+    until, node = nodes.get(experiment_id, (0.0, None))
+    if until < now:
+        if len(nodes) >= _NODES_ITEMS_MAX:
+            nodes.clear()
+        node = _read_node(db, experiment_id)
+        nodes[experiment_id] = now + NODE_SECONDS_MAX, node
+    return node
+
+
+def _read_node(db: Connection, experiment_id: ExperimentId) -> Node | None:
+    row = db.execute(
+        text("""
+            SELECT n.nodename, n.nodeport FROM pg_dist_partition AS t
+            JOIN pg_dist_placement AS p
+                ON p.shardid = get_shard_id_for_distribution_column(t.logicalrelid, :id)
+            JOIN pg_dist_node AS n ON n.groupid = p.groupid AND n.noderole = 'primary'
+            WHERE t.logicalrelid = to_regclass('public.experiments') AND t.partmethod = 'h'
+        """),
+        {"id": experiment_id},
+    ).first()
+    return None if row is None else Node(row.nodename, row.nodeport)
+
+
+def insert_source(db: Connection, *, is_text: bool = False) -> str:
+    """Return a sub-select of one row (experiment_id, workspace_id), to insert rows from.
+
+    A cluster runs an INSERT … SELECT on the one node that has the experiment's rows if it selects
+    the key from a table of that experiment; otherwise it fetches and sends the rows, and begins
+    with a COPY, which row policies forbid. Not from `experiments`, where the policies hide deleted
+    ones, which can be restored: what compaction rewrites must not get lost.
+
+    Args:
+        db: The connection.
+        is_text: The statement's parameters are those of SQLAlchemy (:name).
+    """
+    if is_cluster(db):
+        parameter = ":experiment_id" if is_text else "%(experiment_id)s"
+        return f"""
+            (SELECT experiment_id, workspace_id FROM experiment_counters
+             WHERE experiment_id = {parameter})
+        """  # noqa: S608 - constants
+    if is_text:
+        return """
+            (SELECT CAST(:experiment_id AS text) AS experiment_id,
+                CAST(:workspace_id AS bigint) AS workspace_id)
+        """
+    return """
+        (SELECT %(experiment_id)s::text AS experiment_id, %(workspace_id)s::bigint AS workspace_id)
+    """
+
+
+def begin_counter(db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId) -> None:
+    """Insert the row of a new experiment that `insert_source` and `new_ids` need; in a cluster."""
+    if is_cluster(db):
+        statement = text("""
+            INSERT INTO experiment_counters (experiment_id, workspace_id)
+            VALUES (:experiment_id, :workspace_id)
+        """)
+        db.execute(statement, {"experiment_id": experiment_id, "workspace_id": workspace_id})
+
+
+def new_ids(db: Connection, experiment_id: ExperimentId, count: int) -> range | None:
+    """Return ids for new runs, tags or series of an experiment of a cluster, in order of creation.
+
+    None on plain PostgreSQL, where sequences give them. Each node of a cluster has its own part of
+    a sequence, so that ids of an experiment that moves would not be in order. The counter's row is
+    locked until the transaction ends.
+    """
+    if not is_cluster(db):
+        return None
+    statement = text("""
+        UPDATE experiment_counters SET last_id = last_id + :count
+        WHERE experiment_id = :experiment_id RETURNING last_id
+    """)
+    last: int = db.execute(statement, {"count": count, "experiment_id": experiment_id}).scalar_one()
+    return range(last - count + 1, last + 1)
+
+
+class BlockIds(NamedTuple):
+    """Parts of an INSERT … SELECT of blocks `u` of an experiment: all empty on plain PostgreSQL.
+
+    `column` and `value` begin with a comma; `types` and `parameters` are added to those of `u`.
+    """
+
+    column: str
+    value: str
+    types: dict[str, str]
+    parameters: dict[str, Array]
+
+
+def block_ids(db: Connection, table: str, count: int, levels: tuple[str, ...] = ()) -> BlockIds:
+    """Number `count` new blocks of a table after those of their series that are there.
+
+    On plain PostgreSQL a sequence does. Rows of the series are locked, so that nobody else inserts
+    any. Ids of deleted blocks may be given again.
+
+    Args:
+        db: A transaction.
+        table: A table of blocks.
+        count: Blocks.
+        levels: Expressions for the levels to look at, if the table has any.
+    """
+    if not is_cluster(db):
+        return BlockIds("", "", {}, {})
+    conditions = [f"AND b.level = {level}" for level in levels] or [""]
+    greatest = ", ".join(
+        f"""
+            (SELECT max(b.block_id) FROM {table} AS b
+             WHERE b.experiment_id = %(experiment_id)s AND b.series_id = u.series_id {condition})
+        """  # noqa: S608 - called with constants
+        for condition in conditions
+    )
+    return BlockIds(
+        ", block_id",
+        f", coalesce(greatest({greatest}), 0) + u.ordinal",
+        {"ordinal": "bigint"},
+        {"ordinal": encode_array("bigint", range(1, count + 1))},
+    )

@@ -1,0 +1,380 @@
+"""`tbservice backup` and `restore`: of a service that is written to, incremental, and only whole."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import pytest
+from pydantic import SecretStr
+from starlette.testclient import TestClient
+
+from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
+from support.servers import environment_of, new_workspace, s3_client
+from support.uploading import wait_until
+from tbservice import limits
+from tbservice.backup.create import Backup
+from tbservice.backup.manifest import object_name
+from tbservice.backup.targets import open_target
+from tbservice.errors import StartupError
+from tbservice.integrity.check import CheckOptions
+from tbservice.server import maintenance
+from tbservice.server.app import create_app
+from tbservice.store import blobs
+from tbservice.store.pg.database import Database
+from tbservice.throttle import Progress, Throttle
+
+FREE = Throttle(None), Progress(None)
+CONTENT = b"\x89PNG an image"
+
+
+@pytest.fixture(scope="module")
+def source(servers, shared_settings, written):
+    """The settings of the module's service, with a role that may back it up, as documented."""
+    del written  # there is something to back up
+    with servers.instance.postgres.connect_as_superuser("postgres") as db:
+        db.execute("CREATE ROLE tbhub_backup LOGIN BYPASSRLS PASSWORD 'backup'")
+        db.execute("GRANT pg_read_all_data TO tbhub_backup")
+    url = shared_settings.database_url.get_secret_value()
+    secret = url.partition("tbhub:")[2].partition("@")[0]
+    backup_url = url.replace(f"tbhub:{secret}@", "tbhub_backup:backup@")
+    return shared_settings.model_copy(update={"backup_database_url": SecretStr(backup_url)})
+
+
+@pytest.fixture(scope="module")
+def written(shared_application, shared_settings):
+    """An API client of the module's workspace, and an experiment that is complete."""
+    workspace = new_workspace(shared_settings.database_url.get_secret_value())
+    api = ApiClient(shared_application, workspace.owner_token)
+    experiment = api.new_experiment(name="complete")
+    sent = (
+        packed_scalars("bulk", range(20_000)),
+        scalars("few", range(40)),
+        texts("note", [1, 2], [b"one", b"two"]),
+        images("image", range(3), [[CONTENT], [b"GIF89a"], [CONTENT, b"BM"]]),
+    )
+    api.write(experiment, segment(stream(), 0, 9, *sent))
+    return api, experiment
+
+
+def read_all(api, experiment):
+    """Everything that is shown of the experiment, and the bytes of its blobs."""
+    shown = [
+        api.get(experiment, f"{kind}/data", sampling="all")
+        for kind in ("scalars", "tensors", "blob_sequences")
+    ]
+    keys = [blob["key"] for step in shown[2]["train"]["image"]["values"] for blob in step]
+    return shown, [api.request("GET", f"/blobs/{key}").content for key in keys]
+
+
+@contextmanager
+def empty_service(servers):
+    """Settings with an empty database and no bucket."""
+    with servers.database(migrated=False) as url, servers.settings(url) as settings:
+        yield settings
+
+
+def back_up(settings, target):
+    return maintenance.back_up(settings, str(target), *FREE)
+
+
+def restore(settings, target, **options):
+    options = {"keeps_objects": False} | options
+    return maintenance.restore_backup(settings, str(target), None, *FREE, **options)
+
+
+def check(settings):
+    findings, is_complete = maintenance.check_service(
+        settings, CheckOptions(reads_content=True), *FREE, lambda _damage: None
+    )
+    assert is_complete
+    return findings
+
+
+def test_backup_under_load_is_restored_and_sound(servers, source, written, tmp_path):
+    api, experiment = written
+    busy = api.new_experiment(name="busy")
+    stopping = threading.Event()
+    sent = []
+
+    def upload():
+        while not stopping.is_set():
+            n = len(sent)
+            batch = (
+                scalars("loss", range(n * 100, n * 100 + 100)),
+                images("image", [n], [[b"an image of %d" % n]]),
+            )
+            api.write(busy, segment(stream(), n, n + 1, *batch))
+            sent.append(n)
+
+    thread = threading.Thread(target=upload)
+    thread.start()
+    try:
+        wait_until(lambda: len(sent) > 2)
+        before = len(sent)
+        first = back_up(source, tmp_path / "backup")
+        after = len(sent)
+    finally:
+        stopping.set()
+        thread.join()
+    with empty_service(servers) as restored:
+        assert restore(restored, tmp_path / "backup") == first
+        findings = check(restored)
+        assert (findings.damage, findings.looked.experiments) == ([], 2)
+        with TestClient(create_app(restored)) as client:
+            reader = ApiClient(client, api.headers["Authorization"].removeprefix("Bearer "))
+            assert read_all(reader, experiment) == read_all(api, experiment)
+            (loss,) = (s for s in [reader.get(busy, "scalars/data", sampling="all")])
+            points = len(loss["train"]["loss"]["steps"])
+    assert before * 100 <= points <= (after + 1) * 100
+    assert first.counts["points"] == findings.looked.points
+
+    second = back_up(source, tmp_path / "backup")
+    assert 0 <= second.copied_objects <= len(sent) - before  # what the first one has is not copied
+    third = back_up(source, tmp_path / "backup")
+    assert (third.copied_objects, third.objects) == (0, second.objects)
+
+
+def test_backup_in_bucket_is_restored(servers, source):
+    place = "s3://test-backups/nightly"
+    manifest = back_up(source, place)
+    read, faults = maintenance.verify_backup(source, place, None, *FREE, reads_content=True)
+    assert (read, faults) == (manifest, [])
+    with empty_service(servers) as restored:
+        assert restore(restored, place) == manifest
+        assert check(restored).damage == []
+
+
+def test_large_file_in_bucket_is_written_in_parts(source, monkeypatch):
+    monkeypatch.setattr(limits, "BACKUP_PART_BYTES", 5 << 20)  # the least that S3 allows
+    target = open_target("s3://test-backups/parts", source)
+    chunks = [bytes([number]) * (3 << 20) for number in range(4)]
+
+    def broken():
+        yield from chunks
+        raise StartupError("pg_dump failed")
+
+    try:
+        with pytest.raises(StartupError, match="pg_dump"):
+            target.write("broken", broken())
+        assert target.find_size("broken") is None
+        target.write("a file", chunks)
+        assert b"".join(target.read("a file")) == b"".join(chunks)
+        assert target.list_sizes("x") == {}
+    finally:
+        target.close()
+
+
+def test_backup_role_must_see_rows_of_all_tenants(shared_settings, tmp_path):
+    with pytest.raises(StartupError, match=r"'tbhub' sees the rows of no tenant.*BYPASSRLS"):
+        back_up(shared_settings, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_backup_needs_pg_dump_of_server_version(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(maintenance, "_list_programs", list)
+    monkeypatch.setattr("tbservice.store.pg.client_programs._INSTALLED", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    program = tmp_path / "pg_dump"
+    program.write_text("#!/bin/sh\necho 'pg_dump (PostgreSQL) 15.18'\n")
+    program.chmod(0o755)
+    with pytest.raises(StartupError, match=r"PostgreSQL 18 or newer.*is of version 15.*install"):
+        back_up(source, tmp_path / "backup")
+
+
+def test_restore_refuses_what_is_not_empty(servers, source, tmp_path):
+    manifest = back_up(source, tmp_path)
+    with pytest.raises(StartupError, match=r"database is not empty"):
+        restore(source, tmp_path, keeps_objects=True)
+    with empty_service(servers) as restored:
+        plain = s3_client(source)
+        plain.create_bucket(Bucket=restored.s3_bucket)
+        plain.put_object(Bucket=restored.s3_bucket, Key="1/other", Body=b"x")
+        plain.close()
+        with pytest.raises(StartupError, match=r"bucket is not empty.*--keep-objects"):
+            restore(restored, tmp_path)
+        assert restore(restored, tmp_path, keeps_objects=True) == manifest
+        assert check(restored).damage == []
+
+
+def faults_of(target):
+    return maintenance.verify_backup(None, str(target), None, *FREE, reads_content=True)[1]
+
+
+@contextmanager
+def changed(path, change):
+    """Replace the bytes of a file during the block; delete it for None."""
+    before = path.read_bytes()
+    after = change(before)
+    path.unlink() if after is None else path.write_bytes(after)
+    try:
+        yield
+    finally:
+        path.write_bytes(before)
+
+
+def flip(at):
+    return lambda content: content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
+
+
+def test_damaged_backup_is_found_and_not_restored(servers, source, tmp_path):
+    manifest = back_up(source, tmp_path)
+    assert faults_of(tmp_path) == []
+    dump, listed = tmp_path / manifest.database.name, tmp_path / manifest.blobs.name
+    copied = tmp_path / object_name(hashlib.sha256(CONTENT).digest())
+    with empty_service(servers) as restored:
+        for path, change, said in (
+            (copied, flip(0), f"{copied.name} is damaged"),
+            (copied, lambda _content: None, f"{copied.name} is missing"),
+            (listed, flip(30), "blobs.tsv.gz is damaged"),
+            (dump, flip(-9), "database.dump is damaged"),
+            (dump, lambda content: content[:-1], "database.dump is damaged"),
+        ):
+            with changed(path, change):
+                faults = faults_of(tmp_path)
+                assert len(faults) == 1
+                with pytest.raises(StartupError, match=r"damaged|cannot be read"):
+                    restore(restored, tmp_path, keeps_objects=True)
+            assert said in faults[0]
+        restore(restored, tmp_path, keeps_objects=True)  # it is still empty, whatever was tried
+
+
+def test_backup_names_objects_that_service_has_lost(servers, source, tmp_path):
+    plain = s3_client(source)
+    (key,) = [
+        item["Key"]
+        for item in plain.list_objects_v2(Bucket=source.s3_bucket)["Contents"]
+        if hashlib.sha256(CONTENT).hexdigest() in item["Key"]
+    ]
+    plain.delete_object(Bucket=source.s3_bucket, Key=key)
+    try:
+        manifest = back_up(source, tmp_path)
+        assert manifest.lost == [key]
+        assert faults_of(tmp_path) == []
+        with empty_service(servers) as restored:
+            restore(restored, tmp_path)
+            assert [damage.kind for damage in check(restored).damage] == ["object_missing"]
+    finally:
+        plain.put_object(Bucket=source.s3_bucket, Key=key, Body=CONTENT)
+        plain.close()
+
+
+def test_backup_follows_object_that_repair_moves(source, tmp_path, monkeypatch):
+    """A repair replaces the object of a blob between the dump and the copies."""
+    digest = hashlib.sha256(CONTENT).digest()
+    database = Database(source.database_url.get_secret_value(), 1)
+    with database.transaction() as db:
+        from tbservice.auth.workspaces import list_workspaces  # noqa: PLC0415 - of one test
+
+        workspaces = [workspace_id for workspace_id, _ in list_workspaces(db)]
+    copy_objects, plain, moved = Backup._copy_objects, s3_client(source), []
+
+    def move_then_copy(backup, file):
+        for workspace_id in workspaces:
+            with database.transaction(workspace_id) as db:
+                if blobs.find(db, workspace_id, digest) is None:
+                    continue
+                old = blobs.move(db, workspace_id, digest, ".0123456789abcdef")
+                new = f"{old}.0123456789abcdef"
+                plain.put_object(Bucket=source.s3_bucket, Key=new, Body=CONTENT)
+                plain.delete_object(Bucket=source.s3_bucket, Key=old)
+                moved.append((workspace_id, old, new))
+        copy_objects(backup, file)
+
+    monkeypatch.setattr(Backup, "_copy_objects", move_then_copy)
+    try:
+        assert back_up(source, tmp_path).lost == []
+        assert (tmp_path / object_name(digest)).read_bytes() == CONTENT
+        assert moved
+    finally:
+        for workspace_id, old, new in moved:
+            plain.put_object(Bucket=source.s3_bucket, Key=old, Body=CONTENT)
+            plain.delete_object(Bucket=source.s3_bucket, Key=new)
+            with database.transaction(workspace_id) as db:
+                blobs.move(db, workspace_id, digest, "")
+        database.close()
+        plain.close()
+
+
+def command_of(*arguments):
+    return [sys.executable, "-m", "tbservice", *map(str, arguments)]
+
+
+def environment(settings):
+    url = settings.backup_database_url.get_secret_value()
+    return environment_of(settings) | {"TBHUB_BACKUP_DATABASE_URL": url}
+
+
+def test_interrupted_backup_is_no_backup(source, tmp_path):
+    target, metrics = tmp_path / "backup", tmp_path / "tbhub.prom"
+    process = subprocess.Popen(
+        command_of("backup", target, "--rate", "0.01"),
+        env=environment(source),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: list(target.rglob("database.dump.part")))
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)[1]
+    assert (process.returncode, "there is no new backup" in said) == (1, True)
+    assert list(target.rglob("*.part")) == []
+    listed = subprocess.run(
+        command_of("restore", target, "--list"), capture_output=True, check=True
+    )
+    assert listed.stdout == b""
+
+    done = subprocess.run(
+        command_of("backup", target, "--quiet", "--metrics-file", metrics),
+        env=environment(source),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\ntbhub_last_backup_timestamp_seconds 1" in metrics.read_text()
+    name = done.stdout.partition(":")[0]
+    checked = subprocess.run(
+        command_of("restore", target, "--check", "--quiet"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert checked.stdout.startswith(f"{name}: sound; ")
+
+
+def test_backup_of_data_directory_becomes_another(servers, written, tmp_path):
+    """As the user of `tbservice up` does it; the first one runs, the second is started."""
+    del written
+    path = servers.instance.directory.path
+    for arguments in (
+        ("backup", tmp_path / "backup", "--data-dir", path),
+        ("restore", tmp_path / "backup", "--data-dir", tmp_path / "new"),
+        ("check", "--data-dir", tmp_path / "new"),
+    ):
+        done = subprocess.run(command_of(*arguments), capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout != "") == (0, True), done.stderr
+    again = subprocess.run(
+        command_of("restore", tmp_path / "backup", "--data-dir", tmp_path / "new"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (again.returncode, "is not empty" in again.stderr) == (1, True)
+
+
+def test_dump_has_no_secret_in_clear(source, written, tmp_path):
+    api, _ = written
+    manifest = back_up(source, tmp_path)
+    token = api.headers["Authorization"].removeprefix("Bearer ")
+    programs = maintenance._list_programs()[0]
+    dump = tmp_path / manifest.database.name
+    text = subprocess.run(
+        [programs / "pg_restore", "--file=-", dump], capture_output=True, text=True, check=True
+    ).stdout
+    assert hashlib.sha256(token.encode()).hexdigest() in text
+    assert token not in text
+    assert dump.stat().st_mode & 0o077 == 0

@@ -1,0 +1,152 @@
+"""The Helm chart: what Helm makes of it, against the schemas of Kubernetes and the service's settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from support.source_code import ROOT
+from tbservice.settings import Settings
+
+CHART = ROOT / "deploy" / "helm" / "tbhub"
+LEAST = {"secretName": "tbhub", "publicUrl": "https://tbhub.example.org"}
+ALL = LEAST | {
+    "contentUrl": "https://content.example.net",
+    "image": {"repository": "registry/tbhub", "tag": "@sha256:" + 64 * "0", "pullSecrets": [{"name": "pull"}]},
+    "migrateSecretName": "tbhub-owner",
+    "settings": {"TBHUB_S3_BUCKET": "another", "TBHUB_S3_REGION": "eu-west-1"},
+    "grpc": {"enabled": True, "port": 7061},
+    "ingress": {"enabled": True, "className": "nginx", "annotations": {"a": "b"}, "tlsSecretName": "tls"},
+    "networkPolicy": {"from": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}]},
+    "prometheus": {"enabled": True, "labels": {"release": "prometheus"}},
+    "serviceAccount": {"name": "", "annotations": {"role": "s3"}},
+    "podAnnotations": {"c": "d"},
+    "nodeSelector": {"kubernetes.io/arch": "amd64"},
+    "tolerations": [{"key": "k", "operator": "Exists"}],
+    "affinity": {"podAntiAffinity": {}},
+}  # fmt: skip
+
+
+def render(values):
+    command = [
+        os.environ["TBHUB_HELM"],
+        str(ROOT / "tests" / "kubernetes" / "render.py"),
+        str(CHART),
+    ]
+    done = subprocess.run(
+        command, check=False, input=json.dumps(values), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module", params=[LEAST, ALL], ids=["least", "all"])
+def rendered(request):
+    return render(request.param)
+
+
+@pytest.fixture(scope="module")
+def full():
+    return {resource["kind"]: resource for resource in render(ALL)["resources"]}
+
+
+def container(resource):
+    (only,) = resource["spec"]["template"]["spec"]["containers"]
+    return only
+
+
+def environment(resource):
+    return {each["name"]: each.get("value") for each in container(resource)["env"]}
+
+
+def test_helm_finds_nothing_to_complain_of(rendered):
+    assert (rendered["refused"], rendered["faults"]) == ("", [])
+    assert [text for text in rendered["lint"] if text != "icon is recommended"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"secretName": ""}, "secretName"),
+        ({"publicUrl": "tbhub.example.org"}, "publicUrl"),
+        ({"publicUrl": "https://tbhub.example.org/below"}, "publicUrl"),
+        ({"settings": {"tbhub_host": "x"}}, "tbhub_host"),
+        ({"settings": {"TBHUB_WORKERS": 2}}, "TBHUB_WORKERS"),
+        ({"replicas": 0}, "replicas"),
+        ({"replicaCount": 2}, "replicaCount"),
+    ],
+)
+def test_wrong_value_is_refused_by_name(change, said):
+    assert said in render(LEAST | change)["refused"]
+
+
+def test_every_variable_is_a_setting(full):
+    settings = {f"TBHUB_{name.upper()}" for name in Settings.model_fields}
+    assert set(environment(full["Deployment"])) - {"POD_IP"} <= settings
+
+
+def test_settings_reach_the_service(full):
+    values = environment(full["Deployment"])
+    assert values["TBHUB_PUBLIC_URL"] == "https://tbhub.example.org"
+    assert json.loads(values["TBHUB_ALLOWED_HOSTS"]) == [
+        "tbhub.example.org",
+        "127.0.0.1",
+        "$(POD_IP)",
+    ]
+    assert (values["TBHUB_S3_BUCKET"], values["TBHUB_GRPC_PORT"]) == ("another", "7061")
+
+
+def test_service_accepts_the_environment(full):
+    values = environment(full["Deployment"]) | {
+        "POD_IP": "10.0.0.1",
+        "TBHUB_DATABASE_URL": "postgresql://tbhub@postgres/tbhub",
+    }
+    code = "from tbservice.settings import Settings; print(Settings().workers)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        env=os.environ | values,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+
+
+def test_pods_have_no_privileges(full):
+    for kind in ("Deployment", "Job"):
+        pod = full[kind]["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        security = container(full[kind])["securityContext"]
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_migration_runs_before_the_pods_change(full):
+    job = full["Job"]
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    assert container(job)["envFrom"] == [{"secretRef": {"name": "tbhub-owner"}}]
+    assert container(job)["args"] == ["tbservice", "migrate"]
+
+
+def test_image_is_named_by_tag_or_digest(full):
+    assert container(full["Deployment"])["image"] == "registry/tbhub@sha256:" + 64 * "0"
+    by_tag = {each["kind"]: each for each in render(LEAST)["resources"]}
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    assert container(by_tag["Deployment"])["image"] == f"tbhub:{version}"
+
+
+def test_one_pod_has_no_disruption_budget():
+    kinds = [each["kind"] for each in render(LEAST | {"replicas": 1})["resources"]]
+    assert "PodDisruptionBudget" not in kinds
+
+
+def test_alerts_are_those_of_the_deployment_files(full):
+    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())
+    assert full["PrometheusRule"]["spec"] == rules

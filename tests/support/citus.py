@@ -1,0 +1,238 @@
+"""A real Citus cluster for tests: a coordinator and two workers, and databases on all of them.
+
+`pytest --citus` lets every test that asks for a database have one of the cluster. CITUS_TOOLS names
+the folder with `cluster.sh`, which makes and starts it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from support.servers import Servers, choose_directory
+from tbservice.local.embedded.instance import Instance
+from tbservice.local.embedded.ports import LOOPBACK
+from tbservice.store.pg import migrate
+
+TOOLS = os.environ.get("CITUS_TOOLS", "")
+PORT = int(os.environ.get("CITUS_PORT", "19700"))
+"""The coordinator's; the workers have the next ones."""
+
+PORTS_PER_CLUSTER = 6
+SHARDS = 4
+"""Of each table: few, so that a database is made in a second."""
+
+OWNER = "tbhub"
+APPLICATION = "tbhub_app"
+"""The role that serves; the other owns the tables and migrates."""
+
+DROP_SECONDS_MAX = 30
+
+
+class Cluster:
+    """A running cluster; node 0 is the coordinator."""
+
+    def __init__(self, directory: Path, port: int, workers: int = 2) -> None:
+        self.directory = directory
+        self.port = port
+        self.workers = workers
+        self._run("start", str(workers))
+        for node in range(workers + 1):
+            self._make_role(node)
+
+    @property
+    def ports(self) -> list[int]:
+        """The ports of all nodes."""
+        return [self.port + node for node in range(self.workers + 1)]
+
+    def add_worker(self) -> None:
+        """Start another worker and add it to the cluster of `tbhub`, without shards."""
+        self.workers += 1
+        self._run("add", str(self.workers))
+        self._make_role(self.workers)
+
+    def kill(self, node: int) -> None:
+        """Kill a node's postmaster and its processes, as a power cut does."""
+        data = self._data(node)
+        postmaster = int((data / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        for process in (postmaster, *map(int, children)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, 9)
+        wait_until_free(self.port + node)
+
+    def start(self, node: int) -> None:
+        """Start a node that was killed."""
+        command = [self.directory / "pg/bin/pg_ctl", "-D", self._data(node), "-w", "-t", "60"]
+        command += ["-l", self._data(node) / "log", "start"]
+        subprocess.run(as_account(self._data(node), command), check=True, env=self._environment())
+
+    def stop(self) -> None:
+        """Stop all nodes."""
+        self._run("stop")
+
+    def connect(self, database: str, node: int = 0) -> psycopg.Connection:
+        """Connect to a node as a superuser, in autocommit mode."""
+        return psycopg.connect(
+            host=LOOPBACK,
+            port=self.port + node,
+            user="postgres",
+            dbname=database,
+            autocommit=True,
+        )
+
+    def url(self, database: str = OWNER, node: int = 0, role: str = APPLICATION) -> str:
+        """Return the URL of a database, entered by a node."""
+        return f"postgresql://{role}:secret@{LOOPBACK}:{self.port + node}/{database}"
+
+    def make_database(self, name: str, template: str | None) -> None:
+        """Create a database on all nodes, as a copy of a distributed one or with nothing in it."""
+        for node in range(self.workers + 1):
+            with self.connect("postgres", node) as db:
+                create_database(db, name, template)
+        if template is None:
+            for node in range(self.workers + 1):
+                with self.connect(name, node) as db:
+                    db.execute("CREATE EXTENSION citus")
+            with self.connect(name) as db:
+                db.execute("SELECT citus_set_coordinator_host(%s, %s)", (LOOPBACK, self.port))
+                for port in self.ports[1:]:
+                    db.execute("SELECT citus_add_node(%s, %s)", (LOOPBACK, port))
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database on all nodes."""
+        for node in range(self.workers + 1):
+            with self.connect("postgres", node) as db:
+                db.execute(
+                    sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+                )
+
+    def _make_role(self, node: int) -> None:
+        with self.connect("postgres", node) as db:
+            if os.environ.get("CITUS_LOG"):  # DEV
+                db.execute("ALTER SYSTEM SET log_statement = 'all'")  # DEV
+                db.execute("SELECT pg_reload_conf()")  # DEV
+            db.execute(f"CREATE ROLE {APPLICATION} LOGIN NOSUPERUSER NOBYPASSRLS")
+
+    def _data(self, node: int) -> Path:
+        return self.directory / (f"worker{node}" if node else "coordinator")
+
+    def _run(self, command: str, *arguments: str) -> None:
+        ports = () if command == "stop" else (str(self.port),)
+        subprocess.run(
+            [Path(TOOLS, "cluster.sh"), command, self.directory, *ports, *arguments],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env=self._environment(),
+        )
+
+    def _environment(self) -> dict[str, str]:
+        library = str(self.directory / "pg/lib")
+        return os.environ | {"PYTHON": sys.executable, "LC_ALL": "C", "LD_LIBRARY_PATH": library}
+
+
+def as_account(data: Path, command: list[object]) -> list[str]:
+    """Return the command, run as the owner of a data directory: PostgreSQL does not run as root."""
+    if os.getuid():
+        return [str(word) for word in command]
+    owner = data.stat()
+    account = [f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}", "--clear-groups"]
+    return ["setpriv", *account, *map(str, command)]
+
+
+def wait_until_free(port: int) -> None:
+    """Wait until nobody answers at a port of this machine."""
+    deadline = time.monotonic() + DROP_SECONDS_MAX
+    while time.monotonic() < deadline:
+        try:
+            psycopg.connect(host=LOOPBACK, port=port, user="postgres", connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"something still answers at port {port}")
+
+
+def create_database(db: psycopg.Connection, name: str, template: str | None) -> None:
+    """Create a database; Citus' daemon may be at work in the template for a moment."""
+    names = map(sql.Identifier, (name, OWNER, template or "template0"))
+    statement = sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {}").format(*names)
+    deadline = time.monotonic() + DROP_SECONDS_MAX
+    while True:
+        db.execute(
+            "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE datname = %s",
+            [template],
+        )
+        try:
+            db.execute(statement)
+        except psycopg.errors.ObjectInUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
+class ClusterServers(Servers):
+    """A cluster instead of PostgreSQL; SeaweedFS as in other tests.
+
+    The instance's own PostgreSQL runs too, unused: tests of it are of no cluster.
+    """
+
+    def __init__(self, instance: Instance, cluster: Cluster) -> None:
+        self.instance = instance
+        self.cluster = cluster
+        self._numbers = itertools.count(1)
+        self._template = "tbhub_template"
+        cluster.make_database(self._template, None)
+        with cluster.connect(self._template) as db:
+            db.execute(f"ALTER DATABASE {self._template} SET citus.shard_count = {SHARDS}")
+        migrate.upgrade(cluster.url(self._template, role=OWNER))
+        for node in range(cluster.workers + 1):
+            with cluster.connect("postgres", node) as db:
+                db.execute(f"ALTER DATABASE {self._template} ALLOW_CONNECTIONS false")
+        instance.postgres.connect_as_superuser = cluster.connect
+        instance.postgres.url = cluster.url
+
+    @contextmanager
+    def database(self, *, migrated: bool = True):
+        """Create a database on all nodes; yield its URL, and drop it at the end."""
+        name = f"test_{next(self._numbers)}"
+        self.cluster.make_database(name, self._template if migrated else None)
+        try:
+            yield self.cluster.url(name, role=APPLICATION if migrated else OWNER)
+        finally:
+            self.cluster.drop_database(name)
+
+
+@contextmanager
+def running_cluster(port: int = PORT, workers: int = 2) -> Iterator[Cluster]:
+    """Run a new cluster until the block ends."""
+    with tempfile.TemporaryDirectory(prefix="tbhub-citus-", dir=choose_directory()) as directory:
+        Path(directory).chmod(0o755)
+        cluster = Cluster(Path(directory), port, workers)
+        try:
+            yield cluster
+        finally:
+            cluster.stop()
+
+
+@contextmanager
+def cluster_servers(worker: int = 0):
+    """Run a new cluster and SeaweedFS until the block ends; yield the Servers."""
+    with (
+        running_cluster(PORT + worker * PORTS_PER_CLUSTER) as cluster,
+        tempfile.TemporaryDirectory(prefix="tbhub-tests-", dir=choose_directory()) as directory,
+        Instance(Path(directory, "data")) as instance,
+    ):
+        yield ClusterServers(instance, cluster)
