@@ -23,6 +23,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from psycopg import sql
 
+from support import zygote
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace
 from tbservice.local.embedded.instance import Instance, make_settings
@@ -75,7 +76,8 @@ class Servers:
         """Create a database; yield its URL, and drop it at the end."""
         name = f"test_{next(self._numbers)}"
         template = "tbhub" if migrated else "template0"
-        create = sql.SQL("CREATE DATABASE {} OWNER tbhub TEMPLATE {}").format(
+        # By default PostgreSQL writes every page into its log: seven times the processor time.
+        create = sql.SQL("CREATE DATABASE {} OWNER tbhub TEMPLATE {} STRATEGY FILE_COPY").format(
             *map(sql.Identifier, (name, template))
         )
         self._execute(create)
@@ -181,7 +183,7 @@ class LiveService:
 
     url: str
     database_url: str
-    process: subprocess.Popen
+    process: subprocess.Popen | zygote.ForkedProcess
     settings: Settings
 
     def new_owner(self) -> str:
@@ -210,23 +212,29 @@ def live_service(
     port: int,
     log: Path,
     *,
-    program: Sequence[str | Path] = SERVE,
-    python: str | Path = sys.executable,
+    program: Sequence[str | Path] | None = None,
+    python: str | Path | None = None,
     **more: str,
 ):
     """Run `tbservice serve` on the port until the block ends; its output goes to `log`, `more` to
     its environment.
 
-    `program` replaces the arguments of `python`.
+    With `python`, or its arguments `program`, a new process starts; else `zygote` forks one.
     """
     url = f"http://{LOOPBACK}:{port}"
     environment = (
         environment_of(settings) | {"TBHUB_PORT": str(port), "TBHUB_PUBLIC_URL": url} | more
     )
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [python, *program], env=environment, stdout=output, stderr=subprocess.STDOUT
-        )
+        if program is None and python is None:
+            process = zygote.fork_service(["serve"], environment, output.fileno())
+        else:
+            process = subprocess.Popen(
+                [python or sys.executable, *(program or SERVE)],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
     try:
         wait_ready(process, url, log)
         yield LiveService(url, settings.database_url.get_secret_value(), process, settings)
