@@ -17,7 +17,7 @@ INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs P
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --extra traces --group build
 
-.PHONY: help up test unit test-frameworks test-helm test-pythons lint bench lock clean
+.PHONY: help up test unit test-citus test-frameworks test-helm test-pythons lint bench lock clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -48,6 +48,12 @@ test-helm: $(VENV)-helm/done $(VENV)/test ## render and check the Helm chart (in
 test-pythons: $(VENV)/test ## try the client on the other Pythons of this machine, or on PYTHONS=...
 	@$(if $(strip $(PYTHONS)),,echo "no other Python was found: name one, as PYTHONS=/path/to/python3.9" >&2; exit 1)
 	TBHUB_PYTHONS="$(PYTHONS)" $(BIN)/pytest tests/pythons $(ARGS)
+
+# CITUS_TOOLS names the folder of cluster.sh, which starts a cluster on this machine: see docs/citus.md.
+test-citus: $(VENV)/test $(NODE_MODULES) ## run the tests on a Citus cluster (CITUS_TOOLS=...)
+	@$(if $(CITUS_TOOLS),,echo "name the folder with cluster.sh: make test-citus CITUS_TOOLS=/path" >&2; exit 1)
+	CITUS_TOOLS=$(abspath $(CITUS_TOOLS)) $(BIN)/pytest --citus --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+		tests/cluster tests/integration tests/e2e tests/faults $(ARGS)
 
 lint: $(VENV)/test ## run ruff and mypy
 	$(BIN)/ruff check

@@ -140,6 +140,12 @@ def application(settings):
 
 
 @pytest.fixture
+def run_application():
+    """The function `application`, for tests that open several."""
+    return application
+
+
+@pytest.fixture
 def is_isolated(request):
     """Whether the test is marked `own_database`."""
     return request.node.get_closest_marker("own_database") is not None

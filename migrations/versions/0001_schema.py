@@ -4,9 +4,9 @@ Terms are those of docs/glossary.md; three SQL names differ: `scalar_tail` is th
 `time_series.tail_end` the inline buffer, and `tail_rows` and `tail_points` count the points that
 compaction has not processed yet.
 
-"Distribution key" names the column by which a table would be sharded (as by Citus). Nothing uses
-it today. Every key of a table below an experiment begins with `experiment_id`, so that the rows of
-an experiment, and the joins and foreign keys between them, would be on one shard.
+"Distribution key" names the column by which a table is distributed on a cluster: see docs/citus.md.
+Every key of a table below an experiment begins with `experiment_id`, so that the rows of an
+experiment, and the joins and foreign keys between them, are on one shard.
 """
 
 from alembic import op
@@ -231,7 +231,7 @@ CREATE TABLE experiment_blobs (
 
 -- One row per unfinished large blob (an S3 multipart upload). Its object has a key of its own, so
 -- that it never replaces a verified one. No foreign key to the experiment: after its deletion the
--- parts must still be found and deleted in S3. Distribution key: workspace_id.
+-- parts must still be found and deleted in S3. Distribution key: experiment_id.
 CREATE TABLE blob_uploads (
     workspace_id bigint NOT NULL REFERENCES workspaces,
     sha256 bytea NOT NULL,  -- as the client claims; checked when the upload is completed

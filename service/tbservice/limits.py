@@ -716,6 +716,27 @@ FORM_FIELDS_ITEMS_MAX: Final = 1_000
 EXPIRY_DAYS_MAX: Final = 3_650
 """Days of 86,400 seconds after which a token or link that a page makes expires at the latest."""
 
+REPLICA_WAIT_SECONDS_MAX: Final = 0.2
+"""Seconds that a read waits for the replica to replay what was committed, before the primary."""
+
+REPLICA_BEHIND_SECONDS: Final = 1.0
+"""Seconds for which a replica is not read after it was further behind than that."""
+
+REPLICA_REST_SECONDS: Final = 5.0
+"""Seconds after which one read tries a replica again that could not be reached."""
+
+REPLICA_CONNECT_SECONDS_MAX: Final = 3
+"""Seconds that a replica may take to connect, and to acknowledge what was sent to it."""
+
+NODE_REST_SECONDS: Final = 5.0
+"""Seconds after which one transaction tries a node of a cluster again that could not be reached."""
+
+NODE_CONNECT_SECONDS_MAX: Final = 3
+"""The same seconds as for a replica, of a node of a cluster."""
+
+KNOWN_NODES_ITEMS_MAX: Final = 10_000
+"""Experiments (items) of which a worker remembers the node of a cluster."""
+
 ORPHAN_SECONDS_MIN: Final = 24 * 3600
 """Seconds after which an object that no row names counts as an orphan: an upload has ended by then.
 """

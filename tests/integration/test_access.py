@@ -16,7 +16,7 @@ from support.people import cookie_of, new_member
 from support.principals import Principal, make_principals
 from support.servers import new_workspace
 from tbservice.server.app import create_app
-from tbservice.store.pg.database import Database
+from tbservice.store.pg.database import Database, set_local
 from tbservice.types import Role
 
 # Route, what it needs, what it answers to one who has it, and what is sent along.
@@ -409,9 +409,7 @@ def test_token_is_told_once_and_kept_as_hash(api, experiment, database, workspac
         assert (
             db.execute(text("SELECT count(*) FROM tokens")).scalar() == 0
         )  # row-level security: no tenant, no rows
-        db.execute(
-            text("SELECT set_config('tbhub.workspace_id', :id, true)"), {"id": str(workspace_id)}
-        )
+        set_local(db, "workspace_id", str(workspace_id))
         stored = str(db.execute(text("SELECT * FROM tokens")).all())
     assert "mail" in stored
     assert secret not in stored

@@ -14,6 +14,7 @@ from tbservice import limits
 from tbservice.auth import grants, people, secrets, sessions, sign_in_links
 from tbservice.auth.secrets import SecretKind
 from tbservice.errors import Forbidden, NotFound, Unauthenticated
+from tbservice.store.pg.database import set_local
 from tbservice.types import Role, Scope
 
 OTHER_SECRETS = (None, "", "nonsense", secrets.generate_token())
@@ -37,7 +38,7 @@ def find(database, secret):
 
 def change(database, person, assignments):
     with database.transaction() as db:
-        db.execute(text("SELECT set_config('tbhub.user_id', :id, true)"), {"id": person.user_id})
+        set_local(db, "user_id", person.user_id)
         changed = db.execute(text(f"UPDATE browser_sessions SET {assignments}"))  # noqa: S608 - a test's own
         assert changed.rowcount == 1
 
@@ -52,7 +53,7 @@ def test_session_has_its_person_and_browser(database, person, secret):
 
 def test_session_secret_is_kept_as_hash(database, person, secret):
     with database.transaction() as db:
-        db.execute(text("SELECT set_config('tbhub.user_id', :id, true)"), {"id": person.user_id})
+        set_local(db, "user_id", person.user_id)
         stored = str(db.execute(text("SELECT * FROM browser_sessions")).all())
     assert person.user_id in stored
     assert secret not in stored
@@ -168,7 +169,7 @@ def test_sessions_expired_are_deleted_by_a_sign_in(database, person):
     change(database, person, "expires_at = now() - interval '1 second'")
     sign_in(database, new_person(database))
     with database.transaction() as db:
-        db.execute(text("SELECT set_config('tbhub.user_id', :id, true)"), {"id": person.user_id})
+        set_local(db, "user_id", person.user_id)
         assert db.execute(text("SELECT count(*) FROM browser_sessions")).scalar() == 0
 
 
@@ -309,7 +310,7 @@ def test_sessions_are_hidden_from_other_transactions(database, person, workspace
     tables = ("browser_sessions", "sign_in_links")
     for user_id, is_seen in (("", False), (stranger.user_id, False), (person.user_id, True)):
         with database.transaction(workspace_id) as db:
-            db.execute(text("SELECT set_config('tbhub.user_id', :id, true)"), {"id": user_id})
+            set_local(db, "user_id", user_id)
             for table in tables:
                 count = db.execute(text(f"SELECT count(*) FROM {table}")).scalar()  # noqa: S608 - a constant above
                 assert (count > 0) == is_seen, (table, user_id)

@@ -14,6 +14,8 @@ from support.uploading import wait_until
 from tbservice import limits
 from tbservice.experiments.eraser import erase_due
 from tbservice.server.app import create_app
+from tbservice.store import experiment_deletion
+from tbservice.store.pg import citus
 
 TABLES = (
     *("scalar_tail", "scalar_blocks", "tensor_points", "blob_points", "runs", "tags"),
@@ -149,7 +151,7 @@ def test_erasing_leaves_no_row(api, written, database, count_rows, monkeypatch):
 def test_erasing_is_for_one_process(api, written, database):
     api.request("DELETE", f"/experiments/{written}", params={"final": True}).raise_for_status()
     with database.transaction() as other:
-        other.execute(text("SELECT pg_advisory_xact_lock(8317446905)"))
+        citus.lock_name(other, experiment_deletion.SWEEP_LOCK)
         assert erase_due(database, threading.Event()) == 0
     assert erase_due(database, threading.Event()) == 1
 

@@ -19,6 +19,7 @@ from support.servers import new_workspace
 from tbservice import limits
 from tbservice.auth import grants, invitations, members, people, tokens, workspaces
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
+from tbservice.store.pg.database import set_local
 from tbservice.types import Role, Scope
 
 LAST_OWNER = "needs an owner"
@@ -331,7 +332,7 @@ def test_rows_of_people_are_hidden_from_other_tenants(database, database_url, wo
     }
     for (reader_id, user_id), expected in seen.items():
         with database.transaction(reader_id) as db:
-            db.execute(text("SELECT set_config('tbhub.user_id', :id, true)"), {"id": user_id})
+            set_local(db, "user_id", user_id)
             counts = tuple(
                 db.execute(text(f"SELECT count(*) FROM {rows}")).scalar()  # noqa: S608 - constants
                 for rows in (
@@ -351,9 +352,7 @@ def test_person_cannot_add_membership_or_token_by_policy(database, workspace_id)
         VALUES ('t', :place, :id, '{admin}', '', '', '')""",
     ):
         with database.transaction() as db:
-            db.execute(
-                text("SELECT set_config('tbhub.user_id', :id, true)"), {"id": person.user_id}
-            )
+            set_local(db, "user_id", person.user_id)
             with pytest.raises(Exception, match="row-level security"):
                 db.execute(text(statement), {"place": workspace_id, "id": person.user_id})
             db.rollback()
@@ -365,9 +364,7 @@ def test_session_shows_policy_memberships_of_its_person_alone(database, workspac
     for held, expected in ((secret, 1), (other, 0)):
         digest = grants.parse_session_digest(held).hex()
         with database.transaction() as db:
-            db.execute(
-                text("SELECT set_config('tbhub.secret_digest', :digest, true)"), {"digest": digest}
-            )
+            set_local(db, "secret_digest", digest)
             rows = db.execute(text("SELECT user_id FROM members")).scalars().all()
         assert len(rows) == 1
         assert (rows[0] == owner.user_id) == expected

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from support.batches import ApiClient, scalars, segment, stream
+from tbservice.store.pg.database import set_local
 
 pytestmark = pytest.mark.own_database
 
@@ -28,11 +29,8 @@ def api(client, owner_token):
 def held_series(database, experiment_id):
     """Lock every series' row; yield a function that waits until `count` statements wait for a lock."""
     with database.engine.connect() as db, database.engine.connect() as watcher, db.begin():
-        db.execute(
-            text(
-                "SELECT set_config('tbhub.workspace_id', workspace_id::text, true) FROM workspaces"
-            )
-        )
+        for workspace_id in db.execute(text("SELECT workspace_id FROM workspaces")).scalars():
+            set_local(db, "workspace_id", str(workspace_id))
         held = db.execute(
             text("SELECT FROM time_series WHERE experiment_id = :id FOR UPDATE"),
             {"id": experiment_id},

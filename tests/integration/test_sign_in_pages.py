@@ -13,6 +13,7 @@ from support.people import new_person, sign_in
 from tbservice.auth import people
 from tbservice.pages.csrf import csrf_token
 from tbservice.server.app import create_app
+from tbservice.store.pg.database import set_local
 
 
 def test_link_signs_in_once_and_looking_at_it_uses_nothing(client, database):
@@ -60,7 +61,7 @@ def test_dead_links_look_the_same(client, database):
     ann = new_person(database)
     expired, of_disabled = new_link(database, ann), new_link(database, new_person(database))
     with database.transaction() as db:
-        db.execute(text("SELECT set_config('tbhub.user_id', :id, true)"), {"id": ann.user_id})
+        set_local(db, "user_id", ann.user_id)
         db.execute(text("UPDATE sign_in_links SET expires_at = now()"))
     bob = new_person(database)
     of_disabled = new_link(database, bob)

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -29,7 +30,8 @@ TOOLS = os.environ.get("CITUS_TOOLS", "")
 PORT = int(os.environ.get("CITUS_PORT", "19700"))
 """The coordinator's; the workers have the next ones."""
 
-PORTS_PER_CLUSTER = 6
+PORTS_PER_PROCESS = 8
+"""For the cluster of a pytest process, and for one that a test kills nodes of."""
 SHARDS = 4
 """Of each table: few, so that a database is made in a second."""
 
@@ -56,11 +58,17 @@ class Cluster:
         """The ports of all nodes."""
         return [self.port + node for node in range(self.workers + 1)]
 
-    def add_worker(self) -> None:
-        """Start another worker and add it to the cluster of `tbhub`, without shards."""
+    def add_worker(self, database: str) -> None:
+        """Start another worker and add it to the cluster of a database, without shards."""
         self.workers += 1
         self._run("add", str(self.workers))
         self._make_role(self.workers)
+        with self.connect("postgres", self.workers) as db:
+            create_database(db, database, None)
+        with self.connect(database, self.workers) as db:
+            db.execute("CREATE EXTENSION citus")
+        with self.connect(database) as db:
+            db.execute("SELECT citus_add_node(%s, %s)", (LOOPBACK, self.ports[-1]))
 
     def kill(self, node: int) -> None:
         """Kill a node's postmaster and its processes, as a power cut does."""
@@ -73,10 +81,14 @@ class Cluster:
         wait_until_free(self.port + node)
 
     def start(self, node: int) -> None:
-        """Start a node that was killed."""
+        """Start a node that was killed, when no process of before holds its memory any more."""
         command = [self.directory / "pg/bin/pg_ctl", "-D", self._data(node), "-w", "-t", "60"]
         command += ["-l", self._data(node) / "log", "start"]
-        subprocess.run(as_account(self._data(node), command), check=True, env=self._environment())
+        command = as_account(self._data(node), command)
+        deadline = time.monotonic() + DROP_SECONDS_MAX
+        while subprocess.run(command, check=False, env=self._environment()).returncode:
+            assert time.monotonic() < deadline, (self._data(node) / "log").read_text()[-2_000:]
+            time.sleep(0.2)
 
     def stop(self) -> None:
         """Stop all nodes."""
@@ -118,11 +130,21 @@ class Cluster:
                     sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
                 )
 
+    def run_program(self, name: str, *arguments: object) -> str:
+        """Run a program of this PostgreSQL, such as pg_dump; return its output."""
+        command = [self.directory / "pg/bin" / name, *arguments]
+        ended = subprocess.run(
+            [str(word) for word in command],
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
     def _make_role(self, node: int) -> None:
         with self.connect("postgres", node) as db:
-            if os.environ.get("CITUS_LOG"):  # DEV
-                db.execute("ALTER SYSTEM SET log_statement = 'all'")  # DEV
-                db.execute("SELECT pg_reload_conf()")  # DEV
             db.execute(f"CREATE ROLE {APPLICATION} LOGIN NOSUPERUSER NOBYPASSRLS")
 
     def _data(self, node: int) -> Path:
@@ -183,11 +205,20 @@ def create_database(db: psycopg.Connection, name: str, template: str | None) -> 
             return
 
 
+class Plain(NamedTuple):
+    """How to connect to the plain PostgreSQL beside the cluster, for what moves between them."""
+
+    url: Callable[..., str]
+    connect: Callable[[str], psycopg.Connection]
+
+
 class ClusterServers(Servers):
     """A cluster instead of PostgreSQL; SeaweedFS as in other tests.
 
     The instance's own PostgreSQL runs too, unused: tests of it are of no cluster.
     """
+
+    plain: Plain
 
     def __init__(self, instance: Instance, cluster: Cluster) -> None:
         self.instance = instance
@@ -201,8 +232,6 @@ class ClusterServers(Servers):
         for node in range(cluster.workers + 1):
             with cluster.connect("postgres", node) as db:
                 db.execute(f"ALTER DATABASE {self._template} ALLOW_CONNECTIONS false")
-        instance.postgres.connect_as_superuser = cluster.connect
-        instance.postgres.url = cluster.url
 
     @contextmanager
     def database(self, *, migrated: bool = True):
@@ -231,8 +260,12 @@ def running_cluster(port: int = PORT, workers: int = 2) -> Iterator[Cluster]:
 def cluster_servers(worker: int = 0):
     """Run a new cluster and SeaweedFS until the block ends; yield the Servers."""
     with (
-        running_cluster(PORT + worker * PORTS_PER_CLUSTER) as cluster,
+        running_cluster(PORT + worker * PORTS_PER_PROCESS) as cluster,
         tempfile.TemporaryDirectory(prefix="tbhub-tests-", dir=choose_directory()) as directory,
         Instance(Path(directory, "data")) as instance,
     ):
-        yield ClusterServers(instance, cluster)
+        servers = ClusterServers(instance, cluster)
+        servers.plain = Plain(instance.postgres.url, instance.postgres.connect_as_superuser)
+        instance.postgres.connect_as_superuser = cluster.connect
+        instance.postgres.url = cluster.url
+        yield servers

@@ -10,6 +10,7 @@ from support.batches import ApiClient
 from support.people import new_machine_token, new_member, new_person, new_personal_token, sign_in
 from support.servers import new_workspace
 from tbservice.auth import people, sessions
+from tbservice.store.pg.database import set_local
 from tbservice.types import Role, Scope
 
 HERE, ELSEWHERE = "here", "elsewhere"
@@ -180,9 +181,7 @@ def _invalid(database, workspace_id, made):
         (idle, "last_used_at = now() - interval '1 year'"),
     ):
         with database.transaction() as db:
-            db.execute(
-                text("SELECT set_config('tbhub.user_id', :id, true)"), {"id": person.user_id}
-            )
+            set_local(db, "user_id", person.user_id)
             statement = f"UPDATE browser_sessions SET {change} WHERE user_id = :id"  # noqa: S608 - one of the above
             db.execute(text(statement), {"id": person.user_id})
     names = ("disabled person", "revoked", "expired", "idle")

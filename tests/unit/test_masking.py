@@ -147,7 +147,26 @@ def test_random_tokens_of_libraries_are_masked():
 
 
 @pytest.mark.parametrize(
-    "unit", ["a=", '{"a":', "://", ":@", "\\'", '"', "-", "aA1", "a b ", "[[", "a", "a-", "docker ", "<a", "a,", "login a ", "name=key value="]
+    "unit",
+    [
+        "a=",
+        '{"a":',
+        "://",
+        ":@",
+        "\\'",
+        '"',
+        "-",
+        "aA1",
+        "a b ",
+        "[[",
+        "a",
+        "a-",
+        "docker ",
+        "<a",
+        "a,",
+        "login a ",
+        "name=key value=",
+    ],
 )
 def test_long_argument_takes_little_time(unit):
     began = time.process_time()

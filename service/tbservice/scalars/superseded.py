@@ -66,7 +66,7 @@ def keep(
     )
     new: list[NewSupersededBlock] = []
     for group, points in added.items():
-        parts = [deleted.pop(block.block_id) for block in merged[group]]
+        parts = [deleted.pop((group.series_id, block.block_id)) for block in merged[group]]
         others = [block for block in stored[group.series_id] if block not in merged[group]]
         if any(_is_between(group, points, block) for block in others):
             group = replace(group, superseded_by=None)  # noqa: PLW2901 - the same points

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, NullPool, exc, text
 from tbservice.errors import StartupError
 from tbservice.store.blobs import object_key
 from tbservice.store.pg.engine import make_engine
-from tbservice.store.pg.pipeline import get_driver_connection
+from tbservice.store.pg.pipeline import get_driver_connection, set_locals
 from tbservice.types import WorkspaceId
 
 OBJECT_LOCK_ID: Final = 8_317_446_912
@@ -159,7 +159,7 @@ def sees_all(db: Connection) -> bool:
 
 def count_workspace(db: Connection) -> dict[str, int]:
     """Return the counts of what the transaction's workspace has, for comparison with a backup's."""
-    db.execute(text("SELECT set_config('tbhub.shows_deleted', 'on', true)"))
+    set_locals(db, {"tbhub.shows_deleted": "on"})
     return {
         name: int(db.execute(text(statement)).scalar_one())
         for name, statement in _COUNTS.items()

@@ -101,15 +101,23 @@ def delete_stale(db: Connection, seconds: int, items_max: int) -> list[BlobUploa
     left_before = db.execute(
         text("SELECT (now() - make_interval(secs => :seconds))::text"), {"seconds": seconds}
     )
-    set_local(db, "left_before", left_before.scalar_one())
-    statement = text("""
-        DELETE FROM blob_uploads WHERE (workspace_id, experiment_id, sha256, size) IN (
-            SELECT workspace_id, experiment_id, sha256, size FROM blob_uploads
-            WHERE touched_at < current_setting('tbhub.left_before')::timestamptz
-            ORDER BY touched_at LIMIT :items_max
-        ) RETURNING workspace_id, experiment_id, sha256, size, object_suffix, upload_id
+    before = left_before.scalar_one()
+    set_local(db, "left_before", before)
+    stale = text("""
+        SELECT workspace_id, experiment_id, sha256, size FROM blob_uploads
+        WHERE touched_at < CAST(:before AS timestamptz) ORDER BY touched_at LIMIT :items_max
     """)
-    rows = db.execute(statement, {"items_max": items_max})
+    keys = db.execute(stale, {"before": before, "items_max": items_max}).all()
+    # One by one: a cluster deletes no rows of several nodes by a list of keys. They are few.
+    statement = text("""
+        DELETE FROM blob_uploads
+        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id
+            AND sha256 = :sha256 AND size = :size AND touched_at < CAST(:before AS timestamptz)
+        RETURNING workspace_id, experiment_id, sha256, size, object_suffix, upload_id
+    """)
+    rows = [
+        row for key in keys for row in db.execute(statement, {**key._mapping, "before": before})
+    ]
     return [
         BlobUpload(WorkspaceId(row[0]), ExperimentId(row[1]), bytes(row[2]), *row[3:])
         for row in rows

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
-from tbservice.store.pg.arrays import encode_array
+from tbservice.store.pg.pipeline import EXPERIMENTS, fetch_of_experiments
 from tbservice.store.runs_tags import hash_name
 from tbservice.types import ExperimentId
 
@@ -18,10 +19,11 @@ def list_common_tags(
 
     Looks at a few tags of the newest runs: what an experiment has in all may be a million.
     """
-    rows = db.execute(
-        text("""
-            SELECT t.name
-            FROM unnest(CAST(:ids AS text[])) AS w (experiment_id)
+    rows = fetch_of_experiments(
+        db,
+        f"""
+            SELECT DISTINCT w.experiment_id, t.name
+            FROM {EXPERIMENTS} AS w (experiment_id)
             CROSS JOIN LATERAL (
                 SELECT run_id FROM runs AS r WHERE r.experiment_id = w.experiment_id
                 ORDER BY run_id DESC LIMIT 2
@@ -33,12 +35,12 @@ def list_common_tags(
             ) AS s
             JOIN tags AS t ON t.experiment_id = w.experiment_id AND t.tag_id = s.tag_id
             WHERE length(t.name) <= 200
-            GROUP BY t.name
-            ORDER BY count(DISTINCT w.experiment_id) DESC, t.name LIMIT :limit
-        """),
-        {"ids": encode_array("text", experiment_ids), "limit": limit},
+        """,  # noqa: S608 - a constant
+        experiment_ids,
+        {},
     )
-    return [row.name for row in rows]
+    counts = Counter(name for _, name in rows)
+    return sorted(counts, key=lambda name: (-counts[name], name))[:limit]
 
 
 def list_runs_with_tag(
@@ -48,26 +50,24 @@ def list_runs_with_tag(
 
     Looks at `runs_max` runs of each.
     """
-    rows = db.execute(
-        text("""
+    rows = fetch_of_experiments(
+        db,
+        f"""
             SELECT w.experiment_id, r.name
-            FROM unnest(CAST(:ids AS text[])) AS w (experiment_id)
-            JOIN tags AS t ON t.experiment_id = w.experiment_id AND t.name_digest = :tag_digest
+            FROM {EXPERIMENTS} AS w (experiment_id)
+            JOIN tags AS t ON t.experiment_id = w.experiment_id AND t.name_digest = %(tag_digest)s
             CROSS JOIN LATERAL (
                 SELECT run_id, name FROM runs AS r WHERE r.experiment_id = w.experiment_id
-                ORDER BY run_id DESC LIMIT :runs_max
+                ORDER BY run_id DESC LIMIT %(runs_max)s
             ) AS r
             JOIN time_series AS s ON s.experiment_id = w.experiment_id AND s.run_id = r.run_id
                 AND s.tag_id = t.tag_id AND s.data_class = 1
             ORDER BY w.experiment_id, r.run_id DESC
-        """),
-        {
-            "ids": encode_array("text", experiment_ids),
-            "tag_digest": hash_name(tag),
-            "runs_max": runs_max,
-        },
+        """,  # noqa: S608 - a constant
+        experiment_ids,
+        {"tag_digest": hash_name(tag), "runs_max": runs_max},
     )
     runs: dict[ExperimentId, list[str]] = {}
-    for row in rows:
-        runs.setdefault(ExperimentId(row.experiment_id), []).append(row.name)
+    for experiment_id, name in rows:
+        runs.setdefault(ExperimentId(experiment_id), []).append(name)
     return runs

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
-from tbservice.store.pg.arrays import encode_array
+from tbservice.store.pg.pipeline import EXPERIMENTS, fetch_of_experiments
 from tbservice.types import ExperimentId
 
 
@@ -22,16 +22,18 @@ def count_runs_and_series(
     db: Connection, experiment_ids: Sequence[ExperimentId], rows_max: int
 ) -> dict[ExperimentId, RunAndSeriesCounts]:
     """Return the counts of each experiment, which read at most `rows_max` rows of either kind."""
-    rows = db.execute(
-        text("""
-            SELECT id,
-                (SELECT count(*) FROM
-                    (SELECT 1 FROM runs WHERE experiment_id = id LIMIT :rows_max) AS r) AS runs,
-                (SELECT count(*) FROM
-                    (SELECT 1 FROM time_series WHERE experiment_id = id LIMIT :rows_max) AS s
-                ) AS series
-            FROM unnest(CAST(:ids AS text[])) AS id
-        """),
-        {"ids": encode_array("text", experiment_ids), "rows_max": rows_max},
+    rows = fetch_of_experiments(
+        db,
+        f"""
+            SELECT w.experiment_id, r.count, s.count FROM {EXPERIMENTS} AS w (experiment_id)
+            CROSS JOIN LATERAL (SELECT count(*) FROM (
+                SELECT 1 FROM runs WHERE experiment_id = w.experiment_id LIMIT %(rows_max)s) AS r
+            ) AS r
+            CROSS JOIN LATERAL (SELECT count(*) FROM (
+                SELECT 1 FROM time_series WHERE experiment_id = w.experiment_id LIMIT %(rows_max)s
+            ) AS s) AS s
+        """,  # noqa: S608 - a constant
+        experiment_ids,
+        {"rows_max": rows_max},
     )
-    return {ExperimentId(row.id): RunAndSeriesCounts(row.runs, row.series) for row in rows}
+    return {ExperimentId(id_): RunAndSeriesCounts(runs, series) for id_, runs, series in rows}

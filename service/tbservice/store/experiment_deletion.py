@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, text
 
 from tbservice.store.experiments import COLUMNS, make_experiment
+from tbservice.store.pg import citus
 from tbservice.store.pg.database import set_local
 from tbservice.types import Experiment, ExperimentId, WorkspaceId
 
-_SWEEP_LOCK_ID: Final = 8_317_446_905
-"""Number of the advisory lock of the process that erases: arbitrary."""
+SWEEP_LOCK: Final = "erase"
+"""Name of the advisory lock of the process that erases."""
 
 _TABLES: Final = (
     # Series first: compaction locks their rows, and finds none of those that were deleted.
@@ -132,10 +133,7 @@ def list_page(
 
 def try_lock_sweep(db: Connection) -> bool:
     """Lock the erasing until the transaction ends; return False when another process holds it."""
-    is_locked: bool = db.execute(
-        text("SELECT pg_try_advisory_xact_lock(:number)"), {"number": _SWEEP_LOCK_ID}
-    ).scalar_one()
-    return is_locked
+    return citus.try_lock_name(db, SWEEP_LOCK)
 
 
 def list_due(db: Connection, limit: int) -> list[DueExperiment]:
@@ -177,6 +175,8 @@ def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> bo
         if rows_left <= 0:
             return False
 
+    # On plain PostgreSQL a cascade would do it. Citus has none to a table that all nodes have.
+    db.execute(text("DELETE FROM tokens WHERE experiment_id = :id"), {"id": experiment_id})
     with _shown(db):
         db.execute(
             text("""

@@ -124,7 +124,7 @@ def _select_in_order(plan: SearchPlan, query: ExperimentQuery, after: Position |
             ORDER BY {order}
         ) AS e
         WHERE {" AND ".join(["true", *plan.checks])}
-        LIMIT :limit
+        ORDER BY {order} LIMIT :limit  -- sorted already, but for what several nodes return
     """  # noqa: S608 - constants and placeholders
 
 

@@ -47,11 +47,7 @@ def create(
     Returns:
         The experiment, and whether it is new.
     """
-    lock = "SELECT pg_advisory_xact_lock(hashtextextended(:workspace_id || '/' || :request_key, 0))"
-    db.execute(
-        text(lock),
-        {"workspace_id": str(workspace_id), "request_key": request_key or experiment_id},
-    )
+    citus.lock_name(db, f"{workspace_id}/{request_key or experiment_id}")
 
     existing = db.execute(
         text(f"""
@@ -91,8 +87,7 @@ def lock_name(
     The advisory lock makes other calls with this name wait until the transaction ends. It does not
     stop creations and renamings that do not take it: names are not unique.
     """
-    lock = "SELECT pg_advisory_xact_lock(hashtextextended(:workspace_id || '/name/' || :name, 0))"
-    db.execute(text(lock), {"workspace_id": str(workspace_id), "name": name})
+    citus.lock_name(db, f"{workspace_id}/name/{name}")
 
     rows = db.execute(
         text(f"""

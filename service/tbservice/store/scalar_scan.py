@@ -53,6 +53,10 @@ class ScalarRow:
     last_step: int
 
 
+_RowKey = tuple[int, int, int]
+"""Series id, level and block id."""
+
+
 def list_scalar_rows(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], steps: StepRange
 ) -> dict[int, list[ScalarRow]]:
@@ -139,7 +143,7 @@ def read_scalar_rows(
 def _read_group(
     db: Connection, experiment_id: ExperimentId, group: Sequence[ScalarRow], skip_damaged: bool
 ) -> Iterator[tuple[ScalarRow, ScalarPoints]]:
-    data_by_key: dict[tuple[int, int], tuple[bool, bytes]] = {}
+    data_by_key: dict[_RowKey, tuple[bool, bytes]] = {}
     for levels, read in (
         ({SEALED, OPEN}, _read_blocks),
         ({WRITE_BUFFER}, _read_write_buffer),
@@ -149,7 +153,7 @@ def _read_group(
         if rows := [row for row in group if row.level in levels]:
             data_by_key |= read(db, experiment_id, rows)
     for row in group:
-        is_packed, data = data_by_key.pop((row.level, row.block_id))
+        is_packed, data = data_by_key.pop((row.series_id, row.level, row.block_id))
         try:
             yield row, unpack(data) if is_packed else unpack_raw(data)
         except ValueError as error:
@@ -163,11 +167,11 @@ def _read_group(
 
 def _read_blocks(
     db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
-) -> dict[tuple[int, int], tuple[bool, bytes]]:
+) -> dict[_RowKey, tuple[bool, bytes]]:
     blocks = fetch_binary(
         db,
         """
-            SELECT b.level, b.block_id, b.data
+            SELECT b.series_id, b.level, b.block_id, b.data
             FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[], %(block_ids)s::bigint[])
                 AS w (series_id, level, block_id)
             JOIN scalar_blocks AS b ON b.experiment_id = %(experiment_id)s
@@ -176,16 +180,16 @@ def _read_blocks(
         """,
         {"experiment_id": experiment_id, "levels": [row.level for row in rows], **_row_keys(rows)},
     )
-    return {(level, block_id): (True, data) for level, block_id, data in blocks}
+    return {tuple(key): (True, data) for *key, data in blocks}
 
 
 def _read_write_buffer(
     db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
-) -> dict[tuple[int, int], tuple[bool, bytes]]:
+) -> dict[_RowKey, tuple[bool, bytes]]:
     buffered = fetch_binary(
         db,
         """
-            SELECT t.block_id, t.is_packed, t.data
+            SELECT t.series_id, t.block_id, t.is_packed, t.data
             FROM unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[]) AS w (series_id,
                 block_id)
             JOIN scalar_tail AS t ON t.experiment_id = %(experiment_id)s
@@ -194,12 +198,15 @@ def _read_write_buffer(
         """,
         {"experiment_id": experiment_id, **_row_keys(rows)},
     )
-    return {(WRITE_BUFFER, block_id): (is_packed, data) for block_id, is_packed, data in buffered}
+    return {
+        (series_id, WRITE_BUFFER, block_id): (is_packed, data)
+        for series_id, block_id, is_packed, data in buffered
+    }
 
 
 def _read_inline_buffers(
     db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
-) -> dict[tuple[int, int], tuple[bool, bytes]]:
+) -> dict[_RowKey, tuple[bool, bytes]]:
     buffers = fetch_binary(
         db,
         """
@@ -208,15 +215,18 @@ def _read_inline_buffers(
         """,
         {"experiment_id": experiment_id, "series_ids": [row.series_id for row in rows]},
     )
-    return {(INLINE_BUFFER, series_id): (False, data) for series_id, data in buffers}
+    return {(series_id, INLINE_BUFFER, series_id): (False, data) for series_id, data in buffers}
 
 
 def _read_superseded(
     db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
-) -> dict[tuple[int, int], tuple[bool, bytes]]:
+) -> dict[_RowKey, tuple[bool, bytes]]:
     keys = [(row.series_id, row.block_id) for row in rows]
     blocks = superseded_blocks.read_data(db, experiment_id, keys)
-    return {(SUPERSEDED, block_id): (True, data) for block_id, data in blocks.items()}
+    return {
+        (series_id, SUPERSEDED, block_id): (True, data)
+        for (series_id, block_id), data in blocks.items()
+    }
 
 
 def _row_keys(rows: Sequence[ScalarRow]) -> dict[str, list[int]]:

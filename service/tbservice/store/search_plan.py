@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from tbservice.experiment_values import ExperimentOrder, ExperimentQuery
 from tbservice.store import experiment_words
 from tbservice.store.experiment_words import WordRange, beginning, exactly
+from tbservice.store.pg import citus
 from tbservice.types import WorkspaceId
 
 RARE_ROWS_MAX: Final = 50_000
@@ -89,7 +90,14 @@ def plan_search(
         plan.numbers = " INTERSECT ".join(_select(plan, each.word_range) for each in used)
     for condition in conditions:
         if condition not in used:
-            plan.checks.append(_check(plan, condition, is_by_creation=is_by_creation))
+            plan.checks.append(
+                _check(
+                    plan,
+                    condition,
+                    is_by_creation=is_by_creation,
+                    is_hashed=citus.is_cluster(db),  # words are elsewhere than experiments
+                )
+            )
     return plan
 
 
@@ -149,7 +157,9 @@ def _select(plan: SearchPlan, word_range: WordRange) -> str:
     """  # noqa: S608 - placeholders
 
 
-def _check(plan: SearchPlan, condition: _Condition, *, is_by_creation: bool) -> str:
+def _check(
+    plan: SearchPlan, condition: _Condition, *, is_by_creation: bool, is_hashed: bool
+) -> str:
     """Return a condition on `e.number`, which is not made part of a join.
 
     A scalar sub-select is one look-up for each experiment, until the page is full. That takes long
@@ -158,6 +168,6 @@ def _check(plan: SearchPlan, condition: _Condition, *, is_by_creation: bool) -> 
     """
     low, high = map(plan.add_parameter, condition.word_range)
     words = f"workspace_id = :workspace_id AND word >= {low} AND word < {high}"
-    if condition.rows < HASHED_ROWS_MAX and not is_by_creation:
+    if is_hashed or (condition.rows < HASHED_ROWS_MAX and not is_by_creation):
         return f"(e.number IN (SELECT number FROM experiment_words WHERE {words})) IS TRUE"  # noqa: S608 - placeholders
     return f"(SELECT true FROM experiment_words WHERE {words} AND number = e.number LIMIT 1)"  # noqa: S608 - placeholders

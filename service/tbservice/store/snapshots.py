@@ -8,9 +8,10 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array
 from tbservice.store.pg.pipeline import fetch_binary
-from tbservice.types import ExperimentId
+from tbservice.types import ExperimentId, WorkspaceId
 
 EXPERIMENT_COLUMNS: Final = (
     "workspace_id, name, name_key, description, version, created_at, updated_at, data_at, "
@@ -56,9 +57,13 @@ def create(
         SELECT :snapshot, 'private', false, CAST(:erase_at AS timestamptz), experiment_id,
             {EXPERIMENT_COLUMNS}
         FROM experiments WHERE experiment_id = :source AND snapshot_of IS NULL
+        ON CONFLICT DO NOTHING RETURNING workspace_id
     """)  # noqa: S608 - a constant above
     parameters = {"source": source, "snapshot": snapshot, "erase_at": erase_at}
-    return db.execute(statement, parameters).rowcount == 1
+    workspace_id = db.execute(statement, parameters).scalar()
+    if workspace_id is not None:
+        citus.begin_counter(db, WorkspaceId(workspace_id), snapshot)
+    return workspace_id is not None
 
 
 def copy_series(db: Connection, source: ExperimentId, snapshot: ExperimentId) -> None:
@@ -67,6 +72,7 @@ def copy_series(db: Connection, source: ExperimentId, snapshot: ExperimentId) ->
         statement = text(f"""
             INSERT INTO {table} (experiment_id, {columns})
             SELECT :snapshot, {columns} FROM link_views.{table} WHERE experiment_id = :source
+            ON CONFLICT DO NOTHING  -- of none; but without, Citus begins with COPY
         """)  # noqa: S608 - constants above
         db.execute(statement, {"source": source, "snapshot": snapshot})
 
@@ -99,6 +105,7 @@ def copy_points(
         INSERT INTO {table} (experiment_id, {columns})
         SELECT :snapshot, {columns} FROM {table}
         WHERE experiment_id = :source AND series_id = ANY (CAST(:series_ids AS bigint[]))
+        ON CONFLICT DO NOTHING
     """)  # noqa: S608 - constants above
     parameters = {
         "source": source,

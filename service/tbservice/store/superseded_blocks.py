@@ -110,8 +110,8 @@ def list_blocks(
 
 def delete_returning(
     db: Connection, experiment_id: ExperimentId, blocks: Sequence[SupersededBlock]
-) -> dict[int, ScalarPoints]:
-    """Delete blocks and return their points by block id."""
+) -> dict[tuple[int, int], ScalarPoints]:
+    """Delete blocks and return their points by series id and block id."""
     rows = fetch_binary(
         db,
         """
@@ -120,7 +120,7 @@ def delete_returning(
                 AS w (series_id, block_id)
             WHERE b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id
                 AND b.block_id = w.block_id
-            RETURNING b.block_id, b.data
+            RETURNING b.series_id, b.block_id, b.data
         """,
         {
             "experiment_id": experiment_id,
@@ -128,7 +128,7 @@ def delete_returning(
             "block_ids": [block.block_id for block in blocks],
         },
     )
-    return {block_id: unpack(data) for block_id, data in rows}
+    return {(series_id, block_id): unpack(data) for series_id, block_id, data in rows}
 
 
 def list_in_range(
@@ -154,12 +154,12 @@ def list_in_range(
 
 def read_data(
     db: Connection, experiment_id: ExperimentId, keys: Collection[tuple[int, int]]
-) -> dict[int, bytes]:
-    """Return the packed points of blocks, given by series id and block id, by block id."""
+) -> dict[tuple[int, int], bytes]:
+    """Return the packed points of blocks by series id and block id."""
     rows = fetch_binary(
         db,
         """
-            SELECT b.block_id, b.data
+            SELECT b.series_id, b.block_id, b.data
             FROM unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[]) AS w (series_id,
                 block_id)
             JOIN superseded_blocks AS b ON b.experiment_id = %(experiment_id)s
@@ -171,4 +171,4 @@ def read_data(
             "block_ids": [block_id for _, block_id in keys],
         },
     )
-    return dict(rows)
+    return {(series_id, block_id): data for series_id, block_id, data in rows}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.database import set_local
 from tbservice.types import UserId
 
 
 def lock(db: Connection, issuer: str, subject: str) -> None:
     """Let concurrent first sign-ins with one account wait for each other, by an advisory lock."""
-    statement = "SELECT pg_advisory_xact_lock(hashtextextended(:issuer || ' ' || :subject, 0))"
-    db.execute(text(statement), {"issuer": issuer, "subject": subject})
+    citus.lock_name(db, f"{issuer} {subject}")
 
 
 def find(db: Connection, issuer: str, subject: str) -> UserId | None:

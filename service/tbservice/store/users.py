@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.store.pg import citus
 from tbservice.types import Person, UserId
 
 _COLUMNS: Final = "user_id, name, email, email_key, is_disabled, created_at"
@@ -55,8 +56,7 @@ def lock(db: Connection, user_id: UserId) -> User | None:
 
 def lock_for_count(db: Connection, user_id: UserId) -> None:
     """Let concurrent transactions that count what a user has wait for each other."""
-    statement = text("SELECT pg_advisory_xact_lock(hashtextextended('count ' || :user_id, 0))")
-    db.execute(statement, {"user_id": user_id})
+    citus.lock_name(db, f"count {user_id}")
 
 
 def set_disabled(db: Connection, user_id: UserId, is_disabled: bool) -> None:

@@ -78,7 +78,8 @@ def _read_node(db: Connection, experiment_id: ExperimentId) -> Node | None:
         text("""
             SELECT n.nodename, n.nodeport FROM pg_dist_partition AS t
             JOIN pg_dist_placement AS p
-                ON p.shardid = get_shard_id_for_distribution_column(t.logicalrelid, :id)
+                ON p.shardid =
+                    get_shard_id_for_distribution_column(t.logicalrelid, CAST(:id AS text))
             JOIN pg_dist_node AS n ON n.groupid = p.groupid AND n.noderole = 'primary'
             WHERE t.logicalrelid = to_regclass('public.experiments') AND t.partmethod = 'h'
         """),
@@ -182,3 +183,27 @@ def block_ids(db: Connection, table: str, count: int, levels: tuple[str, ...] = 
         {"ordinal": "bigint"},
         {"ordinal": encode_array("bigint", range(1, count + 1))},
     )
+
+
+def lock_name(db: Connection, name: str) -> None:
+    """Make other transactions that lock this name wait until this one ends.
+
+    An advisory lock is one server's. In a cluster, whatever node the service entered by, it is that
+    of the node that would have an experiment of this name.
+    """
+    statement = f"SELECT pg_advisory_xact_lock(hashtextextended(:name, 0)) {_at_node(db)}"
+    db.execute(text(statement), {"name": name})
+
+
+def try_lock_name(db: Connection, name: str) -> bool:
+    """Lock a name as `lock_name` does; return False when another transaction has it."""
+    statement = f"SELECT pg_try_advisory_xact_lock(hashtextextended(:name, 0)) {_at_node(db)}"
+    return bool(db.execute(text(statement), {"name": name}).scalar_one())
+
+
+def _at_node(db: Connection) -> str:
+    if not is_cluster(db):
+        return ""
+    return """
+        FROM (SELECT count(*) FROM experiment_counters WHERE experiment_id = :name) AS one_row
+    """

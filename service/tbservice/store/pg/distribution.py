@@ -6,13 +6,18 @@ people and tokens are reference tables, which every node has whole. See docs/cit
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, Engine, text
 
 from tbservice import limits
-from tbservice.errors import StartupError
+from tbservice.store.pg.cluster_policies import (
+    SESSION_POLICY,
+    admit_application,
+    list_tables,
+    restore_subqueries,
+    simplify_policies,
+)
 
 _REFERENCE_TABLES: Final = (
     "alembic_version",
@@ -35,13 +40,22 @@ _WORKSPACE_TABLES: Final = ("blobs", "experiment_words")
 
 _FIRST: Final = "experiments"
 
-_SUBQUERY: Final = re.compile(
-    r"\( SELECT (current_setting\('[^']*'::text, true\)|\w+\(\)) AS \w+\)"
+_LOST: Final = (
+    """
+        CREATE POLICY known_by_session ON members FOR SELECT
+            USING (user_id = (SELECT s.user_id FROM browser_sessions AS s
+                              WHERE s.digest = (SELECT current_secret_digest())))
+    """,
+    """
+        ALTER TABLE tokens ADD CONSTRAINT tokens_experiment_id_fkey
+            FOREIGN KEY (experiment_id) REFERENCES experiments ON DELETE CASCADE
+    """,
+    """
+        ALTER TABLE experiments ADD CONSTRAINT experiments_snapshot_of_fkey
+            FOREIGN KEY (snapshot_of) REFERENCES experiments ON DELETE CASCADE
+    """,
 )
-"""What policies have around a setting, so that it is evaluated once: Citus allows no subquery."""
-
-_DROPPED_POLICIES: Final = (("members", "known_by_session"),)
-"""Policies that look into another table; `auth_lookup` asks in two statements instead."""
+"""What a cluster does without, as the migrations create it."""
 
 _NUMBERED: Final = {
     "runs_run_id_seq": "SELECT max(last_id) FROM experiment_counters",
@@ -74,7 +88,7 @@ def arrange(engine: Engine) -> list[str]:
     """
     with engine.begin() as db:
         if not _has_extension(db):
-            _continue_sequences(db)
+            _bring_home(db)
             return []
         tables = _list_local_tables(db)
         if tables:
@@ -83,7 +97,7 @@ def arrange(engine: Engine) -> list[str]:
                 {"milliseconds": str(round(limits.MIGRATE_LOCK_SECONDS_MAX * 1000))},
             )
             _distribute(db, tables)
-        _admit_application(db)
+        admit_application(db)
         return tables
 
 
@@ -112,12 +126,12 @@ def _list_local_tables(db: Connection) -> list[str]:
 
 def _distribute(db: Connection, tables: list[str]) -> None:
     db.execute(text("SET LOCAL citus.multi_shard_modify_mode = 'sequential'"))
-    forced = _list_forced(db)
+    forced = list_tables(db, "relforcerowsecurity")
     for table in forced:  # the policies apply to the owner of the tables too, who copies the rows
         db.execute(text(f'ALTER TABLE "{table}" NO FORCE ROW LEVEL SECURITY'))
     if "experiment_counters" in tables:
         _begin_counters(db)
-    _rewrite_policies(db, tables)
+    simplify_policies(db, tables)
 
     keys = _list_foreign_keys(db, tables)
     for key in keys:
@@ -151,44 +165,6 @@ def _distribute_one(db: Connection, table: str) -> None:
         text("SELECT truncate_local_data_after_distributing_table(CAST(:table AS regclass))"),
         {"table": table},
     )
-
-
-def _list_forced(db: Connection) -> list[str]:
-    rows = db.execute(
-        text("""
-            SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace
-                AND relkind = 'r' AND relforcerowsecurity ORDER BY relname
-        """)
-    )
-    return list(rows.scalars())
-
-
-def _rewrite_policies(db: Connection, tables: list[str]) -> None:
-    for table, name in _DROPPED_POLICIES:
-        db.execute(text(f'DROP POLICY IF EXISTS "{name}" ON "{table}"'))
-    rows = db.execute(
-        text("""
-            SELECT tablename, policyname, qual, with_check FROM pg_policies
-            WHERE schemaname = 'public' AND tablename = ANY (:tables)
-        """),
-        {"tables": tables},
-    ).all()
-    for table, name, used, checked in rows:
-        clauses = {"USING": used, "WITH CHECK": checked}
-        rewritten = {
-            clause: _SUBQUERY.sub(r"\1", condition)
-            for clause, condition in clauses.items()
-            if condition is not None
-        }
-        if any("SELECT" in condition for condition in rewritten.values()):
-            raise StartupError(f"the policy {name} of {table} has a subquery that Citus rejects")
-        if any(clauses[clause] != condition for clause, condition in rewritten.items()):
-            words = " ".join(f"{clause} ({condition})" for clause, condition in rewritten.items())
-            # exec_driver_sql: a colon in a policy is no parameter
-            db.exec_driver_sql(
-                f'ALTER POLICY "{name}" ON "{table}" {words}',
-                execution_options={"no_parameters": True},
-            )
 
 
 def _list_foreign_keys(db: Connection, tables: list[str]) -> list[_ForeignKey]:
@@ -232,41 +208,16 @@ def _begin_counters(db: Connection) -> None:
     )
 
 
-def _admit_application(db: Connection) -> None:
-    """Let the role OWNER_app use the tables, if it exists, and free the owner of the policies.
+def _bring_home(db: Connection) -> None:
+    """Undo on plain PostgreSQL what a cluster needed, in a database that was moved out of one.
 
-    Shards are moved by the owner of the tables, who must see all rows; the service must not be
-    that owner then.
+    Sequences go on after the greatest number that rows have.
     """
-    role = db.execute(
-        text("""
-            SELECT rolname FROM pg_roles
-            WHERE rolname = current_user || '_app' AND NOT rolsuper AND NOT rolbypassrls
-        """)
-    ).scalar()
-    if role is None:
+    policies = text("SELECT tablename, policyname FROM pg_policies WHERE schemaname = 'public'")
+    if SESSION_POLICY in [tuple(row) for row in db.execute(policies)]:
         return
-    views = text("SELECT viewname FROM pg_views WHERE schemaname = 'link_views'")
-    for view in list(
-        db.execute(views).scalars()
-    ):  # by default they read with the rights of their owner
-        db.execute(text(f'ALTER VIEW link_views."{view}" SET (security_invoker = true)'))
-    for statement in (
-        'GRANT USAGE ON SCHEMA public, link_views TO "{}"',
-        'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "{}"',
-        'GRANT SELECT ON ALL TABLES IN SCHEMA link_views TO "{}"',
-        'GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO "{}"',
-    ):
-        db.exec_driver_sql(statement.format(role))
-    for table in _list_forced(db):
-        db.execute(text(f'ALTER TABLE "{table}" NO FORCE ROW LEVEL SECURITY'))
-
-
-def _continue_sequences(db: Connection) -> None:
-    """Set the sequences after the greatest number that a cluster has given; empty its counters."""
-    if not db.execute(text("SELECT pg_relation_size('experiment_counters')")).scalar():
-        return
-    for table in _list_forced(db):
+    tables = list_tables(db, "relrowsecurity")
+    for table in tables:
         db.execute(text(f'ALTER TABLE "{table}" NO FORCE ROW LEVEL SECURITY'))
     for sequence, greatest in _NUMBERED.items():
         db.execute(
@@ -276,11 +227,9 @@ def _continue_sequences(db: Connection) -> None:
             """)  # noqa: S608 - constants above
         )
     db.execute(text("TRUNCATE experiment_counters"))
-    rows = db.execute(
-        text("""
-            SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace
-                AND relkind = 'r' AND relrowsecurity ORDER BY relname
-        """)
-    )
-    for table in list(rows.scalars()):
+
+    restore_subqueries(db, tables)
+    for statement in _LOST:
+        db.execute(text(statement))
+    for table in tables:
         db.execute(text(f'ALTER TABLE "{table}" FORCE ROW LEVEL SECURITY'))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from psycopg import sql
 from sqlalchemy import Connection
 
 from tbservice.store.pg import citus
+from tbservice.store.pg.arrays import encode_array
 
 
 class PendingResult:
@@ -115,4 +116,27 @@ def query_with_rls(
     with pipeline(db):
         execute_binary(db, f"SELECT {settings}", rls_settings)
         result = execute_binary(db, statement, parameters)
+    return result.rows()
+
+
+EXPERIMENTS: Final = "{experiments}"
+"""In a query for `fetch_of_experiments`: a table of one column, the ids of experiments."""
+
+
+def fetch_of_experiments(
+    db: Connection, statement: str, experiment_ids: Sequence[str], parameters: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    """Fetch a query's rows of several experiments, whose rows it does not combine.
+
+    In a cluster each may be on another node: one query for each, in one round trip.
+    """
+    if not citus.is_cluster(db):
+        query = statement.replace(EXPERIMENTS, "unnest(%(experiment_ids)s::text[])")
+        ids = {"experiment_ids": encode_array("text", experiment_ids)}
+        return fetch_binary(db, query, {**parameters, **ids})
+    query = statement.replace(EXPERIMENTS, "(SELECT %(experiment_id)s::text)")
+    result = PendingResult()
+    with pipeline(db):
+        for experiment_id in experiment_ids:
+            result += execute_binary(db, query, {**parameters, "experiment_id": experiment_id})
     return result.rows()

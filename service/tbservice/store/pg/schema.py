@@ -32,8 +32,11 @@ def check_schema(database: Database) -> None:
 
         role = db.execute(
             text("""
-                SELECT rolname, rolsuper OR rolbypassrls AS sees_all FROM pg_roles
-                WHERE rolname = current_user
+                SELECT rolname, rolsuper OR rolbypassrls AS sees_all, EXISTS (
+                    SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace
+                        AND relrowsecurity AND NOT relforcerowsecurity
+                        AND pg_has_role(relowner, 'USAGE')) AS owns_all
+                FROM pg_roles WHERE rolname = current_user
             """)
         ).one()
         if role.sees_all:
@@ -41,4 +44,10 @@ def check_schema(database: Database) -> None:
                 f"the database role {role.rolname!r} is a superuser or bypasses row-level security,"
                 " so that it would see every tenant's rows: connect as an ordinary role that owns"
                 " the database"
+            )
+        if role.owns_all:
+            raise SchemaMismatch(
+                f"the database role {role.rolname!r} owns tables whose owner row-level security"
+                " does not bind, so that it would see every tenant's rows: connect as the role"
+                f" '{role.rolname}_app' (docs/citus.md)"
             )

@@ -1,0 +1,72 @@
+"""The plans of the statements that a program executes on a Citus cluster, read with EXPLAIN."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import psycopg
+from sqlalchemy import Engine, event
+
+_TASKS = re.compile(r"Task Count: (\d+)")
+_DISTRIBUTED = re.compile(r"Custom Scan \(Citus ([^)]*)\)")
+_EXPLAINED = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
+
+
+@dataclass
+class Plans:
+    """By statement, without runs of spaces: how many tasks its worst plan had, and that plan.
+
+    0 tasks for a statement that reads no distributed table.
+    """
+
+    tasks: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def note(self, statement: str, plan: str) -> None:
+        """Add a plan."""
+        statement = " ".join(statement.split())
+        counts = [int(count) for count in _TASKS.findall(plan)]
+        kinds = _DISTRIBUTED.findall(plan)
+        # What is fetched to the node of entry, to be sent on, is no single task.
+        is_fetched = "INSERT ... SELECT" in kinds or "Distributed Subplan" in plan
+        tasks = max(sum(counts), 2 if is_fetched else 0)
+        if tasks >= self.tasks.get(statement, -1):
+            self.tasks[statement], self.texts[statement] = tasks, plan
+
+    def of_several_tasks(self) -> dict[str, str]:
+        """Return the statements with more than one task, and their plans."""
+        return {
+            statement: self.texts[statement] for statement, count in self.tasks.items() if count > 1
+        }
+
+
+def _make_cursor(kind: type, plans: Plans) -> type:
+    class Explaining(kind):
+        def execute(self, query, params=None, **options):
+            statement = query.decode() if isinstance(query, bytes) else query
+            if isinstance(statement, str) and _EXPLAINED.match(statement):
+                with psycopg.Cursor(self.connection) as explain:
+                    explain.execute(f"EXPLAIN {statement}", params)
+                    plans.note(statement, "\n".join(row[0] for row in explain.fetchall()))
+            return super().execute(query, params, **options)
+
+    return Explaining
+
+
+@contextmanager
+def explained_statements() -> Iterator[Plans]:
+    """Explain all statements of connections that are opened in the block, before each runs."""
+    plans = Plans()
+
+    def use_cursors(connection, _record):
+        connection.cursor_factory = _make_cursor(psycopg.Cursor, plans)
+        connection.server_cursor_factory = _make_cursor(psycopg.ServerCursor, plans)
+
+    event.listen(Engine, "connect", use_cursors)
+    try:
+        yield plans
+    finally:
+        event.remove(Engine, "connect", use_cursors)
