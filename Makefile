@@ -17,8 +17,7 @@ INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs P
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --extra traces --group build
 
-.PHONY: help up test unit test-citus test-faults test-frameworks test-helm test-pythons test-recovery lint bench lock \
-	release clean
+.PHONY: help up test unit test-citus test-faults test-frameworks test-helm test-pythons test-recovery lint bench lock release clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -43,7 +42,7 @@ test-faults: $(VENV)/test ## let servers, disks, clocks fail for minutes under l
 	$(BIN)/pytest --outages tests/faults $(ARGS)
 
 # Frameworks are their users' own: pinned here, in no lock of ours. `--no-deps` leaves out gigabytes for GPUs.
-test-frameworks: $(FRAMEWORKS:%=$(VENV)-%/done) $(VENV)/test ## train with Keras, Lightning, ... (installs 3 GB)
+test-frameworks: $(FRAMEWORKS:%=$(VENV)-%/done) $(VENV)/test ## train with Keras, Lightning, ... (installs 4 GB)
 	TBHUB_FRAMEWORKS=$(abspath $(VENV)) $(BIN)/pytest tests/frameworks $(ARGS)
 
 test-helm: $(VENV)-helm/done $(VENV)/test ## render and check the Helm chart (installs 250 MB)

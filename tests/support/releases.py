@@ -9,6 +9,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from support.clean_installs import Environment, build, make_environment
 from support.source_code import ROOT
 
@@ -24,7 +26,7 @@ LAST_MIGRATION = "0009_counters"
 def release_files() -> tarfile.TarFile:
     """Return the files of the last release.
 
-    Fails where the history is missing, as in a shallow clone, and says how to get it.
+    Skips the test where the history is missing, as in an archive of the sources or a shallow clone.
     """
     for commit in (f"refs/tags/{LAST_RELEASE}", RELEASE_COMMIT):
         ended = subprocess.run(
@@ -35,7 +37,7 @@ def release_files() -> tarfile.TarFile:
         )
         if ended.returncode == 0:
             return tarfile.open(fileobj=io.BytesIO(ended.stdout))
-    raise AssertionError(f"no {LAST_RELEASE} in this checkout: git fetch --unshallow --tags")
+    pytest.skip(f"no {LAST_RELEASE} in this checkout: git fetch --unshallow --tags")
 
 
 def install_release(directory: Path) -> Environment:

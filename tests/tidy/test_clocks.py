@@ -14,6 +14,7 @@ MAY_USE_OWN_CLOCK = {
     "tbservice.local.demo.logdir": "wall times of made-up points",
     "tbservice.ingest.service": "wall time of hyperparameters that are set without one",
     "tbservice.integrity.stored_objects": "age of objects in days, whose times are S3's",
+    "tbservice.integrity.sweep": "the same",
     "tbservice.backup.create": "when a backup began, for people",
     "tbservice.katib.observation_log": "wall time of metrics without one",
     "tbservice.katib.trials": "wall time of a trial without one",
