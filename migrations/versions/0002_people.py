@@ -11,6 +11,12 @@ down_revision = "0001_schema"
 branch_labels = None
 depends_on = None
 
+LOCKS = {
+    "experiments": "ACCESS EXCLUSIVE",
+    "tokens": "ACCESS EXCLUSIVE",
+    "workspaces": "SHARE ROW EXCLUSIVE",
+}
+
 USERS = """
 -- One row per person. Distribution key: none (a reference table).
 CREATE TABLE users (

@@ -12,6 +12,8 @@ down_revision = "0002_people"
 branch_labels = None
 depends_on = None
 
+LOCKS = {"experiments": "ACCESS EXCLUSIVE", "time_series": "ACCESS EXCLUSIVE"}
+
 METADATA = """
 ALTER TABLE experiments
     ADD COLUMN tags text[] NOT NULL DEFAULT '{}',  -- for people, sorted; not the tags of series

@@ -7,6 +7,8 @@ down_revision = "0003_metadata"
 branch_labels = None
 depends_on = None
 
+LOCKS = {"experiments": "ACCESS EXCLUSIVE", "tokens": "ACCESS EXCLUSIVE"}
+
 SHARING = """
 ALTER TABLE tokens
     ADD COLUMN is_link boolean NOT NULL DEFAULT false,  -- made to be passed on as a link

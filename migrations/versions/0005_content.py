@@ -10,6 +10,8 @@ down_revision = "0004_sharing"
 branch_labels = None
 depends_on = None
 
+LOCKS = {"browser_sessions": "SHARE ROW EXCLUSIVE", "tokens": "ACCESS EXCLUSIVE"}
+
 CONTENT = """
 ALTER TABLE tokens
     -- Deleted with it, when its person signs out or ends it; NULL: made for no session.

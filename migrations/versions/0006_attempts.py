@@ -10,6 +10,12 @@ down_revision = "0005_content"
 branch_labels = None
 depends_on = None
 
+LOCKS = {
+    "link_views.runs": "ACCESS EXCLUSIVE",
+    "runs": "ACCESS EXCLUSIVE",
+    "upload_streams": "ACCESS EXCLUSIVE",
+}
+
 TIMES = """
 ALTER TABLE upload_streams
     ADD COLUMN start_time float8,  -- wall time of the file's first record; NULL: unknown

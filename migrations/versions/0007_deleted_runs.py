@@ -10,6 +10,8 @@ down_revision = "0006_attempts"
 branch_labels = None
 depends_on = None
 
+LOCKS = {"experiments": "SHARE ROW EXCLUSIVE"}
+
 DELETED_RUNS = """
 -- One row per run that was deleted from an experiment that exists. A name is never in `runs` and
 -- here: what creates a run looks here afterwards. Distribution key: experiment_id.

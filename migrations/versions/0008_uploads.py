@@ -7,6 +7,8 @@ down_revision = "0007_deleted_runs"
 branch_labels = None
 depends_on = None
 
+LOCKS = {"experiments": "SHARE ROW EXCLUSIVE"}
+
 UPLOADS = """
 -- One row per process that uploads to an experiment, unless it was told to record nothing.
 -- Distribution key: experiment_id.

@@ -7,6 +7,8 @@ down_revision = "0008_uploads"
 branch_labels = None
 depends_on = None
 
+LOCKS = {"experiments": "SHARE ROW EXCLUSIVE"}
+
 COUNTERS = """
 -- One row per experiment of a cluster; none on plain PostgreSQL, where sequences give ids. Nodes of
 -- a cluster have a part of each sequence, which would not be the order of creation.

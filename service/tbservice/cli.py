@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from tbservice.cli_maintenance import add_backup, add_check
+from tbservice.cli_maintenance import add_backup, add_check, add_sweep
 
 INSTALL_HINT = (
     "the server's packages are not installed: run pip install '.[service]' in a checkout of tbhub"
@@ -72,11 +72,18 @@ def _serve(options: argparse.Namespace) -> None:
     serve(options.grpc_port)
 
 
-def _migrate(_options: argparse.Namespace) -> None:
-    from tbservice.server.administration import upgrade_database
+def _migrate(options: argparse.Namespace) -> None:
+    from tbservice.errors import StartupError
+    from tbservice.server.administration import check_migrations, upgrade_database
 
-    for name in upgrade_database():
-        print(name)
+    if not options.check:
+        for name in upgrade_database():
+            print(name)
+        return
+    lines, is_current = check_migrations()
+    print("\n".join(lines))
+    if not is_current:
+        raise StartupError(f"missing migrations: {len(lines)}; run 'tbservice migrate'")
 
 
 def _openapi(_options: argparse.Namespace) -> None:
@@ -146,13 +153,20 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help=text, description=text)
     _add_grpc_port(serve)
     serve.set_defaults(command=_serve)
-    for name, command, text in (
-        ("migrate", _migrate, "upgrade the schema of the database at TBHUB_DATABASE_URL"),
-        ("openapi", _openapi, "print the OpenAPI document of the HTTP API"),
-    ):
-        commands.add_parser(name, help=text, description=text).set_defaults(command=command)
+    text = "upgrade the schema of the database at TBHUB_DATABASE_URL"
+    migrate = commands.add_parser("migrate", help=text, description=text)
+    migrate.add_argument(
+        "--check",
+        action="store_true",
+        help="print what would be run and locked, and change nothing; exit code 1 if anything is",
+    )
+    migrate.set_defaults(command=_migrate)
+    text = "print the OpenAPI document of the HTTP API"
+    openapi = commands.add_parser("openapi", help=text, description=text)
+    openapi.set_defaults(command=_openapi)
     add_check(commands)
     add_backup(commands)
+    add_sweep(commands)
     _add_workspace(
         commands.add_parser("workspace", help="create and list workspaces").add_subparsers(
             required=True

@@ -76,6 +76,41 @@ def add_backup(commands: _Commands) -> None:
     restore.set_defaults(command=_restore)
 
 
+def add_sweep(commands: _Commands) -> None:
+    """Add `tbservice sweep-objects`."""
+    text = (
+        "count the objects that nothing refers to, of deleted experiments and runs, or delete them;"
+        " every tbservice must be stopped"
+    )
+    parser = commands.add_parser("sweep-objects", help=text, description=text)
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="the data directory of 'tbservice up', not running, instead of TBHUB_* settings",
+    )
+    parser.add_argument(
+        "--older-than",
+        type=_days,
+        metavar="DAYS",
+        default=30.0,
+        help="leave out what was stored later (default: 30)",
+    )
+    parser.add_argument("--delete", action="store_true", help="delete them, not only count")
+    parser.add_argument("--quiet", action="store_true", help="no lines of progress on stderr")
+    parser.set_defaults(command=_sweep)
+
+
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = -1
+    if not 1 <= days < 2**20:  # an upload that was refused or killed has ended after a day
+        raise argparse.ArgumentTypeError(f"{text} is no number of days from 1 on")
+    return days
+
+
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir",
@@ -210,3 +245,21 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _describe_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from tbservice.server import maintenance
+
+    with maintenance.open_settings(options.data_dir) as settings:
+        swept = maintenance.sweep_objects(
+            settings,
+            options.older_than,
+            maintenance.make_progress(is_quiet=options.quiet),
+            deletes=options.delete,
+        )
+    print(
+        f"{swept.blobs:,} blobs ({swept.blob_bytes:,} bytes) that no point refers to, and "
+        f"{swept.orphans:,} objects ({swept.orphan_bytes:,} bytes) without a row: "
+        + ("deleted" if options.delete else "--delete deletes them")
+    )
+    return 0

@@ -444,6 +444,15 @@ MIGRATE_LOCK_SECONDS_MAX: Final = 3.0
 MIGRATE_PAUSE_SECONDS: Final = 5.0
 """Seconds between two attempts of a migration to lock its tables."""
 
+MIGRATE_STATEMENT_SECONDS_MAX: Final = 30.0
+"""Seconds a statement of a migration may take while the transaction's locks keep others out."""
+
+MIGRATE_CONCURRENT_SECONDS_MAX: Final = 24 * 3600.0
+"""Seconds a statement of a migration may take that works beside reads and writes."""
+
+MIGRATE_POLL_SECONDS: Final = 0.5
+"""Seconds between two looks whether another process still migrates the database."""
+
 MIGRATE_ATTEMPTS_MAX: Final = 100
 """Attempts of a migration to lock its tables: about 13 minutes of the seconds above."""
 
@@ -715,6 +724,27 @@ FORM_FIELDS_ITEMS_MAX: Final = 1_000
 
 EXPIRY_DAYS_MAX: Final = 3_650
 """Days of 86,400 seconds after which a token or link that a page makes expires at the latest."""
+
+REPLICA_WAIT_SECONDS_MAX: Final = 0.2
+"""Seconds that a read waits for the replica to replay what was committed, before the primary."""
+
+REPLICA_BEHIND_SECONDS: Final = 1.0
+"""Seconds for which a replica is not read after it was further behind than that."""
+
+REPLICA_REST_SECONDS: Final = 5.0
+"""Seconds after which one read tries a replica again that could not be reached."""
+
+REPLICA_CONNECT_SECONDS_MAX: Final = 3
+"""Seconds that a replica may take to connect, and to acknowledge what was sent to it."""
+
+NODE_REST_SECONDS: Final = 5.0
+"""Seconds after which one transaction tries a node of a cluster again that could not be reached."""
+
+NODE_CONNECT_SECONDS_MAX: Final = 3
+"""The same seconds as for a replica, of a node of a cluster."""
+
+KNOWN_NODES_ITEMS_MAX: Final = 10_000
+"""Experiments (items) of which a worker remembers the node of a cluster."""
 
 ORPHAN_SECONDS_MIN: Final = 24 * 3600
 """Seconds after which an object that no row names counts as an orphan: an upload has ended by then.

@@ -137,6 +137,11 @@ _connection_wait_seconds = Summary(
     "Waiting for a connection from the pool",
     registry=REGISTRY,
 )
+_replica_reads = _counter(
+    "replica_reads",
+    "Reads that the replica answered, or why not: behind, away, promoted, conflict, lost",
+    "outcome",
+)
 _object_calls = _counter(
     "s3_calls", "S3 calls after their retries: done, refused or failed", "operation", "result"
 )
@@ -272,6 +277,11 @@ def observe_pool_size(connections_max: int) -> None:
 def observe_connection_wait(since: float) -> None:
     """Record a wait for a connection that began at this time of `time.perf_counter`."""
     _connection_wait_seconds.observe(time.perf_counter() - since)
+
+
+def observe_replica_read(outcome: str) -> None:
+    """Count a read at the replica: answered, or why the primary was read instead."""
+    _replica_reads.labels(outcome).inc()
 
 
 def track_connection() -> AbstractContextManager[object]:

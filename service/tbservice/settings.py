@@ -120,6 +120,11 @@ class Settings(BaseSettings):
         description="PostgreSQL URL, postgresql://user:password@host:port/name; "
         "the user must own the database and not be a superuser",
     )
+    read_database_url: SecretStr | None = Field(
+        default=None,
+        description="URL of a streaming replica of that PostgreSQL, from which pages and the API "
+        "read; empty: everything is read from the primary",
+    )
     backup_database_url: SecretStr | None = Field(
         default=None,
         description="PostgreSQL URL for `tbservice backup`, of a role that reads all rows "
@@ -279,6 +284,7 @@ class Settings(BaseSettings):
         "grpc_port",
         "grpc_certificate_file",
         "grpc_key_file",
+        "read_database_url",
         "traces_endpoint",
         "backup_database_url",
         "backup_s3_endpoint",

@@ -24,6 +24,7 @@ BENCHMARKS = (
     "server",
     "storage",
     "growth",
+    "scale",
     "live",
     "follow",
     "flushes",
@@ -39,6 +40,7 @@ BENCHMARKS = (
     "suggestions",
     "search",
     "sweeps",
+    "rehearsal",
 )
 """In the order of a point's path."""
 

@@ -57,14 +57,14 @@ def measure(bench: Bench) -> None:
 def _measure(service: Service, shape: Shape) -> None:
     api = service.api
     bulk = api.new_experiment(name="bulk")
-    _send(api, bulk, _batches(shape, BULK_POINTS // TAGS))
+    send_all(api, bulk, make_batches(shape, BULK_POINTS // TAGS))
     say("merging what came in bulk")
     wait_for_merge(service)
     inserted_before = _inserted(service)
     flushed = api.new_experiment(name="flushes")
-    batches = list(_batches(shape, shape.points))
+    batches = list(make_batches(shape, shape.points))
     wal = _wal(service)
-    seconds = _send(api, flushed, batches)
+    seconds = send_all(api, flushed, batches)
     count = shape.steps * TAGS
     report(
         "flushes, one after the other",
@@ -78,7 +78,7 @@ def _measure(service: Service, shape: Shape) -> None:
     _compare(service, shape, bulk, flushed, "when all is merged", inserted_before)
 
 
-def _batches(shape: Shape, steps_a_batch: int) -> Iterator[bytes]:
+def make_batches(shape: Shape, steps_a_batch: int) -> Iterator[bytes]:
     """The same points, however they are cut."""
     random = np.random.default_rng(0)
     values = random.normal(size=(TAGS, shape.steps)).astype(np.float32)
@@ -92,7 +92,7 @@ def _batches(shape: Shape, steps_a_batch: int) -> Iterator[bytes]:
         yield batch(segment(stream(), start * 1000, int(steps[-1] + 1) * 1000, *series))
 
 
-def _send(api: ApiClient, experiment_id: str, batches: Iterable[bytes]) -> float:
+def send_all(api: ApiClient, experiment_id: str, batches: Iterable[bytes]) -> float:
     """Seconds until all are committed, one after the other."""
     began = time.perf_counter()
     for content in batches:

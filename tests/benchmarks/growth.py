@@ -63,13 +63,13 @@ def _fill(service: Service, requests: list[Request], copies: int, size: Size) ->
         send(
             service.live.url,
             experiments[copy % len(experiments)],
-            _renamed(requests, copy, service.token),
+            rename_runs(requests, copy, service.token),
         )
         if copy % 10 == 9:
             say(f"{size.points * (copy + 1):,} scalars after {time.monotonic() - began:.0f} s")
 
 
-def _renamed(requests: list[Request], copy: int, token: str) -> list[Request]:
+def rename_runs(requests: list[Request], copy: int, token: str) -> list[Request]:
     """The batches as those of other runs: streams that the experiment has not seen."""
     renamed = []
     for request in requests:
@@ -93,7 +93,7 @@ def _compare(
             whole[name].append(upload(service, logdir).seconds)
             experiment_id = service.api.new_experiment(name="measured")
             alone[name].append(
-                send(service.live.url, experiment_id, _renamed(requests, 0, service.token))
+                send(service.live.url, experiment_id, rename_runs(requests, 0, service.token))
             )
     for what, seconds in (
         ("`tbupload --one-shot`", whole),

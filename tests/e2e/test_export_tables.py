@@ -283,6 +283,11 @@ def test_documented_recipes_read_exported_files(uploader, reader, export):
     client.write("a", start({"lr": 0.1}), scalars("loss", range(5), [5, 4, 3, 2, 1]))
     client.write("NA", start({"lr": 0.2}), scalars("loss", range(5), [1, np.nan, 3, 2, 0.5]))
     directories = {name: export(client.experiment_id, name)[1] for name in ("parquet", "csv")}
+    with duckdb.connect() as connection:  # as the page says of CSV: without fetchall() and pytz
+        source = str(directories["csv"] / "experiment.csv")
+        times = connection.sql("SELECT created_at FROM read_csv(?)", params=[source])
+        assert str(times.types[0]) == "TIMESTAMP WITH TIME ZONE"
+        assert len(times.pl()) == 1
     page = (ROOT / "docs" / "reading.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 2

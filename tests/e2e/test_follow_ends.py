@@ -175,22 +175,42 @@ def test_follow_without_server_delays_nothing(start, live_service):
         training = start(
             """
             began = time.monotonic()
-            with tbupload.follow("runs", end_seconds=60) as upload:
+            with tbupload.follow("runs", end_seconds=0) as upload:
                 print(upload.url, time.monotonic() - began < 9)
                 train(range(10))
                 left = time.monotonic()
             print(time.monotonic() - left < 2, upload.wait(0.1).exit_code)
-            began = time.monotonic()
-            atexit.register(lambda: print(upload._process._process.pid, flush=True))
+            print(upload._process._process.pid, flush=True)
             """,
             TBHUB_SERVER=proxy,
         )
-        began = time.monotonic()
         out, err = training.communicate(timeout=SECONDS_MAX)
         psutil.Process(int(out.split()[-1])).kill()
     assert out.split()[:4] == ["None", "True", "True", "None"], err
-    assert time.monotonic() - began < 50
+    assert "waiting" not in err
     assert "is still sending the rest" in err
+
+
+@pytest.mark.parametrize(("end_seconds", "is_sent"), [(60, True), (4, False)])
+def test_exit_waits_for_server_that_has_not_answered_yet(
+    start, reader, live_service, end_seconds, is_sent
+):
+    answers = ["503"] * (4 if is_sent else 1000) + [""] * 1000
+    with flaky_proxy(live_service.url, answers) as proxy:
+        training = start(
+            f"""
+            upload = tbupload.follow("runs", end_seconds={end_seconds})
+            print(upload._process._process.pid, flush=True)
+            train(range(10))
+            """,
+            TBHUB_SERVER=proxy,
+        )
+        out, err = training.communicate(timeout=SECONDS_MAX)
+        psutil.Process(int(out)).kill()
+    assert "waiting up to" in err
+    assert ("is still sending the rest" in err) != is_sent
+    listed = reader.http.get("/api/v1/experiments").json()["experiments"]
+    assert [each["points"] for each in listed] == [10] * is_sent
 
 
 def test_second_ctrl_c_prints_no_traceback(start, live_service):
@@ -287,6 +307,26 @@ def test_other_call_for_same_logdir_ends_earlier_upload(followed, reader, logdir
     assert second.wait().is_complete
     assert points(reader, first.experiment_id) == 10
     assert points(reader, second.experiment_id) == 20
+
+
+def test_wait_after_stop_tells_of_what_was_written_later(followed, logdir, caplog):
+    path = logdir / "run" / "tfevents.1"
+    event_files.write_records(path, [event_files.scalar_event("loss", 0, 0.0)])
+    upload = followed(logdir, exclude_runs="other")
+    assert upload.stop().is_complete
+    event_files.write_records(logdir / "other" / "tfevents.1", [], append=True)
+    assert upload.wait().is_complete
+
+    event_files.write_records(path, [event_files.scalar_event("loss", 1, 0.0)], append=True)
+    for look in (upload.wait, upload.stop):
+        caplog.clear()
+        result = look()
+        assert (result.exit_code, result.is_complete, result.is_growing) == (0, False, True)
+        assert f"--experiment {upload.experiment_id}" in result.explanation
+        assert "are not uploaded" in caplog.text
+        assert "everything is uploaded" not in caplog.text
+    event_files.write_records(logdir / "new" / "tfevents.1", [])
+    assert not upload.wait().is_complete
 
 
 def test_growing_files_are_not_told_to_be_uploaded(followed, logdir, tmp_path, caplog):

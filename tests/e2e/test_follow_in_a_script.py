@@ -198,14 +198,14 @@ def test_nothing_that_is_missing_or_wrong_is_raised(follow, logdir, monkeypatch,
     with (
         follow(logdir, token="tbh_wrong" * 5) as refused,
         follow(logdir / "file") as no_directory,
-        follow(logdir, name="\0") as not_startable,
+        follow(logdir, description="\0") as not_startable,
     ):
         monkeypatch.delenv("TBHUB_SERVER")
         with follow(logdir) as nowhere:
             pass
     for upload, code, why in (
         (refused, 1, "tbupload login"),
-        (no_directory, 1, "is a file"),
+        (no_directory, 2, "is a file"),
         (not_startable, None, "could not be started"),
         (nowhere, 2, "no server"),
     ):
@@ -237,6 +237,15 @@ def test_arguments_of_call_itself_are_checked_at_once(logdir):
         tbupload.follow(None)
     with pytest.raises(ValueError, match="format"):
         tbupload.follow(logdir, poll_seconds="often")
+    for arguments, said in (
+        ({"plugins": "scalar"}, "did you mean scalars"),
+        ({"plugins": ["images", "scalar"]}, "did you mean scalars"),
+        ({"name": "a\nb"}, "name: a name is one line"),
+        ({"experiment_name": "a\nb"}, "experiment_name: a name is one line"),
+        ({"experiment_name": " "}, "experiment_name is empty"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            tbupload.follow(logdir, **arguments)
     with pytest.raises(ValueError, match="exclude_runs is not a valid regular expression"):
         tbupload.follow(logdir, exclude_runs="(")
 

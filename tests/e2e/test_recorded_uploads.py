@@ -262,6 +262,21 @@ def test_two_blocks_of_one_script_have_their_own_ends(run_script, reader):
     assert wait_for_end(reader, second)["status"] == "finished"
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_exit_right_after_the_call_is_recorded(run_script, reader, code):
+    """`os._exit` runs nothing of Python any more, and the uploader has hardly started."""
+    run_script(f"""
+        train()
+        tbupload.follow("runs", name="soon{code}")
+        os._exit({code})
+    """)
+    experiments = wait_until(lambda: reader.http.get("/api/v1/experiments").json()["experiments"])
+    upload = wait_for_end(reader, experiments[0]["experiment_id"])
+    known = ("failed", "exit code 3") if code else ("finished", "")
+    expected = known if HAS_EXIT_CODES else ("unknown", "ended without saying how")
+    assert (upload["status"], upload["detail"]) == expected
+
+
 def test_status_is_recorded_before_a_container_ends(run_script, reader):
     """Where the uploader would be killed with the script, the script waits for that, too."""
     script = run_script(

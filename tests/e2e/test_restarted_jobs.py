@@ -11,6 +11,7 @@ import sys
 import httpx2
 import pytest
 
+from support import event_files
 from support.servers import NO_TLS
 from support.uploading import tensorboard_scalars, wait_until
 from tbupload import Experiment
@@ -56,8 +57,22 @@ def restarted(uploader, logdir, reader):
         with train(logdir, 500, 1000, -1, STARTS[1]) as second:
             assert second.wait() == 0
         wait_until(lambda: len(reader.scalars(experiment)["train"]["loss"]) == 1000)
-        assert following.stop().code == 0
+        ended = following.stop()
+        assert (ended.code, ended.err.count("has begun again in a new file")) == (0, 1)
+        assert "run 'train' has begun again" in ended.err
     return experiment
+
+
+def test_shorter_training_in_same_run_is_told_once(uploader, logdir):
+    for started, last, told in ((STARTS[0], 100, 0), (STARTS[1], 30, 1), (None, 0, 0)):
+        if started is not None:
+            events = [event_files.scalar_event("loss", n, 1.0, started + n) for n in range(last)]
+            path = logdir / "train" / f"tfevents.{started:.0f}"
+            event_files.write_records(path, events)
+        ended = uploader.run("--logdir", logdir, "--one-shot")
+        assert (ended.code, ended.err.count("attempt 2, which is shown")) == (0, told)
+    both_at_once = uploader.run("--logdir", logdir, "--one-shot", "--new")
+    assert both_at_once.err.count("attempt 2, which is shown") == 1
 
 
 OLD = [float(step) for step in range(800)]
@@ -104,7 +119,7 @@ def test_commands_name_and_export_attempts(uploader, tmp_path, restarted):
 
     export = ("export", "--experiment", restarted, "--attempt", "1")
     ended = uploader.run(*export, "--format", "csv", "--output", tmp_path / "csv")
-    assert ended.code == 0
+    assert (ended.code, "exported 800 points of 1 series" in ended.err) == (0, True)
     (file,) = (tmp_path / "csv").glob("scalars*/*.csv")
     rows = [row.split(",") for row in file.read_text().splitlines()[1:]]
     assert [float(row[-1]) for row in rows] == OLD

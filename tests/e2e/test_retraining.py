@@ -55,6 +55,25 @@ def first(upload, logdir):
     return upload().experiment_id
 
 
+def test_dry_run_tells_where_upload_would_go(uploader, upload, logdir, first):
+    def dry_run(*options):
+        ended = uploader.run("--logdir", logdir, "--dry-run", "--json", *options)
+        assert ended.code == 0
+        return ended.done["experiment_id"], ended.done["retrained_run"]
+
+    id_ = first
+    assert dry_run() == (id_, None)
+    assert dry_run("--new") == (None, None)
+    assert dry_run("--name", "other") == (None, None)
+    train_again(logdir)
+    assert dry_run() == (None, "run")
+    assert dry_run("--resume", "allow") == (id_, "run")
+    assert dry_run("--experiment", id_) == (id_, "run")
+    said = uploader.run("--logdir", logdir, "--dry-run").err
+    assert f"run 'run' was trained again since it was uploaded to experiment {id_}" in said
+    assert upload().experiment_id != id_  # as was said
+
+
 @pytest.mark.parametrize("name", [None, f"events.out.tfevents.{int(FIRST)}.host"])
 def test_retrained_run_gets_new_experiment(upload, reader, logdir, first, name):
     before = reader.scalars(first)

@@ -58,12 +58,20 @@ def test_from_empty_database_to_upload_token_by_commands_alone(
             1,
             f"tbservice: the database lacks the migrations {', '.join(MIGRATIONS)}: run 'tbservice migrate'\n",
         )
+        code, listed, said = tbservice(settings, "migrate", "--check")
+        assert (code, [line.split(":")[0] for line in listed.splitlines()]) == (1, MIGRATIONS)
+        assert "0005_content: locks for a moment browser_sessions (SHARE ROW EXCLUSIVE), " in listed
+        assert (
+            said == f"tbservice: missing migrations: {len(MIGRATIONS)}; run 'tbservice migrate'\n"
+        )
         assert tbservice(settings, "migrate") == (
             0,
             "".join(f"{name}\n" for name in MIGRATIONS),
             "",
         )
         assert tbservice(settings, "migrate") == (0, "", "")
+        up_to_date = (0, f"up to date: {MIGRATIONS[-1]}\n", "")
+        assert tbservice(settings, "migrate", "--check") == up_to_date
         assert tbservice(settings, "workspace", "create", "team") == (0, "1\n", "")
         assert tbservice(settings, "workspace", "list") == (0, "1\tteam\n", "")
         code, token, _ = tbservice(

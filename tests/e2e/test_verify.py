@@ -341,7 +341,7 @@ def test_logdir_without_event_files_proves_nothing(uploader, logdir, upload):
     empty = logdir.parent / "empty"
     empty.mkdir()
     ended = uploader.run("verify", "--logdir", empty, "--experiment", experiment_id)
-    assert (ended.code, "no event files found" in ended.err) == (1, True)
+    assert (ended.code, "no event files found" in ended.err) == (2, True)
 
 
 INLINE, WHOLE, PIECES = (os.urandom(1_000) * count for count in (1, 300, 9_300))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
@@ -48,7 +49,7 @@ class ShortUploads:
         self._thread = threading.Thread(target=self._run)
         self.ended: list[tuple[float, object, str]] = []
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

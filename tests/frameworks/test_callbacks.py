@@ -34,7 +34,7 @@ def test_training_that_raises_is_stored(training, end):
 @pytest.mark.parametrize(("directory", "experiments"), [("logs/torch", 1), ("logs/other", 2)])
 def test_trainings_of_one_process(training, directory, experiments):
     script = keras()
-    fit = script.splitlines()[-1].replace("logs/torch", directory)
+    fit = script[script.rindex("model.fit(") :].replace("logs/torch", directory)
     ended = training.run(
         "torch",
         f"{script}\n{fit}\n".replace('SummaryWriter("logs/torch")', "W()").replace(

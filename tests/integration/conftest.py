@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.batches import ApiClient
+from support.maintenance import command_runner
 from support.series_writer import SeriesWriter
 
 
@@ -24,3 +25,9 @@ def experiment(api):
 def writer(api, experiment, database, workspace_id):
     """Writes one scalar series of the experiment, and compacts it."""
     return SeriesWriter(api, experiment, database, workspace_id)
+
+
+@pytest.fixture
+def maintenance_command(monkeypatch, capsys):
+    """Runs `tbservice check`, `backup` or `restore`: see `support.maintenance`."""
+    return lambda settings=None: command_runner(monkeypatch, capsys, settings)

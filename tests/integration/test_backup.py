@@ -228,18 +228,17 @@ def test_damaged_backup_is_found_and_not_restored(servers, source, tmp_path):
     copied = tmp_path / object_name(hashlib.sha256(CONTENT).digest())
     with empty_service(servers) as restored:
         for path, change, said in (
-            (copied, flip(0), f"{copied.name} is damaged"),
             (copied, lambda _content: None, f"{copied.name} is missing"),
+            (copied, flip(0), f"{copied.name} is damaged"),
             (listed, flip(30), "blobs.tsv.gz is damaged"),
             (dump, flip(-9), "database.dump is damaged"),
-            (dump, lambda content: content[:-1], "database.dump is damaged"),
         ):
             with changed(path, change):
-                faults = faults_of(tmp_path)
-                assert len(faults) == 1
-                with pytest.raises(StartupError, match=r"damaged|cannot be read"):
-                    restore(restored, tmp_path, keeps_objects=True)
-            assert said in faults[0]
+                (fault,) = faults_of(tmp_path)
+                assert said in fault
+                if change(b"\0" * 99) is not None:
+                    with pytest.raises(StartupError, match=r"damaged"):
+                        restore(restored, tmp_path, keeps_objects=True)
         restore(restored, tmp_path, keeps_objects=True)  # it is still empty, whatever was tried
 
 
@@ -254,7 +253,6 @@ def test_backup_names_objects_that_service_has_lost(servers, source, tmp_path):
     try:
         manifest = back_up(source, tmp_path)
         assert manifest.lost == [key]
-        assert faults_of(tmp_path) == []
         with empty_service(servers) as restored:
             restore(restored, tmp_path)
             assert [damage.kind for damage in check(restored).damage] == ["object_missing"]
@@ -300,20 +298,12 @@ def test_backup_follows_object_that_repair_moves(source, tmp_path, monkeypatch):
         plain.close()
 
 
-def command_of(*arguments):
-    return [sys.executable, "-m", "tbservice", *map(str, arguments)]
-
-
-def environment(settings):
-    url = settings.backup_database_url.get_secret_value()
-    return environment_of(settings) | {"TBHUB_BACKUP_DATABASE_URL": url}
-
-
-def test_interrupted_backup_is_no_backup(source, tmp_path):
+def test_interrupted_backup_is_no_backup(source, tmp_path, maintenance_command):
     target, metrics = tmp_path / "backup", tmp_path / "tbhub.prom"
+    url = source.backup_database_url.get_secret_value()
     process = subprocess.Popen(
-        command_of("backup", target, "--rate", "0.01"),
-        env=environment(source),
+        [sys.executable, "-m", "tbservice", "backup", target, "--rate", "0.01"],
+        env=environment_of(source) | {"TBHUB_BACKUP_DATABASE_URL": url},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -322,48 +312,16 @@ def test_interrupted_backup_is_no_backup(source, tmp_path):
     said = process.communicate(timeout=60)[1]
     assert (process.returncode, "there is no new backup" in said) == (1, True)
     assert list(target.rglob("*.part")) == []
-    listed = subprocess.run(
-        command_of("restore", target, "--list"), capture_output=True, check=True
-    )
-    assert listed.stdout == b""
 
-    done = subprocess.run(
-        command_of("backup", target, "--quiet", "--metrics-file", metrics),
-        env=environment(source),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    run = maintenance_command(source)
+    assert run("restore", target, "--list") == (0, "", "")
+    code, out, said = run("backup", target, "--quiet", "--metrics-file", metrics)
+    assert (code, said) == (0, "")
     assert "\ntbhub_last_backup_timestamp_seconds 1" in metrics.read_text()
-    name = done.stdout.partition(":")[0]
-    checked = subprocess.run(
-        command_of("restore", target, "--check", "--quiet"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert checked.stdout.startswith(f"{name}: sound; ")
-
-
-def test_backup_of_data_directory_becomes_another(servers, written, tmp_path):
-    """As the user of `tbservice up` does it; the first one runs, the second is started."""
-    del written
-    path = servers.instance.directory.path
-    for arguments in (
-        ("backup", tmp_path / "backup", "--data-dir", path),
-        ("restore", tmp_path / "backup", "--data-dir", tmp_path / "new"),
-        ("check", "--data-dir", tmp_path / "new"),
-    ):
-        done = subprocess.run(command_of(*arguments), capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout != "") == (0, True), done.stderr
-    again = subprocess.run(
-        command_of("restore", tmp_path / "backup", "--data-dir", tmp_path / "new"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (again.returncode, "is not empty" in again.stderr) == (1, True)
+    name = out.partition(":")[0]
+    assert run("restore", target, "--list") == (0, f"{name}\n", "")
+    code, out, _ = run("restore", target, "--check")
+    assert (code, out.startswith(f"{name}: sound; ")) == (0, True)
 
 
 def test_dump_has_no_secret_in_clear(source, written, tmp_path):

@@ -46,7 +46,8 @@ def test_compose_images_are_pinned_to_tested_stores():
         [find_program(), "version"], capture_output=True, text=True, check=True
     ).stdout
     assert images["objects"].split(":")[1] in version.split()
-    assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["python:3.13-slim-bookworm"] * 2
+    assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${PYTHON_IMAGE}"] * 2
+    assert "ARG PYTHON_IMAGE=python:3.13-slim-bookworm\n" in DOCKERFILE
 
 
 def test_compose_exposes_only_proxy_with_least_rights():

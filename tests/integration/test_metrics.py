@@ -281,6 +281,7 @@ def test_failure_of_server_is_counted_as_one(settings, owner_token, database):
 
 def test_connections_in_use_are_those_taken_at_moment(database, here, settings):
     here.get("/readyz")
+    here.app.state.compactor.stop()  # and its search, which uses a connection from time to time
     wait_until(
         lambda: "compactor's search" not in {thread.name for thread in threading.enumerate()}
     )

@@ -1,6 +1,6 @@
 """The migrations on a real PostgreSQL, as the ordinary role that owns the database."""
 
-import shutil
+import re
 import threading
 from pathlib import Path
 
@@ -9,37 +9,24 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import NullPool
 
+from support.later_migrations import Migrations
 from support.uploading import wait_until
 from tbservice import limits
 from tbservice.errors import StartupError
-from tbservice.store.pg import migrate
+from tbservice.store.pg import migrate, schema_versions
+from tbservice.store.pg.database import Database
 from tbservice.store.pg.engine import make_engine
+from tbservice.store.pg.schema import SchemaMismatch, check_schema
 
 pytestmark = pytest.mark.own_database
 
-LATER_MIGRATION = """
-from alembic import op
-
-revision = {name!r}
-down_revision = {previous!r}
-branch_labels = None
-depends_on = None
-
-
-def upgrade():
-    op.get_bind().exec_driver_sql({statement!r})
-"""
-
-LATER = {
-    "9001_notes": "CREATE TABLE notes (note text)",
-    "9002_series_note": "ALTER TABLE time_series ADD COLUMN note text",
-}
+LATER = ["9001_notes", "9002_series_note"]
 """Later migrations of these tests, after any real one; the second one locks `time_series`."""
 
 
 def missing(url):
     with make_engine(url, poolclass=NullPool).connect() as db:
-        return migrate.list_missing_migrations(db)
+        return [migration.name for migration in schema_versions.list_missing_migrations(db)]
 
 
 def test_migrations_missing_are_named_until_upgrade(empty_database_url):
@@ -54,16 +41,17 @@ def test_upgrading_again_does_nothing(database_url):
 
 
 @pytest.fixture
-def old_database_url(database_url, tmp_path, monkeypatch):
+def migrations(tmp_path, monkeypatch):
+    """The migrations of this program, to which the test adds others."""
+    return Migrations(tmp_path / "migrations", monkeypatch)
+
+
+@pytest.fixture
+def old_database_url(database_url, migrations):
     """The URL of a database that lacks the migrations LATER, which are files of this program."""
-    directory = tmp_path / "migrations"
-    shutil.copytree(migrate.find_migrations(), directory)
-    previous = max(file.stem for file in (directory / "versions").glob("0*.py"))
-    for name, statement in LATER.items():
-        content = LATER_MIGRATION.format(name=name, previous=previous, statement=statement)
-        (directory / "versions" / f"{name}.py").write_text(content)
-        previous = name
-    monkeypatch.setattr(migrate, "find_migrations", lambda: directory)
+    migrations.add("9001_notes", "CREATE TABLE notes (note text)")
+    statement = "ALTER TABLE time_series ADD COLUMN note text"
+    migrations.add("9002_series_note", statement, LOCKS={"time_series": "ACCESS EXCLUSIVE"})
     return database_url
 
 
@@ -79,7 +67,7 @@ def test_migrate_behind_reader_lets_writers_pass(old_database_url, monkeypatch, 
     migrated = []
     thread = threading.Thread(target=lambda: migrated.extend(migrate.upgrade(old_database_url)))
     with (
-        psycopg.connect(old_database_url) as reader,
+        psycopg.connect(old_database_url, application_name="an export") as reader,
         psycopg.connect(old_database_url, autocommit=True) as writer,
     ):
         reader.execute(
@@ -89,11 +77,17 @@ def test_migrate_behind_reader_lets_writers_pass(old_database_url, monkeypatch, 
         wait_until(lambda: is_waiting_for_a_lock(writer))
         writer.execute("SET statement_timeout = '30s'")
         writer.execute("DELETE FROM time_series")  # with the reader still there
+        said = wait_until(lambda: capsys.readouterr().err)
         reader.commit()
     thread.join()
-    assert migrated == list(LATER)
+    assert migrated == LATER
     assert missing(old_database_url) == []
-    assert "tbservice: a table is in use" in capsys.readouterr().err
+    assert re.search(
+        r"^tbservice: 9002_series_note: a table is in use \(process \d+, an export, "
+        r"idle in transaction, transaction \d+ s, query \d+ s old\); trying again in 0\.5 s$",
+        said,
+        re.MULTILINE,
+    )
 
 
 def test_migrate_gives_up_with_words_on_what_to_do(old_database_url, monkeypatch):
@@ -103,12 +97,74 @@ def test_migrate_gives_up_with_words_on_what_to_do(old_database_url, monkeypatch
         reader.execute("SELECT count(*) FROM time_series")
         with pytest.raises(
             StartupError,
-            match=r"2 attempts \(the oldest transaction is of .*\); wait .* migrate again",
+            match=r"9002.* nothing.* 2 attempts \(process .*\); wait .* migrate again",
         ):
             migrate.upgrade(old_database_url)
-    assert missing(old_database_url) == list(LATER)
-    with psycopg.connect(old_database_url) as db:
-        assert db.execute("SELECT to_regclass('notes')").fetchone() == (None,)
+    assert missing(old_database_url) == ["9002_series_note"]
+
+
+def test_migrate_ends_statement_that_keeps_locks(database_url, migrations, monkeypatch):
+    monkeypatch.setattr(limits, "MIGRATE_STATEMENT_SECONDS_MAX", 0.2)
+    migrations.add("9001_slow", "SELECT pg_sleep(60)")
+    with pytest.raises(StartupError, match=r"9001_slow failed .* statement timeout"):
+        migrate.upgrade(database_url)
+    assert missing(database_url) == ["9001_slow"]
+
+
+def add_index(migrations):
+    migrations.add(
+        "9001_index",
+        "DROP INDEX CONCURRENTLY IF EXISTS runs_by_note",
+        "CREATE INDEX CONCURRENTLY runs_by_note ON runs (workspace_id)",
+        CONCURRENT=True,
+        LOCKS={"runs": "SHARE UPDATE EXCLUSIVE"},
+    )
+
+
+def is_index_valid(db):
+    row = db.execute(
+        "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('runs_by_note')"
+    ).fetchone()
+    return row and row[0]
+
+
+def test_index_is_built_once_beside_writers(database_url, migrations):
+    add_index(migrations)
+    results = []
+    threads = [
+        threading.Thread(target=lambda: results.append(migrate.upgrade(database_url)))
+        for _ in range(2)
+    ]
+    with (
+        psycopg.connect(database_url) as writer,
+        psycopg.connect(database_url, autocommit=True) as other,
+    ):
+        writer.execute("DELETE FROM runs")
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: is_waiting_for_a_lock(other))  # for the writer
+        other.execute("SET statement_timeout = '30s'")
+        other.execute("DELETE FROM runs")  # which does not wait for it
+        assert not is_index_valid(other)
+        writer.commit()
+        for thread in threads:
+            thread.join()
+        assert is_index_valid(other)
+    assert sorted(results) == [[], ["9001_index"]]
+
+
+def test_index_left_invalid_is_replaced_by_next_attempt(database_url, migrations, monkeypatch):
+    add_index(migrations)
+    with psycopg.connect(database_url) as writer, monkeypatch.context() as shortly:
+        shortly.setattr(limits, "MIGRATE_CONCURRENT_SECONDS_MAX", 0.5)
+        writer.execute("DELETE FROM runs")
+        with pytest.raises(StartupError, match="9001_index failed and can be repeated"):
+            migrate.upgrade(database_url)
+    with psycopg.connect(database_url) as db:
+        assert is_index_valid(db) is False
+    assert migrate.upgrade(database_url) == ["9001_index"]
+    with psycopg.connect(database_url) as db:
+        assert is_index_valid(db)
 
 
 def test_migrate_twice_at_once_works_once(empty_database_url):
@@ -129,17 +185,55 @@ def set_revision(url, revision):
         db.execute("UPDATE alembic_version SET version_num = %s", [revision])
 
 
-def test_migrate_refuses_database_of_newer_program(database_url):
-    set_revision(database_url, "9999_later")
-    with pytest.raises(migrate.UnknownMigration, match=r"9999_later.* install a newer version"):
+@pytest.fixture
+def check(database_url):
+    """What a server that starts finds out about the schema."""
+
+    def check():
+        database = Database(database_url, 1)
+        try:
+            return check_schema(database)
+        finally:
+            database.close()
+
+    return check
+
+
+def test_newer_schema_is_served_until_it_requires_more(old_database_url, migrations, check):
+    migrate.upgrade(old_database_url)
+    migrations.add("9003_end", "DROP TABLE notes", REQUIRED_REVISION="9002_series_note")
+    migrations.add("9004_after", "SELECT 1")
+    assert migrate.upgrade(old_database_url) == ["9003_end", "9004_after"]
+    for name in ("9004_after", "9003_end"):
+        migrations.remove(name)
+        assert check() == []
+        assert migrate.upgrade(old_database_url) == []
+    migrations.remove("9002_series_note")
+    with pytest.raises(SchemaMismatch, match=r"migration 9004_after, .* install a newer version"):
+        check()
+    with pytest.raises(schema_versions.UnknownMigration, match="9004_after"):
+        migrate.upgrade(old_database_url)
+
+
+def test_unknown_migration_between_known_ones_is_refused(database_url):
+    set_revision(database_url, "0002_of_a_fork")
+    with pytest.raises(schema_versions.UnknownMigration, match="0002_of_a_fork"):
         missing(database_url)
+
+
+@pytest.mark.usefixtures("old_database_url")
+def test_older_schema_is_served_without_what_is_not_needed(check, monkeypatch):
+    assert check() == LATER
+    monkeypatch.setattr("tbservice.store.pg.schema.OLDEST_SCHEMA", "9001_notes")
+    with pytest.raises(SchemaMismatch, match="lacks the migrations 9001_notes, 9002_series_note:"):
+        check()
 
 
 @pytest.mark.parametrize("revision", [f"{number:04}" for number in range(1, 11)])
 def test_migrate_refuses_database_of_development_version(database_url, revision):
     set_revision(database_url, revision)
     with pytest.raises(
-        migrate.UnknownMigration,
+        schema_versions.UnknownMigration,
         match=rf"before 0\.1\.0 \(migration {revision}\).*tbupload export.*empty database",
     ):
         migrate.upgrade(database_url)
@@ -164,7 +258,7 @@ def test_sample_slots_have_ranks_of_halving_frequency(database_url):
 
 
 def test_migration_revision_is_its_file_name():
-    scripts = list(ScriptDirectory(migrate.find_migrations()).walk_revisions())[::-1]
+    scripts = list(ScriptDirectory(schema_versions.find_migrations()).walk_revisions())[::-1]
     names = [Path(script.path).stem for script in scripts]
     assert [script.revision for script in scripts] == names == sorted(names)
     assert [script.down_revision for script in scripts] == [None, *names[:-1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tarfile
 import zipfile
@@ -10,11 +11,13 @@ import pytest
 
 from support.clean_installs import (
     build,
+    closure,
     dependencies,
     link_distribution,
     make_environment,
     pip_install,
     project,
+    requirements,
 )
 from support.source_code import modules
 
@@ -72,15 +75,40 @@ def test_server_without_its_extra_says_what_to_install(installed):
     assert ended.stderr.count("\n") == 1
 
 
-def test_source_distribution_builds_same_wheel(built, tmp_path):
-    wheel, archive = built
-    with tarfile.open(archive) as opened:
+def test_server_runs_with_packages_of_its_extra_alone(built, tmp_path):
+    wheel, _ = built
+    environment = make_environment(tmp_path)
+    for name in closure(requirements("service")):
+        link_distribution(environment, name)
+    pip_install(environment, "--no-index", f"{wheel}[service]")
+    assert environment.run("tbservice", "--version") == f"tbservice {project()['version']}\n"
+    assert json.loads(environment.run("tbservice", "openapi"))["info"]["title"]
+
+
+def test_source_distribution_is_installed(built, tmp_path):
+    _, archive = built
+    environment = make_environment(tmp_path)
+    for name in closure([*requirements(), "hatchling"]):
+        link_distribution(environment, name)
+    pip_install(environment, "--no-index", "--no-build-isolation", archive)
+    assert environment.run("tbupload", "--version") == f"tbupload {project()['version']}\n"
+
+
+def test_source_distribution_builds_same_bytes(built, tmp_path):
+    with tarfile.open(built[1]) as opened:
         opened.extractall(tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
-    again, _ = build(tmp_path / "dist", source)
-    assert contents(again) == contents(wheel)
+    again = build(tmp_path / "dist", source)
+    assert [path.name for path in again] == [path.name for path in built]
+    for first, second in zip(built, again, strict=True):
+        assert contents(first) == contents(second)
+        assert first.read_bytes() == second.read_bytes()
 
 
-def contents(wheel):
-    with zipfile.ZipFile(wheel) as opened:
-        return {each.filename: each.CRC for each in opened.infolist()}
+def contents(path):
+    """Return what is in an archive, to name what differs."""
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as opened:
+            return {each.filename: (each.CRC, each.date_time) for each in opened.infolist()}
+    with tarfile.open(path) as opened:
+        return {each.name: (each.size, each.mtime, each.mode) for each in opened.getmembers()}

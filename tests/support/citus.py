@@ -77,18 +77,14 @@ class Cluster:
         wait_until_free(self.port + node)
 
     def start(self, node: int) -> None:
-        """Start a node that was killed."""
+        """Start a node that was killed, when no process of before holds its memory any more."""
         command = [self.directory / "pg/bin/pg_ctl", "-D", self._data(node), "-w", "-t", "60"]
         command += ["-l", self._data(node) / "log", "start"]
+        command = as_account(self._data(node), command)
         deadline = time.monotonic() + DROP_SECONDS_MAX
-        while True:  # the memory of the processes that were killed may be in use for a moment
-            started = subprocess.run(
-                as_account(self._data(node), command), check=False, env=self._environment()
-            )
-            if not started.returncode:
-                return
-            assert time.monotonic() < deadline, (self._data(node) / "log").read_text()[-2000:]
-            time.sleep(0.5)
+        while subprocess.run(command, check=False, env=self._environment()).returncode:
+            assert time.monotonic() < deadline, (self._data(node) / "log").read_text()[-2_000:]
+            time.sleep(0.2)
 
     def stop(self) -> None:
         """Stop all nodes."""

@@ -10,6 +10,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from support.source_code import ROOT
 
 BUILD_SECONDS_MAX = 60
@@ -64,11 +67,42 @@ def dependencies() -> dict[str, str]:
     return dict(requirement.split(">=") for requirement in requirements)
 
 
+def requirements(*extras: str) -> list[str]:
+    """Return what a plain install requires, or one with these extras."""
+    own = project()
+    more = [text for extra in extras for text in own["optional-dependencies"][extra]]
+    return [*own["dependencies"], *more]
+
+
+def closure(texts: list[str]) -> set[str]:
+    """Return the packages that these requirements name, and all that those need on this Python."""
+    seen: set[tuple[str, ...]] = set()
+    waiting = [(text, ("",)) for text in texts]
+    while waiting:
+        text, extras = waiting.pop()
+        requirement = Requirement(text)
+        key = (canonicalize_name(requirement.name), *sorted(requirement.extras))
+        marker = requirement.marker
+        if key in seen or not (
+            marker is None or any(marker.evaluate({"extra": e}) for e in extras)
+        ):
+            continue
+        seen.add(key)
+        of_this = ("", *requirement.extras)
+        needed = importlib.metadata.requires(requirement.name) or []
+        waiting += [(each, of_this) for each in needed]
+    return {name for name, *_ in seen}
+
+
 def build(directory: Path, source: Path = ROOT) -> tuple[Path, Path]:
-    """Build the wheel and the source distribution from a checkout, without the network."""
+    """Build the wheel and the source distribution from a checkout, without the network.
+
+    The files in them have the time 1,700,000,000.
+    """
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-d", directory],
         cwd=source,
+        env=os.environ | {"SOURCE_DATE_EPOCH": "1700000000"},
         capture_output=True,
         timeout=BUILD_SECONDS_MAX,
         check=True,

@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 import httpx2
 
@@ -140,7 +141,7 @@ class ReadyClock:
         self.changes: list[tuple[float, int, str]] = []
         """(monotonic seconds, HTTP status or 0 for no answer, body)."""
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -206,12 +206,18 @@ SERVE = ("-m", "tbservice", "serve")
 
 @contextmanager
 def live_service(
-    settings, port: int, log: Path, *, program: Sequence[str | Path] = SERVE, **more: str
+    settings,
+    port: int,
+    log: Path,
+    *,
+    program: Sequence[str | Path] = SERVE,
+    python: str | Path = sys.executable,
+    **more: str,
 ):
     """Run `tbservice serve` on the port until the block ends; its output goes to `log`, `more` to
     its environment.
 
-    `program` replaces Python's arguments.
+    `program` replaces the arguments of `python`.
     """
     url = f"http://{LOOPBACK}:{port}"
     environment = (
@@ -219,7 +225,7 @@ def live_service(
     )
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, *program], env=environment, stdout=output, stderr=subprocess.STDOUT
+            [python, *program], env=environment, stdout=output, stderr=subprocess.STDOUT
         )
     try:
         wait_ready(process, url, log)

@@ -23,6 +23,24 @@ class Standby:
 
     def __init__(self, postgres: Postgres) -> None:
         self.postgres = postgres
+        self._child = postgres.start()
+        postgres.wait_ready(self._child)
+
+    def stop(self) -> None:
+        """Stop the server; its files remain."""
+        self._child.request_stop()
+        self._child.stop()
+
+    def restart(self) -> None:
+        """Start it again, and wait until it answers."""
+        self._child = self.postgres.start()
+        self.postgres.wait_ready(self._child)
+
+    def execute(self, *statements: str) -> None:
+        """Execute statements as the superuser."""
+        with self.postgres.connect_as_superuser("postgres") as db:
+            for statement in statements:
+                db.execute(statement)
 
     def is_level_with(self, primary: Postgres) -> bool:
         """Whether everything that the primary has written was replayed here."""
@@ -63,14 +81,11 @@ def standby_of(instance: Instance, path: Path):
         "--checkpoint=fast",
         "--write-recovery-conf",
     )
-    postgres = Postgres(directory, port)
-    child = postgres.start()
+    standby = Standby(Postgres(directory, port))
     try:
-        postgres.wait_ready(child)
-        yield Standby(postgres)
+        yield standby
     finally:
-        child.request_stop()
-        child.stop()
+        standby.stop()
         directory.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -16,7 +17,7 @@ class RestartedService:
         self._environment = environment
         self.log = log
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 SECONDS_MAX = 60
-"""No process and no wait of these tests takes longer."""
+"""No process and no wait of these tests takes longer, except those that say so."""
 
 
-def wait_until(condition):
-    """Evaluate the condition until it is true; return its value. Fails after SECONDS_MAX."""
-    deadline = time.monotonic() + SECONDS_MAX
+def wait_until(condition, seconds_max=SECONDS_MAX):
+    """Evaluate the condition until it is true; return its value. Fails after `seconds_max`."""
+    deadline = time.monotonic() + seconds_max
     while not (answer := condition()):
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)

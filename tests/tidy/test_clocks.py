@@ -13,6 +13,8 @@ MAY_USE_OWN_CLOCK = {
     "tbservice.pages.forms": "a number of days, typed by a person",
     "tbservice.local.demo.logdir": "wall times of made-up points",
     "tbservice.ingest.service": "wall time of hyperparameters that are set without one",
+    "tbservice.integrity.stored_objects": "age of objects in days, whose times are S3's",
+    "tbservice.backup.create": "when a backup began, for people",
     "tbservice.katib.observation_log": "wall time of metrics without one",
     "tbservice.katib.trials": "wall time of a trial without one",
 }

@@ -2,6 +2,10 @@
 
 import io
 import json
+import os
+import shlex
+import subprocess
+import sys
 from datetime import datetime
 
 import pytest
@@ -127,24 +131,58 @@ def test_wrong_usage_ends_with_2(run, arguments):
     assert "tbupload" in err
 
 
+@pytest.mark.parametrize("name", ["a\nb", "a\rb", "a\u2028b", "a\x1b[2J"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("--logdir", ".", "--name"),
+        ("--logdir", ".", "--experiment-name"),
+        ("create", "--name"),
+        ("update-metadata", "abc", "--name"),
+    ],
+)
+def test_name_of_several_lines_is_refused(run, server, command, name):
+    code, _, err = run(*command, name)
+    assert (code, "a name is one line" in err) == (2, True)
+    assert server.requests == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell")
+@pytest.mark.parametrize("arguments", ["--version", "list"])
+def test_closed_stdout_is_a_failure_in_one_line(server, tmp_path, arguments):
+    server.replies = [reply({"experiments": [EXPERIMENT], "next": None})]
+    command = f"{shlex.quote(sys.executable)} -m tbupload {arguments} --server {server.url} >&-"
+    if arguments == "--version":
+        command = command.replace(f" --server {server.url}", "")
+    ended = subprocess.run(
+        ["/bin/sh", "-c", command],
+        env={**os.environ, "TBHUB_CONFIG": str(tmp_path / "none"), "TBHUB_TOKEN": "tbh_x"},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    said = "tbupload: the output cannot be written: Bad file descriptor\n"
+    assert (ended.returncode, ended.stderr) == (1, said)
+
+
 def test_upload_is_default_verb(run, tmp_path):
     missing = str(tmp_path / "missing")
     assert run("--logdir", missing) == run("upload", "--logdir", missing)
 
 
-def test_logdir_that_is_none_ends_with_1_and_asks_no_server(run, server, tmp_path):
+def test_logdir_that_is_none_ends_with_2_and_asks_no_server(run, server, tmp_path):
     code, out, err = run("--logdir", str(tmp_path / "missing"))
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert "no such directory" in err
     (tmp_path / "file").touch()
     assert "is a file" in run("--logdir", str(tmp_path / "file"))[2]
     assert server.requests == []
 
 
-@pytest.mark.parametrize("spelling", ["--one-shot", "--one_shot"])
-def test_empty_logdir_one_shot_exits_1_without_experiment(run, server, tmp_path, spelling):
+@pytest.mark.parametrize("spelling", ["--one-shot", "--one_shot", "--dry-run"])
+def test_empty_logdir_exits_2_without_experiment(run, server, tmp_path, spelling):
     code, _, err = run("--logdir", str(tmp_path), spelling)
-    assert code == 1
+    assert code == 2
     assert "no event files found" in err
     assert "no projector_config.pbtxt" in err
     assert server.requests == []
@@ -152,6 +190,7 @@ def test_empty_logdir_one_shot_exits_1_without_experiment(run, server, tmp_path,
 
 @pytest.mark.parametrize("spelling", ["--dry-run", "--dry_run"])
 def test_dry_run_asks_no_server(run, server, tmp_path, spelling):
+    (tmp_path / "tfevents.1").touch()
     code, out, err = run("--logdir", str(tmp_path), spelling, "--json")
     assert code == 0
     assert json.loads(out)["event"] == "done"

@@ -210,7 +210,7 @@ def test_summary_omits_reported_problems_but_counts_them(stream):
             "sent", plain.has_reported
         )
     )
-    assert lines[-2:] == ["  path3: no", "  3 paths were named above"]
+    assert lines[-2:] == ["  path3: no", "  3 problems were named above"]
 
 
 def test_sizes_counts_and_times_are_read_by_people():

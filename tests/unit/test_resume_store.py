@@ -161,6 +161,16 @@ def test_resume_file_that_cannot_be_written_only_warns(path, uploads, warnings):
     assert "--experiment" in warnings[0]
 
 
+def test_resume_file_that_can_only_be_read_is_used(path, uploads, warnings):
+    made(uploads)
+    lock = path.with_name("uploads.json.lock")
+    lock.unlink(missing_ok=True)
+    lock.mkdir()  # cannot be opened
+    assert ResumeStore(path, warnings.append).find_or_create(KEY).experiment_id == "abc"
+    assert len(warnings) == 1
+    assert "create another one the next time" in warnings[0]
+
+
 def test_resume_lock_held_elsewhere_is_waited_for_briefly(path, uploads, warnings, monkeypatch):
     monkeypatch.setattr(resume_store, "LOCK_SECONDS", 0.1)
     path.parent.mkdir()

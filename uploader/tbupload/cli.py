@@ -27,7 +27,7 @@ from tbupload.console.output import (
     print_line,
     print_message,
 )
-from tbupload.errors import Unreachable, UploadError, UsageError
+from tbupload.errors import OutputError, Unreachable, UploadError, UsageError
 
 DESCRIPTION: Final = (
     "Uploads TensorBoard log directories to a tbhub server and prints the experiment's URL."
@@ -185,6 +185,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _main(list(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:  # also while modules are imported
         return EXIT_INTERRUPTED
+    except OutputError as error:  # of --help and --version
+        return _report_error(error, EXIT_FAILED)
 
 
 def _main(given: list[str]) -> int:

@@ -6,9 +6,9 @@ UploadError
 │   ├── CorruptRecord    a record length fails its checksum: records after it cannot be located
 │   └── FileReplaced     truncated or replaced: start a new generation of its stream
 ├── RunRetrained         a run was trained again: its points belong to another experiment
-├── LogdirError          the log directory does not exist, or contains nothing to upload
 ├── OutputError          a file of an export cannot be written
 ├── UsageError           wrong arguments or configuration
+│   └── LogdirError      the log directory does not exist, or contains nothing to upload
 └── ServerError          a request failed
     ├── Refused          the server rejected it; repeating the request does not help
     │   ├── Conflict     409 on a batch: resume from the server's upload cursor
@@ -73,16 +73,16 @@ class RunRetrained(UploadError):
         self.run = run
 
 
-class LogdirError(UploadError):
-    """The log directory does not exist, or contains nothing that can be uploaded."""
-
-
 class OutputError(UploadError):
     """A file cannot be written: disk full, or no permission. Complete files are not affected."""
 
 
 class UsageError(UploadError):
     """Wrong arguments or configuration; the message says what to change."""
+
+
+class LogdirError(UsageError):
+    """The log directory does not exist, or contains nothing that can be uploaded."""
 
 
 class ServerError(UploadError):

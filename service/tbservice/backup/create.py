@@ -2,8 +2,8 @@
 
 An object is written before the row that names it, and never changes: whatever the state names was
 there when it was read. Objects that are deleted meanwhile are those that a repair has replaced
-(their bytes are under another key), and those that `sweep-objects` removes, which waits for the
-lock that a backup holds.
+(their bytes are under another key), and those that `sweep-objects` deletes, which it refuses
+while a backup has a session.
 """
 
 from __future__ import annotations

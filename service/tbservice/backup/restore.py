@@ -24,7 +24,7 @@ from tbservice.store import backup_snapshot, workspaces
 from tbservice.store.backup_snapshot import BlobPlace
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
-from tbservice.store.pg.migrate import is_known_migration
+from tbservice.store.pg.schema_versions import is_known_migration
 from tbservice.throttle import Progress, Throttle
 
 

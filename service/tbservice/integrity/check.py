@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from tbservice.errors import NotFound
 from tbservice.integrity.findings import Damage, Findings
 from tbservice.integrity.scalar_series import ScalarCheck
 from tbservice.integrity.stored_objects import ObjectCheck
 from tbservice.integrity.value_series import ValueCheck
-from tbservice.store import integrity_scan, sample_slots, workspaces
+from tbservice.store import (
+    blobs,
+    integrity_scan,
+    object_references,
+    sample_slots,
+    workspaces,
+)
 from tbservice.store.integrity_scan import SeriesCounters
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -59,10 +66,15 @@ class Check:
         )
 
     def run(self) -> Findings:
-        """Check everything. Raises Unavailable when PostgreSQL or S3 is."""
+        """Check everything.
+
+        Raises NotFound if there is no such experiment, Unavailable when PostgreSQL or S3 is.
+        """
         with self._database.snapshot() as db:
             workspace_ids = [workspace_id for workspace_id, _ in workspaces.list_all(db)]
         places = self._list_experiments(workspace_ids)
+        if self._options.only is not None and not places:
+            raise NotFound(f"there is no experiment {self._options.only}")
         for number, (experiment_id, workspace_id) in enumerate(places, 1):
             self._record(self._check_experiment(workspace_id, experiment_id))
             self.findings.last_experiment_id = experiment_id
@@ -114,9 +126,10 @@ class Check:
                 )
                 others = [series for series in page if series.data_class != DataClass.SCALAR]
                 values += others
-                unknown = integrity_scan.list_unknown_digests(
-                    db, workspace_id, experiment_id, [series.series_id for series in others]
+                named = object_references.list_all_digests(
+                    db, experiment_id, [series.series_id for series in others]
                 )
+                unknown = blobs.list_unknown(db, workspace_id, named)
                 for sha256 in unknown:
                     yield Damage("reference", f"no blob has the SHA-256 {sha256.hex()}", *place)
             yield from ValueCheck(db, place, ranks, self._throttle, looked).run(values)

@@ -59,7 +59,6 @@ class Findings:
     orphan_keys: list[str] = field(default_factory=list)
     last_experiment_id: ExperimentId | None = None
     """The last experiment that was checked completely: continue after it."""
-    notes: list[str] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:

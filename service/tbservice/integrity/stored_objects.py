@@ -1,6 +1,6 @@
 """Check the objects of a workspace: each row of `blobs` has its object, with its size.
 
-The service goes on meanwhile, and rows and objects are no snapshot: whatever looks wrong in the
+The service works meanwhile, and rows and objects are no snapshot: whatever looks wrong in the
 listings is looked up again, row first, before it counts.
 """
 

@@ -18,20 +18,31 @@ from tbservice.settings import read_settings
 from tbservice.store.pg import migrate
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.schema import check_schema
+from tbservice.store.pg.schema_versions import list_migrations
 from tbservice.types import Membership, Person, Role, WorkspaceId
 
 
 def upgrade_database() -> list[str]:
     """Migrate the database and return the names of the migrations that ran.
 
-    Raises StartupError if the database refuses; it is then unchanged.
+    Raises StartupError if the database refuses; the migration that failed has changed nothing.
     """
-    try:
-        return migrate.upgrade(read_settings().database_url.get_secret_value())
-    except exc.DBAPIError as error:
-        raise StartupError(
-            f"the database could not be migrated and is unchanged: {error.orig}"
-        ) from error
+    with _one_line_errors("migrated"):
+        return migrate.upgrade(_database_url())
+
+
+def check_migrations() -> tuple[list[str], bool]:
+    """Return what a migration would do, in lines, and whether the schema is current.
+
+    Changes nothing. Raises StartupError if this program does not work with the schema.
+    """
+    with _one_line_errors("checked"):
+        applied, missing = migrate.check(_database_url())
+    if missing:
+        return [migration.describe() for migration in missing], False
+    newest = list_migrations()[-1].name
+    newer = "" if applied == newest else f", newer than this tbhub ({newest}), which works with it"
+    return [f"up to date: {applied}{newer}"], True
 
 
 def add_workspace(name: str) -> WorkspaceId:
@@ -110,10 +121,23 @@ def enable_user(email: str) -> None:
         people.enable(db, people.find_by_email(db, email).user_id)
 
 
+def _database_url() -> str:
+    return read_settings().database_url.get_secret_value()
+
+
+@contextmanager
+def _one_line_errors(done: str) -> Iterator[None]:
+    """Raise PostgreSQL's errors as StartupError: in one line, without a traceback."""
+    try:
+        yield
+    except exc.DBAPIError as error:
+        raise StartupError(f"the database could not be {done}: {error.orig}") from error
+
+
 @contextmanager
 def _open_database() -> Iterator[Database]:
-    """Open the database of the settings. Raises SchemaMismatch if it is not migrated."""
-    database = Database(read_settings().database_url.get_secret_value(), 1)
+    """Open the database of the settings. Raises SchemaMismatch if its schema is another."""
+    database = Database(_database_url(), 1)
     try:
         check_schema(database)
         yield database

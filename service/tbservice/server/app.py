@@ -26,7 +26,8 @@ from tbservice.api.http.api_docs import add_docs
 from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.http.methods import allowed_methods
 from tbservice.api.http.metrics_middleware import MetricsMiddleware, set_error_code
-from tbservice.api.http.openapi_errors import ERROR_RESPONSES
+from tbservice.api.http.openapi_errors import ERROR_RESPONSES, Application
+from tbservice.api.http.primary_retry import PrimaryRetryMiddleware
 from tbservice.api.http.query_names import refuse_unknown_query
 from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddleware
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
@@ -177,7 +178,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     The lifespan calls `prepare_backends`, unless that was called before.
     """
-    app = FastAPI(
+    app = Application(
         title="tbhub",
         version=version("tbhub"),
         description=_DESCRIPTION,
@@ -191,8 +192,11 @@ def create_app(settings: Settings) -> FastAPI:
 
     app.state.settings = settings
     app.state.is_prepared = False
+    read_url = settings.read_database_url
     app.state.database = Database(
-        settings.database_url.get_secret_value(), settings.database_pool_size
+        settings.database_url.get_secret_value(),
+        settings.database_pool_size,
+        None if read_url is None else read_url.get_secret_value(),
     )
     figures.observe_pool_size(settings.database_pool_size)
     app.state.objects = ObjectStore(settings)
@@ -226,6 +230,8 @@ def create_app(settings: Settings) -> FastAPI:
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
     # The middleware added last is the outermost.
+    if settings.read_database_url is not None:
+        app.add_middleware(PrimaryRetryMiddleware)
     app.add_middleware(
         TrustedHostMiddleware, allowed_hosts=_list_hosts(settings), www_redirect=False
     )
@@ -260,6 +266,7 @@ def prepare_backends(app: FastAPI) -> None:
     StartupError if traces are wanted and OpenTelemetry is missing.
     """
     check_schema(app.state.database)
+    app.state.database.check_replica()
     app.state.objects.ensure_bucket()
     app.state.stop_traces = _start_traces(app.state.settings)
     app.state.is_prepared = True

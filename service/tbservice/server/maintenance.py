@@ -18,6 +18,7 @@ from tbservice.backup.targets import is_bucket, open_target
 from tbservice.errors import StartupError
 from tbservice.integrity.check import Check, CheckOptions
 from tbservice.integrity.findings import Damage, Findings
+from tbservice.integrity.sweep import Swept, sweep
 from tbservice.settings import Settings, read_settings
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -99,6 +100,21 @@ def check_service(
                 return check.run(), True
         except KeyboardInterrupt:
             return check.findings, False
+    finally:
+        database.close()
+        objects.close()
+
+
+def sweep_objects(settings: Settings, days: float, progress: Progress, *, deletes: bool) -> Swept:
+    """Delete objects older than `days` that nothing refers to, or count them.
+
+    Raises StartupError if the database is in use, and Unavailable.
+    """
+    database = Database(settings.database_url.get_secret_value(), 1)
+    objects = ObjectStore(settings)
+    try:
+        check_schema(database)
+        return sweep(database, objects, days, progress, deletes=deletes)
     finally:
         database.close()
         objects.close()

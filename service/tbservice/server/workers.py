@@ -25,7 +25,7 @@ from uvicorn.supervisors.multiprocess import Process
 
 from tbservice import limits
 from tbservice.admission.connections import Connection, raise_file_limit
-from tbservice.api.http.metrics_exposition import multiprocess_metrics
+from tbservice.api.http.metrics_exposition import multiprocess_metrics, reserve_metrics_space
 from tbservice.errors import StartupError, Unavailable
 from tbservice.launch import set_parent_death_signal
 from tbservice.server import bind, logs
@@ -171,8 +171,8 @@ def serve(grpc_port: int | None = None) -> None:
 
     `grpc_port` replaces the setting of this name.
 
-    Raises SchemaMismatch if the database is not migrated: this never migrates it, because several
-    servers may start at once. Raises StartupError if a worker does not start.
+    Raises SchemaMismatch if the schema is too old or too new: this never migrates it, because
+    several servers may start at once. Raises StartupError if a worker does not start.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _exit_on_signal)
@@ -243,6 +243,7 @@ def create_worker_app() -> FastAPI:
 
     app = create_app(settings)
     try:
+        reserve_metrics_space()
         _wait_for_backends(app)
     except StartupError as error:
         _log.error("a worker cannot start: %s", error)
@@ -277,9 +278,11 @@ def _wait_for_backends(app: FastAPI) -> None:
 def _check_database(settings: Settings) -> None:
     database = Database(settings.database_url.get_secret_value(), 1)
     try:
-        check_schema(database)
+        missing = check_schema(database)
     finally:
         database.close()
+    if missing:
+        _log.warning("the database lacks %s: run 'tbservice migrate'", ", ".join(missing))
 
 
 def _announce(settings: Settings) -> None:

@@ -15,9 +15,6 @@ from tbservice.store.pg.engine import make_engine
 from tbservice.store.pg.pipeline import get_driver_connection, set_locals
 from tbservice.types import WorkspaceId
 
-OBJECT_LOCK_ID: Final = 8_317_446_912
-"""Number of the advisory lock that a backup shares, and that a deletion of objects needs alone."""
-
 _BLOBS_PER_FETCH: Final = 5_000
 
 _COUNTS: Final = {
@@ -56,7 +53,7 @@ class SnapshotFacts:
 
 
 class BackupSession:
-    """A connection that holds the lock of objects, and first a snapshot."""
+    """A connection with a snapshot at first; until it ends, `sweep-objects` deletes nothing."""
 
     def __init__(self, db: Connection) -> None:
         """Use `open_session`."""
@@ -65,9 +62,6 @@ class BackupSession:
     def begin(self) -> SnapshotFacts:
         """Begin the snapshot. Raises StartupError if the role does not see everything."""
         self._check_role()
-        self._db.execute(
-            text("SELECT pg_advisory_lock_shared(:number)"), {"number": OBJECT_LOCK_ID}
-        )
         self._db.execute(text("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
         snapshot_id = self._db.execute(text("SELECT pg_export_snapshot()")).scalar_one()
         migration = self._db.execute(text("SELECT max(version_num) FROM alembic_version"))
@@ -88,7 +82,7 @@ class BackupSession:
                 yield BlobPlace(*row)
 
     def end(self) -> None:
-        """End the snapshot, so that PostgreSQL may clean up; keep the lock."""
+        """End the snapshot, so that PostgreSQL may clean up; keep the session."""
         self._db.execute(text("COMMIT"))
 
     def find_key(self, place: BlobPlace) -> str | None:
@@ -106,7 +100,9 @@ class BackupSession:
     def _check_role(self) -> None:
         role = self._db.execute(
             text("""
-                SELECT rolname, rolsuper OR rolbypassrls AS sees_all, pg_is_in_recovery() AS standby
+                SELECT rolname, rolsuper OR rolbypassrls AS sees_all,
+                    pg_is_in_recovery() AS is_standby,
+                    EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS is_cluster
                 FROM pg_roles WHERE rolname = current_user
             """)
         ).one()
@@ -117,10 +113,15 @@ class BackupSession:
                 "CREATE ROLE tbhub_backup LOGIN BYPASSRLS PASSWORD '…'; "
                 "GRANT pg_read_all_data TO tbhub_backup"
             )
-        if role.standby:
+        if role.is_standby:
             raise StartupError(
-                "this PostgreSQL is a standby, where a backup cannot keep objects from being "
-                "deleted: connect to the primary"
+                "this PostgreSQL is a standby, where 'sweep-objects' does not see that a backup "
+                "runs: connect to the primary"
+            )
+        if role.is_cluster:
+            raise StartupError(
+                "this PostgreSQL is a cluster (Citus), of which no dump has one state: archive the "
+                "write-ahead log of each node, and copy the bucket (docs/backup.md)"
             )
 
 

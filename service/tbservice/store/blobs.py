@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Connection, text
 
 from tbservice.types import AppendGrant, Blob, WorkspaceId
+
+_DIGESTS_PER_STATEMENT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +123,15 @@ def list_page(
     return [
         StoredBlob(bytes(row.sha256), row.size, row.content_type, row.object_suffix) for row in rows
     ]
+
+
+def list_unknown(
+    db: Connection, workspace_id: WorkspaceId, digests: Sequence[bytes]
+) -> list[bytes]:
+    """Return those of the SHA-256s that are no blob of the workspace."""
+    unknown: list[bytes] = []
+    for start in range(0, len(digests), _DIGESTS_PER_STATEMENT):
+        page = digests[start : start + _DIGESTS_PER_STATEMENT]
+        known = find_all(db, workspace_id, page)
+        unknown += [digest for digest in page if digest not in known]
+    return unknown

@@ -5,13 +5,12 @@ Every function needs a snapshot of the experiment's workspace, since one page fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from tbservice.store.object_references import REFERENCES
 from tbservice.store.pg.database import set_local
 from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.types import ExperimentId, WorkspaceId
@@ -278,23 +277,3 @@ def read_tensors(
     parameters = dict(zip(("s1", "r1", "k1", "p1"), first[:4], strict=True))
     parameters |= dict(zip(("s2", "r2", "k2", "p2"), last[:4], strict=True))
     return [data for (data,) in fetch_binary(db, statement, {"id": experiment_id, **parameters})]
-
-
-def list_unknown_digests(
-    db: Connection,
-    workspace_id: WorkspaceId,
-    experiment_id: ExperimentId,
-    series_ids: Collection[int],
-) -> list[bytes]:
-    """Return the SHA-256s that the series refer to and that are no blob of the workspace."""
-    statement = text(f"""
-        SELECT DISTINCT sha256 FROM ({REFERENCES}) AS r WHERE NOT EXISTS (
-            SELECT FROM blobs AS b
-            WHERE b.workspace_id = :workspace_id AND b.sha256 = r.sha256)
-    """)  # noqa: S608 - a constant
-    parameters = {
-        "workspace_id": workspace_id,
-        "experiment_id": experiment_id,
-        "series_ids": list(series_ids),
-    }
-    return [bytes(sha256) for sha256 in db.execute(statement, parameters).scalars()]

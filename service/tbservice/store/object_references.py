@@ -14,24 +14,32 @@ from tbwire.points import DataClass
 REFERRING_CLASSES: Final = (DataClass.TENSOR, DataClass.BLOB_SEQUENCE)
 """The data classes whose points may refer to objects."""
 
-# A further table that refers to objects is added here, with UNION ALL.
-REFERENCES: Final = """
-    SELECT p.series_id, p.step, d.sha256
-    FROM blob_points AS p CROSS JOIN LATERAL unnest(p.digests) AS d (sha256)
-    WHERE p.experiment_id = :experiment_id AND p.series_id = ANY (CAST(:series_ids AS bigint[]))
-    UNION ALL
-    SELECT series_id, step, object_sha256 FROM tensor_points
-    WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
-        AND object_sha256 IS NOT NULL
-    UNION ALL
-    SELECT p.series_id, p.step, d.sha256
-    FROM superseded_blobs AS p CROSS JOIN LATERAL unnest(p.digests) AS d (sha256)
-    WHERE p.experiment_id = :experiment_id AND p.series_id = ANY (CAST(:series_ids AS bigint[]))
-    UNION ALL
-    SELECT series_id, step, object_sha256 FROM superseded_tensors
-    WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
-        AND object_sha256 IS NOT NULL
-"""
+
+def _make_references(condition: str) -> str:
+    """Return the query of all references of an experiment's points that meet a condition."""
+    # A further table that refers to objects is added here, with UNION ALL.
+    return f"""
+        SELECT p.series_id, p.step, d.sha256
+        FROM blob_points AS p CROSS JOIN LATERAL unnest(p.digests) AS d (sha256)
+        WHERE p.experiment_id = :experiment_id {condition}
+        UNION ALL
+        SELECT series_id, step, object_sha256 FROM tensor_points
+        WHERE experiment_id = :experiment_id {condition} AND object_sha256 IS NOT NULL
+        UNION ALL
+        SELECT p.series_id, p.step, d.sha256
+        FROM superseded_blobs AS p CROSS JOIN LATERAL unnest(p.digests) AS d (sha256)
+        WHERE p.experiment_id = :experiment_id {condition}
+        UNION ALL
+        SELECT series_id, step, object_sha256 FROM superseded_tensors
+        WHERE experiment_id = :experiment_id {condition} AND object_sha256 IS NOT NULL
+    """  # noqa: S608 - constants below
+
+
+REFERENCES: Final = _make_references("AND series_id = ANY (CAST(:series_ids AS bigint[]))")
+"""The references of some series."""
+
+ALL_REFERENCES: Final = _make_references("")
+"""The references of an experiment, also those of deleted series that are being erased."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tbservice.errors import ObjectMissing, ObjectUnreadable
 from tbservice.settings import Settings
+from tbservice.store.object_outage import OutageDetector
 from tbservice.store.s3_client import (
     OBJECT_MISSING,
     OBJECT_UNREADABLE,
@@ -23,6 +24,8 @@ from tbservice.store.s3_client import (
 )
 
 _CHUNK_BYTES = 256 * 1024
+_ANSWER_SECONDS_MAX = 15
+"""Read timeout of other calls. After one, all calls fail at once until the store answers."""
 _PROBE_SECONDS_MAX = 3
 """Read timeout of health checks and brief reads, which their callers repeat soon."""
 
@@ -56,8 +59,10 @@ class ObjectStore:
         self._bucket = settings.s3_bucket
         self._region = settings.s3_region
         self._put_options = encryption_options(settings)
-        self._client = make_client(settings, read_timeout=60, attempts=3)
+        self._client = make_client(settings, read_timeout=_ANSWER_SECONDS_MAX, attempts=3)
         self._probe = make_client(settings, read_timeout=_PROBE_SECONDS_MAX, attempts=1)
+        self._outage = OutageDetector(lambda: self._probe.head_bucket(Bucket=self._bucket))
+        self._outage.watch(self._client)
 
     def ensure_bucket(self) -> None:
         """Create the bucket if it does not exist."""
@@ -216,6 +221,7 @@ class ObjectStore:
 
     def close(self) -> None:
         """Close all connections."""
+        self._outage.close()
         self._client.close()
         self._probe.close()
 

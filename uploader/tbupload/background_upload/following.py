@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
+from tbupload.background_upload.arguments import command_line
+from tbupload.background_upload.final_look import look_again
 from tbupload.background_upload.process import UploaderProcess, logger
 from tbupload.background_upload.result import Result
 from tbupload.background_upload.uploaders import (
@@ -20,24 +21,9 @@ from tbupload.background_upload.uploaders import (
     start,
 )
 from tbupload.recording.exit_status import FINISHED, ending_of_exception
-from tbupload.recording.metrics_options import NO_PSUTIL, has_psutil
-from tbupload.recording.opt_out import announce, records_nothing
 
 WAIT_SECONDS: Final = 60.0
 """Default time that `wait` and `stop` wait for the remaining data to be sent."""
-
-PATTERNS: Final = ("include_runs", "exclude_runs", "include_tags", "exclude_tags")
-"""Arguments of `follow` that are regular expressions."""
-
-TEXT_OPTIONS: Final = (
-    *("name", "description", "visibility", "experiment", "experiment_name", "resume"),
-    "server",
-    *PATTERNS,
-)
-"""Arguments of `follow` that become options of the same name, without conversion."""
-
-RESUME_CHOICES: Final = ("must", "allow", "never")
-"""The values of `resume`."""
 
 
 def follow(  # noqa: PLR0913  # the options of the command, by their names
@@ -98,7 +84,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     Raises:
         TypeError, ValueError: an argument has the wrong type or value.
     """
-    return Following(_command_line(dict(locals())), token, os.fsdecode(logdir), end_seconds).start()
+    return Following(command_line(dict(locals())), token, os.fsdecode(logdir), end_seconds).start()
 
 
 class Following:
@@ -111,7 +97,8 @@ class Following:
 
     Where the uploader would be killed with the script (in a container, and in jobs of SLURM, PBS
     and LSF), the script waits at its exit until everything is stored, for at most `end_seconds`: by
-    default 60 s there, and 0 s elsewhere.
+    default 60 s there, and 0 s elsewhere. Also while the server does not answer: what is not sent
+    by then is lost with a container's file system.
 
     Of several processes that train together, one should call `follow`, for the files of all. Called
     again with the same arguments while the upload is running, as in a notebook, it
@@ -167,14 +154,18 @@ class Following:
         Flushes the open writers first, and looks at every file. The upload continues. With
         `is_complete`, the result is a proof for all that was in the files when it was called; if
         the time is over, the `exit_code` is None. Problems are logged, never raised.
+
+        After `stop`, or another end of the uploader, nothing more is sent: the result then says
+        whether files have grown since, and is not complete if they have.
         """
         return self._finish(seconds, is_last=False)
 
     def stop(self, seconds: float = WAIT_SECONDS) -> Result | None:
         """Do as `wait`, and let the uploader exit then: what is written later is not uploaded.
 
-        Return the result, or None if the upload was never started. Repeating the call returns the
-        same result. If the time is over, the uploader continues to send what was there.
+        Return the result, or None if the upload was never started. Repeating the call sends
+        nothing, and does as `wait` after it. If the time is over, the uploader continues to send
+        what was there.
         """
         return self._finish(seconds, is_last=True)
 
@@ -253,7 +244,7 @@ class Following:
         if process is None or not process.is_owned_here:
             return self._result
         if not process.is_running:
-            return self.result
+            return self._look_again()
         try:
             is_flushed = flush_writers()
             if is_last:
@@ -270,51 +261,19 @@ class Following:
             logger.exception("tbupload: the uploader could not be asked")
         return self._result
 
+    def _look_again(self) -> Result | None:
+        """Return the result of an upload that has ended, as the files are now."""
+        result = self.result
+        try:
+            flush_writers()
+            if result is not None and result.is_complete:
+                result = look_again(result, self._options)
+        except Exception:  # noqa: BLE001  # no error may stop the training
+            logger.exception("tbupload: the files could not be looked at")
+        if result is not None and result is not self._result:
+            self._set_result(result)
+        return result
+
     def _set_result(self, result: Result) -> None:
         self._result = result
         log_result(result)
-
-
-def _check_patterns(arguments: dict[str, Any]) -> None:
-    for name in PATTERNS:
-        try:
-            re.compile(arguments[name] or "")
-        except re.error as error:
-            raise ValueError(f"{name} is not a valid regular expression: {error}") from error
-
-
-def _command_line(arguments: dict[str, Any]) -> list[str]:
-    """Return the options of the command, `--logdir` first; the token is not among them."""
-    texts = {
-        "logdir": os.fsdecode(arguments["logdir"]),
-        "cacert": None if arguments["cacert"] is None else os.fsdecode(arguments["cacert"]),
-        "hparams": None if arguments["hparams"] is None else os.fsdecode(arguments["hparams"]),
-        "plugins": _join_names(arguments["plugins"]),
-        "poll-seconds": None
-        if arguments["poll_seconds"] is None
-        else f"{arguments['poll_seconds']:f}",
-    }
-    texts |= {name.replace("_", "-"): arguments[name] for name in TEXT_OPTIONS}
-    for name, text in {**texts, "token": arguments["token"]}.items():
-        if not (text is None or isinstance(text, str)):
-            raise TypeError(f"{name} must be a string, not {type(text).__name__}")
-    _check_patterns(arguments)
-    if arguments["resume"] not in {None, *RESUME_CHOICES}:
-        raise ValueError(f"resume must be one of {RESUME_CHOICES}, not {arguments['resume']!r}")
-    if arguments["new"] and arguments["resume"] in {"must", "allow"}:
-        raise ValueError(f"new=True and resume={arguments['resume']!r} exclude each other")
-    options = [f"--{name}={text}" for name, text in texts.items() if text is not None]
-    metrics = arguments["system_metrics"]
-    if metrics is not False and not has_psutil():
-        logger.warning("tbupload: %s; the upload continues without them", NO_PSUTIL)
-    elif metrics is not False:
-        options.append("--system-metrics" if metrics is True else f"--system-metrics={metrics:f}")
-    if records_nothing(os.environ, no_origin=arguments["no_origin"]):
-        options.append("--no-origin")
-    else:
-        announce()
-    return [*options, "--new"] if arguments["new"] else options
-
-
-def _join_names(names: Iterable[str] | None) -> str | None:
-    return ",".join(names) if names is not None and not isinstance(names, str) else names

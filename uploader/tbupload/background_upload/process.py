@@ -91,12 +91,6 @@ class UploaderProcess:
         """Return whether the process has not exited; False in a forked process."""
         return self.is_owned_here and self._process.poll() is None
 
-    @property
-    def has_no_server(self) -> bool:
-        """Return whether the uploader has told of a problem a while ago, and of no experiment."""
-        told_for = time.monotonic() - self._messaged_at
-        return self._experiment is None and told_for >= EXPERIMENT_SECONDS_AFTER_MESSAGE
-
     def experiment_event(self) -> dict[str, Any]:
         """Return the last event with an experiment, or {} if none arrived.
 
@@ -135,18 +129,16 @@ class UploaderProcess:
         self._command(f"look {name}", may_end=self._may_end)
         return name
 
-    def wait_for_look(self, name: str, seconds: float, *, needs_server: bool = False) -> Result:
+    def wait_for_look(self, name: str, seconds: float) -> Result:
         """Wait until it has committed what was in the files when it was asked, or has ended.
 
-        After `seconds`, return the result so far, with the exit code None; with `needs_server`, as
-        well if there is no server.
+        After `seconds`, return the result so far, with the exit code None.
         """
         deadline = time.monotonic() + seconds
         with self._changed:
             while self._has_output and int(self._latest.get("look", 0)) < int(name):
-                pause = EXPERIMENT_SECONDS_AFTER_MESSAGE if needs_server else WAIT_SECONDS
-                self._changed.wait(max(0.0, min(deadline - time.monotonic(), pause)))
-                if time.monotonic() >= deadline or (needs_server and self.has_no_server):
+                self._changed.wait(max(0.0, min(deadline - time.monotonic(), WAIT_SECONDS)))
+                if time.monotonic() >= deadline:
                     return self._result(None)
         if not self._has_output:
             return self.wait(max(1.0, deadline - time.monotonic()))
@@ -259,22 +251,25 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
             "start the command tbupload separately"
         )
 
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            *_PROGRAM,
-            "upload",
-            *options,
-            *FIXED_OPTIONS,
-            f"--end-with-process={os.getpid()}",
-        ],
-        env=environment,
-        bufsize=0,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **platform_options,
-    )
+    with _own_descriptor() as descriptors:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                *_PROGRAM,
+                "upload",
+                *options,
+                *FIXED_OPTIONS,
+                f"--end-with-process={os.getpid()}",
+                *(f"--process-descriptor={each}" for each in descriptors),
+            ],
+            env=environment,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=descriptors,
+            **platform_options,
+        )
 
     if sys.platform != "win32":
         with contextlib.suppress(OSError):
@@ -282,6 +277,23 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
                 os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
             )
     return process
+
+
+@contextlib.contextmanager
+def _own_descriptor() -> Iterator[list[int]]:
+    """Yield a descriptor of this process for the uploader, or none where there is no such thing.
+
+    With it, the uploader learns how this process ends even if that is before it has started.
+    """
+    try:
+        descriptor = os.pidfd_open(os.getpid())
+    except (AttributeError, OSError):
+        yield []
+        return
+    try:
+        yield [descriptor]
+    finally:
+        os.close(descriptor)
 
 
 _started: Final[weakref.WeakSet[UploaderProcess]] = weakref.WeakSet()

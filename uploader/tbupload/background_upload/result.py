@@ -8,7 +8,7 @@ from typing import Any, Final
 
 COUNTS: Final = (
     *("scalars", "tensors", "blobs", "bytes", "runs", "series"),
-    *("empty_values", "superseded"),
+    *("empty_values", "superseded", "files", "file_bytes"),
 )
 """Numbers in the uploader's events that are fields of the result, by the same name."""
 
@@ -31,9 +31,12 @@ class Result:
         series: number of time series.
         empty_values: number of values without content, which are not stored.
         superseded: points replaced by a later one of the same series, step and file.
+        files: number of event files that are there, and that the filters select.
+        file_bytes: their size.
         skipped: number of values that could not be uploaded, by reason.
         problems: one sentence per file or path that could not be uploaded completely.
-        is_growing: files were still changing at the last look: their latest data may be missing.
+        is_growing: files were still changing at the last look, or have grown after the end of the
+            upload: their latest data may be missing.
         explanation: what went wrong and how to send the rest; empty if everything is committed.
     """
 
@@ -48,6 +51,8 @@ class Result:
     series: int = 0
     empty_values: int = 0
     superseded: int = 0
+    files: int = 0
+    file_bytes: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     is_growing: bool = False

@@ -28,6 +28,9 @@ Longer than the 120 s for which writers hold data by default.
 EXIT_SECONDS: Final = 60.0
 """How long the script waits at its exit where the uploader would end with it."""
 
+TOLD_WAIT_SECONDS: Final = 2.0
+"""How long the script waits at its exit before it says so."""
+
 BATCH_VARIABLES: Final = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 """Environment variables of batch jobs, whose processes are ended with them."""
 
@@ -112,6 +115,8 @@ def log_result(result: Result) -> None:
     """Log that everything is uploaded, or why not unless the uploader has logged that itself."""
     if result.is_complete:
         logger.info("tbupload: everything is uploaded: %s", escape(result.url or ""))
+    elif result.is_growing and result.explanation:
+        logger.warning("tbupload: %s", escape(result.explanation))
     elif result.is_growing:
         logger.info("tbupload: uploaded what the files contained; they are still growing")
     elif result.exit_code is None or result.exit_code < 0:
@@ -158,5 +163,14 @@ def _wait_for(uploaders: list[Uploader]) -> None:
     began = time.monotonic()
     looks = [each.process.request_look() for each in uploaders]
     for each, look in zip(uploaders, looks):
-        seconds = began + each.exit_seconds - time.monotonic()
-        log_result(each.process.wait_for_look(look, seconds, needs_server=True))
+        end = began + each.exit_seconds
+        result = each.process.wait_for_look(look, min(end - began, TOLD_WAIT_SECONDS))
+        rest = end - time.monotonic()
+        if result.exit_code is None and rest > 0:
+            logger.warning(
+                "tbupload: waiting up to %.0f s until everything is uploaded "
+                "(end_seconds of follow); Ctrl-C ends the wait",
+                rest,
+            )
+            result = each.process.wait_for_look(look, rest)
+        log_result(result)

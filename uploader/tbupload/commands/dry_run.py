@@ -109,6 +109,8 @@ class DryRun:
             empty_values=self._counts["empty_values"],
             repeated=repeated_counts(self._counts),
             hparams_runs=self._hparams_runs,
+            files=len(self._scan.files),
+            file_bytes=self._scan.bytes,
             skipped=self._skipped,
             skipped_files=self._skipped_files,
             problems=self._problems,

@@ -51,7 +51,11 @@ def start_control(
     if options.end_with_process is None:
         return None
     control = FollowControl(stop_token, partial(_report_look, recorder))
-    process = WatchedProcess(options.end_with_process, is_parent=options.commands_from_stdin)
+    process = WatchedProcess(
+        options.end_with_process,
+        is_parent=options.commands_from_stdin,
+        descriptor=options.process_descriptor,
+    )
     _start_thread("process", _watch, process, control, recorder, options)
     if options.commands_from_stdin:
         # A parent that is stopped does not read our messages: they must not stop the upload.

@@ -38,13 +38,18 @@ class WatchedProcess:
     Args:
         process_id: Its ID.
         is_parent: Whether it is the one that started this process.
+        descriptor: A descriptor of it (pidfd) that it has passed on: so its exit code is known also
+            if it ended before this process could look. None without one.
     """
 
-    def __init__(self, process_id: int, *, is_parent: bool) -> None:
+    def __init__(self, process_id: int, *, is_parent: bool, descriptor: int | None = None) -> None:
         self._id = process_id
         self._is_parent = is_parent
         self._descriptor: int | None = None
         self._has_ended = False
+        if descriptor is not None:
+            self._descriptor = descriptor
+            return
         if hasattr(os, "pidfd_open"):
             try:
                 self._descriptor = os.pidfd_open(process_id)

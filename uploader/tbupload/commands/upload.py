@@ -15,6 +15,7 @@ from tbupload.commands.connect import (
     series_filter_from_options,
 )
 from tbupload.commands.dry_run import DEFAULT_LIMITS, DryRun
+from tbupload.commands.dry_run_target import plan_target
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from tbupload.commands.follow_requests import start_control
 from tbupload.commands.recording import (
@@ -60,10 +61,11 @@ def upload(options: argparse.Namespace) -> int:
     progress = progress_from_options(options)
     series_filter = series_filter_from_options(options)
     _check_filter(options, logdir, series_filter)
+    is_read_once = options.one_shot or options.dry_run
+    if is_read_once and not has_uploadable_files(logdir, series_filter):
+        raise LogdirError(no_files_text(logdir))
     if options.dry_run:
         return _dry_run(DryRun(logdir, series_filter, hparams, progress), progress, options)
-    if options.one_shot and not has_uploadable_files(logdir, series_filter):
-        raise LogdirError(no_files_text(logdir))
 
     upload_options = UploadOptions(
         logdir, series_filter, options.one_shot, options.poll_seconds, hparams
@@ -92,13 +94,17 @@ def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Names
 
     progress.close()
     summary = dry_run.summary()
-    recorded = describe_recording(options, options.logdir.expanduser())
-    event |= {"wire_bytes": dry_run.wire_bytes, "recorded": recorded}
+    logdir = options.logdir.expanduser()
+    target = plan_target(options, logdir, series_filter_from_options(options), progress)
+    recorded = describe_recording(options, logdir)
+    event |= {"wire_bytes": dry_run.wire_bytes, **target.as_json(), "recorded": recorded}
     _print_end_event(event, summary, options)
     if "error" in event:
         progress.info("interrupted; counted so far:")
     for line in dry_run.lines(progress.has_reported):
         (progress.info if summary.is_complete else progress.warn)(line)
+    if target.sentence:
+        (progress.info if target.retrained_run is None else progress.warn)(target.sentence)
     for line in recording_lines(recorded):
         progress.info(line)
     if "error" in event:

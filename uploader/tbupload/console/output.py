@@ -36,12 +36,13 @@ def print_message(text: str, *, end: str = "\n") -> None:
 def open_missing_streams() -> None:
     """Open the null device in place of each standard stream that was closed by the shell (`>&-`).
 
-    Otherwise the next file or connection would get its number.
+    Otherwise the next file or connection would get its number. Writing to stdout still fails, so
+    that a command does not end well whose result nobody gets.
     """
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - for the process
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - the same
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - the same
 

@@ -16,7 +16,7 @@ from tbupload.errors import BlobLost, Refused, Unreachable, Unreadable
 from tbupload.export.plan import Job, SeriesListing, TableJob
 from tbupload.export.points import read_points, read_table_frames
 from tbupload.export.remote_series import LostPoint, RemoteBlob, SeriesPart
-from tbupload.http.api_schemas import RUNS
+from tbupload.http.api_schemas import ATTEMPTS, RUNS
 from tbupload.http.pagination import read_pages
 from tbupload.http.response_schema import integer, mapping, record, string
 from tbupload.http.retry import RetryPolicy
@@ -39,6 +39,11 @@ _UNREADABLE: Final = "object_unreadable"
 _SERIES_PER_PAGE: Final = 5_000
 """Series per page of a listing."""
 
+_RUNS_PER_COUNT: Final = 100
+"""Restarted runs whose points are counted by one request."""
+
+_TOTALS: Final = mapping(mapping(record({"total": integer()})))
+
 _SERIES: Final = record(
     {"series": mapping(mapping(record({"plugin": string, "count": integer()})))}
 )
@@ -52,7 +57,7 @@ class ExportClient:
     Objects that the server cannot read are requested again until the retry timeout, which is
     counted once, from the first of them: this waits for a restarting object store, but does not
     wait again for each object of a lost volume. With `attempt`, points are those of this attempt;
-    listings do not know it.
+    listings do not know it, and their counts are those of this attempt too.
     """
 
     def __init__(
@@ -90,7 +95,28 @@ class ExportClient:
                     for tag, series in tags.items()
                 }
                 listed.setdefault(run, {}).update(fields)
+        if self._query and listed:
+            self._count_attempt(kind, listed)
         return listed
+
+    def _count_attempt(
+        self, kind: DataClassName, listed: dict[str, dict[str, dict[str, Any]]]
+    ) -> None:
+        """Replace the counts of restarted runs by those of the attempt; listings do not know it."""
+        answer = self._transport.request("GET", f"{self._path}/attempts").json(ATTEMPTS)
+        runs = [run["run"] for run in answer["runs"] if run["run"] in listed]
+        for start in range(0, len(runs), _RUNS_PER_COUNT):
+            group = runs[start : start + _RUNS_PER_COUNT]
+            query = {"run": group, "downsample": 1, "format": "json", **self._query}
+            totals = self._transport.request(
+                "POST",
+                f"{self._path}/{kind}/data",
+                body=json.dumps(query, ensure_ascii=False).encode(),
+                headers={"Content-Type": "application/json"},
+            ).json(_TOTALS)
+            for run in group:
+                for tag, fields in listed[run].items():
+                    fields["count"] = totals.get(run, {}).get(tag, {"total": 0})["total"]
 
     def has_tables(self) -> bool:
         """Return whether the server has the routes of tables: an older one has none."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -39,7 +39,7 @@ class Destination:
             "plan": None,
             "is_complete": False,
         }
-        with as_output_errors(directory):
+        with _cannot_begin(directory):
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / MANIFEST
             if path.exists():
@@ -60,13 +60,15 @@ class Destination:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Exclude other exports during the block. Raise OutputError if one is running."""
-        try:
-            with locked(self.directory / LOCK, _LOCK_SECONDS):
-                yield
-        except TimeoutError as error:
-            raise OutputError(
-                f"{self.directory}: another export is writing here: wait for it, or stop it"
-            ) from error
+        with ExitStack() as stack:
+            try:
+                with _cannot_begin(self.directory):
+                    stack.enter_context(locked(self.directory / LOCK, _LOCK_SECONDS))
+            except TimeoutError as error:
+                raise OutputError(
+                    f"{self.directory}: another export is writing here: wait for it, or stop it"
+                ) from error
+            yield
 
     @property
     def lost_points(self) -> list[dict[str, Any]]:
@@ -155,6 +157,21 @@ def commit_file(temporary: Path, path: Path) -> None:
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+@contextmanager
+def _cannot_begin(directory: Path) -> Iterator[None]:
+    """Raise each OSError of the block as OutputError, before anything was exported."""
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except FileExistsError as error:
+        raise OutputError(f"{directory} is a file: --output takes a directory") from error
+    except OSError as error:
+        raise OutputError(
+            f"{directory} cannot be written: {error.strerror or error}: give another --output"
+        ) from error
 
 
 @contextmanager

@@ -45,7 +45,7 @@ class ExportSummary:
 
     Attributes:
         experiment_id: the experiment.
-        points: exported points; of an earlier attempt, those that its series have now.
+        points: exported points.
         series: exported series.
         runs: exported runs.
         files: files of the export.

@@ -48,13 +48,18 @@ DASHBOARDS: Final = {
 EVERYTHING: Final = SeriesFilter()
 
 
+def find_misspelled(plugins: Iterable[str]) -> dict[str, list[str]]:
+    """Return the unknown plugins that are named like known ones, and which those are."""
+    unknown = sorted(set(plugins) - KNOWN_PLUGINS)
+    return {plugin: names for plugin in unknown if (names := _near_plugins(plugin, KNOWN_PLUGINS))}
+
+
 def misspelled_plugin(logdir: Path, series_filter: SeriesFilter, limits: WireLimits) -> str | None:
     """Return a sentence about a plugin that is named like a known one, and is not in the files.
 
     None without such a plugin. Any other name may be one of the user's own plugins.
     """
-    unknown = sorted((series_filter.plugins or frozenset()) - KNOWN_PLUGINS)
-    near = {plugin: names for plugin in unknown if (names := _near_plugins(plugin, KNOWN_PLUGINS))}
+    near = find_misspelled(series_filter.plugins or ())
     if not near:
         return None
     present = _Names.of(_read_series(logdir, EVERYTHING, limits)).plugins

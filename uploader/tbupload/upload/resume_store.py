@@ -11,6 +11,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -127,19 +128,25 @@ class ResumeStore:
 
     def _change(self, change: Callable[[list[ResumeRecord]], None]) -> None:
         """Call `change` with the list of uploads, oldest first, and write it if it has changed."""
+        is_changed = False
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with locked(self._path.with_name(f"{self._path.name}.lock"), LOCK_SECONDS):
                 uploads = self._read()
                 before = list(uploads)
                 change(uploads)
+                is_changed = True
                 if uploads != before:
                     self._write(uploads[-RECORDS_MAX:])
         except OSError as error:
             self._warn_once(
-                f"{self._path}: {error.strerror or error}; "
-                "a stopped upload has to be resumed with --experiment"
+                f"{self._path} cannot be written ({error.strerror or error}): if this command "
+                "creates an experiment now, it will create another one the next time. "
+                "--experiment ID resumes one; --experiment-name NAME finds or creates one"
             )
+            if not is_changed:  # what is noted may still be read
+                with suppress(OSError):
+                    change(self._read())
 
     def _read(self) -> list[ResumeRecord]:
         try:

@@ -27,6 +27,7 @@ from tbupload.upload.hparams_file import NO_HPARAMS, HparamsFile
 from tbupload.upload.hparams_upload import HparamsUpload
 from tbupload.upload.projector import ProjectorUpload
 from tbupload.upload.read_options import ReadOptions
+from tbupload.upload.restart_report import RestartReport
 from tbupload.upload.retraining import RetrainingGuard
 from tbupload.upload.scheduler import Scheduler
 from tbupload.upload.summary import Summary, repeated_counts
@@ -118,6 +119,7 @@ class Upload:
             options.poll_seconds,
             progress.report_problem,
         )
+        self._restarts = RestartReport(client, streams.experiment_id, self._cursors, progress.warn)
         self._files_to_recheck: dict[FileEntry, None] = {}
         self._deleted_files: dict[str, FileEntry] = {}
 
@@ -134,6 +136,7 @@ class Upload:
             RunRetrained: A run was trained again; the stop token may be used for another upload.
         """
         try:
+            self._restarts.begin()
             while not (self._options.is_one_shot or self._stop_token.is_stopping):
                 self._enqueue_changes(*self._watcher.poll())
                 self._report_problems()
@@ -142,9 +145,12 @@ class Upload:
                 self._hparams.poll()
                 if not (self._has_sent or self._scheduler.is_busy or self._watcher.is_listing):
                     self._filters.poll()
+                if not self._scheduler.is_busy:
+                    self._restarts.look()
                 if self._answer_control():
                     break
             is_growing = self._send_rest()
+            self._restarts.look()
             self._check_filters()
             self._stop_token.cancel()
             return replace(self.summary(), is_growing=is_growing)
@@ -174,6 +180,8 @@ class Upload:
             empty_values=counts["empty_values"],
             repeated=repeated_counts(counts),
             hparams_runs=self._hparams.count,
+            files=self._watcher.file_count,
+            file_bytes=self._watcher.total_bytes,
             skipped=self._skipped_counts(),
             skipped_files=self._cursors.skipped_files(str(self._options.logdir)),
             problems=[
@@ -281,6 +289,7 @@ class Upload:
 
         for entry in changed:
             self._deleted_files.pop(entry.path, None)
+            self._restarts.note_file(entry)
             is_new = entry.committed == 0 and self._watcher.is_listing
             is_small = entry.size - entry.committed < URGENT_BYTES_MAX
             self._scheduler.enqueue(entry, is_urgent=is_small and not is_new)
@@ -350,7 +359,7 @@ class Upload:
             is_filtered = self._options.series_filter != EVERYTHING
             self._progress.report_problem(
                 f"{self._options.logdir}: no event files there yet"
-                f"{' that the filters select' if is_filtered else ''}"
+                f"{' in runs that the filters select' if is_filtered else ''}"
             )
         if self._tree.has_new_problems:
             self._tree.has_new_problems = False

@@ -54,6 +54,11 @@ class StreamCursors:
                 self._others.add(_stream_key(_stream_name(cursor.stream)))
         self._runs: Final = array("Q", sorted(runs))
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the server had no streams at the start."""
+        return not self._runs
+
     def has_run(self, run: str) -> bool:
         """Return whether the server had a stream of this run, with any filters, at the start."""
         key = _run_key(run)

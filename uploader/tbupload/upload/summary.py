@@ -26,6 +26,8 @@ class Summary:
         empty_values: Values without content; nothing is lost with them.
         repeated: The counts of `repeated_steps`.
         hparams_runs: Runs whose hyperparameters `--hparams` set.
+        files: Event files that are there, and that the filters select.
+        file_bytes: Their size.
         skipped: Points and files not sent by reason, now or in an earlier upload of these streams.
         skipped_files: Those of the skipped points that are of known files, by path.
         problems: Sentences about files and directories.
@@ -43,6 +45,8 @@ class Summary:
     empty_values: int = 0
     repeated: Counter[str] = field(default_factory=Counter)
     hparams_runs: int = 0
+    files: int = 0
+    file_bytes: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     skipped_files: SkippedFiles = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -72,6 +76,8 @@ class Summary:
             "empty_values": self.empty_values,
             "superseded": self.repeated[SUPERSEDED],
             "hparams_runs": self.hparams_runs,
+            "files": self.files,
+            "file_bytes": self.file_bytes,
             "skipped": dict(sorted(self.skipped.items())),
             "skipped_files": self.skipped_files,
             "problems": self.problems,
@@ -106,9 +112,9 @@ class Summary:
         yield "NOT everything was sent:" if verb == "sent" else "NOT everything would be sent:"
         yield from skipped_lines("skipped", self.skipped, self.skipped_files)
         unreported = [f"  {problem}" for problem in self.problems if not has_reported(problem)]
-        yield from _first(unreported, "paths; --json names them all")
+        yield from _first(unreported, "problems; --json names them all")
         if count := len(self.problems) - len(unreported):
-            yield f"  {count:,} {'path was' if count == 1 else 'paths were'} named above"
+            yield f"  {count:,} {'problem was' if count == 1 else 'problems were'} named above"
 
     def _repeated_lines(self) -> Iterator[str]:
         count, series = self.repeated[SUPERSEDED], self.repeated[ONE_STEP_SERIES]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import zlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import IO, Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -46,7 +46,7 @@ async def spool_body(
         async for chunk in _coalesce(_receive_chunks(request, bytes_max, seconds_max)):
             size += len(chunk)
             await asyncio.to_thread(_write, file, chunk)
-        file.seek(0)
+        _rewind(file)
         yield file, size
 
 
@@ -68,7 +68,7 @@ async def spool_body_parts(
 
             if not size:
                 return
-            file.seek(0)
+            _rewind(file)
             yield file, size
 
 
@@ -85,11 +85,23 @@ async def _coalesce(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _write(file: IO[bytes], chunk: bytes) -> None:
-    try:
+    with _translate_full_disk():
         file.write(chunk)
-    except OSError as error:  # the disk is full
+
+
+def _rewind(file: IO[bytes]) -> None:
+    with _translate_full_disk():
+        file.seek(0)  # writes the last bytes, which were in a buffer
+
+
+@contextmanager
+def _translate_full_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
         raise Unavailable(
-            "the server has no space to receive the body; nothing was stored, try again later"
+            "the server's disk for temporary files is full: the operator of the server has to "
+            "make room there; nothing was stored, try again"
         ) from error
 
 

@@ -8,6 +8,7 @@ The files of a replaced worker stay, so that no counter decreases; only its gaug
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,10 +21,14 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
+from tbservice.errors import StartupError
 from tbservice.metrics import REGISTRY
 
 _DIRECTORY_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - used only as parent of a mkdtemp directory
+
+_FREE_BYTES_MIN: Final = 32 * 1024 * 1024
+"""Free bytes of /dev/shm to use it: each worker has half a dozen files of 1 MiB."""
 
 ProcessCollector(registry=REGISTRY)
 
@@ -32,16 +37,41 @@ ProcessCollector(registry=REGISTRY)
 def multiprocess_metrics() -> Iterator[None]:
     """Let workers that are started in this block sum up their metrics; they are deleted at its end.
 
-    The directory is in memory if the system has /dev/shm: a write to a mapped file on a full disk
-    kills the process (SIGBUS).
+    The directory is in memory if the system has /dev/shm with room.
     """
-    parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
+    parent = _SHARED_MEMORY if _has_room(_SHARED_MEMORY) else None
     with tempfile.TemporaryDirectory(prefix="tbhub-metrics-", dir=parent) as directory:
         os.environ[_DIRECTORY_VARIABLE] = directory
         try:
             yield
         finally:
             del os.environ[_DIRECTORY_VARIABLE]
+
+
+def _has_room(directory: Path) -> bool:
+    return os.access(directory, os.W_OK) and shutil.disk_usage(directory).free >= _FREE_BYTES_MIN
+
+
+def reserve_metrics_space() -> None:
+    """Let the files of this worker's metrics have all their blocks on the disk.
+
+    They are sparse, and a write to a mapped file on a full disk kills the process (SIGBUS). A file
+    that outgrows its first size, with some thousands of label values, is not protected.
+
+    Raises:
+        StartupError: The disk is full.
+    """
+    directory = os.environ.get(_DIRECTORY_VARIABLE)
+    if directory is None:
+        return
+    try:
+        for path in Path(directory).glob(f"*_{os.getpid()}.db"):
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    except OSError as error:
+        raise StartupError(
+            f"no room for the metrics in {directory}: {error.strerror}; make room there"
+        ) from error
 
 
 def expose(accept: str) -> tuple[bytes, str]:

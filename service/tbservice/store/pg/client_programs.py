@@ -77,9 +77,9 @@ def _read_version(path: Path) -> int | None:
 def make_environment(url: str) -> dict[str, str]:
     """Return the environment in which a program connects to the URL: arguments are public.
 
-    Variables of libpq that are set here are left out. Raises StartupError for a malformed URL.
+    What the URL leaves out comes from libpq's variables, as it does for our own connections.
+    Raises StartupError for a malformed URL.
     """
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     try:
         options = Conninfo.parse(url.encode())
     except psycopg.Error:
@@ -89,4 +89,4 @@ def make_environment(url: str) -> dict[str, str]:
         for option in options
         if option.envvar is not None and option.val is not None
     }
-    return inherited | given | {"LC_ALL": "C"}
+    return dict(os.environ) | given | {"LC_ALL": "C"}

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Final
 
-import psycopg
-from sqlalchemy import Connection, event, exc, text
+from sqlalchemy import Connection, Engine, text
 
-from tbservice import metrics, traces
-from tbservice.errors import Unavailable
+from tbservice import traces
+from tbservice.errors import StartupError, Unavailable
 from tbservice.store import link_views
-from tbservice.store.pg import citus
-from tbservice.store.pg.connection import (
-    STATEMENT_SECONDS_MAX,
-    check_idle,
-    configure,
-    is_pooled,
-    record_idle_since,
-)
-from tbservice.store.pg.engine import make_engine
-from tbservice.store.pg.errors import READ_ONLY, is_read_only, translate_driver_errors
+from tbservice.store.pg.errors import READ_ONLY, translate_driver_errors
+from tbservice.store.pg.nodes import Nodes
 from tbservice.store.pg.pipeline import get_driver_connection, set_locals
-from tbservice.types import Grant, ReadGrant, WorkspaceId
+from tbservice.store.pg.pool import Pool, cancel
+from tbservice.store.pg.replica import ReadAttempt, Replica, begin_attempt
+from tbservice.types import ExperimentGrant, Grant, ReadGrant, WorkspaceId
 
 Visible = Grant | WorkspaceId | None
 """Whose rows a transaction sees: what the grant permits, all of a workspace's, or no tenant's."""
-
-CANCEL_SECONDS_MAX = 1.0
-"""Seconds that a request to cancel a statement may take."""
-
-_BEGIN_OPTION: Final = "tbhub_begin"
-"""The execution option that contains the statement to begin a transaction with."""
-
-_SET_TIMEOUT: Final = f"; SET LOCAL statement_timeout = '{STATEMENT_SECONDS_MAX}s'"
-"""What a transaction behind a pooler adds to BEGIN."""
 
 _TIMELINE_DIGITS: Final = 8
 """Hexadecimal digits at the start of the name of a segment of the write-ahead log."""
@@ -51,31 +32,27 @@ class Database:
     given their grant: with the workspace alone they would see all of it.
     """
 
-    def __init__(self, url: str, pool_size: int) -> None:
+    def __init__(self, url: str, pool_size: int, read_url: str | None = None) -> None:
         """Create the pool; connections are opened when first needed.
+
+        On a cluster (Citus), each node has a pool; those in use are at most `pool_size` in all.
 
         Args:
             url: A libpq URL (postgresql://…) of an ordinary role.
             pool_size: Connections at most. Further requests wait up to 30 s for one.
+            read_url: The same of a streaming replica, for snapshots; it has a pool of its own.
 
         Raises:
-            StartupError: The URL is malformed.
+            StartupError: A URL is malformed.
         """
-        self.engine = make_engine(
-            url,
-            pool_size=pool_size,
-            max_overflow=0,
-            pool_timeout=30,
-            hide_parameters=True,  # errors are logged, and parameters are tenants' data
-        )
-        self._lock = threading.Lock()
-        self._in_use: set[psycopg.Connection[Any]] = set()
-        self._is_stopping = False
+        self._primary = Pool(url, pool_size)
+        self._replica = Replica(read_url, pool_size, self._primary) if read_url else None
+        self._nodes = Nodes(url, pool_size, self._primary)
 
-        event.listen(self.engine, "connect", configure)
-        event.listen(self.engine, "begin", _send_begin)
-        event.listen(self.engine, "checkin", record_idle_since)
-        event.listen(self.engine, "checkout", check_idle)
+    @property
+    def engine(self) -> Engine:
+        """The engine of the URL's own connections."""
+        return self._primary.engine
 
     @contextmanager
     def transaction(self, visible: Visible = None) -> Iterator[Connection]:
@@ -94,10 +71,11 @@ class Database:
     def snapshot(self, visible: Visible = None) -> Iterator[Connection]:
         """Open a read-only REPEATABLE READ transaction: all statements see the same state.
 
-        Raises Unauthenticated and Unavailable as `transaction` does.
+        It sees everything that was committed before. Raises Unauthenticated and Unavailable as
+        `transaction` does.
         """
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-        with self._transaction(begin, visible) as db:
+        with self._transaction(begin, visible, is_read=True) as db:
             yield db
 
     @contextmanager
@@ -111,20 +89,42 @@ class Database:
             yield db
 
     @contextmanager
-    def _transaction(self, begin: str, visible: Visible) -> Iterator[Connection]:
+    def _transaction(
+        self, begin: str, visible: Visible, *, is_read: bool = False
+    ) -> Iterator[Connection]:
         workspace_id = visible.workspace_id if isinstance(visible, Grant) else visible
         if workspace_id is not None:  # in one message with BEGIN: it saves a round trip
             begin += f"; SET LOCAL tbhub.workspace_id = '{int(workspace_id)}'"
         with (
             traces.span("database transaction"),
             translate_driver_errors(),
-            self._connect() as connection,
+            self._open(begin, visible, is_read=is_read) as db,
         ):
-            db = connection.execution_options(**{_BEGIN_OPTION: begin})
-            with db.begin():
-                if isinstance(visible, ReadGrant) and visible.link is not None:
-                    link_views.enter(db, visible.experiment_id, visible.link)
-                yield db
+            if isinstance(visible, ReadGrant) and visible.link is not None:
+                link_views.enter(db, visible.experiment_id, visible.link)
+            yield db
+
+    def _open(
+        self, begin: str, visible: Visible, *, is_read: bool
+    ) -> AbstractContextManager[Connection]:
+        """Return a transaction on the server that is best for it."""
+        if is_read and self._replica is not None:
+            return self._on_replica(self._replica, begin)
+        if isinstance(visible, ExperimentGrant) and self._nodes.is_cluster:
+            return self._at_node(begin, visible)
+        return self._primary.transaction(begin)
+
+    @contextmanager
+    def _on_replica(self, replica: Replica, begin: str) -> Iterator[Connection]:
+        with ExitStack() as stack:
+            db = replica.enter_transaction(stack, begin)
+            yield db or stack.enter_context(self._primary.transaction(begin))
+
+    @contextmanager
+    def _at_node(self, begin: str, grant: ExperimentGrant) -> Iterator[Connection]:
+        with ExitStack() as stack:
+            db = self._nodes.enter_transaction(stack, begin, grant.experiment_id)
+            yield db or stack.enter_context(self._primary.transaction(begin))
 
     @contextmanager
     def without_transaction(self) -> Iterator[Connection]:
@@ -132,36 +132,29 @@ class Database:
 
         Raises as `transaction` does.
         """
-        with translate_driver_errors(), self._connect() as connection:
+        with translate_driver_errors(), self._primary.connect() as connection:
             yield connection
 
-    @contextmanager
-    def _connect(self) -> Iterator[Connection]:
-        """Wait for a connection of the pool; drop it afterwards if it is unusable."""
-        begin = time.perf_counter()
-        with self.engine.connect() as connection, metrics.track_connection():
-            metrics.observe_connection_wait(begin)
-            driver = get_driver_connection(connection)
-            try:
-                with self._cancel_on_stop(driver):
-                    yield connection
-            except (psycopg.Error, exc.DBAPIError) as error:
-                if driver.closed or is_read_only(error):
-                    connection.invalidate()
-                raise
+    @staticmethod
+    def begin_attempt() -> ReadAttempt:
+        """Return what is noted of reads at the replica in the running task, from now on.
 
-    @contextmanager
-    def _cancel_on_stop(self, driver: psycopg.Connection[Any]) -> Iterator[None]:
-        """Have `stop` cancel what the connection executes during the block."""
-        with self._lock:
-            if self._is_stopping:
-                raise Unavailable("the service is stopping; nothing was lost, try again")
-            self._in_use.add(driver)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._in_use.discard(driver)
+        Also of the tasks and threads that this starts.
+        """
+        return begin_attempt()
+
+    def check_replica(self) -> None:
+        """Check that `read_url` names a replica of this database; one that is away is no error.
+
+        Raises StartupError, also for a cluster: replicas of its nodes are not read. Raises
+        Unavailable when PostgreSQL does not respond.
+        """
+        if self._replica is None:
+            return
+        with translate_driver_errors():
+            if self._nodes.is_cluster:
+                raise StartupError("TBHUB_READ_DATABASE_URL cannot be used with a cluster (Citus)")
+            self._replica.check()
 
     def check(self) -> None:
         """Execute a trivial query. Raises Unavailable when PostgreSQL does not respond."""
@@ -213,39 +206,23 @@ class Database:
 
         May be called from any thread.
         """
-        _cancel(get_driver_connection(db))
+        cancel(get_driver_connection(db))
 
     def stop(self) -> None:
         """Cancel all running statements; later requests for a connection raise Unavailable."""
-        with self._lock:
-            self._is_stopping = True
-            for driver in self._in_use:
-                _cancel(driver)
+        for pool in self._list_pools():
+            pool.stop()
 
     def close(self) -> None:
         """Close all idle connections."""
-        self.engine.dispose()
+        for pool in self._list_pools():
+            pool.close()
+
+    def _list_pools(self) -> list[Pool]:
+        replicas = [] if self._replica is None else [self._replica.pool]
+        return [self._primary, *replicas, *self._nodes.list_pools()]
 
 
 def set_local(db: Connection, name: str, value: str) -> None:
     """Set `tbhub.<name>`, which row policies read, until the transaction ends."""
     set_locals(db, {f"tbhub.{name}": value})
-
-
-def _cancel(driver: psycopg.Connection[Any]) -> None:
-    with contextlib.suppress(psycopg.Error):  # an unreachable server runs no statement of ours
-        driver.cancel_safe(timeout=CANCEL_SECONDS_MAX)
-
-
-def _send_begin(db: Connection) -> None:
-    """Begin a transaction ourselves: psycopg, which is in autocommit mode, sends a bare BEGIN."""
-    driver = get_driver_connection(db)
-    statements = db.get_execution_options().get(_BEGIN_OPTION, "BEGIN")
-    if is_pooled(db):
-        statements += _SET_TIMEOUT
-    if not citus.is_cluster(db):
-        driver.execute(statements)
-        return
-    with driver.pipeline():  # Citus passes on the whole message that a SET LOCAL is in, BEGIN too
-        for statement in statements.split("; "):
-            driver.execute(statement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any, Final
 
 import psycopg
@@ -21,7 +22,7 @@ _URL_ERROR: Final = (
 )
 
 
-def make_engine(url: str, **options: Any) -> Engine:
+def make_engine(url: str, *, connect_seconds_max: int | None = None, **options: Any) -> Engine:
     """Return an engine that connects by a libpq URL (postgresql://…) when it is first used.
 
     Its connections prepare no statements, and send no settings when they are opened, which poolers
@@ -32,6 +33,8 @@ def make_engine(url: str, **options: Any) -> Engine:
 
     Args:
         url: Host, port, user, password, database and any other of libpq's parameters.
+        connect_seconds_max: Seconds to connect to one host, and without an acknowledgement of what
+            was sent to it, unless the URL has others; None for 10 s, and for what the system has.
         **options: Options of SQLAlchemy's `create_engine`.
 
     Raises:
@@ -39,10 +42,16 @@ def make_engine(url: str, **options: Any) -> Engine:
             password may be anywhere in a malformed URL.
     """
     fields = _parse_url(url)
+    timeouts = {"connect_timeout": connect_seconds_max or _CONNECT_SECONDS_MAX}
+    if connect_seconds_max is not None:
+        timeouts["tcp_user_timeout"] = connect_seconds_max * 1000
     parameters: dict[str, Any] = {
-        "connect_timeout": fields.get("connect_timeout", _CONNECT_SECONDS_MAX),
+        # Shown in pg_stat_activity: which release still runs, and who holds a lock.
+        "fallback_application_name": f"tbservice {version('tbhub')}",
         "prepare_threshold": None,
+        **timeouts,
     }
+    parameters |= {name: fields[name] for name in timeouts if name in fields}
     engine = create_engine("postgresql+psycopg://", **options)
 
     @event.listens_for(engine, "do_connect")

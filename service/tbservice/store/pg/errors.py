@@ -18,7 +18,10 @@ READ_ONLY: Final = (
 _UNAVAILABLE: Final = (
     "the database cannot be reached or is out of capacity; nothing was lost, try again"
 )
-_DISK_FULL: Final = "the database's disk is full; nothing was lost, try again when there is room"
+_DISK_FULL: Final = (
+    "the database's disk is full: the operator of the server has to make room; nothing was lost, "
+    "try again"
+)
 
 
 @contextmanager

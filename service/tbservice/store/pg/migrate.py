@@ -1,23 +1,27 @@
-"""Migrations of the database schema: where they are, which of them a database lacks, running them.
+"""Run the migrations that a database lacks, while servers use it.
 
-Terms: a migration's name is its file's name without `.py` (`0001_schema`), and also its revision in
-Alembic. Names start with a number of four digits, so that their order is the order to run them in.
+Each migration is a transaction of its own, so that its locks are released before the next begins.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 import time
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from sqlalchemy import Connection, Engine, NullPool, exc, text
 
 from tbservice import limits
 from tbservice.errors import StartupError
-from tbservice.store.pg import distribution
+from tbservice.store.pg import distribution, schema_versions
 from tbservice.store.pg.engine import make_engine
+from tbservice.store.pg.schema_versions import (
+    Migration,
+    list_missing_migrations,
+    read_revisions,
+)
 
 ADVISORY_LOCK_ID = 8_317_446_903
 """Number of the advisory lock that lets one process migrate a database at a time: arbitrary."""
@@ -25,143 +29,190 @@ ADVISORY_LOCK_ID = 8_317_446_903
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 """SQLSTATE of a lock that could not be acquired within lock_timeout (PostgreSQL, appendix A)."""
 
-_DEVELOPMENT_REVISION: Final = re.compile(r"00(0[1-9]|10)")
-"""Revisions of versions before 0.1.0: "0001" to "0010", numbers alone."""
-
-
-class UnknownMigration(StartupError):
-    """The database has a migration that this program lacks: of a newer one, or of before 0.1.0."""
+_BLOCKERS_SHOWN_MAX: Final = 3
 
 
 def upgrade(database_url: str) -> list[str]:
     """Run the missing migrations and return their names, oldest first.
 
-    All run in one transaction: either all take effect or none. Of several processes at once, one
-    migrates; the others wait and then find nothing to do.
+    Of several processes at once, one migrates; the others wait and then find nothing to do. What
+    fails leaves the migrations before it, and the next call begins with the one that failed.
 
     A lock on a table is awaited for `MIGRATE_LOCK_SECONDS_MAX`, because every later statement on
-    that table queues behind the waiting one. Then the transaction is rolled back and, after
+    that table queues behind the waiting one. Then the migration is rolled back and, after
     `MIGRATE_PAUSE_SECONDS`, tried again.
 
     Args:
         database_url: A libpq URL of the role that owns the database.
 
     Raises:
-        UnknownMigration: A newer program, or one of before 0.1.0, has migrated the database.
-        StartupError: The URL is malformed, or a table was in use at each of
-            `MIGRATE_ATTEMPTS_MAX` attempts.
+        UnknownMigration: This program does not work with the database.
+        StartupError: The URL is malformed, a table was in use at each of `MIGRATE_ATTEMPTS_MAX`
+            attempts, or a migration failed.
     """
     engine = make_engine(database_url, poolclass=NullPool)
-
-    for attempt in range(1, limits.MIGRATE_ATTEMPTS_MAX + 1):
-        try:
-            names = _upgrade(engine)
-            distribution.arrange(engine)
-        except exc.OperationalError as error:
-            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
-                raise
-        else:
-            return names
-
-        blocker = _describe_oldest_transaction(engine)
-        if attempt < limits.MIGRATE_ATTEMPTS_MAX:
-            _print_line(
-                f"a table is in use{blocker}; trying again in {limits.MIGRATE_PAUSE_SECONDS:g} s"
-            )
-            time.sleep(limits.MIGRATE_PAUSE_SECONDS)
-
-    raise StartupError(
-        f"the database is unchanged: a table was in use at each of {attempt} attempts{blocker}; "
-        "wait until long reads (exports, dumps) have ended, or end them with pg_terminate_backend, "
-        "and migrate again"
-    )
+    names = []
+    with _exclude_others(engine):
+        while missing := _list_missing(engine):
+            _run(engine, missing[0])
+            names.append(missing[0].name)
+        _repeat_while_in_use(engine, "distribution", [], lambda: distribution.arrange(engine))
+    return names
 
 
-def _upgrade(engine: Engine) -> list[str]:
-    with engine.begin() as db:
-        db.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": ADVISORY_LOCK_ID})
-        milliseconds = round(limits.MIGRATE_LOCK_SECONDS_MAX * 1000)
-        db.execute(
-            text("SELECT set_config('lock_timeout', :timeout, true)"),
-            {"timeout": str(milliseconds)},
-        )
+def check(database_url: str) -> tuple[str | None, list[Migration]]:
+    """Return the latest migration of the database, and those that it lacks; change nothing.
 
-        missing = list_missing_migrations(db)
-        if missing:
-            _run(db)
-        return missing
-
-
-def _describe_oldest_transaction(engine: Engine) -> str:
-    """Describe the oldest other transaction that this role can see, the most likely blocker."""
-    statement = text("""
-        SELECT pid, extract(epoch FROM now() - xact_start)::bigint AS seconds
-        FROM pg_stat_activity
-        WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
-        ORDER BY xact_start LIMIT 1
-    """)
-    with engine.connect() as db:
-        row = db.execute(statement).one_or_none()
-    if row is None:
-        return ""
-    return f" (the oldest transaction is of process {row.pid}, since {row.seconds} s)"
-
-
-def _print_line(line: str) -> None:
-    print(f"tbservice: {line}", file=sys.stderr, flush=True)  # noqa: T201 - progress of a command
-
-
-def list_missing_migrations(db: Connection) -> list[str]:
-    """Return the names of the migrations that the database lacks, oldest first.
-
-    Raises:
-        UnknownMigration: The database has one that this program lacks. The message says what to do.
+    Raises UnknownMigration if this program does not work with the database.
     """
-    names = sorted(file.stem for file in (find_migrations() / "versions").glob("[0-9]*.py"))
-    applied = _get_applied_revision(db)
-    if applied is None:
-        return names
-    if _DEVELOPMENT_REVISION.fullmatch(applied):
-        raise UnknownMigration(
-            f"this database was made by a development version before 0.1.0 (migration {applied}), "
-            "which cannot be upgraded: export what you need with that version (tbupload export), "
-            "then start with an empty database ('tbservice up': with another --data-dir)"
-        )
-    if applied not in names:
-        raise UnknownMigration(
-            f"the database has migration {applied}, which this tbhub does not know: "
-            "install a newer version"
-        )
-    return [name for name in names if name > applied]
+    with make_engine(database_url, poolclass=NullPool).connect() as db:
+        return read_revisions(db)[0], list_missing_migrations(db)
 
 
-def is_known_migration(name: str) -> bool:
-    """Return whether this program has the migration, and so all before it."""
-    return (find_migrations() / "versions" / f"{name}.py").is_file()
-
-
-def find_migrations() -> Path:
-    """Return the migrations' directory: in the installed package, or beside `service/`."""
-    package = Path(__file__).parents[2]
-    packaged = package / "_migrations"
-    return packaged if packaged.is_dir() else package.parents[1] / "migrations"
-
-
-def _run(db: Connection) -> None:
+def apply(db: Connection, name: str) -> None:
+    """Run the next migration, which has this name, in the transaction of the connection."""
     from alembic import command  # noqa: PLC0415 - slow, and most starts have nothing to migrate
     from alembic.config import Config  # noqa: PLC0415
 
     configuration = Config()
     # Alembic reads the option with configparser, where % begins an interpolation.
-    configuration.set_main_option("script_location", str(find_migrations()).replace("%", "%%"))
+    directory = str(schema_versions.find_migrations()).replace("%", "%%")
+    configuration.set_main_option("script_location", directory)
     # Migrations are plain SQL: several statements per string, and % without a meaning.
     configuration.attributes["connection"] = db.execution_options(no_parameters=True)
-    command.upgrade(configuration, "head")
+    command.upgrade(configuration, name)
 
 
-def _get_applied_revision(db: Connection) -> str | None:
-    """Return the latest migration that the database has; None for an empty database."""
-    if db.execute(text("SELECT to_regclass('alembic_version')")).scalar() is None:
-        return None
-    applied: str | None = db.execute(text("SELECT max(version_num) FROM alembic_version")).scalar()
-    return applied
+@contextmanager
+def _exclude_others(engine: Engine) -> Iterator[None]:
+    """Wait until no other process migrates, and keep others out until the block ends.
+
+    CREATE INDEX CONCURRENTLY waits for every transaction with a snapshot that is older than it. So
+    neither the process that waits may stay in a transaction, nor this one keep a snapshot.
+    """
+    locked = text("SELECT pg_try_advisory_xact_lock(:number)")
+    with engine.connect() as db:
+        while not db.execute(locked, {"number": ADVISORY_LOCK_ID}).scalar():
+            db.rollback()
+            time.sleep(limits.MIGRATE_POLL_SECONDS)
+        # Also replaces the portal of the SELECT, which would keep its snapshot.
+        db.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        yield
+
+
+def _list_missing(engine: Engine) -> list[Migration]:
+    with engine.connect() as db:
+        return list_missing_migrations(db)
+
+
+def _run(engine: Engine, migration: Migration) -> None:
+    try:
+        if migration.concurrent:
+            _run_concurrently(engine, migration)
+        else:
+            _repeat_while_in_use(
+                engine, migration.name, [*migration.locks], lambda: _run_once(engine, migration)
+            )
+    except exc.DBAPIError as error:
+        raise StartupError(
+            f"the database could not be migrated: {migration.name} failed and can be repeated, "
+            f"those before it took effect: {error.orig}"
+        ) from error
+
+
+def _repeat_while_in_use(
+    engine: Engine, name: str, tables: list[str], run: Callable[[], object]
+) -> None:
+    """Run a transaction; run it again while it does not get its locks on these tables."""
+    for attempt in range(1, limits.MIGRATE_ATTEMPTS_MAX + 1):
+        try:
+            run()
+        except exc.OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                raise
+        else:
+            return
+
+        blockers = _describe_blockers(engine, tables)
+        if attempt < limits.MIGRATE_ATTEMPTS_MAX:
+            pause = f"trying again in {limits.MIGRATE_PAUSE_SECONDS:g} s"
+            _print_line(f"{name}: a table is in use {blockers}; {pause}")
+            time.sleep(limits.MIGRATE_PAUSE_SECONDS)
+
+    raise StartupError(
+        f"{name} has changed nothing: a table was in use at each of {attempt} attempts "
+        f"{blockers}; wait until long reads (exports, dumps) have ended, or end them with "
+        "pg_terminate_backend, and migrate again"
+    )
+
+
+def _run_once(engine: Engine, migration: Migration) -> None:
+    with engine.begin() as db:
+        for name, seconds in (
+            ("lock_timeout", limits.MIGRATE_LOCK_SECONDS_MAX),
+            ("statement_timeout", limits.MIGRATE_STATEMENT_SECONDS_MAX),
+        ):
+            value = {"name": name, "value": str(round(seconds * 1000))}
+            db.execute(text("SELECT set_config(:name, :value, true)"), value)
+
+        apply(db, migration.name)
+        if migration.required_revision:
+            # A column beside the revision, so that programs read both at once.
+            db.execute(
+                text("ALTER TABLE alembic_version ADD COLUMN IF NOT EXISTS required_revision text")
+            )
+            db.execute(
+                text("UPDATE alembic_version SET required_revision = :name"),
+                {"name": migration.required_revision},
+            )
+
+
+def _run_concurrently(engine: Engine, migration: Migration) -> None:
+    """Run a migration outside a transaction: it waits for others, and nobody waits for it."""
+    _print_line(migration.describe())
+    milliseconds = round(limits.MIGRATE_CONCURRENT_SECONDS_MAX * 1000)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        # The role or the pooler may have shorter ones, made for requests.
+        db.exec_driver_sql(f"SET statement_timeout = {milliseconds}")
+        db.exec_driver_sql("SET lock_timeout = 0")
+        try:
+            apply(db, migration.name)
+        finally:  # behind a pooler, the session is used by others afterwards
+            db.exec_driver_sql("RESET statement_timeout")
+            db.exec_driver_sql("RESET lock_timeout")
+
+
+def _describe_blockers(engine: Engine, tables: list[str]) -> str:
+    """Describe who holds locks on the tables, on any if none is named; the oldest come first."""
+    statement = text("""
+        SELECT pid, application_name, backend_type, state,
+            extract(epoch FROM clock_timestamp() - xact_start)::bigint AS transaction_seconds,
+            extract(epoch FROM clock_timestamp() - query_start)::bigint AS query_seconds
+        FROM pg_stat_activity AS a
+        WHERE pid <> pg_backend_pid() AND EXISTS (
+            SELECT FROM pg_locks AS l WHERE l.pid = a.pid AND l.granted
+                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND (cardinality(CAST(:tables AS text[])) = 0 OR l.relation IN (
+                    SELECT to_regclass(t) FROM unnest(CAST(:tables AS text[])) AS t))
+        )
+        ORDER BY xact_start NULLS FIRST LIMIT :shown
+    """)
+    values = {"tables": tables, "shown": _BLOCKERS_SHOWN_MAX}
+    with engine.connect() as db:
+        rows = db.execute(statement, values).all()
+
+    if not rows:
+        return "(by a transaction that has ended)"
+    texts = []
+    for row in rows:
+        program = row.application_name or row.backend_type or "a program without a name"
+        # Only a superuser sees what sessions of other roles do.
+        age = "of another role"
+        if row.transaction_seconds is not None:
+            age = f"transaction {row.transaction_seconds} s, query {row.query_seconds} s old"
+        texts.append(f"process {row.pid}, {program}, {row.state or 'state unknown'}, {age}")
+    return f"({'; '.join(texts)})"
+
+
+def _print_line(line: str) -> None:
+    print(f"tbservice: {line}", file=sys.stderr, flush=True)  # noqa: T201 - progress of a command

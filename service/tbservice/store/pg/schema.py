@@ -6,26 +6,33 @@ from sqlalchemy import text
 
 from tbservice.errors import StartupError
 from tbservice.store.pg.database import Database
-from tbservice.store.pg.migrate import UnknownMigration, list_missing_migrations
+from tbservice.store.pg.schema_versions import (
+    OLDEST_SCHEMA,
+    UnknownMigration,
+    list_missing_migrations,
+)
 
 
 class SchemaMismatch(StartupError):
-    """The schema is older or newer than this program, or the role would see all tenants' rows."""
+    """This program does not work with the schema, or the role would see all tenants' rows."""
 
 
-def check_schema(database: Database) -> None:
-    """Check that no migration is missing and that row-level security applies to the role.
+def check_schema(database: Database) -> list[str]:
+    """Check that this program works with the schema, and that row-level security applies to it.
+
+    Returns the names of missing migrations that it can do without for now, oldest first.
 
     Raises:
-        SchemaMismatch: A migration is missing or unknown, or the role bypasses row-level security.
-            The message says which, and what to do.
+        SchemaMismatch: A migration is missing that this program needs, the schema is one of a newer
+            program that this one does not work with, or the role bypasses row-level security. The
+            message says which, and what to do.
     """
     with database.transaction() as db:
         try:
-            missing = list_missing_migrations(db)
+            missing = [migration.name for migration in list_missing_migrations(db)]
         except UnknownMigration as error:
             raise SchemaMismatch(str(error)) from error
-        if missing:
+        if missing and missing[0] <= OLDEST_SCHEMA:
             raise SchemaMismatch(
                 f"the database lacks the migrations {', '.join(missing)}: run 'tbservice migrate'"
             )
@@ -51,3 +58,4 @@ def check_schema(database: Database) -> None:
                 " does not bind, so that it would see every tenant's rows: connect as the role"
                 f" '{role.rolname}_app' (docs/citus.md)"
             )
+    return missing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from tbupload.commands.options.shared import add_experiment, add_visibility
+from tbupload.commands.options.shared import add_experiment, add_visibility, parse_name
 
 LISTED_DEFAULT: Final = 100
 """Experiments that `tbupload list` prints by default."""
@@ -18,6 +18,7 @@ def add_create_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--name",
         required=True,
+        type=parse_name,
         help="its name; an experiment that has it already is not changed",
     )
     command.add_argument("--description", default="", help="its description, as Markdown")

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from tbupload.commands.options.shared import OptionGroup, add_experiment, add_visibility
+from tbupload.commands.options.shared import (
+    OptionGroup,
+    add_experiment,
+    add_visibility,
+    parse_new_name,
+)
 
 
 def add_tags_and_notes(group: OptionGroup, *, tag_help: str, note_help: str) -> None:
@@ -16,7 +21,7 @@ def add_tags_and_notes(group: OptionGroup, *, tag_help: str, note_help: str) -> 
 def add_update_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `tbupload update-metadata`."""
     add_experiment(command)
-    command.add_argument("--name", help="the new name")
+    command.add_argument("--name", type=parse_new_name, help="the new name")
     command.add_argument("--description", help="the new description, as Markdown")
     add_visibility(command)
     add_tags_and_notes(

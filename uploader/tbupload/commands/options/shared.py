@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from tbupload.experiment_names import explain_name
 from tbupload.remote_files import make_path
 
 ATTEMPT_MAX: Final = 1_000_000_000
@@ -126,6 +127,13 @@ def parse_name(text: str) -> str:
     """Return a name that finds an experiment. Raise ArgumentTypeError for what can be none."""
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty: a variable that is not set?")
+    return parse_new_name(text)
+
+
+def parse_new_name(text: str) -> str:
+    """Return a name for an experiment. Raise ArgumentTypeError for one of several lines."""
+    if explanation := explain_name(text):
+        raise argparse.ArgumentTypeError(explanation)
     return text
 
 

@@ -14,6 +14,7 @@ from tbupload.commands.options.shared import (
     add_visibility,
     parse_logdir,
     parse_name,
+    parse_new_name,
     parse_seconds,
 )
 from tbupload.recording.metrics_options import SECONDS_DEFAULT, SECONDS_MAX, SECONDS_MIN
@@ -56,7 +57,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     _add_target(command)
 
     new_experiment = command.add_argument_group("a new experiment")
-    new_experiment.add_argument("--name", help="its name")
+    new_experiment.add_argument("--name", type=parse_new_name, help="its name")
     new_experiment.add_argument("--description", help="its description, as Markdown")
     add_visibility(new_experiment)
     add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
@@ -188,6 +189,12 @@ def _add_subprocess(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --end-with-process and the parent's PID: read commands from stdin (look NAME, "
         "retire SECONDS, stop); after its end, write to follow.log beside the config file",
+    )
+    subprocess.add_argument(
+        "--process-descriptor",
+        metavar="N",
+        type=int,
+        help="with --end-with-process: an inherited descriptor of that process (pidfd)",
     )
 
 

@@ -1,0 +1,79 @@
+"""Queries that find and delete blobs that nothing refers to, while no service runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, text
+
+from tbservice.errors import StartupError
+from tbservice.store.blobs import StoredBlob
+from tbservice.store.object_references import ALL_REFERENCES
+from tbservice.types import ExperimentId, WorkspaceId
+
+
+def lock(db: Connection) -> None:
+    """Let nobody read or write blobs until the transaction ends. Raises StartupError.
+
+    An upload reads whether a blob is there, sends it or not, and refers to it in a later
+    transaction: so no other session may exist, whatever it does now. One that is opened afterwards
+    waits for the lock, and then sees what was deleted.
+    """
+    _check_alone(db)
+    db.execute(text("LOCK TABLE blobs IN ACCESS EXCLUSIVE MODE"))
+    _check_alone(db)  # a session that was opened in between may have read blobs
+
+
+def _check_alone(db: Connection) -> None:
+    """Check that there is no other session. Those of PostgreSQL itself have no user."""
+    db.execute(text("SELECT pg_stat_clear_snapshot()"))
+    sessions = db.execute(
+        text("""
+            SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                AND usename IS NOT NULL AND pid <> pg_backend_pid()
+        """)
+    ).scalar_one()
+    if sessions:
+        raise StartupError(
+            f"{sessions} other sessions use the database: stop every tbservice first (and poolers, "
+            "and backups), because an upload may be about to refer to what would be deleted"
+        )
+
+
+def list_experiment_digests(db: Connection, experiment_id: ExperimentId) -> list[bytes]:
+    """Return the SHA-256s that the points of an experiment refer to, also deleted points."""
+    statement = text(f"SELECT DISTINCT sha256 FROM ({ALL_REFERENCES}) AS r")  # noqa: S608 - a constant
+    return [
+        bytes(each) for each in db.execute(statement, {"experiment_id": experiment_id}).scalars()
+    ]
+
+
+def list_old_blobs(
+    db: Connection, workspace_id: WorkspaceId, after: bytes, days: float, limit: int
+) -> list[StoredBlob]:
+    """Return a page of the blobs that were stored more than `days` ago, by SHA-256."""
+    statement = text("""
+        SELECT sha256, size, content_type, object_suffix FROM blobs
+        WHERE workspace_id = :workspace_id AND sha256 > :after
+            AND created_at < now() - :days * interval '1 day'
+        ORDER BY sha256 LIMIT :limit
+    """)
+    parameters = {
+        "workspace_id": workspace_id,
+        "after": after,
+        "days": float(days),
+        "limit": limit,
+    }
+    return [
+        StoredBlob(bytes(row.sha256), row.size, row.content_type, row.object_suffix)
+        for row in db.execute(statement, parameters)
+    ]
+
+
+def delete_blobs(db: Connection, workspace_id: WorkspaceId, digests: Sequence[bytes]) -> None:
+    """Delete rows of blobs. Rights to them (`experiment_blobs`) remain, and name nothing."""
+    statement = text("""
+        DELETE FROM blobs
+        WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
+    """)
+    db.execute(statement, {"workspace_id": workspace_id, "digests": list(digests)})

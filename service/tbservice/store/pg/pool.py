@@ -1,0 +1,170 @@
+"""The connections to one server, and transactions on them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+from sqlalchemy import Connection, event, exc
+
+from tbservice import metrics
+from tbservice.errors import Unavailable
+from tbservice.store.pg import citus
+from tbservice.store.pg.connection import (
+    STATEMENT_SECONDS_MAX,
+    check_idle,
+    configure,
+    is_pooled,
+    record_idle_since,
+)
+from tbservice.store.pg.engine import make_engine
+from tbservice.store.pg.errors import is_read_only
+from tbservice.store.pg.pipeline import get_driver_connection
+
+CANCEL_SECONDS_MAX = 1.0
+"""Seconds that a request to cancel a statement may take."""
+
+POOL_SECONDS_MAX: Final = 30.0
+"""Seconds to wait for a connection that others use."""
+
+_NO_SEAT: Final = contextlib.nullcontext()
+_BEGIN_OPTION: Final = "tbhub_begin"
+"""The execution option that contains the statement to begin a transaction with."""
+
+_SET_TIMEOUT: Final = f"; SET LOCAL statement_timeout = '{STATEMENT_SECONDS_MAX}s'"
+"""What a transaction behind a pooler adds to BEGIN."""
+
+
+class Pool:
+    """Connections to one server, or to the first that answers of those that the URL names."""
+
+    def __init__(
+        self,
+        url: str,
+        size: int,
+        *,
+        idle_max: int | None = None,
+        seats: threading.Semaphore | None = None,
+        connect_seconds_max: int | None = None,
+    ) -> None:
+        """Create the pool; connections are opened when first needed.
+
+        Args:
+            url: A libpq URL (postgresql://…) of an ordinary role.
+            size: Connections at most. Further requests wait for up to `POOL_SECONDS_MAX`.
+            idle_max: Connections that stay open without use; None for all.
+            seats: Acquired for each connection in use, by several pools: it bounds their sum.
+            connect_seconds_max: Seconds to connect; None for those of `make_engine`.
+
+        Raises:
+            StartupError: The URL is malformed.
+        """
+        kept = size if idle_max is None else min(size, idle_max)
+        self.engine = make_engine(
+            url,
+            connect_seconds_max=connect_seconds_max,
+            pool_size=kept,
+            max_overflow=size - kept,
+            pool_timeout=POOL_SECONDS_MAX,
+            hide_parameters=True,  # errors are logged, and parameters are tenants' data
+        )
+        self.seats = seats
+        self._lock = threading.Lock()
+        self._in_use: set[psycopg.Connection[Any]] = set()
+        self._is_stopping = False
+
+        event.listen(self.engine, "connect", configure)
+        event.listen(self.engine, "begin", _send_begin)
+        event.listen(self.engine, "checkin", record_idle_since)
+        event.listen(self.engine, "checkout", check_idle)
+
+    @contextmanager
+    def transaction(self, begin: str) -> Iterator[Connection]:
+        """Begin a transaction with this statement; commit at the end, roll back on error."""
+        with self.connect() as connection, begin_on(connection, begin) as db:
+            yield db
+
+    @contextmanager
+    def connect(self) -> Iterator[Connection]:
+        """Wait for a connection of the pool; drop it afterwards if it is unusable."""
+        begin = time.perf_counter()
+        with self._seat(), self.engine.connect() as connection, metrics.track_connection():
+            metrics.observe_connection_wait(begin)
+            driver = get_driver_connection(connection)
+            try:
+                with self._cancel_on_stop(driver):
+                    yield connection
+            except (psycopg.Error, exc.DBAPIError) as error:
+                if driver.closed or is_read_only(error):
+                    connection.invalidate()
+                raise
+
+    def _seat(self) -> contextlib.AbstractContextManager[object]:
+        return _NO_SEAT if self.seats is None else _seat_of(self.seats)
+
+    @contextmanager
+    def _cancel_on_stop(self, driver: psycopg.Connection[Any]) -> Iterator[None]:
+        """Have `stop` cancel what the connection executes during the block."""
+        with self._lock:
+            if self._is_stopping:
+                raise Unavailable("the service is stopping; nothing was lost, try again")
+            self._in_use.add(driver)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in_use.discard(driver)
+
+    def stop(self) -> None:
+        """Cancel all running statements; later requests for a connection raise Unavailable."""
+        with self._lock:
+            self._is_stopping = True
+            for driver in self._in_use:
+                cancel(driver)
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        self.engine.dispose()
+
+
+@contextmanager
+def begin_on(connection: Connection, begin: str) -> Iterator[Connection]:
+    """Begin a transaction on a connection; commit at the end of the block, roll back on error."""
+    db = connection.execution_options(**{_BEGIN_OPTION: begin})
+    with db.begin():
+        yield db
+
+
+def cancel(driver: psycopg.Connection[Any]) -> None:
+    """Cancel the statement that a connection executes, if any; for at most `CANCEL_SECONDS_MAX`."""
+    with contextlib.suppress(psycopg.Error):  # an unreachable server runs no statement of ours
+        driver.cancel_safe(timeout=CANCEL_SECONDS_MAX)
+
+
+@contextmanager
+def _seat_of(seats: threading.Semaphore) -> Iterator[None]:
+    if not seats.acquire(timeout=POOL_SECONDS_MAX):
+        raise exc.TimeoutError("all connections are in use")
+    try:
+        yield
+    finally:
+        seats.release()
+
+
+def _send_begin(db: Connection) -> None:
+    """Begin a transaction ourselves: psycopg, which is in autocommit mode, sends a bare BEGIN."""
+    driver = get_driver_connection(db)
+    statements = db.get_execution_options().get(_BEGIN_OPTION, "BEGIN")
+    if is_pooled(db):
+        statements += _SET_TIMEOUT
+    if not citus.is_cluster(db):
+        driver.execute(statements)
+        return
+    with driver.pipeline():  # Citus passes on the whole message that a SET LOCAL is in, BEGIN too
+        for statement in statements.split("; "):
+            driver.execute(statement)

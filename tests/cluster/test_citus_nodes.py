@@ -1,0 +1,126 @@
+"""A transaction of one experiment is opened on the node that has its rows; on another if that is away."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import text
+
+from support.servers import database_name
+from support.uploading import wait_until
+from tbservice import limits
+from tbservice.store.pg import citus
+from tbservice.store.pg.database import Database
+from tbservice.types import AppendGrant, ExperimentId, ReadGrant, WorkspaceId
+
+POOL_SIZE = 4
+EXPERIMENTS = [ExperimentId(f"experiment{number:012}") for number in range(12)]
+WORKSPACE = WorkspaceId(1)
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+@pytest.fixture(autouse=True)
+def _short_times(monkeypatch):
+    monkeypatch.setattr(citus, "NODE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(limits, "NODE_REST_SECONDS", 0.2)
+
+
+@pytest.fixture
+def small(cluster, database_url):
+    """A database with few connections."""
+    assert cluster
+    database = Database(database_url, POOL_SIZE)
+    yield database
+    database.close()
+
+
+def port_of(opened):
+    """Return the port of the node where a transaction runs."""
+    with opened as db:
+        return db.execute(text("SELECT inet_server_port()")).scalar_one()
+
+
+def port_in_catalog(database, experiment_id):
+    """Return the port of the node that has the experiment's rows."""
+    with database.transaction() as db:
+        return citus.node_of(db, experiment_id).port
+
+
+def test_transaction_runs_where_its_experiment_is(small, cluster):
+    ports = set()
+    for experiment_id in EXPERIMENTS:
+        port = port_in_catalog(small, experiment_id)
+        assert port_of(small.transaction(AppendGrant(WORKSPACE, experiment_id))) == port
+        assert port_of(small.snapshot(ReadGrant(WORKSPACE, experiment_id))) == port
+        ports.add(port)
+    assert ports == set(cluster.ports[1:])
+    assert port_of(small.transaction(WORKSPACE)) == cluster.port
+
+
+def test_transaction_follows_shard_that_moves(small, cluster, database_url):
+    grant = AppendGrant(WORKSPACE, EXPERIMENTS[0])
+    before = port_of(small.transaction(grant))
+    (after,) = set(cluster.ports[1:]) - {before}
+    with cluster.connect(database_name(database_url)) as db:
+        db.execute(
+            """
+                SELECT citus_move_shard_placement(
+                    get_shard_id_for_distribution_column('experiments', %s::text),
+                    '127.0.0.1', %s, '127.0.0.1', %s, 'block_writes')
+            """,
+            (EXPERIMENTS[0], before, after),
+        )
+    wait_until(lambda: port_of(small.transaction(grant)) == after)
+
+
+@contextmanager
+def killed(cluster, node):
+    cluster.kill(node)
+    try:
+        yield
+    finally:
+        cluster.start(node)
+
+
+def test_node_that_is_away_is_passed_by(small, cluster):
+    grant = AppendGrant(WORKSPACE, EXPERIMENTS[1])
+    port = port_of(small.transaction(grant))
+    with killed(cluster, port - cluster.port):
+        for _ in range(3):
+            begin = time.monotonic()
+            assert port_of(small.transaction(grant)) == cluster.port
+            assert time.monotonic() - begin < limits.NODE_CONNECT_SECONDS_MAX
+    wait_until(lambda: port_of(small.transaction(grant)) == port)
+
+
+def test_connections_of_all_nodes_together_are_bounded(small, cluster, database_url):
+    small.check()
+    in_use = []
+
+    def use(number):
+        experiment_id = EXPERIMENTS[number % len(EXPERIMENTS)]
+        with small.transaction(AppendGrant(WORKSPACE, experiment_id)) as db:
+            in_use.append(1)
+            used = len(in_use)
+            db.execute(text("SELECT pg_sleep(0.05)"))
+            in_use.pop()
+        return used
+
+    with ThreadPoolExecutor(4 * POOL_SIZE) as pool:
+        used = list(pool.map(use, range(8 * POOL_SIZE)))
+    assert 1 < max(used) <= POOL_SIZE
+    opened = 0
+    for node in range(cluster.workers + 1):
+        with cluster.connect(database_name(database_url), node) as db:
+            (count,) = db.execute(
+                """
+                    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                        AND usename = 'tbhub_app' AND application_name NOT LIKE 'citus%'
+                """
+            ).fetchone()
+            opened += count
+    assert opened <= POOL_SIZE + (cluster.workers + 1) * POOL_SIZE // 2
