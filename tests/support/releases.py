@@ -9,8 +9,6 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-import pytest
-
 from support.clean_installs import Environment, build, make_environment
 from support.source_code import ROOT
 
@@ -23,11 +21,12 @@ LAST_MIGRATION = "0009_counters"
 """The latest migration of the last release."""
 
 
-def release_files() -> tarfile.TarFile:
-    """Return the files of the last release.
+def has_last_release() -> bool:
+    """Return whether the history has the last release: not in a shallow clone, or an archive."""
+    return _archive_release() is not None
 
-    Skips the test where the history is missing, as in an archive of the sources or a shallow clone.
-    """
+
+def _archive_release() -> bytes | None:
     for commit in (f"refs/tags/{LAST_RELEASE}", RELEASE_COMMIT):
         ended = subprocess.run(
             ["git", "archive", commit],  # noqa: S607 - the git on the path
@@ -36,8 +35,15 @@ def release_files() -> tarfile.TarFile:
             check=False,
         )
         if ended.returncode == 0:
-            return tarfile.open(fileobj=io.BytesIO(ended.stdout))
-    pytest.skip(f"no {LAST_RELEASE} in this checkout: git fetch --unshallow --tags")
+            return ended.stdout
+    return None
+
+
+def release_files() -> tarfile.TarFile:
+    """Return the files of the last release."""
+    archive = _archive_release()
+    assert archive is not None, f"no {LAST_RELEASE} in this checkout: git fetch --unshallow --tags"
+    return tarfile.open(fileobj=io.BytesIO(archive))
 
 
 def install_release(directory: Path) -> Environment:

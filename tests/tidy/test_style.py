@@ -23,7 +23,7 @@ MOCKS = {
     "fakeredis",
     "freezegun",
 }
-OTHER_MACHINES = ("sys.platform", "os.geteuid()", "os.name")
+OTHER_MACHINES = ("sys.platform", "os.geteuid()", "os.name", "not has_last_release()")
 
 EXCEPTION = re.compile(r"[#] (ruff: )?noqa\b|[#] type: ignore\b")
 EXPLAINED = re.compile(

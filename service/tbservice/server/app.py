@@ -192,6 +192,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     app.state.settings = settings
     app.state.is_prepared = False
+    app.state.stop_traces = lambda: None
     read_url = settings.read_database_url
     app.state.database = Database(
         settings.database_url.get_secret_value(),
