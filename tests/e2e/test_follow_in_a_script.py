@@ -349,3 +349,13 @@ def test_importing_it_loads_no_other_package():
         [sys.executable, "-c", source], capture_output=True, text=True, check=True
     ).stdout
     assert not {"numpy", "google", "urllib3", "tqdm", "tbwire"} & set(re.findall(r"\w+", loaded))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities of sessions are Linux's")
+def test_uploader_has_lower_priority_as_process_and_session(follow, tmp_path):
+    upload = follow(tmp_path)
+    process = process_of(upload)
+    assert process.nice() == min(psutil.Process().nice() + 10, 19)
+    group = Path(f"/proc/{process.pid}/autogroup")
+    if group.exists():  # a kernel without it, or a container that hides it, has nothing to set
+        assert group.read_text().endswith(f" nice {process.nice()}\n")

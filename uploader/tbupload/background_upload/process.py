@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any, Final
 
 from tbupload.background_upload.result import Result, result_from_events
@@ -30,6 +31,9 @@ EXPERIMENT_SECONDS_AFTER_MESSAGE: Final = 1.0
 
 NICENESS: Final = 10
 """Added to the script's nice value: a higher one is a lower priority."""
+
+NICENESS_MAX: Final = 19
+"""The greatest nice value of Linux."""
 
 MESSAGES_MAX: Final = 100
 """The last lines of the uploader's stderr that are kept for the result."""
@@ -273,10 +277,19 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
 
     if sys.platform != "win32":
         with contextlib.suppress(OSError):
-            os.setpriority(
-                os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
-            )
+            _lower_priority(process.pid)
     return process
+
+
+def _lower_priority(process_id: int) -> None:
+    """Give a process that leads a session a lower priority than this one. Raises OSError."""
+    niceness = os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
+    os.setpriority(os.PRIO_PROCESS, process_id, niceness)
+    # Where Linux groups processes by session, its niceness counts only inside of the session, and
+    # that of the group among sessions: sched(7), "The autogroup feature".
+    group = Path(f"/proc/{process_id}/autogroup")
+    if group.exists():
+        group.write_text(str(min(niceness, NICENESS_MAX)))
 
 
 @contextlib.contextmanager
