@@ -20,7 +20,7 @@ POOL_SIZE = 4
 EXPERIMENTS = [ExperimentId(f"experiment{number:012}") for number in range(12)]
 WORKSPACE = WorkspaceId(1)
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("cluster")]
 
 
 @pytest.fixture(autouse=True)

@@ -187,7 +187,7 @@ def test_place_that_is_not_ours_is_left_alone(uploader, logdir, export, tmp_path
     (tmp_path / "file").write_text("x")
     for name, code, words in (
         ("theirs", 2, "contains other files"),
-        ("file", 1, "File exists"),
+        ("file", 1, "is a file: --output takes a directory"),
         ("file/below", 1, "Not a directory"),
     ):
         ended, _ = export(experiment_id, name=name)

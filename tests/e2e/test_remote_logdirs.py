@@ -140,9 +140,9 @@ def test_deleted_object_is_no_failure_once_it_was_sent(uploader, reader, remote,
 @pytest.mark.parametrize(
     ("url", "code", "said"),
     [
-        ("s3://no-such-bucket-here/x", 1, "nothing at or below this address"),
-        ("{url}/nothing", 1, "nothing at or below this address"),
-        ("{url}/a/tfevents.1", 1, "is a file"),
+        ("s3://no-such-bucket-here/x", 2, "nothing at or below this address"),
+        ("{url}/nothing", 2, "nothing at or below this address"),
+        ("{url}/a/tfevents.1", 2, "is a file"),
         ("gs://bucket/runs", 2, "install tbhub's wheel with the extra 'gs'"),
         ("bogus://bucket/runs", 2, "Protocol not known: bogus"),
     ],
@@ -159,7 +159,7 @@ def test_refused_access_is_one_line(uploader, remote, monkeypatch):
     options = json.loads(os.environ["FSSPEC_S3"])
     monkeypatch.setenv("FSSPEC_S3", json.dumps({**options, "secret": "wrong"}))
     ended = uploader.run_process(remote.url, "--one-shot")
-    assert ended.code == 1
+    assert ended.code == 2
     assert "cannot be listed" in ended.err
     assert len(ended.err.splitlines()) == 1, ended.err
 

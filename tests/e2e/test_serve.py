@@ -166,7 +166,11 @@ def test_serve_fails_when_no_worker_can_be_replaced(servers, settings, tmp_path)
     log, database = tmp_path / "log", database_name(settings.database_url.get_secret_value())
     with live_service(settings, free_port(), log, TBHUB_WORKERS="2") as live:
         with servers.instance.postgres.connect_as_superuser(database) as superuser:
-            superuser.execute("UPDATE alembic_version SET version_num = '9999'")  # a newer tbhub's
+            # A newer tbhub's, with which this version does not work any more.
+            superuser.execute("ALTER TABLE alembic_version ADD COLUMN required_revision text")
+            superuser.execute(
+                "UPDATE alembic_version SET version_num = '9999', required_revision = '9999'"
+            )
         workers_of(live)[0].kill()
         assert live.process.wait(60) == 1
     said = log.read_text().splitlines()

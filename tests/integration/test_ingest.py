@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import socket
+import threading
 from urllib.parse import urlsplit
 
 import httpx2
@@ -435,7 +436,8 @@ def test_batch_takes_constant_number_of_statements(api, experiment, monkeypatch)
     statements, execute = [], psycopg.Cursor.execute
 
     def noting_execute(cursor, statement, *arguments, **options):
-        statements.append(statement)
+        if threading.current_thread().name.startswith("AnyIO"):  # not those of compaction
+            statements.append(statement)
         return execute(cursor, statement, *arguments, **options)
 
     monkeypatch.setattr(psycopg.Cursor, "execute", noting_execute)

@@ -207,7 +207,7 @@ def test_personal_token_exceeds_no_role(database, workspace_id):
             tokens.create_personal_token(
                 db, new_person(database).user_id, workspace_id, [Scope.READ]
             )
-        past = datetime.now(UTC)
+        past = datetime.now(UTC) - timedelta(seconds=60)
         for scopes, label, end in (
             ([], "", None),
             ([Scope.READ], "x" * 201, None),

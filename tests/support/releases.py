@@ -15,7 +15,7 @@ from support.source_code import ROOT
 LAST_RELEASE = "v0.1.0"
 """Its tag; until the tag exists, RELEASE_COMMIT is taken for it."""
 
-RELEASE_COMMIT = "e9637e5c5b2a08bb24c31127ff85fae53ada76d5"
+RELEASE_COMMIT = "3362618e6733f3c75686ad0c027cd87c0e11acb8"
 
 LAST_MIGRATION = "0009_counters"
 """The latest migration of the last release."""

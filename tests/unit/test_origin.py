@@ -32,7 +32,7 @@ def test_origin_has_git_commit_and_changes(tmp_path, monkeypatch):
     assert len(recorded["git_commit"]) == 40
     assert (recorded["git_branch"], recorded["command"]) == (
         "trunk",
-        "train.py --token '***' 'a b'",
+        "train.py --token '***' '***'",
     )
     assert "git_changes" not in recorded
     assert recorded["host"]
