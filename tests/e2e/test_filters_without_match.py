@@ -154,3 +154,16 @@ def test_resumed_live_upload_without_news_exits_0(uploader, runs):
             following.wait_for_experiment()
             ended = following.stop()
         assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize("filters", [("--plugins", "scalar"), ("--include-tags", "los")])
+def test_filter_without_match_proves_and_exports_nothing(uploader, runs, tmp_path, filters):
+    experiment_id = uploader.run("--logdir", runs, "--one-shot").experiment_id
+    named = ("--experiment", experiment_id, *filters)
+    ended = uploader.run("verify", "--logdir", runs, *named)
+    assert (ended.code, ended.out) == (2, ""), ended.err
+    assert "did you mean" in ended.err
+    ended = uploader.run("export", "--output", tmp_path / "out", *named)
+    assert (ended.code, ended.out) == (2, ""), ended.err
+    assert "did you mean" in ended.err
+    assert not (tmp_path / "out").exists()

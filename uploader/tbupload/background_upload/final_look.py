@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tbupload.background_upload.rest_command import command_for_rest
 from tbupload.background_upload.result import Result
 from tbupload.errors import UploadError
 from tbupload.remote_files import make_path
@@ -42,6 +42,6 @@ def look_again(result: Result, options: Sequence[str]) -> Result:
     if new_bytes <= 0 and new_files <= 0:
         return result
     what = f"{new_bytes:,} bytes of event files" if new_bytes > 0 else f"{new_files:,} files"
-    command = f"tbupload {shlex.quote(options[0])} --one-shot --experiment {result.experiment_id}"
+    command = command_for_rest(options, result.experiment_id)
     explanation = f"{what} {NOT_UPLOADED}; to send the rest, run: {command}"
     return replace(result, is_growing=True, explanation=explanation)

@@ -8,7 +8,6 @@ import json
 import logging
 import math
 import os
-import shlex
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
+from tbupload.background_upload.rest_command import command_for_rest
 from tbupload.background_upload.result import Result, result_from_events
 from tbupload.console.terminal import escape
 from tbupload.recording.exit_status import Ending
@@ -28,6 +28,9 @@ EXPERIMENT_SECONDS: Final = 10.0
 
 EXPERIMENT_SECONDS_AFTER_MESSAGE: Final = 1.0
 """How long to wait for it after a first message: probably, the server does not answer."""
+
+USAGE_ERROR: Final = 2
+"""The exit code of an uploader whose options are wrong: the same options would fail again."""
 
 NICENESS: Final = 10
 """Added to the script's nice value: a higher one is a lower priority."""
@@ -217,9 +220,7 @@ class UploaderProcess:
     def _explanation(
         self, code: int | None, experiment_id: str | None, last: dict[str, Any]
     ) -> str:
-        command = f"tbupload {shlex.quote(self._options[0])} --one-shot"
-        if experiment_id:
-            command += f" --experiment {experiment_id}"
+        command = command_for_rest(self._options, experiment_id)
         if code is None:
             return (
                 f"process {self._process.pid} is still sending the rest; "
@@ -230,8 +231,12 @@ class UploaderProcess:
                 f"{count:,} {reason}" for reason, count in last.get("skipped", {}).items()
             )
             return f"some data could not be sent: {missing or last.get('problems')}"
-        reason = last.get("error") or (self._messages[-1] if self._messages else "no message")
+        # Not the line in brackets that names the command's help: there was no command.
+        messages = [line for line in self._messages if not line.startswith("(")]
+        reason = last.get("error") or (messages[-1] if messages else "no message")
         reason = reason.removeprefix("tbupload: ")
+        if code == USAGE_ERROR:
+            return f"the upload failed ({_code_text(code)}): {reason}"
         return f"the upload failed ({_code_text(code)}): {reason}; to send the rest, run: {command}"
 
 

@@ -16,6 +16,7 @@ from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_TEMPORARY_FAILURE
 from tbupload.commands.experiment_address import find_experiment_id, resolve_experiment_id
 from tbupload.commands.export_hparams import check_options, export_hparams
 from tbupload.commands.options.export import DEFAULT_FORMAT
+from tbupload.commands.stored_series import explain_filters_of
 from tbupload.console.output import print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import PROBLEMS_SHOWN, size_text
@@ -29,6 +30,7 @@ from tbupload.export.progress import ExportProgress
 from tbupload.http.client import Client
 from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
+from tbwire.points import DATA_CLASSES
 
 
 def export(options: argparse.Namespace) -> int:
@@ -78,6 +80,10 @@ def _export_options(transport: Transport, options: argparse.Namespace) -> Iterat
     series_filter = series_filter_from_options(options)
     if options.experiment is not None:
         experiment_id = resolve_experiment_id(options.experiment, Client(transport))
+        reader = ExportClient(transport, RetryPolicy(options.retry_timeout), experiment_id, None)
+        place = f"experiment {experiment_id}"
+        if sentence := explain_filters_of(reader, series_filter, DATA_CLASSES, place):
+            raise UsageError(sentence)
         yield ExportOptions(
             transport.server,
             experiment_id,

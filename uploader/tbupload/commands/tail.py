@@ -14,8 +14,10 @@ from tbupload.commands.connect import (
     series_filter_from_options,
 )
 from tbupload.commands.experiment_address import resolve_experiment_id
+from tbupload.commands.stored_series import explain_filters_of
 from tbupload.console.output import print_json, print_line
 from tbupload.events.filters import SeriesFilter
+from tbupload.export.client import ExportClient
 from tbupload.export.tail import follow_points
 from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
@@ -38,6 +40,10 @@ def tail(options: argparse.Namespace) -> int:
     series_filter = series_filter_from_options(options)
 
     try:
+        client = ExportClient(transport, retry_policy, experiment_id, None)
+        place = f"the {options.kind} of experiment {experiment_id}"
+        if sentence := explain_filters_of(client, series_filter, [options.kind], place):
+            progress.warn(f"{sentence}; waiting for others")
         for changes in follow_points(transport, retry_policy, experiment_id, options.kind, query):
             for point in _points(changes, series_filter):
                 print_point(point)

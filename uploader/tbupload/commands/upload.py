@@ -35,7 +35,7 @@ from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.http.cancellation import StopToken
 from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir, has_uploadable_files, is_there, no_files_text
-from tbupload.upload.filter_check import explain_no_match, misspelled_plugin
+from tbupload.upload.filter_check import explain_filters, misspelled_plugin
 from tbupload.upload.hparams_file import NO_HPARAMS, read_hparams_file
 from tbupload.upload.session import PAUSE_SECONDS_MAX, Upload, UploadOptions
 from tbupload.upload.summary import Summary
@@ -78,9 +78,8 @@ def _check_filter(options: argparse.Namespace, logdir: Path, series_filter: Seri
 
     A log directory that is followed may have more later: only misspelled plugins are an error.
     """
-    sentence = misspelled_plugin(logdir, series_filter, DEFAULT_LIMITS)
-    if sentence is None and (options.one_shot or options.dry_run):
-        sentence = explain_no_match(logdir, series_filter, DEFAULT_LIMITS)
+    explain = explain_filters if options.one_shot or options.dry_run else misspelled_plugin
+    sentence = explain(logdir, series_filter, DEFAULT_LIMITS)
     if sentence is not None:
         raise UsageError(sentence)
 

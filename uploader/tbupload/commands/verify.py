@@ -14,16 +14,18 @@ from tbupload.commands.connect import (
     progress_from_options,
     series_filter_from_options,
 )
+from tbupload.commands.dry_run import DEFAULT_LIMITS
 from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.console.output import print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import size_text
-from tbupload.errors import ServerError
+from tbupload.errors import ServerError, UsageError
 from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.http.client import Client
 from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir
+from tbupload.upload.filter_check import explain_filters
 from tbupload.verify.findings import Finding, Status, VerifyResult
 from tbupload.verify.repair import Repair
 from tbupload.verify.verification import Verification, VerifyOptions
@@ -33,9 +35,14 @@ FINDINGS_SHOWN: Final = 200
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Run `tbupload verify`: print every series that does not match, and a summary."""
+    """Run `tbupload verify`: print every series that does not match, and a summary.
+
+    Raises UsageError for filters that match nothing of the files.
+    """
     logdir: Path = options.logdir.expanduser()
     check_logdir(logdir)
+    if sentence := explain_filters(logdir, series_filter_from_options(options), DEFAULT_LIMITS):
+        raise UsageError(sentence)  # of nothing, everything would match
     retain_freed_memory()
     progress = progress_from_options(options)
     retry_policy = RetryPolicy(options.retry_timeout)

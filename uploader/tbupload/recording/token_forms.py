@@ -13,9 +13,13 @@ _KNOWN_TOKEN: Final = re.compile(
     r"|[srpw]k[-_](?:live_|test_|proj-|ant-|lf-|or-)?[0-9A-Za-z_-]{16,}|whsec_\w{16,}"
     r"|xox[a-z]-[\w-]{10,}|xapp-[\w-]{10,}|AIza[\w-]{30,}|ya29\.[\w.-]{10,}|npm_\w{20,}|pypi-[\w-]{16,}"
     r"|dckr_pat_[\w-]{16,}|SG\.[\w.-]{16,}|nvapi-[\w-]{16,}|r8_\w{16,}|gsk_\w{16,}|xai-\w{16,}"
+    r"|KGAT_[0-9a-f]{32}|shp[a-z]{2}_[0-9a-fA-F]{32}|rpa_\w{20,}|AGE-SECRET-KEY-1\w{20,}"
+    r"|tskey-[\w-]{16,}|lin_api_\w{16,}|\b\d{8,10}:[\w-]{35}\b"
+    r"|hooks\.slack\.com/services/[\w/]+|discord(?:app)?\.com/api/webhooks/[\w/-]+"
     r"|dapi[0-9a-f]{16,}|eyJ[\w-]{8,}\.[\w.-]+|local-[0-9a-f]{32,}"
 )
-"""Tokens of this service, clouds, code hosts, registries and messengers; JSON Web Tokens."""
+"""Tokens of this service, clouds, code hosts, registries and messengers, and addresses that are
+secrets; JSON Web Tokens."""
 
 _CANDIDATE: Final = re.compile(r"[A-Za-z0-9+/_~-]{20,}={0,2}")
 _HEX: Final = re.compile(r"(?:0x)?[0-9a-fA-F]{32,}")

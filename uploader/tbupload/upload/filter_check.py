@@ -80,7 +80,30 @@ def explain_no_match(logdir: Path, series_filter: SeriesFilter, limits: WireLimi
     if next(_read_series(logdir, series_filter, limits), None) is not None:
         return None
     names = _Names.of(_read_series(logdir, EVERYTHING, limits))
-    return names.explain(series_filter, logdir) if names.series else None
+    return names.explain(series_filter, str(logdir)) if names.series else None
+
+
+def explain_filters(logdir: Path, series_filter: SeriesFilter, limits: WireLimits) -> str | None:
+    """Return a sentence about a misspelled plugin, or filters that match nothing of the files."""
+    return misspelled_plugin(logdir, series_filter, limits) or explain_no_match(
+        logdir, series_filter, limits
+    )
+
+
+def explain_no_match_of(
+    series: Iterable[tuple[str, str, str]], series_filter: SeriesFilter, place: str
+) -> str | None:
+    """Return a sentence about filters that match none of the series: run, tag and plugin of each.
+
+    None if they match one, or if there are none. `place` says where the series are.
+    """
+    names = _Names.of(series)
+    if any(
+        series_filter.accepts_run(run) and series_filter.accepts_series(tag, plugin)
+        for run, tag, plugin in names.series
+    ):
+        return None
+    return names.explain(series_filter, place) if 0 < len(names.series) < NAMES_MAX else None
 
 
 class FilterMonitor:
@@ -147,7 +170,7 @@ class _Names:
         """Return the plugins of the series."""
         return {plugin for _, _, plugin in self.series}
 
-    def explain(self, series_filter: SeriesFilter, logdir: Path) -> str:
+    def explain(self, series_filter: SeriesFilter, place: str) -> str:
         """Return which of the filters match nothing, and names that are similar."""
         reasons = [
             *self._explain_plugins(series_filter),
@@ -160,7 +183,7 @@ class _Names:
         ]
         if not reasons:
             reasons = ["each filter matches some series, but no series matches all of them"]
-        return f"nothing in {logdir} matches the filters: {'; '.join(reasons)}"
+        return f"nothing in {place} matches the filters: {'; '.join(reasons)}"
 
     def _explain_plugins(self, series_filter: SeriesFilter) -> Iterator[str]:
         wanted, present = series_filter.plugins, self.plugins
