@@ -322,7 +322,7 @@ def test_wait_after_stop_tells_of_what_was_written_later(followed, logdir, caplo
         caplog.clear()
         result = look()
         assert (result.exit_code, result.is_complete, result.is_growing) == (0, False, True)
-        assert f"--experiment {upload.experiment_id}" in result.explanation
+        assert f"--experiment={upload.experiment_id}" in result.explanation
         assert "are not uploaded" in caplog.text
         assert "everything is uploaded" not in caplog.text
     event_files.write_records(logdir / "new" / "tfevents.1", [])

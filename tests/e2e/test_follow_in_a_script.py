@@ -257,7 +257,7 @@ def test_follow_reports_dead_uploader_and_stops_nothing(follow, logdir, caplog):
         wait_until(lambda: "exited unexpectedly (killed by signal 9)" in caplog.text)
         assert not upload.is_running
     assert upload.result.exit_code == -signal.SIGKILL
-    assert f"--experiment {upload.experiment_id}" in upload.result.explanation
+    assert f"--experiment={upload.experiment_id}" in upload.result.explanation
 
 
 def test_waits_of_follow_are_no_longer_than_they_say(follow, live_service, logdir, caplog):
