@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
+import psycopg
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from psycopg import sql
@@ -85,6 +86,31 @@ class Servers:
             yield self.instance.postgres.url(name)
         finally:
             self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def superusers(self, database: str) -> list[psycopg.Connection]:
+        """Connect to each server of the database, of which a cluster has several."""
+        return [self.instance.postgres.connect_as_superuser(database)]
+
+    def execute_on_nodes(self, database_url: str, statement: str) -> list[tuple]:
+        """Execute a statement as a superuser on each server of the database; return all rows."""
+        rows = []
+        for superuser in self.superusers(database_name(database_url)):
+            with superuser as db:
+                rows += db.execute(statement).fetchall()
+        return rows
+
+    def count_waiting(self, database_url: str) -> int:
+        """Return how many statements of a database wait for a lock."""
+        waiting = """
+            SELECT pid FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'
+        """
+        return len(self.execute_on_nodes(database_url, waiting))
+
+    @staticmethod
+    def owner_url(database_url: str) -> str:
+        """Return the URL of the role that owns the tables, and may change them."""
+        return database_url
 
     def _execute(self, statement: sql.Composed) -> None:
         # A new connection each time: a test may restart PostgreSQL.
