@@ -105,11 +105,12 @@ class Cluster:
 
     def url(self, database: str = OWNER, node: int = 0, role: str = APPLICATION) -> str:
         """Return the URL of a database, entered by a node."""
-        return f"postgresql://{role}:secret@{LOOPBACK}:{self.port + node}/{database}"
+        address = f"{role}:secret@{LOOPBACK}:{self.port + node}"
+        return f"postgresql://{address}/{database}?sslmode=prefer"
 
     def url_for_migration(self, database: str, shards: int) -> str:
         """Return the owner's URL, whose connections distribute tables over so many shards."""
-        return f"{self.url(database, role=OWNER)}?options=-ccitus.shard_count%3D{shards}"
+        return f"{self.url(database, role=OWNER)}&options=-ccitus.shard_count%3D{shards}"
 
     def make_database(self, name: str, template: str | None) -> None:
         """Create a database on all nodes, as a copy of a distributed one or with nothing in it."""
@@ -236,6 +237,15 @@ class ClusterServers(Servers):
             with cluster.connect("postgres", node) as db:
                 db.execute(f"ALTER DATABASE {self._template} ALLOW_CONNECTIONS false")
 
+    def superusers(self, database: str) -> list[psycopg.Connection]:
+        """Connect to each node."""
+        return [self.cluster.connect(database, node) for node in self._nodes()]
+
+    @staticmethod
+    def owner_url(database_url: str) -> str:
+        """Return the URL of the role that migrates; the one that serves is another."""
+        return database_url.replace(f"//{APPLICATION}:", f"//{OWNER}:")
+
     @contextmanager
     def database(self, *, migrated: bool = True):
         """Create a database on all nodes; yield its URL, and drop it at the end."""
@@ -259,10 +269,6 @@ class ClusterServers(Servers):
                             [gate.port, port],
                         )
             yield proxy
-
-    def superusers(self, database: str) -> list[psycopg.Connection]:
-        """Connect to each node."""
-        return [self.cluster.connect(database, node) for node in self._nodes()]
 
     def kill_postgres(self) -> None:
         """Kill all nodes."""

@@ -104,6 +104,27 @@ class Servers:
         """Start each server again on its port and its files, and wait until it is ready."""
         process_kills.restart_postgres(self.instance)
 
+    def execute_on_nodes(self, database_url: str, statement: str) -> list[tuple]:
+        """Execute a statement as a superuser on each server of the database; return all rows."""
+        rows = []
+        for superuser in self.superusers(database_name(database_url)):
+            with superuser as db:
+                rows += db.execute(statement).fetchall()
+        return rows
+
+    def count_waiting(self, database_url: str) -> int:
+        """Return how many statements of a database wait for a lock."""
+        waiting = """
+            SELECT pid FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'
+        """
+        return len(self.execute_on_nodes(database_url, waiting))
+
+    @staticmethod
+    def owner_url(database_url: str) -> str:
+        """Return the URL of the role that owns the tables, and may change them."""
+        return database_url
+
     def _execute(self, statement: sql.Composed) -> None:
         # A new connection each time: a test may restart PostgreSQL.
         with self.instance.postgres.connect_as_superuser("postgres") as db:
