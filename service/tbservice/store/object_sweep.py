@@ -9,6 +9,7 @@ from sqlalchemy import Connection, text
 from tbservice.errors import StartupError
 from tbservice.store.blobs import StoredBlob
 from tbservice.store.object_references import ALL_REFERENCES
+from tbservice.store.pg import citus
 from tbservice.types import ExperimentId, WorkspaceId
 
 
@@ -26,13 +27,16 @@ def lock(db: Connection) -> None:
 
 def _check_alone(db: Connection) -> None:
     """Check that there is no other session. Those of PostgreSQL itself have no user."""
-    db.execute(text("SELECT pg_stat_clear_snapshot()"))
-    sessions = db.execute(
-        text("""
-            SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-                AND usename IS NOT NULL AND pid <> pg_backend_pid()
-        """)
-    ).scalar_one()
+    if citus.is_cluster(db):
+        sessions = citus.count_sessions(db) - 1
+    else:
+        db.execute(text("SELECT pg_stat_clear_snapshot()"))
+        sessions = db.execute(
+            text("""
+                SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                    AND usename IS NOT NULL AND pid <> pg_backend_pid()
+            """)
+        ).scalar_one()
     if sessions:
         raise StartupError(
             f"{sessions} other sessions use the database: stop every tbservice first (and poolers, "

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from sqlalchemy import Connection, text
 
+from tbservice.errors import Unavailable
 from tbservice.store.pg.arrays import Array, encode_array
 from tbservice.types import ExperimentId, WorkspaceId
 
@@ -167,6 +168,22 @@ def block_ids(db: Connection, table: str, count: int, levels: tuple[str, ...] = 
         {"ordinal": "bigint"},
         {"ordinal": encode_array("bigint", range(1, count + 1))},
     )
+
+
+def count_sessions(db: Connection) -> int:
+    """Return how many sessions of clients a cluster's database has, on all nodes, this one too.
+
+    Not those that nodes open for a session of another. Raises Unavailable if a node is away.
+    """
+    on_a_node = """
+        SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND backend_type = 'client backend' AND application_name NOT LIKE 'citus%'
+    """
+    statement = text("SELECT success, result FROM run_command_on_all_nodes(:query)")
+    answers = db.execute(statement, {"query": on_a_node}).all()
+    if not all(is_answer for is_answer, _ in answers):
+        raise Unavailable("a node of the cluster does not answer")
+    return sum(int(count) for _, count in answers)
 
 
 def lock_name(db: Connection, name: str) -> None:
