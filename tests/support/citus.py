@@ -125,11 +125,10 @@ class Cluster:
 
     def drop_database(self, name: str) -> None:
         """Drop a database on all nodes."""
+        statement = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
         for node in range(self.workers + 1):
             with self.connect("postgres", node) as db:
-                db.execute(
-                    sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-                )
+                execute_when_unused(db, statement)
 
     def run_program(self, name: str, *arguments: object) -> str:
         """Run a program of this PostgreSQL, such as pg_dump; return its output."""
@@ -190,12 +189,15 @@ def create_database(db: psycopg.Connection, name: str, template: str | None) -> 
     """Create a database; Citus' daemon may be at work in the template for a moment."""
     names = map(sql.Identifier, (name, OWNER, template or "template0"))
     statement = sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {}").format(*names)
+    end_sessions = "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE datname = %s"
+    execute_when_unused(db, statement, lambda: db.execute(end_sessions, [template]))
+
+
+def execute_when_unused(db: psycopg.Connection, statement: sql.Composed, first=lambda: None):
+    """Execute a statement that needs a database for itself, after `first`, again and again."""
     deadline = time.monotonic() + DROP_SECONDS_MAX
     while True:
-        db.execute(
-            "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE datname = %s",
-            [template],
-        )
+        first()
         try:
             db.execute(statement)
         except psycopg.errors.ObjectInUse:
