@@ -41,6 +41,7 @@ BENCHMARKS = (
     "search",
     "sweeps",
     "rehearsal",
+    "backups",
 )
 """In the order of a point's path."""
 
