@@ -145,7 +145,9 @@ def test_worker_is_added_and_gets_shards_under_load(world):
         for job in jobs:
             job.log()
         world.cluster.add_worker()
-        run_migrate(world.cluster)  # without it, the service may not read the views for share links there
+        run_migrate(
+            world.cluster
+        )  # without it, the service may not read the views for share links there
         with psycopg.connect(world.cluster.url(node=3)) as db:
             assert db.execute("SELECT count(*) FROM link_views.runs").fetchone() == (0,)
         with world.cluster.connect(world.database) as db:
