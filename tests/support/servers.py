@@ -24,7 +24,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from psycopg import sql
 
-from support import zygote
+from support import process_kills, zygote
+from support.postgres_faults import postgres_faults
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace
 from tbservice.local.embedded.instance import Instance, make_settings
@@ -87,9 +88,21 @@ class Servers:
         finally:
             self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
+    def postgres_faults(self, database_url: str):
+        """Run a PostgresFaults before this database until the block ends."""
+        return postgres_faults(database_url)
+
     def superusers(self, database: str) -> list[psycopg.Connection]:
         """Connect to each server of the database, of which a cluster has several."""
         return [self.instance.postgres.connect_as_superuser(database)]
+
+    def kill_postgres(self) -> None:
+        """Kill each server's first process; the others notice and end."""
+        process_kills.kill_postgres(self.instance)
+
+    def restart_postgres(self) -> None:
+        """Start each server again on its port and its files, and wait until it is ready."""
+        process_kills.restart_postgres(self.instance)
 
     def execute_on_nodes(self, database_url: str, statement: str) -> list[tuple]:
         """Execute a statement as a superuser on each server of the database; return all rows."""
