@@ -26,12 +26,12 @@ from psycopg import sql
 from support.postgres_faults import postgres_faults
 from support.servers import Servers, choose_directory, database_name
 from tbservice.local.embedded.instance import Instance
-from tbservice.local.embedded.ports import LOOPBACK
+from tbservice.local.embedded.ports import LOOPBACK, is_free
 from tbservice.store.pg import migrate
 
 TOOLS = os.environ.get("CITUS_TOOLS", "")
-PORT = int(os.environ.get("CITUS_PORT", "19700"))
-"""The coordinator's; the workers have the next ones."""
+PORT = int(os.environ.get("CITUS_PORT", "32000"))
+"""The coordinator's; the workers have the next ones. `choose_ports` gives none from 32,000 on."""
 
 PORTS_PER_PROCESS = 8
 """For the cluster of a pytest process, and for one that a test kills nodes of."""
@@ -286,12 +286,19 @@ class ClusterServers(Servers):
         return range(self.cluster.workers + 1)
 
 
+def find_free(port: int, count: int) -> int:
+    """Return the first of so many free ports, from `port` on."""
+    while not all(is_free(port + number) for number in range(count)):
+        port += 1
+    return port
+
+
 @contextmanager
 def running_cluster(port: int = PORT, workers: int = 2) -> Iterator[Cluster]:
     """Run a new cluster until the block ends."""
     with tempfile.TemporaryDirectory(prefix="tbhub-citus-", dir=choose_directory()) as directory:
         Path(directory).chmod(0o755)
-        cluster = Cluster(Path(directory), port, workers)
+        cluster = Cluster(Path(directory), find_free(port, workers + 2), workers)
         try:
             yield cluster
         finally:
