@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
+from pydantic import SecretStr
 
 from support.postgres_faults import postgres_faults
 from support.servers import Servers, choose_directory, database_name
@@ -248,11 +249,19 @@ class ClusterServers(Servers):
         """Return the URL of the role that migrates; the one that serves is another."""
         return database_url.replace(f"//{APPLICATION}:", f"//{OWNER}:")
 
+    @staticmethod
+    def service_url(owner_url: str) -> str:
+        """Return the URL of the role that serves, from that of the owner."""
+        return owner_url.replace(f"//{OWNER}:", f"//{APPLICATION}:")
+
     @contextmanager
     def database(self, *, migrated: bool = True):
         """Create a database on all nodes; yield its URL, and drop it at the end."""
         name = f"test_{next(self._numbers)}"
         self.cluster.make_database(name, self._template if migrated else None)
+        if not migrated:
+            with self.cluster.connect("postgres") as db:
+                db.execute(f"ALTER DATABASE {name} SET citus.shard_count = {SHARDS}")
         try:
             yield self.cluster.url(name, role=APPLICATION if migrated else OWNER)
         finally:
@@ -320,4 +329,5 @@ def cluster_servers(worker: int = 0, *, is_second: bool = False):
         servers.plain = Plain(instance.postgres.url, instance.postgres.connect_as_superuser)
         instance.postgres.connect_as_superuser = cluster.connect
         instance.postgres.url = cluster.url
+        instance.postgres.superuser_url = lambda name: SecretStr(cluster.url(name, role="postgres"))
         yield servers

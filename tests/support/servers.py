@@ -23,6 +23,7 @@ import psycopg
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from psycopg import sql
+from pydantic import SecretStr
 
 from support import process_kills, zygote
 from support.postgres_faults import postgres_faults
@@ -124,6 +125,16 @@ class Servers:
     def owner_url(database_url: str) -> str:
         """Return the URL of the role that owns the tables, and may change them."""
         return database_url
+
+    @staticmethod
+    def service_url(owner_url: str) -> str:
+        """Return the URL of the role that serves, from that of the owner, who migrates."""
+        return owner_url
+
+    def service_settings(self, settings: Settings) -> Settings:
+        """Return settings that serve, from those of the owner, who migrates."""
+        url = self.service_url(settings.database_url.get_secret_value())
+        return settings.model_copy(update={"database_url": SecretStr(url)})
 
     def _execute(self, statement: sql.Composed) -> None:
         # A new connection each time: a test may restart PostgreSQL.
