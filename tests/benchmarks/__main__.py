@@ -41,6 +41,7 @@ BENCHMARKS = (
     "search",
     "sweeps",
     "rehearsal",
+    "backups",
     "citus",
 )
 """In the order of a point's path; what needs more than this project is last."""
