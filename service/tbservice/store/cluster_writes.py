@@ -9,10 +9,12 @@ values come as arrays that are searched. The forms for plain PostgreSQL are in `
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array, unnest_rows
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary, pipeline
 from tbservice.store.runs_tags import hash_name
@@ -22,7 +24,10 @@ _EXTRA_ROWS_FACTOR: Final = 2
 """Times the series asked for that are locked at most, if each run is combined with each tag."""
 
 _UPDATE_ROWS_MAX: Final = 1_000
-"""Rows that a statement updates: for each, PostgreSQL walks through an array of byte strings."""
+"""Rows that a statement updates, so that its text and its parameters have a bound."""
+
+_PLACE: Final = "width_bucket(series_id, %(series_id)s::bigint[])"
+"""The place of a row's series id among the ascending ones that are updated, from 1 on."""
 
 
 def lock_streams(
@@ -161,17 +166,74 @@ def update_series(
         rows: Objects with `series_id` and the columns as attributes, by ascending series id.
         types: SQL type by column.
     """
-    # Citus 14.0.1 crashes if the whole value is an element of an array; greatest(x) is x.
-    place = "width_bucket(series_id, %(series_id)s::bigint[])"  # of an id among ascending ones
-    values = (f"{name} = greatest((%({name})s::{kind}[])[{place}])" for name, kind in types.items())
-    statement = f"""
-        UPDATE time_series SET {", ".join(values)}
-        WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_id)s::bigint[])
-    """  # noqa: S608 - called with constants
     for start in range(0, len(rows), _UPDATE_ROWS_MAX):
         page = rows[start : start + _UPDATE_ROWS_MAX]
-        arrays = {
-            name: encode_array(kind, [getattr(row, name) for row in page])
-            for name, kind in {"series_id": "bigint", **types}.items()
+        values = {name: [getattr(row, name) for row in page] for name in types}
+        columns = [_make_column(name, types[name], values[name]) for name in types]
+        statement = f"""
+            UPDATE time_series SET {", ".join(column.assignment for column in columns)}
+            WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_id)s::bigint[])
+        """  # noqa: S608 - called with constants
+        parameters = {"experiment_id": experiment_id} | {
+            "series_id": encode_array("bigint", [row.series_id for row in page])
         }
-        execute_binary(db, statement, {"experiment_id": experiment_id, **arrays})
+        for column in columns:
+            parameters |= column.parameters
+        execute_binary(db, statement, parameters)
+
+
+class _Column(NamedTuple):
+    assignment: str
+    parameters: dict[str, Any]
+
+
+def _make_column(name: str, kind: str, values: Sequence[Any]) -> _Column:
+    """Return how a column is set: to one value, or to that at the place of the row's series id.
+
+    Citus writes parameters into its statements as text, which arrays of byte strings make long.
+    """
+    if kind == "bytea":
+        assignment = f"""
+            {name} = substring(%({name})s::bytea
+                FROM (%({name}_start)s::integer[])[{_PLACE}]
+                FOR (%({name}_length)s::integer[])[{_PLACE}])
+        """
+        return _Column(assignment, _concatenate(name, values))
+    first = values[0]
+    if isinstance(first, int) and values.count(first) == len(values):
+        return _Column(f"{name} = %({name})s::{kind}", {name: first})
+    # Citus 14.0.1 crashes if an assigned value is an element of an array; greatest(x) is x.
+    assignment = f"{name} = greatest((%({name})s::{kind}[])[{_PLACE}])"
+    return _Column(assignment, {name: encode_array(kind, values)})
+
+
+class BytesColumn(NamedTuple):
+    """A column of `unnest_rows` with byte strings: element types, its value, and parameters."""
+
+    types: dict[str, str]
+    value: str
+    parameters: dict[str, Any]
+
+
+def make_bytes_column(db: Connection, name: str, values: Sequence[bytes]) -> BytesColumn:
+    """Return a column of byte strings for an INSERT … SELECT from `unnest_rows`.
+
+    In a cluster they are one string, of which each row takes its part: see `_make_column`.
+    """
+    if not citus.is_cluster(db):
+        return BytesColumn({name: "bytea"}, name, {name: encode_array("bytea", values)})
+    return BytesColumn(
+        {f"{name}_start": "integer", f"{name}_length": "integer"},
+        f"substring(%({name})s::bytea FROM {name}_start FOR {name}_length)",
+        _concatenate(name, values),
+    )
+
+
+def _concatenate(name: str, values: Sequence[bytes]) -> dict[str, Any]:
+    """Return one byte string, and where in it each value starts (from 1 on), and its length."""
+    starts = list(accumulate(map(len, values[:-1]), initial=1))
+    return {
+        name: b"".join(values),
+        f"{name}_start": encode_array("integer", starts),
+        f"{name}_length": encode_array("integer", list(map(len, values))),
+    }
