@@ -199,7 +199,7 @@ def vacuum(pair: Pair) -> None:
 
 def report_size(service: Service) -> None:
     """Report what the large database takes."""
-    ((points,),) = service.query("SELECT sum(count) FROM scalar_blocks WHERE level = 0")
+    ((points,),) = service.query("SELECT sum(count) FROM scalar_blocks WHERE level <= 0")
     rows = service.query(
         "SELECT relname, pg_table_size(oid), pg_indexes_size(oid) FROM pg_class "
         "WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"

@@ -474,6 +474,7 @@ def prepared_statements(database):
             yield statement, custom_plans, "\n".join(plan)
 
 
+@pytest.mark.plain("counts statements at one server, and looks at its prepared ones")
 @pytest.mark.own_database
 @pytest.mark.parametrize("count", [1, 50])
 def test_flush_into_known_series_takes_six_trips_and_no_planning(

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 from tbservice.errors import StartupError
 from tbservice.store.blobs import StoredBlob
 from tbservice.store.object_references import ALL_REFERENCES
+from tbservice.store.pg import citus
 from tbservice.types import ExperimentId, WorkspaceId
 
 _LEAVING_SECONDS: Final = 2.0
@@ -43,6 +44,8 @@ def _check_alone(db: Connection, seconds: float) -> None:
 
 
 def _count_others(db: Connection) -> int:
+    if citus.is_cluster(db):
+        return citus.count_sessions(db) - 1
     db.execute(text("SELECT pg_stat_clear_snapshot()"))
     statement = text("""
         SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()

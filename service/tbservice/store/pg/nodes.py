@@ -51,9 +51,11 @@ class Nodes:
         if self._is_cluster is None:
             with self._first.connect() as db:
                 is_cluster = citus.is_cluster(db)
-            if is_cluster:
-                self._first.seats = threading.Semaphore(self._size)
-            self._is_cluster = is_cluster
+            with self._lock:
+                if self._is_cluster is None:  # else another thread's seats are in use already
+                    if is_cluster:
+                        self._first.seats = threading.Semaphore(self._size)
+                    self._is_cluster = is_cluster
         return self._is_cluster
 
     def list_pools(self) -> list[Pool]:

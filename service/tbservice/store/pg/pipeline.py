@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array
+from tbservice.store.pg.connection import is_pooled
 
 
 class PendingResult:
@@ -103,6 +104,8 @@ def query_with_rls(
         with pipeline(db):
             if is_alone:
                 driver.execute("BEGIN")
+                if is_pooled(db):
+                    driver.execute(citus.PROPAGATE_SETTINGS)
             set_locals(db, {f"tbhub.{name}": value for name, value in rls_settings.items()})
             result = execute_binary(db, statement.replace(RLS_SETTINGS, "(SELECT)"), parameters)
             if is_alone:
