@@ -222,7 +222,7 @@ def choose_id(
             = get_shard_id_for_distribution_column('experiments', CAST(:locked AS text))
         LIMIT 1
     """)
-    while True:  # with 32 shards, one of 256 is of the right one, but for 3 times in 10,000
+    while True:  # with 32 shards, none of 256 is in the right one 3 times in 10,000
         ids = encode_array("text", [generate() for _ in range(_IDS_ITEMS)])
         chosen: ExperimentId | None = db.execute(statement, {"ids": ids, "locked": locked}).scalar()
         if chosen is not None:
