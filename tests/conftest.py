@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 
 import hypothesis
 import pytest
@@ -124,6 +125,16 @@ def servers(request):
         running = support.embedded_servers()
     with running as servers:
         yield servers
+
+
+@pytest.fixture(scope="session")
+def own_servers(request):
+    """Starts servers for a module or a test alone, which may kill them: `own_servers() as servers`."""
+    if not request.config.getoption("citus"):
+        return support.embedded_servers
+    from support import citus  # noqa: PLC0415 - few runs have a cluster
+
+    return partial(citus.cluster_servers, worker_number(request.config)[0], is_second=True)
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ MONTH = 30 * DAY
 class Measured:
     """Costs of one thing, measured on the machine of docs/benchmarks.md."""
 
-    serve_ms_per_flush: float = 8.0
-    postgres_ms_per_flush: float = 3.0
+    serve_ms_per_flush: float = 5.0
+    postgres_ms_per_flush: float = 2.0
     wal_kb_per_flush: float = 20.0
     serve_ms_per_request: float = 20.0
     postgres_ms_per_request: float = 10.0

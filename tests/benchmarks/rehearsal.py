@@ -12,20 +12,17 @@ from dataclasses import dataclass, field
 
 import psycopg
 import pytest
-from bench import Bench, say
-from logdirs import MILLION, write_scalars
+from bench import Bench
+from filling import upload_and_fill
+from logdirs import MILLION
 from machine import report
 from service import Service
-from storage import wait_for_merge
-from upload import upload
 
 from support.batches import PROTOBUF, batch, scalars, segment, stream
 from support.later_migrations import Migrations
-from tbservice.auth.secrets import generate_experiment_id
 from tbservice.store.pg import migrate
 
 COPIES = 100
-COPIES_PER_COMMIT = 10
 BYTES_PER_POINT = 20
 """Of the disk, for a while: blocks, indexes, the write-ahead log, and a table that is rewritten."""
 
@@ -37,7 +34,6 @@ READER_SECONDS = 6.0
 
 PAUSE_SECONDS = 0.01
 TARGET = "at most 3 s, MIGRATE_LOCK_SECONDS_MAX, and a batch"
-TABLES = ("experiments", "runs", "tags", "time_series", "scalar_blocks")
 LOCKS = """
     SELECT l.pid, l.relation::regclass::text, l.mode FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
     WHERE l.granted AND c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
@@ -88,11 +84,7 @@ def measure(bench: Bench) -> None:
     copies = max(2, round(COPIES * bench.scale))
     bench.need_disk(MILLION.points * copies * BYTES_PER_POINT)
     with bench.new_service() as service, ExitStack() as stack:
-        logdir = service.directory / "logdir"
-        write_scalars(logdir, MILLION)
-        upload(service, logdir)
-        wait_for_merge(service)
-        fill(service, copies)
+        upload_and_fill(service, copies)
         migrations = Migrations(bench.directory / "migrations", stack.enter_context(patches()))
         load = stack.enter_context(uploading(service))
         rehearse(service, load, migrations)
@@ -103,43 +95,6 @@ def patches() -> Iterator[pytest.MonkeyPatch]:
     """What replaces the program's migrations by a copy, until the block ends."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         yield monkeypatch
-
-
-def fill(service: Service, copies: int) -> None:
-    """Copy the rows of the only experiment, with its packed blocks, within PostgreSQL."""
-    ((original,),) = service.query("SELECT experiment_id FROM experiments")
-    ids = [generate_experiment_id() for _ in range(copies - 1)]
-    say(f"copying {MILLION.points:,} scalars {len(ids):,} times")
-    began = time.monotonic()
-    postgres = service.servers.instance.postgres
-    with postgres.connect_as_superuser(service.database_name) as db:
-        statements = [_copy_statement(db, table) for table in TABLES]
-        for start in range(0, len(ids), COPIES_PER_COMMIT):
-            with db.transaction():
-                for statement in statements:
-                    db.execute(statement, [ids[start : start + COPIES_PER_COMMIT], original])
-        db.execute("CHECKPOINT")
-        ((size,),) = db.execute("SELECT pg_database_size(current_database())").fetchall()
-        ((rows,),) = db.execute("SELECT count(*) FROM scalar_blocks").fetchall()
-    report("scalars", f"{MILLION.points * copies:,}", f"{rows:,} blocks, {size / 2**30:.2f} GiB")
-    report("filling", f"{time.monotonic() - began:.0f} s")
-
-
-def _copy_statement(db: psycopg.Connection, table: str) -> str:
-    rows = db.execute(
-        "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
-        [table],
-    ).fetchall()
-    changed = {"experiment_id": "copy.id"}
-    if table == "experiments":
-        changed["number"] = "nextval(pg_get_serial_sequence('experiments', 'number'))"
-        changed["request_key"] = "NULL"
-    names = [name for (name,) in rows]
-    values = [changed.get(name, f"t.{name}") for name in names]
-    return (
-        f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)} "  # noqa: S608 - ours
-        f"FROM unnest(%s::text[]) AS copy(id) CROSS JOIN {table} AS t WHERE t.experiment_id = %s"
-    )
 
 
 @dataclass

@@ -10,9 +10,9 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from bench import Bench, say
+from filling import fill
 from flushes import Shape, make_batches, send_all
 from growth import rename_runs
 from logdirs import MILLION, write_scalars
@@ -22,10 +22,7 @@ from service import Service
 from storage import wait_for_merge
 from upload import upload
 
-from tbservice.auth.secrets import generate_experiment_id
-
 COPIES = 1_000
-COPIES_PER_COMMIT = 25
 DISK_BYTES_PER_POINT = 16
 """For a while: blocks, their indexes, the write-ahead log."""
 
@@ -33,16 +30,6 @@ FLUSHES = 200
 READS = 30
 SAMPLE = 1_000
 TARGET = "at most 1.2 x"
-TABLES = ("experiments", "runs", "tags", "time_series", "scalar_blocks", "upload_streams")
-CHANGED = {
-    "experiment_id": "copies.experiment_id",
-    "number": "nextval(pg_get_serial_sequence('experiments', 'number'))",
-    "request_key": "NULL",
-    "created_at": "t.created_at - copies.age",
-    "updated_at": "t.updated_at - copies.age",
-    "data_at": "t.data_at - copies.age",
-}
-"""Columns of a copied experiment that differ; other tables only have another experiment_id."""
 
 
 @dataclass
@@ -96,64 +83,6 @@ class Pair:
                 work(service)
                 of_it.append(time.perf_counter() - began)
         return seconds
-
-
-def fill(service: Service, copies: int) -> list[str]:
-    """Copy the only experiment of the database; return the ids of all."""
-    ((original,),) = service.query("SELECT experiment_id FROM experiments")
-    ids = [generate_experiment_id() for _ in range(copies - 1)]
-    say(f"copying {MILLION.points:,} scalars {len(ids):,} times")
-    began = time.monotonic()
-    postgres = service.servers.instance.postgres
-    with postgres.connect_as_superuser(service.database_name) as db:
-        statements = [_copy_statement(db, table) for table in TABLES]
-        db.execute('CREATE TEMPORARY TABLE copies (experiment_id text COLLATE "C", age interval)')
-        for start in range(0, len(ids), COPIES_PER_COMMIT):
-            page = ids[start : start + COPIES_PER_COMMIT]
-            with db.transaction():
-                db.execute("TRUNCATE copies")
-                for number, experiment_id in enumerate(page, start):
-                    db.execute(
-                        "INSERT INTO copies VALUES (%s, %s * interval '1 minute')",
-                        [experiment_id, number + 1],
-                    )
-                for statement in statements:
-                    db.execute(statement, [original])
-                db.execute(
-                    """
-                    INSERT INTO experiment_words (workspace_id, word, number)
-                    SELECT w.workspace_id, w.word, e.number
-                    FROM experiments AS e JOIN copies USING (experiment_id)
-                    CROSS JOIN experiments AS o
-                    JOIN experiment_words AS w ON (w.workspace_id, w.number) = (o.workspace_id, o.number)
-                    WHERE o.experiment_id = %s
-                    """,
-                    [original],
-                )
-            if start % 200 == 0:
-                say(
-                    f"{MILLION.points * (start + len(page)):,} after {time.monotonic() - began:.0f} s"
-                )
-    seconds = time.monotonic() - began
-    report("filling", f"{seconds:,.0f} s", f"{MILLION.points * len(ids):,} scalars")
-    return [original, *ids]
-
-
-def _copy_statement(db: Any, table: str) -> str:
-    rows = db.execute(
-        """
-        SELECT column_name FROM information_schema.columns
-        WHERE table_schema = 'public' AND table_name = %s AND is_generated = 'NEVER'
-        """,
-        [table],
-    ).fetchall()
-    names = [name for (name,) in rows]
-    changed = CHANGED if table == "experiments" else {"experiment_id": "copies.experiment_id"}
-    values = [changed.get(name, f"t.{name}") for name in names]
-    return (
-        f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)} "  # noqa: S608 - ours
-        f"FROM {table} AS t CROSS JOIN copies WHERE t.experiment_id = %s"
-    )
 
 
 def vacuum_all(pair: Pair) -> None:
@@ -270,7 +199,7 @@ def vacuum(pair: Pair) -> None:
 
 def report_size(service: Service) -> None:
     """Report what the large database takes."""
-    ((points,),) = service.query("SELECT sum(count) FROM scalar_blocks WHERE level = 0")
+    ((points,),) = service.query("SELECT sum(count) FROM scalar_blocks WHERE level <= 0")
     rows = service.query(
         "SELECT relname, pg_table_size(oid), pg_indexes_size(oid) FROM pg_class "
         "WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"

@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from support import citus, event_files
@@ -139,6 +140,8 @@ def test_worker_is_added_and_gets_shards_under_load(world):
         for job in jobs:
             job.log()
         world.cluster.add_worker()
+        with psycopg.connect(world.cluster.url(node=3)) as db:
+            assert db.execute("SELECT count(*) FROM link_views.runs").fetchone() == (0,)
         with world.cluster.connect(world.database) as db:
             db.execute("SELECT citus_rebalance_start()")
             deadline = time.monotonic() + 300

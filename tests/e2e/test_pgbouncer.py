@@ -26,11 +26,12 @@ def test_upload_through_pgbouncer_is_proven(servers, tmp_path):
     logdir = write_complete_logdir(tmp_path / "logdir")
     port = choose_ports(["service"], {})["service"]
     with (
-        servers.database(migrated=False) as direct_url,
-        pgbouncer(direct_url) as url,
+        servers.database(migrated=False) as owner_url,
+        pgbouncer(owner_url) as pooled_owner_url,
+        pgbouncer(servers.service_url(owner_url)) as url,
         servers.settings(url) as settings,
     ):
-        assert migrate.upgrade(url)
+        assert migrate.upgrade(pooled_owner_url)
         with support.live_service(settings, port, tmp_path / "log") as live:
             uploader = Uploader(live.url, live.new_owner(), tmp_path)
             uploaded = uploader.run("--logdir", logdir, "--one-shot", "--json")

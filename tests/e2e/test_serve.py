@@ -72,17 +72,18 @@ def test_from_empty_database_to_upload_token_by_commands_alone(
         assert tbservice(settings, "migrate") == (0, "", "")
         up_to_date = (0, f"up to date: {MIGRATIONS[-1]}\n", "")
         assert tbservice(settings, "migrate", "--check") == up_to_date
-        assert tbservice(settings, "workspace", "create", "team") == (0, "1\n", "")
-        assert tbservice(settings, "workspace", "list") == (0, "1\tteam\n", "")
+        serving = servers.service_settings(settings)
+        assert tbservice(serving, "workspace", "create", "team") == (0, "1\n", "")
+        assert tbservice(serving, "workspace", "list") == (0, "1\tteam\n", "")
         code, token, _ = tbservice(
-            settings, "token", "create", "--workspace", "1", "--label", "first"
+            serving, "token", "create", "--workspace", "1", "--label", "first"
         )
         assert code == 0
-        assert tbservice(settings, "token", "create", "--workspace", "7")[0::2] == (
+        assert tbservice(serving, "token", "create", "--workspace", "7")[0::2] == (
             1,
             "tbservice: there is no workspace 7: `tbservice workspace list` shows them\n",
         )
-        with live_service(settings, free_port(), tmp_path / "log") as live:
+        with live_service(serving, free_port(), tmp_path / "log") as live:
             headers = {"Authorization": f"Bearer {token.strip()}"}
             answer = httpx2.post(
                 f"{live.url}/api/v1/experiments",
@@ -198,11 +199,17 @@ def test_no_token_of_share_link_is_ever_logged(settings, owner_token, tmp_path):
     assert owner_token not in log.read_text()
 
 
-def test_failed_request_has_id_of_its_log_record(settings, owner_token, tmp_path):
+def rename_experiments(servers, settings):
+    """Let each request for experiments fail, as nobody foresaw."""
+    database = database_name(settings.database_url.get_secret_value())
+    with servers.instance.postgres.connect_as_superuser(database) as db:
+        db.execute("ALTER TABLE experiments RENAME TO away")
+
+
+def test_failed_request_has_id_of_its_log_record(servers, settings, owner_token, tmp_path):
     log, headers = tmp_path / "log", {"Authorization": f"Bearer {owner_token}"}
     with live_service(settings, free_port(), log) as live:
-        with psycopg.connect(live.database_url) as db:
-            db.execute("ALTER TABLE experiments RENAME TO away")
+        rename_experiments(servers, settings)
         answer = httpx2.get(f"{live.url}/api/v1/experiments", headers=headers, trust_env=False)
     failure, logged = answer.json(), log.read_text()
     assert (answer.status_code, failure["code"]) == (500, "internal")
@@ -210,22 +217,21 @@ def test_failed_request_has_id_of_its_log_record(settings, owner_token, tmp_path
     assert logged.count("Traceback") == logged.count(failure["id"]) == 1
 
 
-def test_error_ids_of_suppressed_failures_are_logged(settings, owner_token, tmp_path):
+def test_error_ids_of_suppressed_failures_are_logged(servers, settings, owner_token, tmp_path):
     log = tmp_path / "log"
     # The server closes a connection after a failure.
     headers = {"Authorization": f"Bearer {owner_token}", "Connection": "close"}
     times = limits.LOG_REPEATS_MAX + 5
     with live_service(settings, free_port(), log) as live:
-        with psycopg.connect(live.database_url) as db:
-            db.execute("ALTER TABLE experiments RENAME TO away")
+        rename_experiments(servers, settings)
         with httpx2.Client(base_url=live.url, headers=headers, trust_env=False) as http:
-            listed, read = (
+            listed, deleted = (
                 [http.get(path).json()["id"] for _ in range(times)]
-                for path in ("/api/v1/experiments", f"/api/v1/experiments/{'A' * 22}")
+                for path in ("/api/v1/experiments", "/api/v1/experiments/deleted")
             )
     text = log.read_text()
-    assert text.count("Traceback") == len(set(listed + read)) == 2 * limits.LOG_REPEATS_MAX
-    for ids in (listed, read):  # the same type of error, but another traceback
+    assert text.count("Traceback") == len(set(listed + deleted)) == 2 * limits.LOG_REPEATS_MAX
+    for ids in (listed, deleted):  # the same type of error, but another traceback
         assert [text.count(f"error id {each}") for each in ids[:-6]] == [1] * (times - 6)
         assert set(ids[-6:]) == {ids[-6]}
         assert text.count(f"{ids[-1]}\n") == 2
@@ -272,6 +278,7 @@ def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token,
         experiment = api.new_experiment(visibility="link")
         api.write(experiment, segment(stream(), 0, 9, texts("note", [0, 1], [b"[" * 30_000] * 2)))
         superuser = stack.enter_context(servers.instance.postgres.connect_as_superuser(database))
+        url = settings.database_url.get_secret_value()
         page = f"/experiment/{experiment}/data/plugin"
         host, port = live.url.removeprefix("http://").split(":")
         ask(stack, host, port, f"{page}/text/text?run=train&tag=note")
@@ -281,7 +288,7 @@ def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token,
             ask(
                 stack, host, port, path, owner_token
             )  # a workspace has two requests worked on at once
-        wait_for_waiting(superuser, 2)
+        wait_until(lambda: servers.count_waiting(url) >= 2)
         live.process.send_signal(signal.SIGTERM)
         assert live.process.wait(20) == 0  # where it waits, it does for the statements' 60 seconds
         superuser.execute("ROLLBACK")
@@ -299,22 +306,9 @@ def ask(stack, host, port, path, token=None):
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{authorization}\r\n".encode())
 
 
-def wait_for_waiting(superuser, count):
-    """Wait until so many statements wait for a lock."""
-    waiting = (
-        "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    )
-    deadline = time.monotonic() + 20
-    while superuser.execute(waiting).fetchone()[0] < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_serve_refuses_superuser_that_would_see_all_tenants(servers, settings):
-    superuser = settings.database_url.get_secret_value().replace("tbhub:", "postgres:", 1)
-    secrets = servers.instance.directory.secrets
-    url = superuser.replace(secrets.tbhub_password, secrets.postgres_password)
+    database = database_name(settings.database_url.get_secret_value())
+    url = servers.instance.postgres.superuser_url(database).get_secret_value()
     code, _, said = tbservice(settings, "serve", TBHUB_DATABASE_URL=url)
     assert code == 1
     assert "superuser" in said
@@ -352,6 +346,12 @@ def test_serve_names_missing_server_or_setting_in_one_line(settings, command):
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
     assert "TBHUB_DATABASE_URL" in done.stderr
+
+
+def test_setting_that_is_no_json_is_one_line(settings):
+    code, _, said = tbservice(settings, "serve", TBHUB_ALLOWED_HOSTS="[tbhub.example.org]")
+    assert (code, len(said.splitlines())) == (1, 1), said
+    assert "TBHUB_ALLOWED_HOSTS is no JSON" in said
 
 
 @pytest.mark.parametrize("command", ["serve", "migrate"])

@@ -28,6 +28,8 @@ from tbservice.store.pg import migrate
 from tbservice.store.pg.database import Database
 from tbservice.types import Role
 
+pytestmark = pytest.mark.plain("`tbservice up` starts a PostgreSQL of its own")
+
 NOBODY = 65_534
 NEXT = re.compile(r"upload, in another terminal: (.* --logdir runs/)")
 READY = re.compile(r"^tbhub is ready at (http://127\.0\.0\.1:\d+)$")

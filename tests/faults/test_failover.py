@@ -7,23 +7,30 @@ sends it again.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
 import pytest
 
-from support import event_files, process_kills
+from support import event_files
 from support.fault_env import fault_env
-from support.servers import database_name, embedded_servers
-from support.standby import restore, run_program, standby_of
+from support.servers import database_name
+from support.standby import Standby, restore, run_program, standby_of
 from support.uploading import wait_until
+from tbservice.local.embedded.postgres import Postgres
+from tbservice.store.pg.citus import node_of
+from tbservice.store.pg.database import Database
 
 FLUSHES = 4
 TAGS = 5
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def world(own_servers, tmp_path_factory):
     """A service on a PostgreSQL of its own."""
     directory = tmp_path_factory.mktemp("failover")
-    with embedded_servers() as servers, fault_env(servers, directory) as made:
+    with own_servers() as servers, fault_env(servers, directory) as made:
         yield made
 
 
@@ -63,6 +70,44 @@ class Job:
         assert verified.code == 0, verified.out
 
 
+class Pair(NamedTuple):
+    """A server and its standby."""
+
+    primary: Postgres
+    standby: Standby
+
+
+@contextmanager
+def replicated(world, experiment_id, path):
+    """Run a standby of the server, or of the cluster's node, that has the experiment's rows.
+
+    Yields (both, what kills the server, what starts it again).
+    """
+    servers = world.servers
+    if world.is_cluster:
+        from support.citus_standby import standby_of_node  # noqa: PLC0415 - few runs have a cluster
+
+        node = node_with(world, experiment_id)
+        kill, restart = (
+            partial(each, node) for each in (servers.cluster.kill, servers.cluster.start)
+        )
+        with standby_of_node(servers.cluster, node) as (primary, standby):
+            yield Pair(primary, standby), kill, restart
+    else:
+        with standby_of(servers.instance, path) as standby:
+            pair = Pair(servers.instance.postgres, standby)
+            yield pair, servers.kill_postgres, servers.restart_postgres
+
+
+def node_with(world, experiment_id):
+    """Return the number of the node that has the experiment's rows."""
+    database = Database(world.database_url, 1)
+    with database.transaction() as db:
+        port = node_of(db, experiment_id).port
+    database.close()
+    return [gate.port for gate in world.sql.gates.values()].index(port)
+
+
 def has_told_of_promotion(world):
     """Ask for readiness; return whether the service has said that it found another timeline."""
     world.reader.http.get("/readyz")
@@ -81,6 +126,7 @@ def uploading(job):
         yield uploading
 
 
+@pytest.mark.plain("pg_restore makes no distributed tables")
 def test_restore_of_older_copy_under_service_loses_nothing(world, job, uploading, tmp_path):
     instance, database = world.servers.instance, database_name(world.database_url)
     job.log("before", uploading)
@@ -93,19 +139,20 @@ def test_restore_of_older_copy_under_service_loses_nothing(world, job, uploading
 
 
 def test_failover_to_lagging_standby_loses_nothing(world, job, uploading, tmp_path):
-    instance = world.servers.instance
-    with standby_of(instance, tmp_path / "standby") as standby:
+    experiment_id = uploading.wait_for_experiment()
+    with replicated(world, experiment_id, tmp_path / "standby") as (pair, kill, restart):
         job.log("before", uploading)
-        wait_until(lambda: standby.is_level_with(instance.postgres))
-        standby.cut_off()
+        wait_until(lambda: pair.standby.is_level_with(pair.primary))
+        pair.standby.cut_off()
         job.log("lost", uploading)
-        process_kills.kill_postgres(instance)
+        kill()
         try:
-            standby.promote()
-            world.sql.redirect(standby.postgres.url())
+            pair.standby.promote()
+            world.sql.redirect(pair.primary.url(), pair.standby.postgres.url())
             job.log("after", uploading)
             job.check(uploading.stop())
-            wait_until(lambda: has_told_of_promotion(world))
+            if not world.is_cluster:  # of which it watches the node of entry
+                wait_until(lambda: has_told_of_promotion(world))
         finally:  # the database and the service's end are still to be cleared away
-            process_kills.restart_postgres(instance)
-            world.sql.redirect(instance.postgres.url())
+            restart()
+            world.sql.redirect(pair.primary.url(), pair.primary.url())

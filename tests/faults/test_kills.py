@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import signal
 import time
+from contextlib import suppress
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ import pytest
 from support import process_kills
 from support.complete_logdir import write_complete_logdir
 from support.fault_env import clean_upload, fault_env
-from support.servers import database_name, embedded_servers
+from support.servers import database_name
 from support.uploading import wait_until
 
 RETRYING = ("--one-shot", "--json", "--retry-timeout", 60)
@@ -26,13 +27,13 @@ SOME_CALLS = {"lost": (4,), "unanswered": (9,)}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def world(own_servers, tmp_path_factory):
     """A service with two workers, on a PostgreSQL and a SeaweedFS of its own, which these tests
     kill.
     """
     directory = tmp_path_factory.mktemp("kills")
     with (
-        embedded_servers() as servers,
+        own_servers() as servers,
         fault_env(servers, directory, TBHUB_WORKERS="2") as made,
     ):
         yield made
@@ -99,30 +100,28 @@ def test_worker_killed_at_work_is_replaced_unnoticed(world, clean, tenant, text,
     assert {worker.pid for worker in now} != {worker.pid for worker in before}
 
 
-def restart_after(kill, restart, instance):
-    kill(instance)
+def restart_after(kill, restart):
+    kill()
     time.sleep(0.3)  # the uploader meets the server as it is now
-    restart(instance)
+    restart()
 
 
-def test_postgresql_killed_in_transaction_loses_nothing(world, clean, tenant, instance):
+def test_postgresql_killed_in_transaction_loses_nothing(world, clean, tenant):
     moment = hold_statement(world, "UPDATE experiments SET version", 3)
-    action = partial(
-        restart_after, process_kills.kill_postgres, process_kills.restart_postgres, instance
-    )
+    action = partial(restart_after, world.servers.kill_postgres, world.servers.restart_postgres)
     clean.check(tenant, upload_through(moment, action, tenant, clean))
 
 
-def test_replaced_worker_waits_for_absent_postgresql(world, clean, tenant, instance):
+def test_replaced_worker_waits_for_absent_postgresql(world, clean, tenant):
     (killed, *others), port = process_kills.workers_of(world.live), urlsplit(world.sql.url).port
-    process_kills.kill_postgres(instance)
+    world.servers.kill_postgres()
     killed.kill()
     wait_until(
         lambda: killed.pid not in {each.pid for each in process_kills.workers_of(world.live)}
     )
     wait_until(lambda: len(process_kills.workers_of(world.live)) == 2)
     time.sleep(2)  # a worker that failed to start would have ended all by now
-    process_kills.restart_postgres(instance)
+    world.servers.restart_postgres()
     wait_until(
         lambda: set(process_kills.started_workers(world.live, port)) - set(others)
     )  # they may have nothing to ask for
@@ -131,16 +130,22 @@ def test_replaced_worker_waits_for_absent_postgresql(world, clean, tenant, insta
 
 
 @pytest.mark.parametrize("end", [process_kills.kill_backends, process_kills.end_backends])
-def test_connections_that_postgresql_ends_are_replaced(world, clean, tenant, instance, end):
+def test_connections_that_postgresql_ends_are_replaced(world, clean, tenant, end):
     moment = hold_statement(world, "INSERT INTO time_series", 2)
-    name = database_name(world.database_url)
-    clean.check(tenant, upload_through(moment, partial(end, instance, name), tenant, clean))
-    wait_until(lambda: is_up(instance))
+
+    def end_all():
+        for superuser in world.servers.superusers("postgres"):
+            with suppress(psycopg.OperationalError), superuser:
+                end(superuser, database_name(world.database_url))
+
+    clean.check(tenant, upload_through(moment, end_all, tenant, clean))
+    wait_until(lambda: is_up(world.servers))
 
 
-def is_up(instance):
+def is_up(servers):
     try:
-        instance.postgres.connect_as_superuser("postgres").close()
+        for superuser in servers.superusers("postgres"):
+            superuser.close()
     except psycopg.OperationalError:
         return False
     return True
@@ -153,7 +158,9 @@ def test_seaweedfs_killed_keeps_acknowledged_objects(world, clean, tenant, insta
     moment = process_kills.SyncPoint()
     world.objects.arm({3: fault}, then=moment.wait_at)
     action = partial(
-        restart_after, process_kills.kill_seaweedfs, process_kills.restart_seaweedfs, instance
+        restart_after,
+        partial(process_kills.kill_seaweedfs, instance),
+        partial(process_kills.restart_seaweedfs, instance),
     )
     clean.check(tenant, upload_through(moment, action, tenant, clean))
 

@@ -4,6 +4,7 @@ experiment.
 
 from __future__ import annotations
 
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,9 +72,9 @@ def test_conflict_names_only_file_of_other_uploader(world, tenant, experiment_id
     api.write(experiment_id, *known)
     more = [segment(each, 100, 200, scalars("loss", range(10, 20))) for each in (first, second)]
     moment = SyncPoint()
-    is_cursors = "INSERT INTO upload_streams"
+    moves_cursors = re.compile("(INSERT INTO|UPDATE) upload_streams AS")  # UPDATE in a cluster
     world.sql.arm(
-        lambda _, text, time: "held" if is_cursors in text and time == 1 else "",
+        lambda _, text, time: "held" if moves_cursors.search(text) and time == 1 else "",
         then=moment.wait_at,
     )
     with ThreadPoolExecutor(1) as pool:

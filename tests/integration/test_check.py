@@ -53,8 +53,10 @@ class Stored:
     def execute(self, statement, *parameters):
         """Execute a statement as the superuser, without triggers; return its rows."""
         name = database_name(self.settings.database_url.get_secret_value())
-        with self.servers.instance.postgres.connect_as_superuser(name) as db:
-            db.execute("SET session_replication_role = replica")
+        connect = self.servers.instance.postgres.connect_as_superuser
+        with connect(name) as db, db.transaction():
+            db.execute("SET LOCAL citus.propagate_set_commands = 'local'")  # to all nodes, if any
+            db.execute("SET LOCAL session_replication_role = replica")
             cursor = db.execute(statement, parameters)
             return cursor.fetchall() if cursor.description else []
 
@@ -65,12 +67,15 @@ class Stored:
             f"SELECT ctid::text, {column} FROM {table} WHERE experiment_id = %s AND {where} LIMIT 1",  # noqa: S608 - constants
             self.experiment,
         )
-        change = f"UPDATE {table} SET {column} = %s WHERE ctid = %s::tid RETURNING ctid::text"  # noqa: S608 - constants
-        ((row,),) = self.execute(change, value(before), row)
+        change = f"""
+            UPDATE {table} SET {column} = %s WHERE experiment_id = %s AND ctid = %s::tid
+            RETURNING ctid::text
+        """  # noqa: S608 - constants
+        ((row,),) = self.execute(change, value(before), self.experiment, row)
         try:
             yield
         finally:
-            self.execute(change, before, row)
+            self.execute(change, before, self.experiment, row)
 
     @contextmanager
     def without(self, table, where="true"):
@@ -197,6 +202,13 @@ def test_check_finds_tensor_that_does_not_unpack(stored, table):
 def test_check_finds_point_in_wrong_place_of_order(stored, table):
     with stored.changed(table, "sample_key", lambda key: key ^ 1):
         assert stored.kinds() == ["sample_order"]
+
+
+@pytest.mark.cluster
+def test_check_finds_experiment_without_its_counter(stored):
+    with stored.without("experiment_counters"):
+        (damage,) = stored.check().damage
+    assert (damage.kind, "experiment_counters" in damage.detail) == ("reference", True)
 
 
 @pytest.mark.parametrize("table", ["runs", "tags"])

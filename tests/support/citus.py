@@ -22,18 +22,22 @@ from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
+from pydantic import SecretStr
 
-from support.servers import Servers, choose_directory
+from support.postgres_faults import postgres_faults
+from support.servers import Servers, choose_directory, database_name
 from tbservice.local.embedded.instance import Instance
-from tbservice.local.embedded.ports import LOOPBACK
+from tbservice.local.embedded.ports import LOOPBACK, is_free
 from tbservice.store.pg import migrate
 
 TOOLS = os.environ.get("CITUS_TOOLS", "")
-PORT = int(os.environ.get("CITUS_PORT", "19700"))
-"""The coordinator's; the workers have the next ones."""
+PORT = int(os.environ.get("CITUS_PORT", "32000"))
+"""The coordinator's; the workers have the next ones. `choose_ports` gives none from 32,000 on."""
 
 PORTS_PER_PROCESS = 8
 """For the cluster of a pytest process, and for one that a test kills nodes of."""
+SECOND = 3
+"""Ports of the former, before those of the latter."""
 SHARDS = 4
 """Of each table: few, so that a database is made in a second."""
 
@@ -67,7 +71,7 @@ class Cluster:
 
     def kill(self, node: int) -> None:
         """Kill a node's postmaster and its processes, as a power cut does."""
-        data = self._data(node)
+        data = self.data(node)
         postmaster = int((data / "postmaster.pid").read_text().split()[0])
         os.kill(postmaster, signal.SIGSTOP)  # it starts no more processes
         children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
@@ -78,12 +82,12 @@ class Cluster:
 
     def start(self, node: int) -> None:
         """Start a node that was killed, when no process of before holds its memory any more."""
-        command = [self.directory / "pg/bin/pg_ctl", "-D", self._data(node), "-w", "-t", "60"]
-        command += ["-l", self._data(node) / "log", "start"]
-        command = as_account(self._data(node), command)
+        command = [self.directory / "pg/bin/pg_ctl", "-D", self.data(node), "-w", "-t", "60"]
+        command += ["-l", self.data(node) / "log", "start"]
+        command = as_account(self.data(node), command)
         deadline = time.monotonic() + DROP_SECONDS_MAX
-        while subprocess.run(command, check=False, env=self._environment()).returncode:
-            assert time.monotonic() < deadline, (self._data(node) / "log").read_text()[-2_000:]
+        while subprocess.run(command, check=False, env=self.environment()).returncode:
+            assert time.monotonic() < deadline, (self.data(node) / "log").read_text()[-2_000:]
             time.sleep(0.2)
 
     def stop(self) -> None:
@@ -102,11 +106,12 @@ class Cluster:
 
     def url(self, database: str = OWNER, node: int = 0, role: str = APPLICATION) -> str:
         """Return the URL of a database, entered by a node."""
-        return f"postgresql://{role}:secret@{LOOPBACK}:{self.port + node}/{database}"
+        address = f"{role}:secret@{LOOPBACK}:{self.port + node}"
+        return f"postgresql://{address}/{database}?sslmode=prefer"
 
     def url_for_migration(self, database: str, shards: int) -> str:
         """Return the owner's URL, whose connections distribute tables over so many shards."""
-        return f"{self.url(database, role=OWNER)}?options=-ccitus.shard_count%3D{shards}"
+        return f"{self.url(database, role=OWNER)}&options=-ccitus.shard_count%3D{shards}"
 
     def make_database(self, name: str, template: str | None) -> None:
         """Create a database on all nodes, as a copy of a distributed one or with nothing in it."""
@@ -124,18 +129,17 @@ class Cluster:
 
     def drop_database(self, name: str) -> None:
         """Drop a database on all nodes."""
+        statement = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
         for node in range(self.workers + 1):
             with self.connect("postgres", node) as db:
-                db.execute(
-                    sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-                )
+                execute_when_unused(db, statement)
 
     def run_program(self, name: str, *arguments: object) -> str:
         """Run a program of this PostgreSQL, such as pg_dump; return its output."""
         command = [self.directory / "pg/bin" / name, *arguments]
         ended = subprocess.run(
             [str(word) for word in command],
-            env=self._environment(),
+            env=self.environment(),
             capture_output=True,
             text=True,
             check=False,
@@ -147,7 +151,8 @@ class Cluster:
         with self.connect("postgres", node) as db:
             db.execute(f"CREATE ROLE {APPLICATION} LOGIN NOSUPERUSER NOBYPASSRLS")
 
-    def _data(self, node: int) -> Path:
+    def data(self, node: int) -> Path:
+        """Return a node's data directory."""
         return self.directory / (f"worker{node}" if node else "coordinator")
 
     def _run(self, command: str, *arguments: str) -> None:
@@ -156,10 +161,11 @@ class Cluster:
             [Path(TOOLS, "cluster.sh"), command, self.directory, *ports, *arguments],
             check=True,
             stdout=subprocess.DEVNULL,
-            env=self._environment(),
+            env=self.environment(),
         )
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Return what the programs of this PostgreSQL need."""
         library = str(self.directory / "pg/lib")
         return os.environ | {"PYTHON": sys.executable, "LC_ALL": "C", "LD_LIBRARY_PATH": library}
 
@@ -189,12 +195,15 @@ def create_database(db: psycopg.Connection, name: str, template: str | None) -> 
     """Create a database; Citus' daemon may be at work in the template for a moment."""
     names = map(sql.Identifier, (name, OWNER, template or "template0"))
     statement = sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {}").format(*names)
+    end_sessions = "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE datname = %s"
+    execute_when_unused(db, statement, lambda: db.execute(end_sessions, [template]))
+
+
+def execute_when_unused(db: psycopg.Connection, statement: sql.Composed, first=lambda: None):
+    """Execute a statement that needs a database for itself, after `first`, again and again."""
     deadline = time.monotonic() + DROP_SECONDS_MAX
     while True:
-        db.execute(
-            "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE datname = %s",
-            [template],
-        )
+        first()
         try:
             db.execute(statement)
         except psycopg.errors.ObjectInUse:
@@ -231,15 +240,66 @@ class ClusterServers(Servers):
             with cluster.connect("postgres", node) as db:
                 db.execute(f"ALTER DATABASE {self._template} ALLOW_CONNECTIONS false")
 
+    def superusers(self, database: str) -> list[psycopg.Connection]:
+        """Connect to each node."""
+        return [self.cluster.connect(database, node) for node in self._nodes()]
+
+    @staticmethod
+    def owner_url(database_url: str) -> str:
+        """Return the URL of the role that migrates; the one that serves is another."""
+        return database_url.replace(f"//{APPLICATION}:", f"//{OWNER}:")
+
+    @staticmethod
+    def service_url(owner_url: str) -> str:
+        """Return the URL of the role that serves, from that of the owner."""
+        return owner_url.replace(f"//{OWNER}:", f"//{APPLICATION}:")
+
     @contextmanager
     def database(self, *, migrated: bool = True):
         """Create a database on all nodes; yield its URL, and drop it at the end."""
         name = f"test_{next(self._numbers)}"
         self.cluster.make_database(name, self._template if migrated else None)
+        if not migrated:
+            with self.cluster.connect("postgres") as db:
+                db.execute(f"ALTER DATABASE {name} SET citus.shard_count = {SHARDS}")
         try:
             yield self.cluster.url(name, role=APPLICATION if migrated else OWNER)
         finally:
             self.cluster.drop_database(name)
+
+    @contextmanager
+    def postgres_faults(self, database_url: str):
+        """Run a PostgresFaults before all nodes: the service finds each of them through it."""
+        name = database_name(database_url)
+        with postgres_faults(database_url, self.cluster.ports) as proxy:
+            for node in self._nodes():
+                with self.cluster.connect(name, node) as db:
+                    for port, gate in proxy.gates.items():
+                        db.execute(
+                            "UPDATE pg_dist_node SET nodeport = %s WHERE nodeport = %s",
+                            [gate.port, port],
+                        )
+            yield proxy
+
+    def kill_postgres(self) -> None:
+        """Kill all nodes."""
+        for node in self._nodes():
+            self.cluster.kill(node)
+
+    def restart_postgres(self) -> None:
+        """Start all nodes again."""
+        for node in self._nodes():
+            self.cluster.start(node)
+
+    def _nodes(self) -> range:
+        return range(self.cluster.workers + 1)
+
+
+def find_free(port: int, count: int) -> int:
+    """Return the first of so many free ports, from `port` on."""
+    while not all(is_free(port + number) for number in range(count)):
+        port += 1
+    return port
 
 
 @contextmanager
@@ -247,7 +307,7 @@ def running_cluster(port: int = PORT, workers: int = 2) -> Iterator[Cluster]:
     """Run a new cluster until the block ends."""
     with tempfile.TemporaryDirectory(prefix="tbhub-citus-", dir=choose_directory()) as directory:
         Path(directory).chmod(0o755)
-        cluster = Cluster(Path(directory), port, workers)
+        cluster = Cluster(Path(directory), find_free(port, workers + 2), workers)
         try:
             yield cluster
         finally:
@@ -255,10 +315,13 @@ def running_cluster(port: int = PORT, workers: int = 2) -> Iterator[Cluster]:
 
 
 @contextmanager
-def cluster_servers(worker: int = 0):
-    """Run a new cluster and SeaweedFS until the block ends; yield the Servers."""
+def cluster_servers(worker: int = 0, *, is_second: bool = False):
+    """Run a new cluster and SeaweedFS until the block ends; yield the Servers.
+
+    `is_second`: beside the one that all tests of the process use.
+    """
     with (
-        running_cluster(PORT + worker * PORTS_PER_PROCESS) as cluster,
+        running_cluster(PORT + worker * PORTS_PER_PROCESS + is_second * SECOND) as cluster,
         tempfile.TemporaryDirectory(prefix="tbhub-tests-", dir=choose_directory()) as directory,
         Instance(Path(directory, "data")) as instance,
     ):
@@ -266,4 +329,5 @@ def cluster_servers(worker: int = 0):
         servers.plain = Plain(instance.postgres.url, instance.postgres.connect_as_superuser)
         instance.postgres.connect_as_superuser = cluster.connect
         instance.postgres.url = cluster.url
+        instance.postgres.superuser_url = lambda name: SecretStr(cluster.url(name, role="postgres"))
         yield servers

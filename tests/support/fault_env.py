@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from support.complete_logdir import RESTARTED
 from support.http_faults import HttpFaults, http_faults
-from support.postgres_faults import PostgresFaults, postgres_faults
+from support.postgres_faults import PostgresFaults
 from support.servers import LiveService, Servers, database_name, live_service, new_owner
 from support.stored_state import runs_with_duplicates, stored_state
 from support.uploading import Ended, Reader, Uploader
@@ -36,6 +36,11 @@ class FaultEnv:
     objects: HttpFaults
     reader: Reader
     directory: Path
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether PostgreSQL is a cluster (`--citus`)."""
+        return len(self.sql.gates) > 1
 
     def tenant(self) -> Tenant:
         """Return a tenant with a new workspace, in which no blob is stored."""
@@ -150,7 +155,7 @@ def fault_env(servers: Servers, directory: Path, **environment: str):
     with (
         servers.database() as url,
         servers.settings(url) as settings,
-        postgres_faults(url) as sql,
+        servers.postgres_faults(url) as sql,
         http_faults(settings.s3_endpoint) as objects,
         live_service(
             _behind(settings, sql, objects), port, log, program=[SMALL_SERVICE], **environment

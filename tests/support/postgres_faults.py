@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,6 +17,8 @@ _BEFORE_STARTUP = frozenset({80877103, 80877104})
 """SSLRequest and GSSENCRequest: the client asks for encryption first, and is told that there is
 none.
 """
+_OF_A_NODE = b"\0citus_internal "
+"""In the parameters of a connection from one node of a cluster to another: its application_name."""
 _EXECUTE = b"E"
 _ENDS_OF_TRIPS = b"QS"
 """Query, and Sync after any number of Parse, Bind and Execute: then the client waits for an answer.
@@ -38,13 +40,17 @@ class PostgresFaults:
     COMMIT, only the database knows that it was executed. "held": it waits until `then` returns.
     """
 
-    def __init__(self, target_url: str) -> None:
+    def __init__(self, target_url: str, nodes: Sequence[int] = ()) -> None:
+        """Listen for the server of the URL, and for each node of its cluster, by port."""
         parts = urlsplit(target_url)
-        self._target = (parts.hostname, parts.port)
-        self._listener = socket.create_server((LOOPBACK, 0))
-        port = self._listener.getsockname()[1]
+        gates = {port: _Gate(LOOPBACK, port) for port in nodes}
+        self._first = gates.get(parts.port) or _Gate(parts.hostname, parts.port)
+        self.gates = gates or {parts.port: self._first}
+        """The listeners, by the port of the server behind."""
         self.url = urlunsplit(
-            parts._replace(netloc=f"{parts.username}:{parts.password}@{LOOPBACK}:{port}")
+            parts._replace(
+                netloc=f"{parts.username}:{parts.password}@{LOOPBACK}:{self._first.port}"
+            )
         )
         self._lock = threading.Lock()
         self.disarm()
@@ -78,37 +84,49 @@ class PostgresFaults:
             then()
         return fault
 
-    def redirect(self, target_url: str) -> None:
-        """Carry new connections to another server, as a virtual address does after a failover."""
-        parts = urlsplit(target_url)
-        self._target = (parts.hostname, parts.port)
+    def redirect(self, server_url: str, target_url: str) -> None:
+        """Carry new connections for a server to another one, as a virtual address does after a
+        failover.
+        """
+        target = urlsplit(target_url)
+        self.gates[urlsplit(server_url).port].target = (target.hostname, target.port)
 
     def note_trip(self) -> None:
         """Count a round trip: a client waits for the results of one statement or several."""
         with self._lock:
             self.trips += 1
 
-    def serve(self) -> None:
+    def serve(self, gate: _Gate) -> None:
         """Accept connections until the listener is closed."""
         with suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+                client, _ = gate.listener.accept()
+                threading.Thread(target=self._carry, args=(client, gate), daemon=True).start()
 
     def close(self) -> None:
         """Accept no further connections."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        for gate in self.gates.values():
+            with suppress(OSError):
+                gate.listener.shutdown(socket.SHUT_RDWR)
+            gate.listener.close()
 
-    def _carry(self, client: socket.socket) -> None:
+    def _carry(self, client: socket.socket, gate: _Gate) -> None:
         with closing(client):
             try:
-                server = socket.create_connection(self._target)
+                server = socket.create_connection(gate.target)
             except OSError:  # the database is down: so is this connection
                 return
             with closing(server):
                 _Connection(self, client, server).run()
+
+
+class _Gate:
+    """A listener of a free port, and the server that its connections are carried to."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.target = (host, port)
+        self.listener = socket.create_server((LOOPBACK, 0))
+        self.port: int = self.listener.getsockname()[1]
 
 
 class _Connection:
@@ -131,7 +149,8 @@ class _Connection:
         back = threading.Thread(target=self._carry_back, daemon=True)
         back.start()
         with suppress(OSError, EOFError):
-            self._start_up()
+            if _OF_A_NODE in self._start_up():
+                self._carry_on()
             unit, text = b"", ""
             for kind, message in self._messages():
                 if kind not in _PARTS_OF_STATEMENTS:
@@ -165,13 +184,21 @@ class _Connection:
             back.join()  # it ends with the answer
         return not self._is_mute
 
-    def _start_up(self) -> None:
+    def _start_up(self) -> bytes:
+        """Forward the messages that open the connection; return the client's parameters."""
         while True:
             head = _receive(self._client, 8)
             length, code = struct.unpack("!II", head)
-            self._server.sendall(head + _receive(self._client, length - 8))
+            parameters = _receive(self._client, length - 8)
+            self._server.sendall(head + parameters)
             if code not in _BEFORE_STARTUP:
-                return
+                return parameters
+
+    def _carry_on(self) -> None:
+        """Forward everything: what a cluster's nodes say to each other is no client's statement."""
+        while piece := self._client.recv(65_536):
+            self._server.sendall(piece)
+        raise EOFError
 
     def _messages(self) -> Iterator[tuple[bytes, bytes]]:
         while True:
@@ -217,15 +244,19 @@ def _receive(source: socket.socket, count: int) -> bytes:
 
 
 @contextmanager
-def postgres_faults(target_url: str):
+def postgres_faults(target_url: str, nodes: Sequence[int] = ()):
     """Run a PostgresFaults before the database at `target_url`, disarmed; its `url` opens the same
     database.
+
+    `nodes`: the ports of all nodes of its cluster, which must find each other by those of `gates`.
     """
-    proxy = PostgresFaults(target_url)
-    thread = threading.Thread(target=proxy.serve)
-    thread.start()
+    proxy = PostgresFaults(target_url, nodes)
+    threads = [threading.Thread(target=proxy.serve, args=[gate]) for gate in proxy.gates.values()]
+    for thread in threads:
+        thread.start()
     try:
         yield proxy
     finally:
         proxy.close()
-        thread.join()
+        for thread in threads:
+            thread.join()

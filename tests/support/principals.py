@@ -110,14 +110,14 @@ def tell_apart(principals, need):
     other need one who is answered in another way, two with the right, and one of each kind.
     """
     kinds = {each.kind: each for each in reversed(principals)}
-    chosen = [*kinds.values(), *[each for each in principals if each.status(need) is None][:2]]
+    selection = [*kinds.values(), *[each for each in principals if each.status(need) is None][:2]]
     for other in _STATUSES.values():
         telling = [
             each for each in principals if each.is_known and other(each) != each.status(need)
         ]
-        if telling and not any(each in chosen for each in telling):
-            chosen.append(telling[0])
-    return list(dict.fromkeys(chosen))
+        if telling and not any(each in selection for each in telling):
+            selection.append(telling[0])
+    return list(dict.fromkeys(selection))
 
 
 SCOPES = [{"append"}, {"read"}, {"append", "read"}, {"admin"}]

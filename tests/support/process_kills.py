@@ -11,7 +11,7 @@ from contextlib import suppress
 import psutil
 import psycopg
 
-from support.uploading import SECONDS_MAX
+from support.waiting import SECONDS_MAX
 from tbservice.local.embedded.instance import Instance
 
 
@@ -86,26 +86,21 @@ def _is_worker(child: psutil.Process) -> bool:
         return False
 
 
-def kill_backends(instance: Instance, database: str) -> None:
+def kill_backends(superuser: psycopg.Connection, database: str) -> None:
     """Kill the processes that serve a database's connections; PostgreSQL then restarts all of them."""
-    with (
-        suppress(psycopg.OperationalError),
-        instance.postgres.connect_as_superuser("postgres") as superuser,
-    ):
-        ended = superuser.execute(
-            "SELECT pid FROM pg_stat_activity WHERE datname = %s", [database]
-        ).fetchall()
-        for (process_id,) in ended:
-            with suppress(ProcessLookupError):  # the first one that is killed ends the others
-                os.kill(process_id, signal.SIGKILL)
+    ended = superuser.execute(
+        "SELECT pid FROM pg_stat_activity WHERE datname = %s", [database]
+    ).fetchall()
+    for (process_id,) in ended:
+        with suppress(ProcessLookupError):  # the first one that is killed ends the others
+            os.kill(process_id, signal.SIGKILL)
 
 
-def end_backends(instance: Instance, database: str) -> None:
+def end_backends(superuser: psycopg.Connection, database: str) -> None:
     """Let PostgreSQL end a database's connections, as an administrator does."""
-    with instance.postgres.connect_as_superuser("postgres") as superuser:
-        superuser.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database]
-        )
+    superuser.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database]
+    )
 
 
 def kill_postgres(instance: Instance) -> None:

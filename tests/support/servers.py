@@ -19,11 +19,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
+import psycopg
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from psycopg import sql
+from pydantic import SecretStr
 
-from support import zygote
+from support import process_kills, zygote
+from support.postgres_faults import postgres_faults
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace
 from tbservice.local.embedded.instance import Instance, make_settings
@@ -85,6 +88,53 @@ class Servers:
             yield self.instance.postgres.url(name)
         finally:
             self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def postgres_faults(self, database_url: str):
+        """Run a PostgresFaults before this database until the block ends."""
+        return postgres_faults(database_url)
+
+    def superusers(self, database: str) -> list[psycopg.Connection]:
+        """Connect to each server of the database, of which a cluster has several."""
+        return [self.instance.postgres.connect_as_superuser(database)]
+
+    def kill_postgres(self) -> None:
+        """Kill each server's first process; the others notice and end."""
+        process_kills.kill_postgres(self.instance)
+
+    def restart_postgres(self) -> None:
+        """Start each server again on its port and its files, and wait until it is ready."""
+        process_kills.restart_postgres(self.instance)
+
+    def execute_on_nodes(self, database_url: str, statement: str) -> list[tuple]:
+        """Execute a statement as a superuser on each server of the database; return all rows."""
+        rows = []
+        for superuser in self.superusers(database_name(database_url)):
+            with superuser as db:
+                rows += db.execute(statement).fetchall()
+        return rows
+
+    def count_waiting(self, database_url: str) -> int:
+        """Return how many statements of a database wait for a lock."""
+        waiting = """
+            SELECT pid FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'
+        """
+        return len(self.execute_on_nodes(database_url, waiting))
+
+    @staticmethod
+    def owner_url(database_url: str) -> str:
+        """Return the URL of the role that owns the tables, and may change them."""
+        return database_url
+
+    @staticmethod
+    def service_url(owner_url: str) -> str:
+        """Return the URL of the role that serves, from that of the owner, who migrates."""
+        return owner_url
+
+    def service_settings(self, settings: Settings) -> Settings:
+        """Return settings that serve, from those of the owner, who migrates."""
+        url = self.service_url(settings.database_url.get_secret_value())
+        return settings.model_copy(update={"database_url": SecretStr(url)})
 
     def _execute(self, statement: sql.Composed) -> None:
         # A new connection each time: a test may restart PostgreSQL.

@@ -22,6 +22,7 @@ class Standby:
     """A hot standby that streams from its primary until it is cut off."""
 
     def __init__(self, postgres: Postgres) -> None:
+        """Start it. `postgres` may be anything that starts and connects as a Postgres does."""
         self.postgres = postgres
         self._child = postgres.start()
         postgres.wait_ready(self._child)

@@ -52,15 +52,12 @@ def runs_with_duplicates(superuser: psycopg.Connection, experiment_id: str) -> s
     rows = superuser.execute(
         """
         SELECT DISTINCT runs.name FROM time_series AS s JOIN runs USING (experiment_id, run_id)
-        WHERE s.experiment_id = %s AND s.data_class = 1 AND (NOT s.count_is_exact OR s.count <> (
-            SELECT coalesce(sum(count), 0) FROM (
-                SELECT count FROM scalar_tail AS t
-                    WHERE t.experiment_id = s.experiment_id AND t.series_id = s.series_id
-                UNION ALL SELECT length(s.tail_end) / 24
-                UNION ALL SELECT count FROM scalar_blocks AS b
-                    WHERE b.experiment_id = s.experiment_id AND b.series_id = s.series_id AND level <= 0
-            ) AS kept (count)
-        ))
+        WHERE s.experiment_id = %s AND s.data_class = 1 AND (NOT s.count_is_exact OR s.count <>
+            coalesce(length(s.tail_end) / 24, 0)
+            + (SELECT coalesce(sum(t.count), 0) FROM scalar_tail AS t
+                WHERE t.experiment_id = s.experiment_id AND t.series_id = s.series_id)
+            + (SELECT coalesce(sum(b.count), 0) FROM scalar_blocks AS b
+                WHERE b.experiment_id = s.experiment_id AND b.series_id = s.series_id AND level <= 0))
         """,
         [experiment_id],
     )

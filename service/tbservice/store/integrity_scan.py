@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.database import set_local
 from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.types import ExperimentId, WorkspaceId
@@ -47,6 +48,12 @@ _PARENTS: Final = {
                 SELECT FROM runs AS p WHERE p.experiment_id = :id AND p.run_id = c.run_id)""",
 }
 """Rows of an experiment whose parent does not exist, by what they are."""
+
+_OF_CLUSTER: Final = {
+    "an experiment without its row in experiment_counters": """
+        SELECT 1 - count(*) FROM experiment_counters WHERE experiment_id = :id""",
+}
+"""What is missing besides, in a cluster: batches would be refused."""
 
 
 class StoredExperiment(NamedTuple):
@@ -125,9 +132,10 @@ def has_experiment(db: Connection, experiment_id: ExperimentId) -> bool:
 
 def count_orphans(db: Connection, experiment_id: ExperimentId) -> dict[str, int]:
     """Return how many rows, or series with points, have no parent, by what they are."""
+    parents = _PARENTS | _OF_CLUSTER if citus.is_cluster(db) else _PARENTS
     counts = {
         what: int(db.execute(text(statement), {"id": experiment_id}).scalar_one())
-        for what, statement in _PARENTS.items()
+        for what, statement in parents.items()
     }
     for table in POINT_TABLES:
         statement = text(f"""

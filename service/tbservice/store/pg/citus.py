@@ -7,24 +7,23 @@ docs/citus.md.
 
 from __future__ import annotations
 
-import time
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 import psycopg
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, text
 
+from tbservice.errors import Unavailable
 from tbservice.store.pg.arrays import Array, encode_array
 from tbservice.types import ExperimentId, WorkspaceId
 
 NODE_SECONDS_MAX: Final = 5.0
 """Seconds for which a process remembers where an experiment is: every node can answer anyway."""
 
-_NODES_ITEMS_MAX: Final = 10_000
-"""Experiments (items) whose node a process remembers."""
-
 _IS_CLUSTER: Final = "tbhub_is_cluster"
 """The key of a connection's flag, in the dictionary that SQLAlchemy keeps for it."""
+
+PROPAGATE_SETTINGS: Final = "SET LOCAL citus.propagate_set_commands = 'local'"
+"""Makes a transaction on a cluster pass on the SET LOCALs that follow."""
 
 
 class Node(NamedTuple):
@@ -34,20 +33,24 @@ class Node(NamedTuple):
     port: int
 
 
-_nodes_by_engine: WeakKeyDictionary[Engine, dict[ExperimentId, tuple[float, Node | None]]] = (
-    WeakKeyDictionary()
-)
-
-
-def configure_connection(driver: psycopg.Connection[Any], info: dict[Any, Any]) -> None:
+def configure_connection(
+    driver: psycopg.Connection[Any], info: dict[Any, Any], *, is_pooled: bool
+) -> None:
     """Find out whether a new connection is of a cluster, and note it in `info`.
 
     There, SET LOCAL is passed on to the nodes that a transaction uses: row policies read settings.
+    Behind a pooler, each transaction must begin with `PROPAGATE_SETTINGS` for that.
+
+    Plans are not kept: Citus 14.0.1 keeps that of a prepared statement of one table and experiment,
+    but never finds it again, and each execution takes 35 kB of the session's memory for good.
     """
     row = driver.execute("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')")
     info[_IS_CLUSTER] = bool((row.fetchone() or (False,))[0])
-    if info[_IS_CLUSTER]:
+    if info[_IS_CLUSTER] and is_pooled:
+        driver.prepare_threshold = None
+    elif info[_IS_CLUSTER]:
         driver.execute("SET citus.propagate_set_commands = 'local'")
+        driver.execute("SET plan_cache_mode = 'force_custom_plan'")
 
 
 def is_cluster(db: Connection) -> bool:
@@ -58,22 +61,10 @@ def is_cluster(db: Connection) -> bool:
 def node_of(db: Connection, experiment_id: ExperimentId) -> Node | None:
     """Return the node that has an experiment's rows; None on plain PostgreSQL.
 
-    It may have moved since: a wrong answer costs time only. Kept for `NODE_SECONDS_MAX`.
+    It may move at any time: a wrong answer costs time only.
     """
     if not is_cluster(db):
         return None
-    nodes = _nodes_by_engine.setdefault(db.engine, {})
-    now = time.monotonic()
-    until, node = nodes.get(experiment_id, (0.0, None))
-    if until < now:
-        if len(nodes) >= _NODES_ITEMS_MAX:
-            nodes.clear()
-        node = _read_node(db, experiment_id)
-        nodes[experiment_id] = now + NODE_SECONDS_MAX, node
-    return node
-
-
-def _read_node(db: Connection, experiment_id: ExperimentId) -> Node | None:
     row = db.execute(
         text("""
             SELECT n.nodename, n.nodeport FROM pg_dist_partition AS t
@@ -183,6 +174,22 @@ def block_ids(db: Connection, table: str, count: int, levels: tuple[str, ...] = 
         {"ordinal": "bigint"},
         {"ordinal": encode_array("bigint", range(1, count + 1))},
     )
+
+
+def count_sessions(db: Connection) -> int:
+    """Return how many sessions of clients a cluster's database has, on all nodes, this one too.
+
+    Not those that nodes open for a session of another. Raises Unavailable if a node is away.
+    """
+    on_a_node = """
+        SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND backend_type = 'client backend' AND application_name NOT LIKE 'citus%'
+    """
+    statement = text("SELECT success, result FROM run_command_on_all_nodes(:query)")
+    answers = db.execute(statement, {"query": on_a_node}).all()
+    if not all(is_answer for is_answer, _ in answers):
+        raise Unavailable("a node of the cluster does not answer")
+    return sum(int(count) for _, count in answers)
 
 
 def lock_name(db: Connection, name: str) -> None:

@@ -80,39 +80,35 @@ def _change_policies(db: Connection, tables: list[str], change: Callable[[str], 
         )
 
 
-def admit_application(db: Connection) -> None:
-    """Let the role OWNER_app use the tables, if it exists, and free the owner of the policies.
+def find_application(db: Connection) -> str | None:
+    """Return the role OWNER_app, which serves while the owner of the tables migrates, if it exists.
 
     Shards are moved by the owner of the tables, who must see all rows; the service must not be
     that owner then.
     """
-    role = db.execute(
+    role: str | None = db.execute(
         text("""
             SELECT rolname FROM pg_roles
             WHERE rolname = current_user || '_app' AND NOT rolsuper AND NOT rolbypassrls
         """)
     ).scalar()
-    if role is None:
-        return
-    views = text("""
-        SELECT relname FROM pg_class WHERE relnamespace = 'link_views'::regnamespace
-            AND relkind = 'v' AND NOT coalesce(reloptions @> '{security_invoker=true}', false)
-    """)
-    for view in list(db.execute(views).scalars()):  # else they read with their owner's rights
-        db.execute(text(f'ALTER VIEW link_views."{view}" SET (security_invoker = true)'))
+    return role
+
+
+def admit(db: Connection, role: str) -> None:
+    """Let a role that serves use the tables, and free their owner of the policies."""
     for table in list_tables(db, "relforcerowsecurity"):
         db.execute(text(f'ALTER TABLE "{table}" NO FORCE ROW LEVEL SECURITY'))
     lacking = text("""
-        SELECT EXISTS (SELECT FROM pg_class WHERE relkind IN ('r', 'v')
-            AND relnamespace IN ('public'::regnamespace, 'link_views'::regnamespace)
-            AND NOT has_table_privilege(:role, oid, 'SELECT'))
+        SELECT EXISTS (SELECT FROM pg_class
+            WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+                AND NOT has_table_privilege(:role, oid, 'SELECT'))
     """)
     if not db.execute(lacking, {"role": role}).scalar():
         return
     for statement in (
         'GRANT USAGE ON SCHEMA public, link_views TO "{}"',
         'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "{}"',
-        'GRANT SELECT ON ALL TABLES IN SCHEMA link_views TO "{}"',
         'GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO "{}"',
     ):
         db.exec_driver_sql(statement.format(role))

@@ -60,7 +60,7 @@ def configure(connection: psycopg.Connection[Any], record: ConnectionPoolEntry) 
     is_pooled = record.info[_IS_POOLED] = row is not None and row[1]
     if not is_pooled or _keeps_prepared(connection):
         connection.prepare_threshold = PREPARE_THRESHOLD
-    citus.configure_connection(connection, record.info)
+    citus.configure_connection(connection, record.info, is_pooled=is_pooled)
 
 
 def is_pooled(db: Connection) -> bool:

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, Engine, text
 
 from tbservice import limits
+from tbservice.store.pg import cluster_policies, cluster_views
 from tbservice.store.pg.cluster_policies import (
     SESSION_POLICY,
-    admit_application,
     list_tables,
     restore_subqueries,
     simplify_policies,
@@ -84,7 +84,8 @@ def arrange(engine: Engine) -> list[str]:
     may have rows. On plain PostgreSQL, sequences go on after what a cluster has numbered.
 
     Raises:
-        StartupError: A table or a policy cannot be distributed: a migration must be mended.
+        StartupError: A table or a policy cannot be distributed: a migration must be mended. Or a
+            worker cannot be reached.
     """
     with engine.begin() as db:
         if not _has_extension(db):
@@ -97,8 +98,15 @@ def arrange(engine: Engine) -> list[str]:
                 {"milliseconds": str(round(limits.MIGRATE_LOCK_SECONDS_MAX * 1000))},
             )
             _distribute(db, tables)
-        admit_application(db)
-        return tables
+        cluster_views.join_series(db)
+        role = cluster_policies.find_application(db)
+        if role is not None:
+            cluster_policies.admit(db, role)
+            cluster_views.admit(db, role)
+    if role is not None:
+        with engine.begin() as db:
+            cluster_views.admit_on_workers(db, role)
+    return tables
 
 
 def _has_extension(db: Connection) -> bool:
@@ -229,6 +237,7 @@ def _bring_home(db: Connection) -> None:
     db.execute(text("TRUNCATE experiment_counters"))
 
     restore_subqueries(db, tables)
+    cluster_views.look_up_series(db)
     for statement in _LOST:
         db.execute(text(statement))
     for table in tables:

@@ -165,6 +165,9 @@ def _send_begin(db: Connection) -> None:
     if not citus.is_cluster(db):
         driver.execute(statements)
         return
+    begin, *settings = statements.split("; ")
+    if is_pooled(db):
+        settings.insert(0, citus.PROPAGATE_SETTINGS)
     with driver.pipeline():  # Citus passes on the whole message that a SET LOCAL is in, BEGIN too
-        for statement in statements.split("; "):
+        for statement in (begin, *settings):
             driver.execute(statement)
