@@ -30,7 +30,7 @@ from machine import cpu_seconds, report, spent
 from recording import Request, recorded, send
 from service import Service
 from storage import wait_for_merge
-from upload import upload
+from upload import await_merges, upload
 
 from support import citus
 from support.batches import PROTOBUF, batch, metadata, scalars, segment, stream
@@ -205,7 +205,7 @@ def bulk(pair: Pair) -> None:
         experiment_id = side.api.new_experiment(name="bulk")
         gc.collect()
         seconds = send(side.live.url, experiment_id, bodies[id(side)])
-        wait_for_merge(side)
+        await_merges(side)
         return seconds
 
     for side in (pair.plain, pair.cluster):
@@ -219,7 +219,7 @@ def uploader(pair: Pair) -> None:
 
     def work(side: Side) -> float:
         seconds = upload(side, pair.logdir).seconds
-        wait_for_merge(side)
+        await_merges(side)
         return seconds
 
     name = f"{MILLION.points:,} scalars by tbupload"

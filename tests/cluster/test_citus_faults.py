@@ -113,15 +113,10 @@ class Job:
         assert verified.code == 0, verified.out + verified.err
 
 
-def run_migrate(cluster) -> None:
-    """Do what `tbservice migrate` does."""
-    migrate.upgrade(cluster.url_for_migration(citus.OWNER, citus.SHARDS))
-
-
 @pytest.fixture
 def world(cluster, servers, tmp_path):
     with citus.running_cluster(cluster.port + cluster.workers + 1) as own:
-        run_migrate(own)
+        migrate.upgrade(own.url_for_migration(citus.OWNER, citus.SHARDS))
         port = choose_ports(["service"], {})["service"]
         with (
             servers.settings(own.url()) as settings,
@@ -145,9 +140,6 @@ def test_worker_is_added_and_gets_shards_under_load(world):
         for job in jobs:
             job.log()
         world.cluster.add_worker()
-        run_migrate(
-            world.cluster
-        )  # without it, the service may not read the views for share links there
         with psycopg.connect(world.cluster.url(node=3)) as db:
             assert db.execute("SELECT count(*) FROM link_views.runs").fetchone() == (0,)
         with world.cluster.connect(world.database) as db:
