@@ -79,15 +79,16 @@ def add_backup(commands: _Commands) -> None:
 def add_sweep(commands: _Commands) -> None:
     """Add `tbservice sweep-objects`."""
     text = (
-        "count the objects that nothing refers to, of deleted experiments and runs, or delete them;"
-        " every tbservice must be stopped"
+        "count the objects that nothing refers to, of deleted experiments and runs; with --delete, "
+        "delete them: every tbservice must be stopped for that"
     )
     parser = commands.add_parser("sweep-objects", help=text, description=text)
     parser.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIR",
-        help="the data directory of 'tbservice up', not running, instead of TBHUB_* settings",
+        help="the data directory of 'tbservice up' instead of TBHUB_* settings; not running, for "
+        "--delete",
     )
     parser.add_argument(
         "--older-than",
@@ -221,6 +222,7 @@ def _restore(options: argparse.Namespace) -> int:
             keeps_objects=options.keep_objects,
         )
     print(f"{manifest.name} is restored: {_describe_counts(manifest.counts)}")
+    _print_lost(manifest.lost)
     return 0
 
 
@@ -240,7 +242,16 @@ def _verify(options: argparse.Namespace) -> int:
         print(fault)
     state = f"{len(faults)} faults" if faults else "sound"
     print(f"{manifest.name}: {state}; {_describe_counts(manifest.counts)}")
+    _print_lost(manifest.lost)
     return 1 if faults else 0
+
+
+def _print_lost(keys: list[str]) -> None:
+    if keys:
+        print(
+            f"{len(keys):,} objects are not in it: the service had lost them, or they were damaged,"
+            " when the backup was made (manifest.json has their keys)"
+        )
 
 
 def _describe_counts(counts: dict[str, int]) -> str:

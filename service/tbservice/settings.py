@@ -8,8 +8,9 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from tbservice.errors import StartupError
 from tbservice.types import Role
 
 _FRAME_ANCESTOR: Final = re.compile(
@@ -297,5 +298,12 @@ class Settings(BaseSettings):
 
 
 def read_settings() -> Settings:
-    """Return the settings in the environment. Raises ValidationError."""
-    return Settings()  # type: ignore[call-arg]  # the required ones come from the environment
+    """Return the settings in the environment. Raises ValidationError and StartupError."""
+    try:
+        return Settings()  # type: ignore[call-arg]  # the required ones come from the environment
+    except SettingsError as error:  # its text names the field, and not the variable
+        field = re.search(r'field "(\w+)"', str(error))
+        name = f"TBHUB_{field[1].upper()}" if field else str(error)
+        raise StartupError(
+            f"{name} is no JSON; shells and unit files remove quotes: put all of it between '…'"
+        ) from None

@@ -42,8 +42,9 @@ BENCHMARKS = (
     "sweeps",
     "rehearsal",
     "backups",
+    "citus",
 )
-"""In the order of a point's path."""
+"""In the order of a point's path; what needs more than this project is last."""
 
 
 def main() -> None:

@@ -52,10 +52,10 @@ def send_objects(service: Service, count: int) -> None:
     """Upload images of random bytes, each an object of its own."""
     say(f"sending {count:,} objects of {OBJECT_BYTES:,} bytes")
     experiment_id = service.api.new_experiment(name="images")
-    for start in range(0, count, OBJECTS_PER_BATCH):
-        steps = range(start, start + OBJECTS_PER_BATCH)
+    for number in range(count // OBJECTS_PER_BATCH):
+        steps = range(number * OBJECTS_PER_BATCH, (number + 1) * OBJECTS_PER_BATCH)
         series = images("image", steps, [[os.urandom(OBJECT_BYTES)] for _ in steps])
-        service.api.write(experiment_id, segment(stream(), start, start + 1, series))
+        service.api.write(experiment_id, segment(stream(), number, number + 1, series))
 
 
 def make_backup_role(service: Service) -> str:

@@ -61,7 +61,7 @@ def _measure(service: Service, size: Size, pace: Pace) -> None:
 def wait_for_merge(service: Service) -> float:
     """Return the seconds until compaction has emptied the write buffer."""
     began = time.monotonic()
-    while service.query("SELECT EXISTS (SELECT FROM scalar_tail)") != [(False,)]:
+    while service.query("SELECT EXISTS (SELECT 1 FROM scalar_tail)") != [(False,)]:
         assert time.monotonic() < began + MERGE_SECONDS_MAX, service.query(
             "SELECT count(*) FROM scalar_tail"
         )

@@ -142,6 +142,9 @@ def test_database_moves_in_and_out_and_is_written(
             "SELECT conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint "
             "WHERE contype = 'f' ORDER BY 1, 2"
         )
-        policies_and_keys = [db.execute(query).fetchall() for query in (same, keys)]
+        views = (
+            "SELECT viewname, definition FROM pg_views WHERE schemaname = 'link_views' ORDER BY 1"
+        )
+        schema = [db.execute(query).fetchall() for query in (same, keys, views)]
     with servers.plain.connect("moving_in") as db:
-        assert policies_and_keys == [db.execute(query).fetchall() for query in (same, keys)]
+        assert schema == [db.execute(query).fetchall() for query in (same, keys, views)]

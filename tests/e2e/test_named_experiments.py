@@ -61,6 +61,10 @@ def test_named_experiment_has_runs_of_all_hosts(hosts, reader):
     assert list(reader.scalars(experiment_id)) == [f"run{number}" for number in range(4)]
     assert "exists: uploading to it" in ended[1].err
     assert "trained again" not in "".join(each.err for each in ended)
+    again = hosts[0].run(
+        "--logdir", hosts[0].directory / "logs", "--one-shot", "--experiment-name", "sweep"
+    )
+    assert "another --experiment-name uploads it to another one" in again.err  # no --new beside it
 
 
 def test_hosts_that_start_at_once_make_one_experiment(hosts, reader):

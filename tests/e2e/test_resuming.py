@@ -88,7 +88,7 @@ def test_one_shot_given_again_resumes_and_says_nothing_new(uploader, reader, log
     assert [ended.done["scalars"] for ended in (finished, again)] == [2, 0]
     assert "nothing new" not in finished.err
     assert "nothing new" in again.err
-    assert "--new" in again.err
+    assert "; --new uploads it" in again.err
     assert killed == finished.experiment_id == again.experiment_id != other.experiment_id
     assert set(experiments_of(reader)) == {killed, other.experiment_id}
 

@@ -348,6 +348,12 @@ def test_serve_names_missing_server_or_setting_in_one_line(settings, command):
     assert "TBHUB_DATABASE_URL" in done.stderr
 
 
+def test_setting_that_is_no_json_is_one_line(settings):
+    code, _, said = tbservice(settings, "serve", TBHUB_ALLOWED_HOSTS="[tbhub.example.org]")
+    assert (code, len(said.splitlines())) == (1, 1), said
+    assert "TBHUB_ALLOWED_HOSTS is no JSON" in said
+
+
 @pytest.mark.parametrize("command", ["serve", "migrate"])
 def test_malformed_database_url_is_one_line_without_secret(settings, command):
     code, _, said = tbservice(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 
 from support.batches import ApiClient
 from support.maintenance import command_runner
@@ -25,6 +27,31 @@ def experiment(api):
 def writer(api, experiment, database, workspace_id):
     """Writes one scalar series of the experiment, and compacts it."""
     return SeriesWriter(api, experiment, database, workspace_id)
+
+
+@pytest.fixture
+def count_waiting(servers, database_url):
+    """Counts the statements that wait for a lock in the test's database."""
+    return lambda: servers.count_waiting(database_url)
+
+
+@pytest.fixture
+def owner_url(servers, database_url):
+    """The URL of the test's database for the role that migrates it."""
+    return servers.owner_url(database_url)
+
+
+@pytest.fixture
+def rename_table(owner_url):
+    """Renames a table, so that statements on it fail."""
+
+    def rename_table(name, new_name):
+        with psycopg.connect(owner_url) as db:
+            db.execute(
+                SQL("ALTER TABLE {} RENAME TO {}").format(*map(Identifier, (name, new_name)))
+            )
+
+    return rename_table
 
 
 @pytest.fixture

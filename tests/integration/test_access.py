@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 import pytest
+from fastapi.routing import APIRoute
 from pydantic import SecretStr
 from sqlalchemy import exc, text
 from starlette.routing import Route
@@ -13,7 +14,7 @@ from starlette.testclient import TestClient
 
 from support.batches import PROTOBUF, ApiClient, batch, images, scalars, segment, stream, texts
 from support.people import cookie_of, new_member
-from support.principals import Principal, make_principals
+from support.principals import Principal, make_principals, tell_apart
 from support.servers import new_workspace
 from tbservice.server.app import create_app
 from tbservice.store.pg.database import Database, set_local
@@ -160,6 +161,11 @@ TABLE = [
     ),
     ("DELETE", "/workspaces/{workspace_id}/tokens/{token_id}", "owner", 404, {}),
 ]
+FIRST_ROUTES = list({need: (method, path) for method, path, need, *_ in reversed(TABLE)}.values())
+"""For each need a route that is asked by every principal; all others by those who tell
+its need from the rest.
+"""
+
 GONE_AFTERWARDS = {
     ("DELETE", "/experiments/{experiment_id}"),
     ("DELETE", "/experiments/{experiment_id}/series"),
@@ -272,15 +278,18 @@ def test_every_route_takes_its_grant_and_no_other(
         kind="scalars",
         run="train",
     )
+    is_first = (method, path) in FIRST_ROUTES
+    principals = world.principals if is_first else tell_apart(world.principals, need)
     statuses = {status, 404} if (method, path) in GONE_AFTERWARDS else {status}
     route = (method, f"/api/v1{address}", need, statuses, options)
-    check_grants(client, world.principals, *route)
+    check_grants(client, principals, *route)
 
 
 def test_every_classic_route_takes_grant_to_read(client, shared_world):
     for path, status in CLASSIC:
         address = f"/api/v0/experiments/{shared_world.experiment}/{path}"
-        check_grants(client, shared_world.principals, "GET", address, "read", {status}, {})
+        principals = tell_apart(shared_world.principals, "read")
+        check_grants(client, principals, "GET", address, "read", {status}, {})
 
 
 CODES = {401: "unauthenticated", 403: "forbidden", 404: "not_found"}
@@ -332,7 +341,8 @@ def test_every_route_of_application_is_in_table(client):
     tabled = {(method, f"/api/v1{path}") for method, path, *_ in TABLE}
     tabled |= {("GET", f"/api/v0/experiments/{{experiment_id}}/{path}") for path, _ in CLASSIC}
     assert {(method, path) for method, path in routes if path not in OPEN | OPERATORS} == tabled
-    outside = {route.path for route in client.app.routes if isinstance(route, Route)} - OPEN
+    plain = [route for route in client.app.routes if not isinstance(route, APIRoute)]
+    outside = {route.path for route in plain if isinstance(route, Route)} - OPEN
     assert not outside
 
 

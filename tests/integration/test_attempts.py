@@ -300,7 +300,7 @@ def test_attempt_with_steps_in_any_order_is_complete(job, monkeypatch):
     assert list(job.read("scalars", "loss", attempt=1, downsample=20_000)) == steps.tolist()
 
 
-def test_file_that_is_added_during_a_batch_keeps_its_points(job):
+def test_file_that_is_added_during_a_batch_keeps_its_points(job, count_waiting):
     """The batch reads its streams before it waits for the series; meanwhile the job restarts."""
     job.write("a", 1000.0, *points(1000.0, range(5), "a"))
     threads = []
@@ -311,19 +311,10 @@ def test_file_that_is_added_during_a_batch_keeps_its_points(job):
             sent = name, start, *points(time, range(5, 9), name)
             threads.append(threading.Thread(target=job.write, args=sent))
             threads[-1].start()
-            wait_until(lambda: count_waiting(job) == len(threads))
+            wait_until(lambda: count_waiting() == len(threads))
     for thread in threads:
         thread.join()
     assert job.attempts() == [(1, 1000.0, 12), (2, 2000.0, 0)]
     for kind, tag in KINDS.items():
         first = expected(kind, 1000.0, range(5), "a") | expected(kind, 1500.0, range(5, 9), "a")
         assert job.read(kind, tag, attempt=1) == first
-
-
-def count_waiting(job):
-    statement = """
-        SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event_type = 'Lock'
-    """
-    with job.database.transaction() as db:  # within a transaction, the view stays as it was
-        return db.execute(text(statement)).scalar()

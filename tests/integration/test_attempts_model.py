@@ -13,7 +13,7 @@ from support.batches import images, scalars, texts
 from support.restarted_job import Job
 from tbservice import limits
 
-EXAMPLES = 12
+EXAMPLES = 8
 KINDS = {"scalars": "loss", "tensors": "note", "blob_sequences": "image"}
 
 
@@ -171,10 +171,10 @@ def check(job, model, width):
 def test_attempts_equal_model_however_points_arrive(
     data, at_once, api, database, workspace_id, monkeypatch
 ):
-    monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 500)  # read in several windows
     files = data.draw(histories(at_once=at_once), "files")
     batches = data.draw(arrivals(files), "arrivals")
     width = data.draw(st.sampled_from([1, 60, 1_100]), "width")
+    monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", max(500, 3 * width))  # in several windows
     job = Job(api, api.new_experiment(), database, workspace_id)
 
     send(job, batches, width)

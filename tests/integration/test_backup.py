@@ -28,6 +28,8 @@ from tbservice.store import blobs
 from tbservice.store.pg.database import Database
 from tbservice.throttle import Progress, Throttle
 
+pytestmark = pytest.mark.plain("no dump of a cluster has one state: `backup` refuses it")
+
 FREE = Throttle(None), Progress(None)
 CONTENT = b"\x89PNG an image"
 

@@ -33,12 +33,12 @@ TAGS = 15
 BATCHES = 24
 
 KEPT = """
-    SELECT s.series_id FROM time_series AS s WHERE s.count_is_exact AND s.count <> (
-        SELECT coalesce(sum(count), 0) FROM (
-            SELECT series_id, count FROM scalar_tail UNION ALL
-            SELECT series_id, length(tail_end) / 24 FROM time_series UNION ALL
-            SELECT series_id, count FROM scalar_blocks WHERE level <= 0) AS kept (series_id, count)
-        WHERE kept.series_id = s.series_id)
+    SELECT s.series_id FROM time_series AS s WHERE s.count_is_exact AND s.count <>
+        length(s.tail_end) / 24
+        + (SELECT coalesce(sum(t.count), 0) FROM scalar_tail AS t
+            WHERE t.experiment_id = s.experiment_id AND t.series_id = s.series_id)
+        + (SELECT coalesce(sum(b.count), 0) FROM scalar_blocks AS b
+            WHERE b.experiment_id = s.experiment_id AND b.series_id = s.series_id AND level <= 0)
 """
 
 

@@ -174,7 +174,7 @@ def test_compactor_repeated_search_leaves_small_runs_in_use(left_uncompacted, da
     assert [run.is_above_threshold for run in runs] == [True] * len(left_uncompacted)
     for experiment in left_uncompacted:
         with database.transaction(experiment.grant) as db:
-            db.exec_driver_sql("UPDATE experiments SET data_at = data_at - interval '4 minutes'")
+            db.exec_driver_sql("UPDATE experiments SET data_at = now() - interval '4 minutes'")
     assert len(list(find_backlog(database, *recent))) == 2 * len(left_uncompacted)
     assert list(find_backlog(database, 60)) == []
 

@@ -70,6 +70,7 @@ def read_numbers(instance):
     return rows
 
 
+@pytest.mark.plain("is about the PostgreSQL that `tbservice up` starts")
 def test_service_gets_ordinary_role_and_durable_database(servers):
     with psycopg.connect(servers.instance.postgres.url()) as db:
         role = db.execute(
@@ -90,6 +91,7 @@ def test_service_gets_ordinary_role_and_durable_database(servers):
         assert db.info.server_version // 10_000 == 18
 
 
+@pytest.mark.plain("is about the PostgreSQL that `tbservice up` starts")
 def test_postgres_refuses_wrong_password(servers):
     url = servers.instance.postgres.url()
     wrong = url.replace(servers.instance.directory.secrets.tbhub_password, "wrong")

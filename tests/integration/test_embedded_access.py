@@ -273,6 +273,7 @@ def test_secrets_are_in_no_file_for_others(servers):
     assert set(try_as_other([("read_file", str(file)) for file in files])) == {"PermissionError"}
 
 
+@pytest.mark.plain("is about the PostgreSQL that `tbservice up` starts")
 def test_postgres_trusts_no_connection(servers):
     with servers.instance.postgres.connect_as_superuser("postgres") as db:
         assert db.execute("SELECT DISTINCT auth_method FROM pg_hba_file_rules").fetchall() == [
@@ -280,6 +281,7 @@ def test_postgres_trusts_no_connection(servers):
         ]
 
 
+@pytest.mark.plain("is about the PostgreSQL that `tbservice up` starts")
 @pytest.mark.parametrize("connect", ["service", "superuser"])
 def test_postgres_passwords_go_to_no_other_program(servers, monkeypatch, connect):
     """A program that took over the port asks for the password in clear text."""

@@ -454,7 +454,7 @@ def test_batch_takes_constant_number_of_statements(api, experiment, monkeypatch)
     count(0, 1)
     made, known = count(1, 100), count(2, 100, summary_metadata=b"")
     assert (made, known) == (count(3, 200), count(4, 200, summary_metadata=b""))
-    assert max(made, known) <= 20
+    assert max(made, known) <= 22  # on a cluster; 18 on plain PostgreSQL
 
 
 def prepared_statements(database):
@@ -474,6 +474,7 @@ def prepared_statements(database):
             yield statement, custom_plans, "\n".join(plan)
 
 
+@pytest.mark.plain("counts statements at one server, and looks at its prepared ones")
 @pytest.mark.own_database
 @pytest.mark.parametrize("count", [1, 50])
 def test_flush_into_known_series_takes_six_trips_and_no_planning(

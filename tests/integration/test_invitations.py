@@ -14,6 +14,7 @@ from tbservice import limits
 from tbservice.auth import invitations, people, secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
+from tbservice.store.pg.database import set_local
 from tbservice.types import Role
 
 
@@ -274,9 +275,6 @@ def test_account_rows_are_hidden_from_others(database):
         ("subject", "g1", 0),
     ):
         with database.transaction() as db:
-            db.execute(
-                text("SELECT set_config('tbhub.' || :name, :value, true)"),
-                {"name": setting, "value": value},
-            )
+            set_local(db, setting, str(value))
             count = "SELECT count(*) FROM user_identities WHERE subject = 'g1'"
             assert db.execute(text(count)).scalar() == expected

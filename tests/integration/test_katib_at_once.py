@@ -160,6 +160,7 @@ def test_report_takes_same_statements_for_any_number(faults):
     assert max(counts) <= min(counts) + 2 < 20
 
 
+@pytest.mark.plain("counts statements at one server")
 def test_request_takes_same_statements_for_any_number(faults):
     katib, proxy = faults
     experiment = Experiment(name="random")

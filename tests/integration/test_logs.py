@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from datetime import datetime, timedelta
 
 import httpx2
-import psycopg
 import pytest
 
 from support.batches import ApiClient
@@ -217,7 +216,7 @@ def test_log_of_serve_is_not_flooded_by_strangers(service):
 
 
 @pytest.mark.own_database
-def test_json_log_of_serve_names_requests(settings, owner_token, tmp_path):
+def test_json_log_of_serve_names_requests(settings, owner_token, tmp_path, rename_table):
     port = choose_ports(["service"], {})["service"]
     log = tmp_path / "log"
     more = {"TBHUB_LOG_FORMAT": "json", "TBHUB_WORKERS": "2"}
@@ -230,14 +229,12 @@ def test_json_log_of_serve_names_requests(settings, owner_token, tmp_path):
         for hostile in ("x" * 65, "a b", 'x"', "é".encode()):
             answer = client.get("/api/v1/me", headers={"X-Request-ID": hostile})
             assert re.fullmatch("[0-9a-f]{16}", answer.headers["X-Request-ID"])
-        database = settings.database_url.get_secret_value()
-        with psycopg.connect(database, autocommit=True) as connection:
-            connection.execute("ALTER TABLE tokens RENAME TO tokens_gone")
-            failed = client.get(
-                "/api/v1/experiments",
-                headers={"X-Request-ID": "proxy-2", "Authorization": f"Bearer {owner_token}"},
-            )
-            connection.execute("ALTER TABLE tokens_gone RENAME TO tokens")
+        rename_table("tokens", "tokens_gone")
+        failed = client.get(
+            "/api/v1/experiments",
+            headers={"X-Request-ID": "proxy-2", "Authorization": f"Bearer {owner_token}"},
+        )
+        rename_table("tokens_gone", "tokens")
     assert failed.status_code == 500
     assert failed.headers["X-Request-ID"] == "proxy-2"
     records = [json.loads(line) for line in log.read_text().splitlines() if line[0] == "{"]

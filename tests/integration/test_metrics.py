@@ -11,7 +11,6 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
-from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from support.batches import PROTOBUF, ApiClient, batch, images, scalars, segment, stream, texts
@@ -206,11 +205,10 @@ def test_metrics_count_compaction_and_its_backlog(api):
     assert (now["merge_due_runs",], now["merge_resting_runs",]) == (0, 1)
 
 
-def test_metrics_count_failed_compaction_and_uploads_work(api, database):
+def test_metrics_count_failed_compaction_and_uploads_work(api, rename_table):
     experiment = api.new_experiment()
     before = figures()
-    with database.transaction() as db:
-        db.execute(text("ALTER TABLE scalar_blocks RENAME TO away"))
+    rename_table("scalar_blocks", "away")
     points = limits.WRITE_BUFFER_ROW_POINTS_MIN
     for number in range(limits.WRITE_BUFFER_ROWS_MAX):
         steps = range(points * number, points * (number + 1))
@@ -266,10 +264,9 @@ def test_metrics_label_routes_without_tenant_data(here, api, owner_token):
     assert labels <= LABELS
 
 
-def test_failure_of_server_is_counted_as_one(settings, owner_token, database):
+def test_failure_of_server_is_counted_as_one(settings, owner_token, rename_table):
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
-        with database.transaction() as db:
-            db.execute(text("ALTER TABLE experiments RENAME TO away"))
+        rename_table("experiments", "away")
         before = figures()
         assert ApiClient(client, owner_token).request("GET", "/experiments").status_code == 500
     assert moved(before, within="http_errors") == {

@@ -36,8 +36,8 @@ def test_migrations_missing_are_named_until_upgrade(empty_database_url):
     assert missing(empty_database_url) == []
 
 
-def test_upgrading_again_does_nothing(database_url):
-    assert migrate.upgrade(database_url) == []
+def test_upgrading_again_does_nothing(owner_url):
+    assert migrate.upgrade(owner_url) == []
 
 
 @pytest.fixture
@@ -47,21 +47,18 @@ def migrations(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def old_database_url(database_url, migrations):
+def old_database_url(owner_url, migrations):
     """The URL of a database that lacks the migrations LATER, which are files of this program."""
-    migrations.add("9001_notes", "CREATE TABLE notes (note text)")
+    notes = 'CREATE TABLE notes (experiment_id text COLLATE "C", note text)'
+    migrations.add("9001_notes", notes)
     statement = "ALTER TABLE time_series ADD COLUMN note text"
     migrations.add("9002_series_note", statement, LOCKS={"time_series": "ACCESS EXCLUSIVE"})
-    return database_url
+    return owner_url
 
 
-def is_waiting_for_a_lock(db):
-    return db.execute(
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-    ).fetchone() != (0,)
-
-
-def test_migrate_behind_reader_lets_writers_pass(old_database_url, monkeypatch, capsys):
+def test_migrate_behind_reader_lets_writers_pass(
+    old_database_url, monkeypatch, capsys, count_waiting
+):
     monkeypatch.setattr(limits, "MIGRATE_LOCK_SECONDS_MAX", 0.5)
     monkeypatch.setattr(limits, "MIGRATE_PAUSE_SECONDS", 0.5)
     migrated = []
@@ -74,7 +71,7 @@ def test_migrate_behind_reader_lets_writers_pass(old_database_url, monkeypatch, 
             "SELECT count(*) FROM time_series"
         )  # an export's snapshot: its lock lasts until it commits
         thread.start()
-        wait_until(lambda: is_waiting_for_a_lock(writer))
+        wait_until(count_waiting)
         writer.execute("SET statement_timeout = '30s'")
         writer.execute("DELETE FROM time_series")  # with the reader still there
         said = wait_until(lambda: capsys.readouterr().err)
@@ -104,12 +101,12 @@ def test_migrate_gives_up_with_words_on_what_to_do(old_database_url, monkeypatch
     assert missing(old_database_url) == ["9002_series_note"]
 
 
-def test_migrate_ends_statement_that_keeps_locks(database_url, migrations, monkeypatch):
+def test_migrate_ends_statement_that_keeps_locks(owner_url, migrations, monkeypatch):
     monkeypatch.setattr(limits, "MIGRATE_STATEMENT_SECONDS_MAX", 0.2)
     migrations.add("9001_slow", "SELECT pg_sleep(60)")
     with pytest.raises(StartupError, match=r"9001_slow failed .* statement timeout"):
-        migrate.upgrade(database_url)
-    assert missing(database_url) == ["9001_slow"]
+        migrate.upgrade(owner_url)
+    assert missing(owner_url) == ["9001_slow"]
 
 
 def add_index(migrations):
@@ -129,23 +126,23 @@ def is_index_valid(db):
     return row and row[0]
 
 
-def test_index_is_built_once_beside_writers(database_url, migrations):
+def test_index_is_built_once_beside_writers(owner_url, migrations, count_waiting):
     add_index(migrations)
     results = []
     threads = [
-        threading.Thread(target=lambda: results.append(migrate.upgrade(database_url)))
+        threading.Thread(target=lambda: results.append(migrate.upgrade(owner_url)))
         for _ in range(2)
     ]
     with (
-        psycopg.connect(database_url) as writer,
-        psycopg.connect(database_url, autocommit=True) as other,
+        psycopg.connect(owner_url) as writer,
+        psycopg.connect(owner_url, autocommit=True) as other,
     ):
-        writer.execute("DELETE FROM runs")
+        writer.execute("DELETE FROM runs WHERE experiment_id = 'one'")
         for thread in threads:
             thread.start()
-        wait_until(lambda: is_waiting_for_a_lock(other))  # for the writer
+        wait_until(count_waiting)  # for the writer
         other.execute("SET statement_timeout = '30s'")
-        other.execute("DELETE FROM runs")  # which does not wait for it
+        other.execute("DELETE FROM runs WHERE experiment_id = 'another'")  # which does not wait
         assert not is_index_valid(other)
         writer.commit()
         for thread in threads:
@@ -154,17 +151,17 @@ def test_index_is_built_once_beside_writers(database_url, migrations):
     assert sorted(results) == [[], ["9001_index"]]
 
 
-def test_index_left_invalid_is_replaced_by_next_attempt(database_url, migrations, monkeypatch):
+def test_index_left_invalid_is_replaced_by_next_attempt(owner_url, migrations, monkeypatch):
     add_index(migrations)
-    with psycopg.connect(database_url) as writer, monkeypatch.context() as shortly:
+    with psycopg.connect(owner_url) as writer, monkeypatch.context() as shortly:
         shortly.setattr(limits, "MIGRATE_CONCURRENT_SECONDS_MAX", 0.5)
-        writer.execute("DELETE FROM runs")
+        writer.execute("DELETE FROM runs WHERE experiment_id = 'one'")
         with pytest.raises(StartupError, match="9001_index failed and can be repeated"):
-            migrate.upgrade(database_url)
-    with psycopg.connect(database_url) as db:
+            migrate.upgrade(owner_url)
+    with psycopg.connect(owner_url) as db:
         assert is_index_valid(db) is False
-    assert migrate.upgrade(database_url) == ["9001_index"]
-    with psycopg.connect(database_url) as db:
+    assert migrate.upgrade(owner_url) == ["9001_index"]
+    with psycopg.connect(owner_url) as db:
         assert is_index_valid(db)
 
 
@@ -216,10 +213,10 @@ def test_newer_schema_is_served_until_it_requires_more(old_database_url, migrati
         migrate.upgrade(old_database_url)
 
 
-def test_unknown_migration_between_known_ones_is_refused(database_url):
-    set_revision(database_url, "0002_of_a_fork")
+def test_unknown_migration_between_known_ones_is_refused(owner_url):
+    set_revision(owner_url, "0002_of_a_fork")
     with pytest.raises(schema_versions.UnknownMigration, match="0002_of_a_fork"):
-        missing(database_url)
+        missing(owner_url)
 
 
 @pytest.mark.usefixtures("old_database_url")
@@ -231,17 +228,17 @@ def test_older_schema_is_served_without_what_is_not_needed(check, monkeypatch):
 
 
 @pytest.mark.parametrize("revision", [f"{number:04}" for number in range(1, 11)])
-def test_migrate_refuses_database_of_development_version(database_url, revision):
-    set_revision(database_url, revision)
+def test_migrate_refuses_database_of_development_version(owner_url, revision):
+    set_revision(owner_url, revision)
     with pytest.raises(
         schema_versions.UnknownMigration,
         match=rf"before 0\.1\.0 \(migration {revision}\).*tbupload export.*empty database",
     ):
-        migrate.upgrade(database_url)
+        migrate.upgrade(owner_url)
 
 
-def test_migrations_run_as_role_without_privileges(database_url):
-    with psycopg.connect(database_url) as db:
+def test_migrations_run_as_role_without_privileges(owner_url):
+    with psycopg.connect(owner_url) as db:
         role = db.execute("""
             SELECT rolsuper, rolbypassrls, rolcreaterole FROM pg_roles
             WHERE rolname = current_user
@@ -249,8 +246,8 @@ def test_migrations_run_as_role_without_privileges(database_url):
         assert role.fetchone() == (False, False, False)
 
 
-def test_sample_slots_have_ranks_of_halving_frequency(database_url):
-    with psycopg.connect(database_url) as db:
+def test_sample_slots_have_ranks_of_halving_frequency(owner_url):
+    with psycopg.connect(owner_url) as db:
         counts = dict(
             db.execute("SELECT rank, count(*) FROM sample_slots GROUP BY rank").fetchall()
         )

@@ -11,6 +11,10 @@ from support.schema_changes import break_problems, held_locks, lock_problems, re
 from tbservice.store.pg import migrate, schema_versions
 from tbservice.store.pg.engine import make_engine
 
+pytestmark = pytest.mark.plain(
+    "finds locks, scans and rewrites in the catalog of the server that has the rows"
+)
+
 MIGRATIONS = {migration.name: migration for migration in schema_versions.list_migrations()}
 ONLINE = [migration for name, migration in MIGRATIONS.items() if name > LAST_MIGRATION]
 """Those after the last release, which run while its servers do."""

@@ -11,6 +11,7 @@ from support.openid import openid_provider, path_and_query
 from tbservice.auth import people
 from tbservice.server.app import create_app
 from tbservice.store import members
+from tbservice.store.pg.database import set_local
 from tbservice.types import Role, WorkspaceId
 
 SESSION = "tbhub_session"
@@ -256,7 +257,7 @@ def test_secrets_of_attempts_are_stored_as_digests(client, database):
     state = parse_qs(urlsplit(address).query)["state"][0]
     digest = hashlib.sha256(state.encode()).hexdigest()
     with database.transaction() as db:
-        db.exec_driver_sql(f"SELECT set_config('tbhub.secret_digest', '{digest}', true)")
+        set_local(db, "secret_digest", digest)
         row = db.exec_driver_sql("SELECT * FROM sign_in_attempts").one()
     assert state not in str(row)
     assert client.cookies[ATTEMPT] not in str(row)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import text
 
 from support.batches import ApiClient, scalars, segment, stream
-from tbservice.store.pg.database import set_local
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.own_database
-
-WAITING = """
-    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
-"""
 
 
 @pytest.fixture
@@ -25,36 +20,30 @@ def api(client, owner_token):
     return ApiClient(client, owner_token)
 
 
-@contextmanager
-def held_series(database, experiment_id):
-    """Lock every series' row; yield a function that waits until `count` statements wait for a lock."""
-    with database.engine.connect() as db, database.engine.connect() as watcher, db.begin():
-        for workspace_id in db.execute(text("SELECT workspace_id FROM workspaces")).scalars():
-            set_local(db, "workspace_id", str(workspace_id))
-        held = db.execute(
-            text("SELECT FROM time_series WHERE experiment_id = :id FOR UPDATE"),
-            {"id": experiment_id},
-        )
-        assert held.rowcount
+@pytest.fixture
+def held_series(database, workspace_id, count_waiting):
+    """Locks the rows of an experiment's series in a block; yields a function that waits until
+    `count` statements wait for a lock.
+    """
 
-        def wait_for(count):
-            deadline = time.monotonic() + 60
-            while watcher.execute(text(WAITING)).scalar_one() < count:
-                watcher.rollback()
-                assert time.monotonic() < deadline, f"fewer than {count} are waiting"
-                time.sleep(0.01)
+    @contextmanager
+    def held_series(experiment_id):
+        lock = text("SELECT FROM time_series WHERE experiment_id = :id FOR UPDATE")
+        with database.transaction(workspace_id) as db:
+            assert db.execute(lock, {"id": experiment_id}).rowcount
+            yield lambda count: wait_until(lambda: count_waiting() >= count)
 
-        yield wait_for
+    return held_series
 
 
-def delete_under_upload(api, database, experiment_id, path, segments):
+def delete_under_upload(api, held_series, experiment_id, path, segments):
     """Let a deletion and then a batch wait for the same locked series; return the batch's response."""
     answers = {}
 
     def run(name, work):
         answers[name] = work()
 
-    with held_series(database, experiment_id) as wait_for:
+    with held_series(experiment_id) as wait_for:
         deletion = threading.Thread(
             target=run,
             args=("deleted", lambda: api.request("DELETE", f"/experiments/{experiment_id}/{path}")),
@@ -72,13 +61,13 @@ def delete_under_upload(api, database, experiment_id, path, segments):
     return answers["sent"]
 
 
-def test_deletion_before_batch_restarts_uploader(api, database):
+def test_deletion_before_batch_restarts_uploader(api, held_series):
     path = "series?run=train&tag=loss"
     experiment_id = api.new_experiment()
     first = segment(stream(), 0, 100, scalars("loss", range(10)))
     second = segment(stream(), 100, 200, scalars("loss", range(10, 20)))
     api.write(experiment_id, first)
-    answer = delete_under_upload(api, database, experiment_id, path, [second])
+    answer = delete_under_upload(api, held_series, experiment_id, path, [second])
     assert answer.status_code == 409
     assert (answer.json()["code"], answer.json()["offset"]) == ("cursor_conflict", 0)
     api.write(experiment_id, first)
@@ -86,18 +75,18 @@ def test_deletion_before_batch_restarts_uploader(api, database):
     assert api.get(experiment_id, "scalars/data")["train"]["loss"]["steps"] == list(range(20))
 
 
-def test_batch_that_waited_for_deletion_of_its_run_is_refused(api, database):
+def test_batch_that_waited_for_deletion_of_its_run_is_refused(api, held_series):
     experiment_id = api.new_experiment()
     api.write(experiment_id, segment(stream(), 0, 100, scalars("loss", range(10))))
     more = segment(stream(file_name="another"), 0, 100, scalars("loss", range(10, 20)))
-    answer = delete_under_upload(api, database, experiment_id, "runs?run=train", [more])
+    answer = delete_under_upload(api, held_series, experiment_id, "runs?run=train", [more])
     assert (answer.status_code, answer.json()["code"]) == (409, "run_deleted")
     assert api.get(experiment_id, "runs")["runs"] == []
     assert api.get(experiment_id, "streams")["streams"] == []
 
 
 @pytest.mark.parametrize("runs", [["train"], ["train", "test"]])
-def test_uploaders_at_one_cursor_get_each_others_place(api, database, runs):
+def test_uploaders_at_one_cursor_get_each_others_place(api, held_series, runs):
     experiment_id, answers = api.new_experiment(), []
 
     def send(start):
@@ -108,7 +97,7 @@ def test_uploaders_at_one_cursor_get_each_others_place(api, database, runs):
         answers.append(api.send(experiment_id, *parts))
 
     send(0)
-    with held_series(database, experiment_id) as wait_for:
+    with held_series(experiment_id) as wait_for:
         threads = [threading.Thread(target=send, args=[100]) for _ in range(2)]
         for thread in threads:
             thread.start()

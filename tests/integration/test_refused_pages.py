@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from support.page_forms import HTML, PageReader, new_reader
@@ -61,11 +60,10 @@ def test_page_without_database_asks_for_moment(settings):
 
 
 @pytest.mark.own_database
-def test_failure_of_server_is_page_with_its_id(settings, database):
+def test_failure_of_server_is_page_with_its_id(settings, database, rename_table):
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         reader = new_reader(client, database)
-        with database.transaction() as db:
-            db.execute(text("ALTER TABLE members RENAME TO gone"))
+        rename_table("members", "gone")
         shown = reader.get("/me")
         assert (shown.status_code, is_page(shown)) == (500, True)
         assert re.search(r"error id [0-9a-f]+", shown.text)

@@ -191,7 +191,7 @@ def test_repeated_deletion_is_noop_and_unknown_run_is_404(api, experiment, delet
 
 
 def test_batch_that_waits_for_deletion_does_not_restore_run(
-    api, experiment, database, workspace_id
+    api, experiment, database, workspace_id, count_waiting
 ):
     """A file that is new to a run waits for its deletion, and would then create the run again."""
     api.write(experiment, data("train"))
@@ -200,12 +200,14 @@ def test_batch_that_waits_for_deletion_does_not_restore_run(
         with database.transaction(workspace_id) as db:
             assert run_deletion.delete_run(db, AdminGrant(workspace_id, experiment), "train")
             sending = thread.submit(api.send, experiment, sent)
-            wait_until(lambda: _is_waiting(database))
+            wait_until(count_waiting)
         assert code_of(sending.result(60)) == (409, "run_deleted")
     assert api.get(experiment, "runs")["runs"] == []
 
 
-def test_tag_that_another_batch_is_about_to_use_is_kept(api, experiment, database, workspace_id):
+def test_tag_that_another_batch_is_about_to_use_is_kept(
+    api, experiment, database, workspace_id, count_waiting
+):
     api.write(experiment, data("a"))
     others = decode_batch(batch(segment(stream("b"), 0, 9, scalars("loss", [1]))))
     grant = AppendGrant(workspace_id, experiment)
@@ -215,19 +217,10 @@ def test_tag_that_another_batch_is_about_to_use_is_kept(api, experiment, databas
             deleting = thread.submit(
                 api.request, "DELETE", f"/experiments/{experiment}/runs", params={"run": "a"}
             )
-            wait_until(lambda: _is_waiting(database))
+            wait_until(count_waiting)
             commit.write_batch(db, grant, others)
         assert deleting.result(60).status_code == 204
     assert api.get(experiment, "names") == {"b": ["loss"]}
-
-
-def _is_waiting(database):
-    """Return whether a transaction waits for a lock of another."""
-    with database.transaction() as db:
-        locks = text(
-            "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
-        )
-        return db.execute(locks).scalar() > 0
 
 
 def test_deleted_runs_are_listed_in_pages_by_hash(api, experiment, delete):

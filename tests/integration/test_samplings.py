@@ -520,6 +520,7 @@ def reads_of(database, grant):
     }
 
 
+@pytest.mark.plain("reads plans of one server; those of a cluster: cluster/test_citus_plans.py")
 @pytest.mark.own_database
 def test_reads_use_indexes_with_constant_query_count(api, database, workspace_id, ranks):
     assert len(ranks)  # they are read once for a process

@@ -85,6 +85,32 @@ def test_wrong_value_is_refused_by_name(change, said):
     assert said in render(LEAST | change)["refused"]
 
 
+def test_secrets_are_refused_as_values():
+    names = [
+        f"TBHUB_{name.upper()}"
+        for name, field in Settings.model_fields.items()
+        if "SecretStr" in str(field.annotation)
+    ]
+    assert {"TBHUB_DATABASE_URL", "TBHUB_READ_DATABASE_URL", "TBHUB_METRICS_TOKEN"} <= set(names)
+    refused = render(LEAST | {"settings": dict.fromkeys([*names, "TBHUB_OIDC_PROVIDERS"], "x")})[
+        "refused"
+    ]
+    assert [name for name in [*names, "TBHUB_OIDC_PROVIDERS"] if name not in refused] == []
+
+
+def test_secret_brings_the_databases_to_every_pod(full):
+    """TBHUB_DATABASE_URL and TBHUB_READ_DATABASE_URL: no variable of the chart is in their way."""
+    deployment = full["Deployment"]
+    assert container(deployment)["envFrom"] == [{"secretRef": {"name": "tbhub"}}]
+    assert not [name for name in environment(deployment) if name.endswith("DATABASE_URL")]
+
+
+def test_notes_count_the_connections_to_postgres():
+    sized = LEAST | {"replicas": 3, "settings": {"TBHUB_DATABASE_POOL_SIZE": "20"}}
+    assert "permit 120 connections: 3 pods x 2 workers x 20;" in render(sized)["notes"]
+    assert "permit 40 connections" in render(LEAST)["notes"]
+
+
 def test_every_variable_is_a_setting(full):
     settings = {f"TBHUB_{name.upper()}" for name in Settings.model_fields}
     assert set(environment(full["Deployment"])) - {"POD_IP"} <= settings

@@ -27,12 +27,12 @@ from pydantic import SecretStr
 from support.postgres_faults import postgres_faults
 from support.servers import Servers, choose_directory, database_name
 from tbservice.local.embedded.instance import Instance
-from tbservice.local.embedded.ports import LOOPBACK
+from tbservice.local.embedded.ports import LOOPBACK, is_free
 from tbservice.store.pg import migrate
 
 TOOLS = os.environ.get("CITUS_TOOLS", "")
-PORT = int(os.environ.get("CITUS_PORT", "19700"))
-"""The coordinator's; the workers have the next ones."""
+PORT = int(os.environ.get("CITUS_PORT", "32000"))
+"""The coordinator's; the workers have the next ones. `choose_ports` gives none from 32,000 on."""
 
 PORTS_PER_PROCESS = 8
 """For the cluster of a pytest process, and for one that a test kills nodes of."""
@@ -129,11 +129,10 @@ class Cluster:
 
     def drop_database(self, name: str) -> None:
         """Drop a database on all nodes."""
+        statement = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
         for node in range(self.workers + 1):
             with self.connect("postgres", node) as db:
-                db.execute(
-                    sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-                )
+                execute_when_unused(db, statement)
 
     def run_program(self, name: str, *arguments: object) -> str:
         """Run a program of this PostgreSQL, such as pg_dump; return its output."""
@@ -196,12 +195,15 @@ def create_database(db: psycopg.Connection, name: str, template: str | None) -> 
     """Create a database; Citus' daemon may be at work in the template for a moment."""
     names = map(sql.Identifier, (name, OWNER, template or "template0"))
     statement = sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {}").format(*names)
+    end_sessions = "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE datname = %s"
+    execute_when_unused(db, statement, lambda: db.execute(end_sessions, [template]))
+
+
+def execute_when_unused(db: psycopg.Connection, statement: sql.Composed, first=lambda: None):
+    """Execute a statement that needs a database for itself, after `first`, again and again."""
     deadline = time.monotonic() + DROP_SECONDS_MAX
     while True:
-        db.execute(
-            "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE datname = %s",
-            [template],
-        )
+        first()
         try:
             db.execute(statement)
         except psycopg.errors.ObjectInUse:
@@ -293,12 +295,19 @@ class ClusterServers(Servers):
         return range(self.cluster.workers + 1)
 
 
+def find_free(port: int, count: int) -> int:
+    """Return the first of so many free ports, from `port` on."""
+    while not all(is_free(port + number) for number in range(count)):
+        port += 1
+    return port
+
+
 @contextmanager
 def running_cluster(port: int = PORT, workers: int = 2) -> Iterator[Cluster]:
     """Run a new cluster until the block ends."""
     with tempfile.TemporaryDirectory(prefix="tbhub-citus-", dir=choose_directory()) as directory:
         Path(directory).chmod(0o755)
-        cluster = Cluster(Path(directory), port, workers)
+        cluster = Cluster(Path(directory), find_free(port, workers + 2), workers)
         try:
             yield cluster
         finally:

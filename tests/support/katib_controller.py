@@ -26,6 +26,7 @@ class SimulatedTrial:
     assignments: dict
     started: datetime
     rules: list
+    steps: int = STEPS
     reported: list = field(default_factory=list)
     requests: list = field(default_factory=list)
     is_stopped: bool = False
@@ -36,7 +37,7 @@ class SimulatedTrial:
 
     @property
     def is_done(self):
-        return self.is_stopped or len(self.reported) == STEPS
+        return self.is_stopped or len(self.reported) == self.steps
 
     @property
     def logs(self):
@@ -63,6 +64,7 @@ class Controller:
     objective: object
     trials: int = 60
     parallel: int = 4
+    steps: int = STEPS
     seed: int = 0
     has_late_trial: bool = False
     between: object = lambda: None
@@ -115,7 +117,7 @@ class Controller:
         if self.experiment.spec.HasField("early_stopping"):
             rules = self.katib.rules(self.experiment, self.messages())
         for name, row in zip(names, rows, strict=True):
-            item = SimulatedTrial(name, row, self.clock, rules)
+            item = SimulatedTrial(name, row, self.clock, rules, self.steps)
             item.is_straggler = len(self.items) == 1
             if self.has_late_trial and len(self.items) == 3:
                 item.waits_for_trials = self.trials * 2 // 3
@@ -124,7 +126,7 @@ class Controller:
     def _step(self, item):
         self.clock += timedelta(seconds=7)
         step, time = len(item.reported) + 1, _text(self.clock)
-        item.reported.append(self.objective(item.assignments) * (1 + (STEPS - step) / STEPS))
+        item.reported.append(self.objective(item.assignments) * (2 - step / self.steps))
         loss = ("loss", repr(item.reported[-1]), time)
         request = report(item.name, loss, ("note", next(self._notes), time))
         item.requests.append(request)

@@ -33,9 +33,21 @@ class Principal:
     is_valid: bool = True
     is_session: bool = False
 
+    @property
+    def is_known(self):
+        """Return whether a header with the secret tells who asks."""
+        return self.is_valid and not self.is_session
+
+    @property
+    def kind(self):
+        """Return how the secret is found: by what it begins with, and whose it is."""
+        beginning = (self.secret or "").partition("_")[0]
+        link = self.name if "link" in self.name else None
+        return (beginning, self.is_valid, self.reach, self.place, self.role is None, link)
+
     def status(self, need):
         """Return the status of a request that needs this; None for success."""
-        if not self.is_valid or self.is_session:  # a header carries no session
+        if not self.is_known:  # a header carries no session
             return 401
         return _STATUSES[need](self)
 
@@ -91,6 +103,22 @@ _STATUSES = {
     "personal token": lambda principal: principal._of_person(None),
 }
 """What each need of a route asks of a principal."""
+
+
+def tell_apart(principals, need):
+    """Return principals by whom a route with this need differs from one with any other: for each
+    other need one who is answered in another way, two with the right, and one of each kind.
+    """
+    kinds = {each.kind: each for each in reversed(principals)}
+    selection = [*kinds.values(), *[each for each in principals if each.status(need) is None][:2]]
+    for other in _STATUSES.values():
+        telling = [
+            each for each in principals if each.is_known and other(each) != each.status(need)
+        ]
+        if telling and not any(each in selection for each in telling):
+            selection.append(telling[0])
+    return list(dict.fromkeys(selection))
+
 
 SCOPES = [{"append"}, {"read"}, {"append", "read"}, {"admin"}]
 

@@ -15,9 +15,11 @@ class Job:
         self.api, self.experiment, self.run = api, experiment, run
         self.database, self.workspace_id = database, workspace_id
         self.offsets = {}
+        self._contents = {}  # of blobs by key, as long as nothing is written or compacted
 
     def segment(self, file_name, started_at, *series):
         """Return the next segment of a file that began at a wall time."""
+        self._contents.clear()
         start = self.offsets.get(file_name, 0)
         self.offsets[file_name] = start + 1
         of = stream(self.run, file_name)
@@ -30,6 +32,7 @@ class Job:
 
     def compact(self):
         """Compact until nothing is left to compact."""
+        self._contents.clear()
         grant = AppendGrant(self.workspace_id, self.experiment)
         with self.database.transaction(self.workspace_id) as db:
             run_id = runs_tags.resolve_runs(db, grant, [self.run])[self.run]
@@ -58,6 +61,8 @@ class Job:
         return dict(zip(columns["steps"], values, strict=True))
 
     def blob(self, key):
-        answer = self.api.request("GET", f"/blobs/{key}")
-        assert answer.status_code == 200, answer.text
-        return answer.content
+        if key not in self._contents:
+            answer = self.api.request("GET", f"/blobs/{key}")
+            assert answer.status_code == 200, answer.text
+            self._contents[key] = answer.content
+        return self._contents[key]

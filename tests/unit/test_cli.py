@@ -7,9 +7,11 @@ import shlex
 import subprocess
 import sys
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
+import tbupload
 from support.faulty_server import Reply, faulty_server, refusal
 from support.python39 import UTC
 from tbupload.cli import _build_parser, main
@@ -234,7 +236,7 @@ UPLOAD = {
     "status": "failed",
     "status_of": "training",
     "detail": "exit code 3",
-    "started_at": "2026",
+    "started_at": "2026-11-22T22:06:00.123456Z",
     "ended_at": None,
     "origin": {"host": "gpu7"},
     "packages": [],
@@ -242,16 +244,30 @@ UPLOAD = {
 
 
 def test_show_takes_id_or_url_of_experiment(run, server):
+    began = datetime(2026, 11, 22, 22, 6, tzinfo=UTC).astimezone()
+    line = (
+        f"upload 01234567: training failed (exit code 3), started {began:%Y-%m-%d %H:%M:%S %Z}, on"
+    )
     for text in ("abc", f"{server.url}/experiment/abc/?token=tbh_x#scalars"):
         uploads = {"uploads": [UPLOAD], "next": None}
         server.replies = [reply(EXPERIMENT), reply({"runs": []}), reply(uploads)]
         code, out, _ = run("show", text)
         assert code == 0
         assert "name: a name" in out
-        assert "upload 01234567: training failed (exit code 3), started 2026, on gpu7" in out
+        assert f"{line} gpu7" in out
     path = "/api/v1/experiments/abc"
     asked = {f"{path}?details=true", f"{path}/attempts", f"{path}/uploads?"}
     assert {request.path for request in server.requests} == asked
+
+
+def test_version_without_installed_wheel_says_so():
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import tbupload; print(tbupload.__version__)"
+    )
+    sources = Path(tbupload.__file__).parents[1]
+    isolated = [sys.executable, "-I", "-S", "-c", code, str(sources)]
+    done = subprocess.run(isolated, capture_output=True, text=True, check=True)
+    assert done.stdout == "0+not.installed\n"
 
 
 def test_show_needs_no_uploads_of_an_older_server(run, server):

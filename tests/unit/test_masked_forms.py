@@ -28,6 +28,7 @@ KEPT = [
     "t <loss>1</loss> [lr, 0.1] name=lr,value=0.1 keyboard.layout=us --compass north",
     "t --tokens none false --token --lr 1 -vv --bypass x --encompass y",
     "t --user ada --login ada -u root -a b",
+    "t --smtp-login ada --lr 1 --login-node n01 train.py --pskov x",
     "t {name: adam, value: 3} --plugins scalars,images a,b",
 ]
 

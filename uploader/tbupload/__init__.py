@@ -46,7 +46,19 @@ def __getattr__(name: str) -> Any:
     `__version__` is that of the distribution `tbhub`.
     """
     if name == "__version__":
-        return importlib.import_module("importlib.metadata").version("tbhub")
+        return _read_version()
     if name not in _LAZY_MODULES:
         raise AttributeError(f"module 'tbupload' has no attribute {name!r}")
     return getattr(importlib.import_module(f"tbupload.{_LAZY_MODULES[name]}"), name)
+
+
+def _read_version() -> str:
+    """Return the version; "0+not.installed" where the sources are used and no wheel is installed.
+
+    That is a version to programs that parse it (PEP 440), before every release.
+    """
+    metadata = importlib.import_module("importlib.metadata")
+    try:
+        return str(metadata.version("tbhub"))
+    except metadata.PackageNotFoundError:
+        return "0+not.installed"

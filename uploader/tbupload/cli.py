@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
+import tbupload
 from tbupload.commands.exit_codes import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -38,7 +39,7 @@ examples:
   tbupload --logdir runs/                     upload, and follow the files until Ctrl-C
   tbupload runs/                              the same
   tbupload --logdir runs/ --one-shot          upload what is there now, and exit
-  tbupload --logdir runs/ --dry-run           report what would be sent, without a server
+  tbupload --logdir runs/ --dry-run           report what would be sent, and send nothing
   tbupload --logdir runs/ --experiment ID     add to an existing experiment, from any machine
   tbupload verify --logdir runs/ --experiment ID   compare every point with the stored ones
   tbupload export --experiment ID --output DIR     write Parquet, CSV or event files
@@ -279,7 +280,5 @@ class _Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         """Print the version and exit."""
-        from importlib.metadata import version  # noqa: PLC0415 - see above
-
-        print_line(f"tbupload {version('tbhub')}")
+        print_line(f"tbupload {tbupload.__version__}")
         parser.exit()

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.errors import Forbidden, NotFound, Unauthenticated
-from tbservice.store import auth_lookup
+from tbservice.store import auth_lookup, secret_use
 from tbservice.store.auth_lookup import ExperimentOwner, SessionIdentity, TokenIdentity
 from tbservice.types import (
     AdminGrant,
@@ -321,9 +321,9 @@ def _require_identity(db: Connection, secret: str | None, identity: _Identity | 
         raise Unauthenticated("this token is unknown, expired or revoked")
     if not identity.is_use_recorded:
         if isinstance(identity, SessionIdentity):
-            auth_lookup.record_session_use(db, identity.session_id, identity.user_id)
+            secret_use.record_session_use(db, identity.session_id, identity.user_id)
         else:
-            auth_lookup.record_token_use(db, identity)
+            secret_use.record_token_use(db, identity)
     return identity
 
 

@@ -13,7 +13,7 @@ from tbservice import limits
 from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.errors import NotFound
-from tbservice.store import auth_lookup, browser_sessions
+from tbservice.store import browser_sessions, secret_use
 from tbservice.store.pg.clock import read_now
 from tbservice.types import BrowserSession, UserId
 
@@ -64,7 +64,7 @@ def find_session(db: Connection, secret: str | None) -> BrowserSession | None:
         return None
     session, was_just_used = found
     if not was_just_used:
-        auth_lookup.record_session_use(db, session.session_id, session.person.user_id)
+        secret_use.record_session_use(db, session.session_id, session.person.user_id)
     return session
 
 

@@ -55,7 +55,7 @@ class Backup:
         self._session_lock = threading.Lock()
         self._copied = self._copied_bytes = self._object_count = self._object_bytes = 0
         self._blob_count = 0
-        self._lost: list[str] = []
+        self._failed: list[list[BlobPlace]] = []
 
     def run(self, url: str) -> Manifest:
         """Make the backup, and return its manifest, which is written last.
@@ -80,6 +80,7 @@ class Backup:
                 blobs = self._write(f"{folder_of(name)}/blobs.tsv.gz", iter_file(file))
                 file.seek(0)
                 self._copy_objects(file)
+                lost = self._copy_failed()
         manifest = Manifest(
             name,
             version("tbhub"),
@@ -94,7 +95,7 @@ class Backup:
             self._copied,
             self._copied_bytes,
             facts.counts,
-            sorted(self._lost),
+            lost,
         )
         self._target.write(manifest_of(name), [manifest.to_bytes()])
         return manifest
@@ -146,6 +147,16 @@ class Backup:
             if stored.get(name_of(places[0].sha256)) != size:
                 yield places
 
+    def _copy_failed(self) -> list[str]:
+        """Try once more what failed: a connection may have broken. Return the keys that are lost.
+
+        Raises Unavailable if the object store is away: what it cannot read then is not lost.
+        """
+        failed, self._failed = self._failed, []
+        for places in failed:
+            self._copy(places)
+        return sorted(place.object_key for places in self._failed for place in places)
+
     def _copy(self, places: list[BlobPlace]) -> None:
         """Copy one object: from the first workspace that has it undamaged."""
         for place in places:
@@ -155,7 +166,8 @@ class Backup:
             for key in dict.fromkeys((place.object_key, current or place.object_key)):
                 if self._try_copy(key, place):
                     return
-        self._lost += [place.object_key for place in places]
+        self._objects.check()
+        self._failed.append(places)
 
     def _try_copy(self, key: str, place: BlobPlace) -> bool:
         try:

@@ -117,8 +117,8 @@ def _insert(
 def _lock_streams(
     db: Connection, grant: AppendGrant, segments: Iterable[Segment]
 ) -> dict[bytes, LockedStream]:
-    digests = {segment.stream_digest for segment in segments}
-    return upload_streams.lock_streams(db, grant.experiment_id, list(digests))
+    runs = {segment.stream_digest: segment.stream.run for segment in segments}
+    return upload_streams.lock_streams(db, grant.experiment_id, runs)
 
 
 def _get_cursor(segment: Segment, cursors: dict[bytes, Cursor]) -> Cursor:

@@ -1,8 +1,8 @@
 """Delete objects that nothing refers to: of deleted experiments and runs, and of refused batches.
 
-While no service runs: see `object_sweep.lock`. Rows and objects of a workspace are deleted in one
-transaction, objects first. After a crash between the two, the rows name objects that are gone, and
-nothing refers to them: the next sweep deletes the rows.
+While no service runs: see `object_sweep.lock`; counting them locks nothing. Rows and objects of a
+workspace are deleted in one transaction, objects first. After a crash between the two, the rows
+name objects that are gone, and nothing refers to them: the next sweep deletes the rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def sweep(
     references.
 
     Raises:
-        StartupError: Somebody uses the database.
+        StartupError: Somebody uses the database, and objects are to be deleted.
         Unavailable: PostgreSQL or S3 is.
     """
     swept = Swept()
@@ -50,7 +50,8 @@ def sweep(
         workspace_ids = [workspace_id for workspace_id, _ in workspaces.list_all(db)]
     for workspace_id in workspace_ids:
         with database.transaction(workspace_id) as db:
-            object_sweep.lock(db)
+            if deletes:
+                object_sweep.lock(db)
             _sweep_blobs(db, objects, workspace_id, days, swept, deletes=deletes)
             _sweep_orphans(db, objects, workspace_id, days, swept, deletes=deletes)
         progress.report(lambda: f"{swept.blobs + swept.orphans:,} objects that nothing refers to")

@@ -40,7 +40,10 @@ def open_instance(path: Path, *, creates: bool = False) -> Iterator[Settings]:
     """
     path = path.expanduser().absolute()
     if creates and path.exists() and any(path.iterdir()):
-        raise StartupError(f"{path} is not empty: name a new directory with --data-dir")
+        raise StartupError(
+            f"{path} is not empty: name a new directory with --data-dir, or delete this one if an "
+            "interrupted restore has left it"
+        )
     if not creates and not (path / "postgres").exists():
         raise StartupError(f"{path} is no data directory of 'tbservice up'")
     if not creates and DataDirectory.is_in_use(path):

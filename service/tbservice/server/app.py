@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Final
 from urllib.parse import urlsplit
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
@@ -26,9 +26,8 @@ from tbservice.api.http.api_docs import add_docs
 from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.http.methods import allowed_methods
 from tbservice.api.http.metrics_middleware import MetricsMiddleware, set_error_code
-from tbservice.api.http.openapi_errors import ERROR_RESPONSES, Application
+from tbservice.api.http.openapi_errors import Application
 from tbservice.api.http.primary_retry import PrimaryRetryMiddleware
-from tbservice.api.http.query_names import refuse_unknown_query
 from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddleware
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.http.traces_middleware import TracesMiddleware
@@ -121,10 +120,6 @@ error is `{"code", "detail"}`: the code is for programs, the detail says what to
 are not finite are the strings "NaN", "Infinity" and "-Infinity".
 """
 
-_LENIENT_MODULES = (health, metrics, series, files)
-"""The modules of routes that ignore unknown parameters: probes add some of their own to a URL, and
-clients of the classic API some to the queries that it names, as TensorBoard's own page does."""
-
 _ROUTER_MODULES = (
     me,
     workspaces,
@@ -150,6 +145,10 @@ _ROUTER_MODULES = (
     changes,
     tables,
     tail,
+    health,
+    metrics,
+    series,
+    files,
 )
 """The modules of the routes, each with a `router`."""
 
@@ -187,7 +186,6 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,  # the redirect would contain the Host of the request
         lifespan=_lifespan,
-        responses=ERROR_RESPONSES,
     )
 
     app.state.settings = settings
@@ -209,10 +207,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.notifier = ChangeNotifier(app.state.database)
     app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
 
-    for module in _ROUTER_MODULES:
-        app.include_router(module.router, dependencies=[Depends(refuse_unknown_query)])
-    for module in (*_LENIENT_MODULES, *_PAGE_MODULES):
-        app.include_router(module.router)
+    for module in (*_ROUTER_MODULES, *_PAGE_MODULES):
+        app.router.routes.extend(module.router.routes)
     app.state.handlers = HandlerPool(*_HANDLER_MODULES)
     app.state.grpc = GrpcService(app.state)
     app.state.forced_exit = ForcedExit()

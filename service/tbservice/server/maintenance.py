@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 from tbservice import limits
 from tbservice.backup import restore
@@ -15,7 +16,7 @@ from tbservice.backup.create import Backup
 from tbservice.backup.manifest import Manifest
 from tbservice.backup.restore import BackupReader
 from tbservice.backup.targets import is_bucket, open_target
-from tbservice.errors import StartupError
+from tbservice.errors import StartupError, Unavailable
 from tbservice.integrity.check import Check, CheckOptions
 from tbservice.integrity.findings import Damage, Findings
 from tbservice.integrity.sweep import Swept, sweep
@@ -24,6 +25,14 @@ from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.schema import check_schema
 from tbservice.throttle import Progress, Throttle
+
+_NO_NEW_BACKUP: Final = (
+    "there is no new backup; the same command continues with the objects that are missing"
+)
+_RESTORE_AGAIN: Final = (
+    "nothing is restored; add --keep-objects to the same command to continue with the objects that "
+    "are missing, or delete a --data-dir and run it again"
+)
 
 
 @contextmanager
@@ -134,10 +143,9 @@ def back_up(settings: Settings, place: str, throttle: Throttle, progress: Progre
         with interruptible():
             return backup.run(url.get_secret_value())
     except KeyboardInterrupt:
-        raise StartupError(
-            "interrupted: there is no new backup; the same command continues with the objects that "
-            "are missing"
-        ) from None
+        raise StartupError(f"interrupted: {_NO_NEW_BACKUP}") from None
+    except Unavailable as error:
+        raise StartupError(f"{error}: {_NO_NEW_BACKUP}") from error
     finally:
         target.close()
         objects.close()
@@ -191,8 +199,11 @@ def verify_backup(
 
     Raises StartupError if there is none.
     """
-    with _open_backup(settings, place, name, throttle, progress) as reader:
-        return reader.manifest, reader.verify(reads_content=reads_content)
+    try:
+        with _open_backup(settings, place, name, throttle, progress) as reader:
+            return reader.manifest, reader.verify(reads_content=reads_content)
+    except KeyboardInterrupt:
+        raise StartupError("interrupted: run the same command again") from None
 
 
 def restore_backup(
@@ -206,7 +217,8 @@ def restore_backup(
 ) -> Manifest:
     """Restore a backup, the newest by default, into the database and the bucket of the settings.
 
-    Raises StartupError or Unavailable; the database is then unchanged.
+    Raises StartupError if it fails; the database is then unchanged, and the bucket has some of the
+    objects.
     """
     objects = ObjectStore(settings)
     try:
@@ -215,6 +227,10 @@ def restore_backup(
                 settings.database_url.get_secret_value(), objects, keeps_objects=keeps_objects
             )
             return reader.manifest
+    except KeyboardInterrupt:
+        raise StartupError(f"interrupted: {_RESTORE_AGAIN}") from None
+    except Unavailable as error:
+        raise StartupError(f"{error}: {_RESTORE_AGAIN}") from error
     finally:
         objects.close()
 
@@ -228,8 +244,6 @@ def _open_backup(
         manifest = restore.read_manifest(target, name)
         with interruptible():
             yield BackupReader(target, manifest, _list_programs(), throttle, progress)
-    except KeyboardInterrupt:
-        raise StartupError("interrupted: run the same command again") from None
     finally:
         target.close()
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.database import set_local
 from tbservice.types import Member, Membership, Person, Role, UserId, WorkspaceId
 
@@ -22,9 +23,13 @@ def lock_workspace(db: Connection, workspace_id: WorkspaceId) -> str | None:
     Every change of its members takes this lock first, so that they happen one after another: two
     last owners cannot both leave. Uploads, which only refer to the workspace, do not wait.
     """
-    statement = text("""
-        SELECT name FROM workspaces WHERE workspace_id = :workspace_id FOR NO KEY UPDATE
-    """)
+    is_cluster = citus.is_cluster(db)  # where the row's lock is one of the whole table
+    if is_cluster:
+        citus.lock_name(db, f"workspace {workspace_id}")
+    statement = text(f"""
+        SELECT name FROM workspaces WHERE workspace_id = :workspace_id
+        {"" if is_cluster else "FOR NO KEY UPDATE"}
+    """)  # noqa: S608 - a constant
     return db.execute(statement, {"workspace_id": workspace_id}).scalar_one_or_none()
 
 
@@ -57,9 +62,12 @@ def find_role(
         user_id: The user.
         lock: The role does not change until the transaction ends.
     """
+    is_cluster = citus.is_cluster(db)
+    if lock and is_cluster:
+        lock_workspace(db, workspace_id)
     statement = f"""
         SELECT role FROM members WHERE workspace_id = :workspace_id AND user_id = :user_id
-        {"FOR SHARE" if lock else ""}
+        {"FOR SHARE" if lock and not is_cluster else ""}
     """  # noqa: S608 - a constant
     values = {"workspace_id": workspace_id, "user_id": user_id}
     role = db.execute(text(statement), values).scalar_one_or_none()

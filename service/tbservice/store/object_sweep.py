@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from typing import Final
 
 from sqlalchemy import Connection, text
 
 from tbservice.errors import StartupError
 from tbservice.store.blobs import StoredBlob
 from tbservice.store.object_references import ALL_REFERENCES
+from tbservice.store.pg import citus
 from tbservice.types import ExperimentId, WorkspaceId
+
+_LEAVING_SECONDS: Final = 2.0
+"""How long a session may still be seen after its client has closed it, on a busy machine."""
 
 
 def lock(db: Connection) -> None:
@@ -19,25 +25,33 @@ def lock(db: Connection) -> None:
     transaction: so no other session may exist, whatever it does now. One that is opened afterwards
     waits for the lock, and then sees what was deleted.
     """
-    _check_alone(db)
+    _check_alone(db, _LEAVING_SECONDS)
     db.execute(text("LOCK TABLE blobs IN ACCESS EXCLUSIVE MODE"))
-    _check_alone(db)  # a session that was opened in between may have read blobs
+    _check_alone(db, 0.0)  # a session that was opened in between may have read blobs
 
 
-def _check_alone(db: Connection) -> None:
-    """Check that there is no other session. Those of PostgreSQL itself have no user."""
+def _check_alone(db: Connection, seconds: float) -> None:
+    """Check that there is no other session, or within `seconds` none. PostgreSQL's have no user."""
+    deadline = time.monotonic() + seconds
+    while sessions := _count_others(db):
+        if time.monotonic() >= deadline:
+            raise StartupError(
+                f"{sessions} other sessions use the database: stop every tbservice first (and "
+                "poolers, and backups), because an upload may be about to refer to what would be "
+                "deleted"
+            )
+        time.sleep(0.05)
+
+
+def _count_others(db: Connection) -> int:
+    if citus.is_cluster(db):
+        return citus.count_sessions(db) - 1
     db.execute(text("SELECT pg_stat_clear_snapshot()"))
-    sessions = db.execute(
-        text("""
-            SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-                AND usename IS NOT NULL AND pid <> pg_backend_pid()
-        """)
-    ).scalar_one()
-    if sessions:
-        raise StartupError(
-            f"{sessions} other sessions use the database: stop every tbservice first (and poolers, "
-            "and backups), because an upload may be about to refer to what would be deleted"
-        )
+    statement = text("""
+        SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND usename IS NOT NULL AND pid <> pg_backend_pid()
+    """)
+    return int(db.execute(statement).scalar_one())
 
 
 def list_experiment_digests(db: Connection, experiment_id: ExperimentId) -> list[bytes]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.store import cluster_writes
 from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array, unnest_rows
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary
@@ -61,7 +62,6 @@ _INSERT_COLUMNS: Final = {
     "count": "integer",
     "first_step": "bigint",
     "last_step": "bigint",
-    "data": "bytea",
 }
 
 
@@ -72,6 +72,8 @@ _NUMBERED_LEVELS: Final = ("u.level", "CASE WHEN u.level > 0 THEN u.level ELSE -
 def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -> None:
     """Insert blocks, packing those that are not packed yet."""
     ids = citus.block_ids(db, "scalar_blocks", len(blocks), _NUMBERED_LEVELS)
+    packed = [block.packed or pack(block.points) for block in blocks]
+    data = cluster_writes.make_bytes_column(db, "data", packed)
     execute_binary(
         db,
         f"""
@@ -79,9 +81,9 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -
                 (experiment_id, workspace_id, series_id, level, count, first_step, last_step,
                 data{ids.column})
             SELECT e.experiment_id, e.workspace_id, u.series_id, u.level, count, first_step,
-                last_step, data{ids.value}
+                last_step, {data.value}{ids.value}
             FROM {citus.insert_source(db)} AS e
-            CROSS JOIN {unnest_rows(_INSERT_COLUMNS | ids.types)} AS u
+            CROSS JOIN {unnest_rows(_INSERT_COLUMNS | data.types | ids.types)} AS u
         """,  # noqa: S608 - a constant above
         {
             "experiment_id": grant.experiment_id,
@@ -91,7 +93,7 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -
             "count": encode_array("integer", [len(block.points) for block in blocks]),
             "first_step": encode_array("bigint", [block.points.steps[0] for block in blocks]),
             "last_step": encode_array("bigint", [block.points.steps[-1] for block in blocks]),
-            "data": encode_array("bytea", [block.packed or pack(block.points) for block in blocks]),
+            **data.parameters,
             **ids.parameters,
         },
     )

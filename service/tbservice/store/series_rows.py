@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
+from tbservice.store import cluster_writes
 from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import encode_array, unnest_rows
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary
@@ -150,6 +151,9 @@ def lock(
 
     Rows are locked in the order of the keys, as by all transactions: so they cannot deadlock.
     """
+    if citus.is_cluster(db):
+        found = cluster_writes.lock_series(db, experiment_id, _STATE_COLUMNS, keys)
+        return {key: _make_state(row) for key, row in found.items()}
     statement = f"""
         SELECT w.tag_digest, s.* FROM {unnest_rows(_KEY_COLUMNS)} AS w
         CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
@@ -276,6 +280,10 @@ def _write(
     choose a plan that compares all series of the experiment with all values
     (docs/decisions/0010).
     """
+    if citus.is_cluster(db):
+        rows = sorted(states, key=attrgetter("series_id"))
+        cluster_writes.update_series(db, grant.experiment_id, rows, types)
+        return
     written = {"series_id": "bigint", **types}
     placeholders = {name: value for name, value in _PLACEHOLDERS.items() if name not in written}
     execute_binary(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.store import cluster_writes
 from tbservice.store.pg import citus
 from tbservice.store.pg.arrays import Column, encode_array, unnest_rows
 from tbservice.store.pg.pipeline import PendingResult, execute_binary, fetch_binary
@@ -62,13 +63,32 @@ class LockedStream:
 
 
 def lock_streams(
-    db: Connection, experiment_id: ExperimentId, digests: Sequence[bytes]
+    db: Connection, experiment_id: ExperimentId, runs: Mapping[bytes, str]
 ) -> dict[bytes, LockedStream]:
     """Return the existing streams by digest and lock their runs (KEY SHARE).
 
     The cursors themselves are not locked: `move_cursors` checks them.
+
+    Args:
+        db: A transaction.
+        experiment_id: The experiment.
+        runs: The name of each stream's run, by the stream's digest.
     """
-    rows = fetch_binary(
+    read_rows = cluster_writes.lock_streams if citus.is_cluster(db) else _lock_rows
+    return {
+        digest: LockedStream(
+            Cursor(Stream(*stream), offset, checksum, skipped), run_id, bool(is_restarted)
+        )
+        for digest, run_id, offset, checksum, skipped, is_restarted, *stream in read_rows(
+            db, experiment_id, runs
+        )
+    }
+
+
+def _lock_rows(
+    db: Connection, experiment_id: ExperimentId, runs: Mapping[bytes, str]
+) -> list[tuple[Any, ...]]:
+    return fetch_binary(
         db,
         f"""
             SELECT s.* FROM {unnest_rows({"digest": "bytea"})} AS w
@@ -81,14 +101,8 @@ def lock_streams(
                 WHERE s.experiment_id = %(experiment_id)s AND s.stream_digest = w.digest
                 LIMIT 1 FOR KEY SHARE OF r) AS s
         """,  # noqa: S608 - a constant
-        {"experiment_id": experiment_id, "digest": encode_array("bytea", digests)},
+        {"experiment_id": experiment_id, "digest": encode_array("bytea", list(runs))},
     )
-    return {
-        digest: LockedStream(
-            Cursor(Stream(*stream), offset, checksum, skipped), run_id, bool(is_restarted)
-        )
-        for digest, run_id, offset, checksum, skipped, is_restarted, *stream in rows
-    }
 
 
 _CURSOR_COLUMNS: Final = {

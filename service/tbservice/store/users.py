@@ -51,7 +51,14 @@ def find_by_email_key(db: Connection, email_key: str) -> User | None:
 
 def lock(db: Connection, user_id: UserId) -> User | None:
     """Return a user and keep it enabled, or disabled, until the transaction ends; or None."""
+    if citus.is_cluster(db):  # where the row's lock is one of the whole table: see docs/citus.md
+        _lock_name(db, user_id)
+        return find(db, user_id)
     return _find(db, "user_id = :value FOR SHARE", user_id)
+
+
+def _lock_name(db: Connection, user_id: UserId) -> None:
+    citus.lock_name(db, f"person {user_id}")
 
 
 def lock_for_count(db: Connection, user_id: UserId) -> None:
@@ -61,6 +68,8 @@ def lock_for_count(db: Connection, user_id: UserId) -> None:
 
 def set_disabled(db: Connection, user_id: UserId, is_disabled: bool) -> None:
     """Disable or enable a user. Idempotent."""
+    if citus.is_cluster(db):
+        _lock_name(db, user_id)
     statement = text("UPDATE users SET is_disabled = :is_disabled WHERE user_id = :user_id")
     db.execute(statement, {"user_id": user_id, "is_disabled": is_disabled})
 

@@ -34,6 +34,9 @@ _FIRST_FIELDS: Final = (
 
 _TIMES: Final = ("created_at", "updated_at", "data_at", "deleted_at", "erase_at")
 
+SECONDS_FORM: Final = "%Y-%m-%d %H:%M:%S %Z"
+"""Of a time to the second, with the zone (strftime)."""
+
 _PRIORITIES: Final = ("created", "points", "size", "author", "runs", "series")
 
 
@@ -82,7 +85,7 @@ def print_fields(experiment: Mapping[str, Any]) -> None:
         fields["points"] = f"{received} received, superseded ones included"
     for name in _TIMES:
         if fields.get(name):
-            fields[name] = time_text(fields[name], "%Y-%m-%d %H:%M:%S %Z")
+            fields[name] = time_text(fields[name], SECONDS_FORM)
     known = [name for name in _FIRST_FIELDS if name in fields]
     for name in [*known, *(name for name in fields if name not in _FIRST_FIELDS)]:
         _print_field(name, fields[name])
@@ -118,7 +121,7 @@ def attempt_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _moment_text(seconds: float) -> str:
     """Return a wall time as local time, or as it is if it is none."""
     try:
-        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+        return datetime.fromtimestamp(seconds).astimezone().strftime(SECONDS_FORM)
     except (ValueError, OverflowError, OSError):
         return f"{seconds:g}"
 

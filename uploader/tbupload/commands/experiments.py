@@ -8,7 +8,13 @@ import sys
 
 from tbupload.commands.connect import make_client
 from tbupload.commands.experiment_address import resolve_experiment_id
-from tbupload.commands.experiment_text import attempt_lines, list_cells, make_layout
+from tbupload.commands.experiment_text import (
+    SECONDS_FORM,
+    attempt_lines,
+    list_cells,
+    make_layout,
+    time_text,
+)
 from tbupload.commands.metadata import print_experiment
 from tbupload.commands.options.experiments import LISTED_DEFAULT
 from tbupload.console.columns import terminal_columns
@@ -89,8 +95,8 @@ def _list_uploads(client: Client, experiment_id: str) -> list[Json]:
 
 def _upload_line(upload: Json) -> str:
     status = f"{upload['status']} ({upload['detail']})" if upload["detail"] else upload["status"]
-    times = f"started {upload['started_at']}"
+    times = f"started {time_text(upload['started_at'], SECONDS_FORM)}"
     if upload["ended_at"] is not None:
-        times += f", ended {upload['ended_at']}"
+        times += f", ended {time_text(upload['ended_at'], SECONDS_FORM)}"
     host = upload["origin"].get("host", "unnamed machine")
     return f"upload {upload['upload_id'][:8]}: {upload['status_of']} {status}, {times}, on {host}"

@@ -8,9 +8,9 @@ import os
 import socket
 import sys
 import time
-from importlib.metadata import version
 from typing import Any, Final
 
+import tbupload
 from tbupload.commands.connect import (
     SHORT_RETRY_TIMEOUT_SECONDS,
     access_from_options,
@@ -134,7 +134,7 @@ def _log_in_by_browser(server: str, options: argparse.Namespace) -> Json:
     client = AccountClient(_transport(Profile(server), options))
     try:
         begun = client.begin_login(
-            f"tbupload {version('tbhub')} on {socket.gethostname()}"[:CLIENT_CHARS_MAX]
+            f"tbupload {tbupload.__version__} on {socket.gethostname()}"[:CLIENT_CHARS_MAX]
         )
     except Refused as refusal:
         if refusal.status != NOT_FOUND:

@@ -84,6 +84,13 @@ def _check_filter(options: argparse.Namespace, logdir: Path, series_filter: Seri
         raise UsageError(sentence)
 
 
+def _how_to_separate(options: argparse.Namespace) -> str:
+    """Return the options that upload the same to another experiment."""
+    if options.experiment_name is not None:
+        return "another --experiment-name"
+    return "--new" if options.experiment is None else "--new in place of --experiment"
+
+
 def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Namespace) -> int:
     event: dict[str, Any] = {"event": "done", "dry_run": True}
     try:
@@ -151,7 +158,7 @@ class _UploadRun:
         if is_same and self._upload_options.is_one_shot:
             self._progress.info(
                 "nothing new: all of this was uploaded to the experiment before; "
-                "--new uploads it to another one"
+                f"{_how_to_separate(self._options)} uploads it to another one"
             )
         code = _report_success(summary, self._progress, self._options)
         return code if self._is_complete else EXIT_FAILED

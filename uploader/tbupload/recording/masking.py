@@ -13,7 +13,12 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any, Final
 
-from tbupload.recording.password_rules import CommandRules, is_connective, split_user
+from tbupload.recording.password_rules import (
+    CommandRules,
+    is_connective,
+    is_login_option,
+    split_user,
+)
 from tbupload.recording.secret_names import is_harmless, is_secret_name
 from tbupload.recording.token_forms import MASK, mask_tokens
 
@@ -41,8 +46,9 @@ AROUND_CHARS_MAX: Final = 8
 _WORD: Final = re.compile(r"[A-Za-z_][\w-]{0,200}")
 
 _NAMED: Final = re.compile(
-    r"""([-+~/@$]*)(["']?[A-Za-z_][^\s=:"'{},;&?]*["']?)(\s*[=:]\s*)(.*)""", re.DOTALL
+    r"""([-+~/@$]*)(["']?[A-Za-z_][^\s=:"'{},;&?]*["']?)(\s*[=:]\s*)(?!=*$)(.*)""", re.DOTALL
 )
+"""A name and its value; a text that ends with `=` may be base64, and has no value."""
 
 _NAME: Final = re.compile(r"""(["']?)([A-Za-z_][\w.\-\[\]]{0,200})\1(\s*[=:]\s*)""")
 _VALUE: Final = re.compile(r"""("|')(?:[^"'\\]|\\.|(?!\1)["'])*\1?|[^\s,;&"'}\])]+""")
@@ -100,8 +106,11 @@ class _ArgumentMasker:
 
         option = self._rules.find_password_option(argument)
         user = split_user(self._before, argument)
+        is_user = is_login_option(self._before) and not argument.startswith("-")
         self._before = argument
         self._expect(argument, option, is_word=is_word)
+        if is_user and user is None:
+            self._name, self._until = "password", _Until.NEXT
         if user is not None:
             return f"{''.join(user)}{MASK}"
         if option is not None:

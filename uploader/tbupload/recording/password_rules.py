@@ -53,6 +53,9 @@ _USER_OPTIONS: Final = frozenset(
 )
 """Options with a user and a password, joined by one of `_USER_SEPARATORS`."""
 
+_LOGIN_OPTION: Final = re.compile(r"--?\w[\w.-]*[._-]login")
+"""As `--smtp-login`: an option with a user, and the password after it or joined by a separator."""
+
 _USER_SEPARATORS: Final = re.compile("[:,%]")
 
 _CONNECTIVES: Final = frozenset(["=", ":", ":=", "==", "is", "to", "->", "=>", "was", "'s"])
@@ -125,9 +128,14 @@ def is_connective(argument: str) -> bool:
     return argument in _CONNECTIVES
 
 
+def is_login_option(argument: str) -> bool:
+    """Return whether a user follows this option, and a password that one."""
+    return _LOGIN_OPTION.fullmatch(argument) is not None
+
+
 def split_user(option: str, value: str) -> tuple[str, str] | None:
     """Return the user and the separator of what an option of users has; None without a password."""
-    if option not in _USER_OPTIONS:
+    if option not in _USER_OPTIONS and not is_login_option(option):
         return None
     separator = _USER_SEPARATORS.search(value)
     return None if separator is None else (value[: separator.start()], separator[0])

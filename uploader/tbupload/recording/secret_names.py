@@ -18,6 +18,7 @@ _SECRET_WORDS: Final = frozenset(
         "pwd",
         "pw",
         "pswd",
+        "psk",
         "cred",
         "creds",
         "credential",
@@ -75,7 +76,7 @@ _SECRET_PARTS: Final = re.compile(
 )
 """Parts of names, in lower case, without the separators of words."""
 
-_PASSWORDS: Final = re.compile("pass|pwd|pw|secret|pin|otp")
+_PASSWORDS: Final = re.compile("pass|pwd|pw|psk|secret|pin|otp")
 """Names whose values are masked even if they are numbers."""
 
 _HARMLESS: Final = re.compile(

@@ -16,10 +16,11 @@ _KNOWN_TOKEN: Final = re.compile(
     r"|KGAT_[0-9a-f]{32}|shp[a-z]{2}_[0-9a-fA-F]{32}|rpa_\w{20,}|AGE-SECRET-KEY-1\w{20,}"
     r"|tskey-[\w-]{16,}|lin_api_\w{16,}|\b\d{8,10}:[\w-]{35}\b"
     r"|hooks\.slack\.com/services/[\w/]+|discord(?:app)?\.com/api/webhooks/[\w/-]+"
+    r"|(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{86}=="
     r"|dapi[0-9a-f]{16,}|eyJ[\w-]{8,}\.[\w.-]+|local-[0-9a-f]{32,}"
 )
 """Tokens of this service, clouds, code hosts, registries and messengers, and addresses that are
-secrets; JSON Web Tokens."""
+secrets; JSON Web Tokens; keys of 64 bytes, as of Azure's storage accounts."""
 
 _CANDIDATE: Final = re.compile(r"[A-Za-z0-9+/_~-]{20,}={0,2}")
 _HEX: Final = re.compile(r"(?:0x)?[0-9a-fA-F]{32,}")

@@ -140,7 +140,7 @@ def _grant_restore(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
 def _grant_read(
     request: Request, experiment_id: str, database: UsesDatabase, secret: Secret
 ) -> ReadGrant:
-    with database.without_transaction() as db:
+    with database.without_transaction(experiment_id) as db:
         grant = grants.grant_read(db, experiment_id, secret)
     if is_conditional(request):
         with database.transaction(grant) as db:
@@ -151,17 +151,17 @@ def _grant_read(
 def _grant_read_by_token(experiment_id: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
     if secret is None:
         raise Unauthenticated("this takes a token, also if everyone may read the experiment")
-    with database.without_transaction() as db:
+    with database.without_transaction(experiment_id) as db:
         return grants.grant_read_by_token(db, experiment_id, secret)[0]
 
 
 def _grant_append(experiment_id: str, database: UsesDatabase, secret: Secret) -> AppendGrant:
-    with database.without_transaction() as db:
+    with database.without_transaction(experiment_id) as db:
         return grants.grant_append(db, experiment_id, secret)
 
 
 def _grant_admin(experiment_id: str, database: UsesDatabase, secret: Secret) -> AdminGrant:
-    with database.without_transaction() as db:
+    with database.without_transaction(experiment_id) as db:
         return grants.grant_admin(db, experiment_id, secret)
 
 

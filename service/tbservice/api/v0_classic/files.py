@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from tbservice.api.formats import json_encoding
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects, UsesSettings
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
+from tbservice.api.http.routers import make_router
 from tbservice.api.v0_classic import graphs, media
 from tbservice.api.v0_classic.parameters import (
     PREFIX,
@@ -25,7 +26,9 @@ from tbservice.api.v0_classic.parameters import (
 from tbservice.api.v1.blobs import blob_response
 from tbservice.errors import MalformedRequest
 
-router = APIRouter(prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute)
+router = make_router(
+    ignores_unknown_query=True, prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute
+)
 
 
 @router.get("/data/images", openapi_extra=WANTS_RUN_AND_TAG)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from tbservice.api.formats import json_encoding
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects, UsesSettings
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
+from tbservice.api.http.routers import make_router
 from tbservice.api.v0_classic import histograms
 from tbservice.api.v0_classic.parameters import PREFIX, WANTS_RUN_AND_TAG, RunAndTag, parse_integer
 from tbservice.errors import MalformedRequest
@@ -19,7 +20,9 @@ from tbservice.samples import ScalarSample
 from tbservice.types import Json, ReadGrant, Selection, Series
 from tbwire.points import DataClass
 
-router = APIRouter(prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute)
+router = make_router(
+    ignores_unknown_query=True, prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute
+)
 
 _SAMPLE_COUNT: Final = 10
 _SAMPLE_COUNT_MIN: Final = 2

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from tbservice.api.http.dependencies import MayRead, UsesDatabase
 from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.http.routers import make_router
 from tbservice.reading import attempts
 
-router = APIRouter(
+router = make_router(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
 )
 

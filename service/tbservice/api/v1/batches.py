@@ -6,13 +6,14 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from tbservice import limits, metrics
 from tbservice.admission import admitted
 from tbservice.api.http.body import decompress, read_body
 from tbservice.api.http.dependencies import MayAppend, UsesDatabase, UsesIngest, UsesSettings
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.experiments import experiment_url
 from tbservice.errors import MalformedRequest
 from tbservice.ingest.commit import CommitResult
@@ -20,7 +21,7 @@ from tbservice.ingest.service import list_cursors
 from tbservice.types import Cursor, Stream
 from tbwire import wire_pb2
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"])
+router = make_router(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"])
 
 _PROTOBUF = "application/x-protobuf"
 _BINARY = {"type": "string", "format": "binary"}

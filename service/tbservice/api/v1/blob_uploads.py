@@ -5,19 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from tbservice import limits
 from tbservice.api.http.body import spool_body, spool_body_parts
 from tbservice.api.http.dependencies import MayAppend, UsesDatabase, UsesObjects
+from tbservice.api.http.routers import make_router
 from tbservice.errors import Invalid, Unavailable
 from tbservice.ingest import blob_uploads, blobs
 from tbservice.ingest.blob_completion import BlobState
 from tbservice.types import INT64_MAX
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"])
+router = make_router(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"])
 
 Sha256 = Annotated[
     str, Path(pattern="^[0-9A-Fa-f]{64}$", description="The blob's SHA-256: 64 hexadecimal digits")

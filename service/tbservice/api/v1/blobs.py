@@ -6,18 +6,19 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from starlette.responses import StreamingResponse
 
 from tbservice.admission import admitted
 from tbservice.api.http.dependencies import Secret, UsesDatabase, UsesObjects
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
+from tbservice.api.http.routers import make_router
 from tbservice.auth import grants
 from tbservice.reading import blobs
 from tbservice.store.objects import ObjectStore
 from tbservice.types import Blob, ReadGrant
 
-router = APIRouter(tags=["reading"])
+router = make_router(tags=["reading"])
 
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 

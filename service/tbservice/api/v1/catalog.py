@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from tbservice.api.formats import json_encoding
 from tbservice.api.http.dependencies import MayRead, UsesDatabase
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.get_and_post import get_and_post
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import (
     ScalarSeriesPageInUrl,
     ScalarSeriesPageQuery,
@@ -21,7 +22,7 @@ from tbservice.reading import catalog, tag_groups
 from tbservice.types import Json, ReadGrant, Selection, Series
 from tbwire.points import DataClass
 
-router = APIRouter(
+router = make_router(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
 )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated, Final, Literal
 
 import numpy as np
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import ConfigDict, Field
 
 from tbservice import limits
@@ -16,6 +16,7 @@ from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import SeriesQuery
 from tbservice.reading import changes
 from tbservice.reading.changes import ChangeSet, NewPoints
@@ -25,7 +26,7 @@ from tbservice.store.pg.database import Database
 from tbservice.types import Json, ReadGrant
 from tbwire.points import DATA_CLASSES, DataClassName
 
-router = APIRouter(
+router = make_router(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
 )
 

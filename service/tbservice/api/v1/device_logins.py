@@ -5,17 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from fastapi import APIRouter, Response, status
+from fastapi import Response, status
 from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase, UsesSettings
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.auth import device_logins
 from tbservice.auth.device_logins import RedeemedLogin
 from tbservice.types import Scope
 
-router = APIRouter(prefix="/api/v1/device-logins", tags=["people"])
+router = make_router(prefix="/api/v1/device-logins", tags=["people"])
 
 
 class NewLogin(FewFields):

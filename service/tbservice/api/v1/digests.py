@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import base64
 
-from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayRead, UsesDatabase
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.get_and_post import get_and_post
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.batches import wire_limits
 from tbservice.api.v1.point_queries import FewFields, Names
 from tbservice.reading import digests
 from tbservice.types import Selection, Series
 
-router = APIRouter(
+router = make_router(
     prefix="/api/v1/experiments/{experiment_id}/digests",
     tags=["verifying"],
     route_class=ConditionalRoute,

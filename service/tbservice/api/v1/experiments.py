@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response, status
+from fastapi import Header, Query, Response, status
 
 from tbservice import limits
 from tbservice.api.http.dependencies import (
@@ -17,6 +17,7 @@ from tbservice.api.http.dependencies import (
     UsesSettings,
 )
 from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.experiment_schemas import (
     DeletedPage,
     ExperimentAnswer,
@@ -33,7 +34,9 @@ from tbservice.api.v1.experiment_schemas import (
 )
 from tbservice.experiments import deletion, details, lifecycle, listing
 
-router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"], route_class=ConditionalRoute)
+router = make_router(
+    prefix="/api/v1/experiments", tags=["experiments"], route_class=ConditionalRoute
+)
 
 __all__ = ["experiment_url", "router"]
 

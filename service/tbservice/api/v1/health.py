@@ -7,10 +7,11 @@ import threading
 import time
 from typing import Annotated, Final, Literal, cast
 
-from fastapi import APIRouter, Depends, Request, status
+from fastapi import Depends, Request, status
 from pydantic import BaseModel, Field
 
 from tbservice import limits, metrics
+from tbservice.api.http.routers import make_router
 from tbservice.errors import Unavailable
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -23,7 +24,7 @@ _PROMOTED: Final = (
     "see 'A failover' in docs/on-call.md"
 )
 
-router = APIRouter(tags=["health"])
+router = make_router(ignores_unknown_query=True, tags=["health"])
 
 ObjectStoreState = Literal["unknown", "available", "unavailable"]
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from tbservice import limits
 from tbservice.api.http.body import read_body
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1 import hparams_openapi
 from tbservice.hparams import encoding, requests, use_cases
 from tbservice.reading.source import ExperimentReader
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/hparams", tags=["hparams"])
+router = make_router(prefix="/api/v1/experiments/{experiment_id}/hparams", tags=["hparams"])
 
 _JSON: Final = "application/json"
 

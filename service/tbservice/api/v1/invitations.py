@@ -5,18 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from fastapi import APIRouter, status
+from fastapi import status
 from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayManage, UsesDatabase, UsesSettings
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.api.v1.token_models import EndTime, PersonAnswer, person_answer
 from tbservice.auth import invitations
 from tbservice.auth.link_urls import invitation_url
 from tbservice.types import Invitation, Role
 
-router = APIRouter(prefix="/api/v1/workspaces/{workspace_id}/invitations", tags=["workspaces"])
+router = make_router(prefix="/api/v1/workspaces/{workspace_id}/invitations", tags=["workspaces"])
 
 
 class NewInvitation(FewFields):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fastapi import APIRouter, status
+from fastapi import status
 from pydantic import BaseModel, Field
 
 from tbservice.api.http.dependencies import ActsForPerson, IsPersonal, Secret, UsesDatabase
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.token_models import (
     NewTokenAnswer,
     NewWorkspaceToken,
@@ -22,7 +23,7 @@ from tbservice.auth import grants, members, tokens, workspaces
 from tbservice.auth.grants import acting_person
 from tbservice.types import Principal, Scope, Token
 
-router = APIRouter(prefix="/api/v1/me", tags=["me"])
+router = make_router(prefix="/api/v1/me", tags=["me"])
 
 
 class OwnTokenAnswer(BaseModel):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fastapi import APIRouter, status
+from fastapi import status
 from pydantic import BaseModel, ConfigDict
 
 from tbservice.api.http.dependencies import MayManage, MaySeeMembers, UsesDatabase
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.api.v1.token_models import PersonAnswer
 from tbservice.auth import members
 from tbservice.types import Member, Role, UserId
 
-router = APIRouter(prefix="/api/v1/workspaces/{workspace_id}/members", tags=["workspaces"])
+router = make_router(prefix="/api/v1/workspaces/{workspace_id}/members", tags=["workspaces"])
 
 
 class RoleChange(FewFields):

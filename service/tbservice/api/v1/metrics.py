@@ -7,16 +7,17 @@ import ipaddress
 import re
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import SecretStr
 from starlette.exceptions import HTTPException
 
 from tbservice.api.http.dependencies import UsesSettings
 from tbservice.api.http.metrics_exposition import expose
+from tbservice.api.http.routers import make_router
 from tbservice.errors import Unauthenticated
 
-router = APIRouter(tags=["health"])
+router = make_router(ignores_unknown_query=True, tags=["health"])
 
 _bearer = HTTPBearer(
     auto_error=False,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
 from tbservice.api.http.get_and_post import get_and_post
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import FewFields, Names
 from tbservice.reading import object_checks
 from tbservice.reading.object_checks import Fault
@@ -15,7 +16,7 @@ from tbservice.reading.object_probes import Problem
 from tbservice.types import Selection
 
 # No ConditionalRoute: objects may be lost while the experiment stays the same.
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/digests", tags=["verifying"])
+router = make_router(prefix="/api/v1/experiments/{experiment_id}/digests", tags=["verifying"])
 
 
 class ObjectQuery(FewFields):

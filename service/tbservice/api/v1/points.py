@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from sqlalchemy import Connection
 
 from tbservice.api.formats import negotiate_format
@@ -12,6 +12,7 @@ from tbservice.api.formats.points_response import RESPONSES, PointsRequest, make
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.get_and_post import get_and_post
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import (
     BlobSampleInUrl,
     BlobSampleQuery,
@@ -24,7 +25,7 @@ from tbservice.reading import catalog
 from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
 from tbwire.points import DataClass
 
-router = APIRouter(
+router = make_router(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
 )
 

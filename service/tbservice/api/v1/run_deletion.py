@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, status
+from fastapi import Query, status
 from pydantic import BaseModel, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, MayAppend, MayRead, UsesDatabase
+from tbservice.api.http.routers import make_router
 from tbservice.experiments import run_deletion
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
+router = make_router(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
 
 _Runs = Annotated[
     list[str],

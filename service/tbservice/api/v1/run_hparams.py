@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -18,12 +18,13 @@ from pydantic import (
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAppend, UsesIngest
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.errors import TooLarge
 from tbservice.ingest.session_records import SessionFields
 from tbservice.types import HparamValue, SessionStatus
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/runs", tags=["uploads"])
+router = make_router(prefix="/api/v1/experiments/{experiment_id}/runs", tags=["uploads"])
 
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that JSON cannot express, as the strings that this API has for them."""

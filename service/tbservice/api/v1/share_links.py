@@ -6,18 +6,19 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, status
+from fastapi import Query, status
 from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesSettings
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.api.v1.token_models import EndTime
 from tbservice.experiments import share_links
 from tbservice.experiments.share_links import ShareLink
 from tbservice.patterns import PATTERN_CHARS_MAX
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/links", tags=["share links"])
+router = make_router(prefix="/api/v1/experiments/{experiment_id}/links", tags=["share links"])
 
 Label = Annotated[str, Field(max_length=limits.EXPERIMENT_NAME_CHARS_MAX)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import ConfigDict, Field
 
 from tbservice import limits
@@ -24,6 +24,7 @@ from tbservice.api.http.dependencies import (
 )
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.openapi_errors import Responses
+from tbservice.api.http.routers import make_router
 from tbservice.api.http.streaming import stream_response
 from tbservice.api.v1 import table_contents
 from tbservice.api.v1.experiment_schemas import ExperimentAnswer, make_answer
@@ -38,7 +39,7 @@ from tbservice.store.pg.database import Database
 from tbservice.types import ReadGrant
 from tbwire.points import DATA_CLASSES, DataClass, DataClassName
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/tables", tags=["tables"])
+router = make_router(prefix="/api/v1/experiments/{experiment_id}/tables", tags=["tables"])
 
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff"}
 """Without it, browsers may render names and values that clients sent as a page."""

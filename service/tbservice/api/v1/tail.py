@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import orjson
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import Depends, Header, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -21,6 +21,7 @@ from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.http.dependencies import MayRead, Secret, UsesDatabase, UsesObjects
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.changes import (
     POST_FOR,
     FollowInUrl,
@@ -35,7 +36,7 @@ from tbservice.store.pg.database import Database
 from tbservice.types import ReadGrant
 from tbwire.points import DATA_CLASSES, DataClassName
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"])
+router = make_router(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"])
 
 MEDIA_TYPE: Final = "text/event-stream"
 

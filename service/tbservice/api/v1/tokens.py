@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, status
+from fastapi import Query, status
 from pydantic import ConfigDict, FailFast, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.api.v1.token_models import (
     EndTime,
@@ -20,7 +21,7 @@ from tbservice.api.v1.token_models import (
 from tbservice.auth import tokens
 from tbservice.types import Scope
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/tokens", tags=["tokens"])
+router = make_router(prefix="/api/v1/experiments/{experiment_id}/tokens", tags=["tokens"])
 
 
 class NewToken(FewFields):

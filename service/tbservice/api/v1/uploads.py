@@ -5,16 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query, status
+from fastapi import Path, Query, status
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAppend, MayReadByToken, UsesDatabase
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.experiment_values import NewUpload, StatusOf, UploadEnd, UploadRecord, UploadStatus
 from tbservice.experiments import uploads
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/uploads", tags=["uploads"])
+router = make_router(prefix="/api/v1/experiments/{experiment_id}/uploads", tags=["uploads"])
 
 _FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime(9999, 1, 1, tzinfo=UTC)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, status
+from fastapi import Query, status
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayManage, UsesDatabase
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.token_models import (
     NewTokenAnswer,
     NewWorkspaceToken,
@@ -17,7 +18,7 @@ from tbservice.api.v1.token_models import (
 )
 from tbservice.auth import tokens
 
-router = APIRouter(prefix="/api/v1/workspaces/{workspace_id}/tokens", tags=["workspaces"])
+router = make_router(prefix="/api/v1/workspaces/{workspace_id}/tokens", tags=["workspaces"])
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)

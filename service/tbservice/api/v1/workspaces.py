@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, status
+from fastapi import status
 from pydantic import ConfigDict, Field
 
 from tbservice import limits
@@ -13,6 +13,7 @@ from tbservice.api.http.dependencies import (
     UsesDatabase,
     UsesSettings,
 )
+from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.api.v1.token_models import WorkspaceAnswer
 from tbservice.auth import members, workspaces
@@ -20,7 +21,7 @@ from tbservice.auth.grants import acting_person
 from tbservice.store.pg.database import Database
 from tbservice.types import Grant
 
-router = APIRouter(prefix="/api/v1/workspaces", tags=["workspaces"])
+router = make_router(prefix="/api/v1/workspaces", tags=["workspaces"])
 
 
 class WorkspaceName(FewFields):

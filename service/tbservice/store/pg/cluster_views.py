@@ -69,7 +69,7 @@ def admit(db: Connection, role: str) -> None:
 def admit_on_workers(db: Connection, role: str) -> None:
     """Grant the same on each worker, after the transaction of `admit`: by other connections.
 
-    Citus passes on rights to tables, not to views, and gives a worker that is added later neither.
+    Citus passes on rights to tables alone, also to a worker that is added later.
 
     Raises StartupError if a worker refuses it or cannot be reached.
     """

@@ -16,7 +16,7 @@ from tbservice.store.pg.nodes import Nodes
 from tbservice.store.pg.pipeline import get_driver_connection, set_locals
 from tbservice.store.pg.pool import Pool, cancel
 from tbservice.store.pg.replica import ReadAttempt, Replica, begin_attempt
-from tbservice.types import ExperimentGrant, Grant, ReadGrant, WorkspaceId
+from tbservice.types import ExperimentGrant, ExperimentId, Grant, ReadGrant, WorkspaceId
 
 Visible = Grant | WorkspaceId | None
 """Whose rows a transaction sees: what the grant permits, all of a workspace's, or no tenant's."""
@@ -127,13 +127,17 @@ class Database:
             yield db or stack.enter_context(self._primary.transaction(begin))
 
     @contextmanager
-    def without_transaction(self) -> Iterator[Connection]:
+    def without_transaction(self, experiment_id: str | None = None) -> Iterator[Connection]:
         """Check out a connection for `query_with_rls` alone, each call of which is a transaction.
 
-        Raises as `transaction` does.
+        With an experiment, which need not exist, it is to the node of a cluster that would have its
+        rows. Raises as `transaction` does.
         """
-        with translate_driver_errors(), self._primary.connect() as connection:
-            yield connection
+        with translate_driver_errors(), ExitStack() as stack:
+            db = None
+            if experiment_id is not None and self._nodes.is_cluster:
+                db = self._nodes.enter_connection(stack, ExperimentId(experiment_id))
+            yield db or stack.enter_context(self._primary.connect())
 
     @staticmethod
     def begin_attempt() -> ReadAttempt:

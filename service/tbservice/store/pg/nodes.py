@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -70,6 +71,21 @@ class Nodes:
 
         Returns None if the first pool is as good: the node is its own, or cannot be reached.
         """
+        return self._enter(stack, experiment_id, lambda pool: pool.transaction(begin))
+
+    def enter_connection(self, stack: ExitStack, experiment_id: ExperimentId) -> Connection | None:
+        """Check out a connection to the node that has the experiment's rows, without a transaction.
+
+        Returns None as `enter_transaction` does.
+        """
+        return self._enter(stack, experiment_id, Pool.connect)
+
+    def _enter(
+        self,
+        stack: ExitStack,
+        experiment_id: ExperimentId,
+        open_connection: Callable[[Pool], AbstractContextManager[Connection]],
+    ) -> Connection | None:
         node = self._find(experiment_id)
         if node is None:
             return None
@@ -78,7 +94,7 @@ class Nodes:
             return None
         own = ExitStack()
         try:
-            db = own.enter_context(pool.transaction(begin))
+            db = own.enter_context(open_connection(pool))
         except (psycopg.OperationalError, exc.OperationalError, exc.InterfaceError):
             reachability.note_failure(limits.NODE_REST_SECONDS)
             return None

@@ -98,18 +98,9 @@ def query_with_rls(
     own; inside one, the settings remain until its end. Where the query begins with an outer join
     of RLS_SETTINGS, they are set by the query itself, before the tables are read.
     """
-    driver = get_driver_connection(db)
     if citus.is_cluster(db):
-        is_alone = driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        with pipeline(db):
-            if is_alone:
-                driver.execute("BEGIN")
-                if is_pooled(db):
-                    driver.execute(citus.PROPAGATE_SETTINGS)
-            set_locals(db, {f"tbhub.{name}": value for name, value in rls_settings.items()})
+        with pipeline_with_rls(db, rls_settings):
             result = execute_binary(db, statement.replace(RLS_SETTINGS, "(SELECT)"), parameters)
-            if is_alone:
-                driver.execute("COMMIT")
         return result.rows()
 
     settings = ", ".join(f"set_config('tbhub.{name}', %({name})s, true)" for name in rls_settings)
@@ -120,6 +111,25 @@ def query_with_rls(
         execute_binary(db, f"SELECT {settings}", rls_settings)
         result = execute_binary(db, statement, parameters)
     return result.rows()
+
+
+@contextmanager
+def pipeline_with_rls(db: Connection, rls_settings: Mapping[str, str]) -> Iterator[None]:
+    """Send the block's statements in one round trip to a cluster, as `query_with_rls` does one.
+
+    Rows are fetched after the block.
+    """
+    driver = get_driver_connection(db)
+    is_alone = driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    with pipeline(db):
+        if is_alone:
+            driver.execute("BEGIN")
+            if is_pooled(db):
+                driver.execute(citus.PROPAGATE_SETTINGS)
+        set_locals(db, {f"tbhub.{name}": value for name, value in rls_settings.items()})
+        yield
+        if is_alone:
+            driver.execute("COMMIT")
 
 
 EXPERIMENTS: Final = "{experiments}"

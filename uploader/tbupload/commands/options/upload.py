@@ -24,7 +24,7 @@ examples:
   tbupload --logdir runs/                     upload, and follow the files until Ctrl-C
   tbupload runs/                              the same
   tbupload --logdir runs/ --one-shot          upload what is there now, and exit
-  tbupload --logdir runs/ --dry-run           report what would be sent, without a server
+  tbupload --logdir runs/ --dry-run           report what would be sent, and send nothing
   tbupload --logdir runs/ --hparams FILE      set hyperparameters of runs that log none
   tbupload --logdir runs/ --experiment ID     add to an existing experiment, from any machine
   tbupload --logdir runs/ --experiment-name X  the same by name; creates it if there is none
@@ -52,7 +52,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--dry-run",
         "--dry_run",
         action="store_true",
-        help="read everything, send nothing, and report what would be sent",
+        help="read everything, send nothing, and report what would be sent; needs no "
+        "server, and asks one only for an experiment that would be resumed",
     )
     _add_target(command)
 
