@@ -10,7 +10,8 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 
 import hypothesis
@@ -210,10 +211,21 @@ def database(settings):
     database.close()
 
 
+@pytest.fixture(scope="module")
+def workspace_maker(shared_settings):
+    """A database with one connection, over which the workspaces of a module's tests are made."""
+    from tbservice.store.pg.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
+
+    with closing(Database(shared_settings.database_url.get_secret_value(), 1)) as database:
+        yield database
+
+
 @pytest.fixture
-def workspace(database_url):
+def workspace(request, is_isolated, database_url):
     """A new workspace of this test's own."""
-    return support.new_workspace(database_url)
+    if is_isolated:
+        return support.new_workspace(database_url)
+    return support.make_workspace(request.getfixturevalue("workspace_maker"))
 
 
 @pytest.fixture
@@ -243,11 +255,14 @@ def client(request, settings, is_isolated):
 @pytest.fixture(scope="session")
 def live_service(servers, tmp_path_factory):
     """A running `tbservice serve`; `live_service.new_owner()` makes a workspace of one's own."""
+    from tbservice.store.pg.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
+
     port = choose_ports(["service"], {})["service"]
     log = tmp_path_factory.mktemp("service") / "service.log"
     with (
         servers.database() as url,
         servers.settings(url) as settings,
         support.live_service(settings, port, log) as live,
+        closing(Database(url, 1)) as database,
     ):
-        yield live
+        yield replace(live, database=database)
