@@ -11,10 +11,9 @@ import pytest
 
 from support import event_files
 from support.people import cookie_of, new_session
-from support.servers import embedded_servers, live_service, new_workspace
+from support.servers import live_service, new_workspace
 from support.uploading import Reader, Uploader, wait_until
-from tbservice.local.embedded.instance import make_settings
-from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.local.embedded.ports import choose_ports
 from tbservice.store.pg.database import Database
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
@@ -39,19 +38,20 @@ DAY = 86_400
 
 
 @contextmanager
-def two_hosts(directory):
+def two_hosts(own_servers, directory):
     """Yield (database, a workspace, the URL of each host) of two services on one database."""
-    with embedded_servers() as servers, ExitStack() as running:
+    with (
+        own_servers() as servers,
+        servers.database() as url,
+        servers.settings(url) as settings,
+        ExitStack() as running,
+    ):
         ports = choose_ports(list(SKEWS), {})
         urls = {}
         for name, seconds in SKEWS.items():
-            settings = make_settings(
-                servers.instance, host=LOOPBACK, port=0, public_url="http://testserver"
-            )
             log = directory / f"{name}.log"
             service = live_service(settings, ports[name], log, **clock(seconds))
             urls[name] = running.enter_context(service).url
-        url = settings.database_url.get_secret_value()
         database = Database(url, 2)
         running.callback(database.close)
         yield database, new_workspace(url), urls
@@ -74,10 +74,13 @@ def ask_for_token(reader, experiment, expires_at):
     return answer.status_code, answer.json()
 
 
-def test_hosts_with_other_clocks_agree(tmp_path, monkeypatch, record_figures):
+def test_hosts_with_other_clocks_agree(own_servers, tmp_path, monkeypatch, record_figures):
     for name in ("logdir", "other"):
         write_logdir(tmp_path / name)
-    with two_hosts(tmp_path) as (database, workspace, urls), ExitStack() as open_readers:
+    with (
+        two_hosts(own_servers, tmp_path) as (database, workspace, urls),
+        ExitStack() as open_readers,
+    ):
         uploaders = {
             name: Uploader(url, workspace.owner_token, tmp_path) for name, url in urls.items()
         }

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.outage
+pytestmark = [
+    pytest.mark.outage,
+    pytest.mark.plain("its servers are embedded ones, on small disks in a namespace"),
+]
 
 SCENARIOS = Path(__file__).with_name("full_disk_scenarios.py")
 

@@ -11,10 +11,9 @@ import pytest
 
 from support import process_kills
 from support.outages import Fleet, ReadyClock
-from support.servers import embedded_servers, live_service, new_owner
+from support.servers import database_name, live_service, new_owner
 from support.uploading import wait_until
-from tbservice.local.embedded.instance import make_settings
-from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.local.embedded.ports import choose_ports
 
 pytestmark = pytest.mark.outage
 
@@ -40,17 +39,15 @@ def hanging(instance):
 
 
 @pytest.mark.parametrize("away", [killed, hanging])
-def test_object_store_away_delays_only_what_needs_it(tmp_path, record_figures, away):
-    with embedded_servers() as servers:
-        instance = servers.instance
-        settings = make_settings(instance, host=LOOPBACK, port=0, public_url="http://testserver")
+def test_object_store_away_delays_only_what_needs_it(own_servers, tmp_path, record_figures, away):
+    with own_servers() as servers, servers.database() as url, servers.settings(url) as settings:
+        instance, database = servers.instance, database_name(url)
         port = choose_ports(["service"], {})["service"]
         with live_service(settings, port, tmp_path / "service.log") as live:
-            url = settings.database_url.get_secret_value()
             fleet = Fleet(live.url, new_owner(url), tmp_path)
             with ReadyClock(live.url) as ready, fleet.training(FLEET):
                 time.sleep(3)
-                with instance.postgres.connect_as_superuser("tbhub") as db:
+                with instance.postgres.connect_as_superuser(database) as db:
                     with away(instance):
                         time.sleep(AWAY_SECONDS)
                         logged = [job.steps for job in fleet.jobs]
@@ -72,7 +69,7 @@ def test_object_store_away_delays_only_what_needs_it(tmp_path, record_figures, a
                 readyz=ready.statuses(),
             )
             assert fleet.verify() == [0] * FLEET
-            with instance.postgres.connect_as_superuser("tbhub") as db:
+            with instance.postgres.connect_as_superuser(database) as db:
                 assert not any(fleet.duplicates(db))
     assert ready.statuses() == [200]
     for number in range(0, FLEET, 2):  # without images

@@ -24,7 +24,10 @@ from support.uploading import wait_until
 from tbservice.local.embedded.instance import make_settings
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
-pytestmark = pytest.mark.outage
+pytestmark = [
+    pytest.mark.outage,
+    pytest.mark.plain("a node of a cluster has one address: test_failover promotes its standby"),
+]
 
 FLEET = 4
 LAG_SECONDS = 6.0

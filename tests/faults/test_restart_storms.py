@@ -8,11 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from support import process_kills
 from support.outages import Fleet, ReadyClock
-from support.servers import embedded_servers, environment_of, new_owner, wait_ready
+from support.servers import database_name, environment_of, new_owner, wait_ready
 from support.subprocess_service import RestartedService
-from tbservice.local.embedded.instance import make_settings
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 pytestmark = pytest.mark.outage
@@ -22,18 +20,17 @@ STORM_SECONDS = float(os.environ.get("STORM_SECONDS", "60"))
 
 
 @contextmanager
-def running(directory):
-    with embedded_servers() as servers:
+def running(own_servers, directory):
+    with own_servers() as servers, servers.database() as database_url:
         port = choose_ports(["service"], {})["service"]
-        settings = make_settings(
-            servers.instance, host=LOOPBACK, port=port, public_url=f"http://{LOOPBACK}:{port}"
-        )
-        environment = environment_of(settings) | {"TBHUB_PORT": str(port)}
-        with RestartedService(environment, directory / "service.log") as service:
-            url = f"http://{LOOPBACK}:{port}"
-            wait_ready(service.process, url, service.log)
-            token = new_owner(settings.database_url.get_secret_value())
-            yield servers.instance, service, Fleet(url, token, directory)
+        url = f"http://{LOOPBACK}:{port}"
+        with servers.settings(database_url) as settings:
+            environment = environment_of(settings)
+            environment |= {"TBHUB_PORT": str(port), "TBHUB_PUBLIC_URL": url}
+            with RestartedService(environment, directory / "service.log") as service:
+                wait_ready(service.process, url, service.log)
+                fleet = Fleet(url, new_owner(database_url), directory)
+                yield servers, service, fleet, database_name(database_url)
 
 
 def storm(fleet, url, service, strike):
@@ -56,31 +53,31 @@ def storm(fleet, url, service, strike):
         }
 
 
-def check(fleet, instance, figures, record_figures):
+def check(fleet, servers, database, figures, record_figures):
     record_figures(**figures)
     assert fleet.verify() == [0] * FLEET
-    with instance.postgres.connect_as_superuser("tbhub") as db:
+    with servers.instance.postgres.connect_as_superuser(database) as db:
         assert not any(fleet.duplicates(db))
 
 
-def test_service_killed_over_and_over_loses_nothing(tmp_path, record_figures):
-    with running(tmp_path) as (instance, service, fleet):
+def test_service_killed_over_and_over_loses_nothing(own_servers, tmp_path, record_figures):
+    with running(own_servers, tmp_path) as (servers, service, fleet, database):
 
         def strike():
             time.sleep(2)
             service.kill_and_start()
 
         figures = storm(fleet, fleet.uploader.server, service, strike)
-        check(fleet, instance, figures, record_figures)
+        check(fleet, servers, database, figures, record_figures)
 
 
-def test_postgres_restarted_over_and_over_loses_nothing(tmp_path, record_figures):
-    with running(tmp_path) as (instance, service, fleet):
+def test_postgres_restarted_over_and_over_loses_nothing(own_servers, tmp_path, record_figures):
+    with running(own_servers, tmp_path) as (servers, service, fleet, database):
 
         def strike():
             time.sleep(5)
-            process_kills.kill_postgres(instance)
-            process_kills.restart_postgres(instance)
+            servers.kill_postgres()
+            servers.restart_postgres()
 
         figures = storm(fleet, fleet.uploader.server, service, strike)
-        check(fleet, instance, figures, record_figures)
+        check(fleet, servers, database, figures, record_figures)
