@@ -113,10 +113,15 @@ class Job:
         assert verified.code == 0, verified.out + verified.err
 
 
+def run_migrate(cluster) -> None:
+    """Do what `tbservice migrate` does."""
+    migrate.upgrade(cluster.url_for_migration(citus.OWNER, citus.SHARDS))
+
+
 @pytest.fixture
 def world(cluster, servers, tmp_path):
     with citus.running_cluster(cluster.port + cluster.workers + 1) as own:
-        migrate.upgrade(own.url_for_migration(citus.OWNER, citus.SHARDS))
+        run_migrate(own)
         port = choose_ports(["service"], {})["service"]
         with (
             servers.settings(own.url()) as settings,
@@ -140,6 +145,7 @@ def test_worker_is_added_and_gets_shards_under_load(world):
         for job in jobs:
             job.log()
         world.cluster.add_worker()
+        run_migrate(world.cluster)  # for the rights to the views of share links
         with psycopg.connect(world.cluster.url(node=3)) as db:
             assert db.execute("SELECT count(*) FROM link_views.runs").fetchone() == (0,)
         with world.cluster.connect(world.database) as db:

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import text
 
-from support.servers import database_name
+from support.servers import database_name, new_workspace
 from support.uploading import wait_until
 from tbservice import limits
+from tbservice.experiments import lifecycle
+from tbservice.experiments.metadata import Metadata
 from tbservice.store.pg import citus
 from tbservice.store.pg.database import Database
-from tbservice.types import AppendGrant, ExperimentId, ReadGrant, WorkspaceId
+from tbservice.types import AppendGrant, ExperimentId, ReadGrant, WorkspaceGrant, WorkspaceId
 
 POOL_SIZE = 4
 EXPERIMENTS = [ExperimentId(f"experiment{number:012}") for number in range(12)]
@@ -59,6 +61,19 @@ def test_transaction_runs_where_its_experiment_is(small, cluster):
         ports.add(port)
     assert ports == set(cluster.ports[1:])
     assert port_of(small.transaction(WORKSPACE)) == cluster.port
+
+
+def test_experiment_is_created_where_its_key_is_locked(small, database_url):
+    """Who waits for the lock gets it when the experiment is there: one node commits both."""
+    grant = WorkspaceGrant(WorkspaceId(new_workspace(database_url).workspace_id))
+    for number in range(8):
+        with small.transaction(grant.workspace_id) as db:
+            made = lifecycle.create_experiment(db, grant, request_key=f"key {number}")
+            named, is_new = lifecycle.get_or_create_experiment(db, grant, Metadata(f"{number}"))
+            assert is_new
+            for experiment, locked in ((made, f"key {number}"), (named, f"name/{number}")):
+                place = citus.node_of(db, ExperimentId(f"{grant.workspace_id}/{locked}"))
+                assert citus.node_of(db, experiment.experiment_id) == place
 
 
 def test_transaction_follows_shard_that_moves(small, cluster, database_url):

@@ -66,9 +66,11 @@ def test_special_values_are_kept_as_they_are(api, experiment, database, workspac
         values = SPECIAL[start:] + SPECIAL[:start]
         write(api, experiment, start, {"train": {f"s{n}": v for n, v in enumerate(values)}})
         write(api, experiment, start, {"alike": dict.fromkeys(["x", "y"], SPECIAL[start + 1])})
+        write(api, experiment, start, {"zeros": {"x": 0.0, "y": -0.0}})
 
     sent = {("train", f"s{n}"): [(SPECIAL * 2)[start + n] for start in range(3)] for n in range(6)}
     sent |= dict.fromkeys([("alike", "x"), ("alike", "y")], SPECIAL[1:4])
+    sent |= {("zeros", "x"): [0.0] * 3, ("zeros", "y"): [-0.0] * 3}
     points = read(api, experiment)
     assert points == {key: list(map(repr, values)) for key, values in sent.items()}
     with database.transaction(workspace_id) as db:

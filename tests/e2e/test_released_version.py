@@ -90,9 +90,10 @@ def test_servers_of_two_releases_share_database(
     with servers.settings(empty_database_url) as settings, ExitStack() as running:
         names = released.run("python", "-m", "tbservice", "migrate", **tbhub(settings)).split()
         assert names[-1] == LAST_MIGRATION
-        token = new_owner(empty_database_url)
-        old = Version("old", settings, tmp_path, python=released.python)
-        new = Version("new", settings, tmp_path)
+        serving = servers.service_settings(settings)
+        token = new_owner(serving.database_url.get_secret_value())
+        old = Version("old", serving, tmp_path, python=released.python)
+        new = Version("new", serving, tmp_path)
         versions = (old, new)
         with old.serve(token):
             running.enter_context(new.serve(token))
@@ -125,7 +126,9 @@ def expand(migrations, url):
         "ALTER TABLE time_series ADD COLUMN note text, ADD COLUMN weight integer NOT NULL DEFAULT 1",
         LOCKS={"time_series": "ACCESS EXCLUSIVE"},
     )
-    migrations.add("9002_table", "CREATE TABLE notes (note text)")
+    migrations.add(
+        "9002_table", 'CREATE TABLE notes (experiment_id text COLLATE "C" NOT NULL, note text)'
+    )
     migrations.add(
         "9003_index",
         "DROP INDEX CONCURRENTLY IF EXISTS blocks_by_note",

@@ -54,12 +54,13 @@ def superuser(servers, live_service):
         yield connection
 
 
-def test_stream_of_slow_clients_holds_no_connection(reader, experiment_id, superuser):
+def test_stream_of_slow_clients_holds_no_connection(reader, experiment_id, servers, live_service):
     def in_transactions():
-        rows = superuser.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE usename = 'tbhub' AND state = 'idle in transaction'"
-        )
-        return rows.fetchone()[0]
+        idle = """
+            SELECT pid FROM pg_stat_activity WHERE datname = current_database()
+            AND usename <> 'postgres' AND state = 'idle in transaction'
+        """
+        return servers.execute_on_nodes(live_service.database_url, idle)
 
     with ExitStack() as slow:
         for _ in range(limits.CALLER_FULL_SCAN_STREAMS_MAX):
@@ -70,7 +71,7 @@ def test_stream_of_slow_clients_holds_no_connection(reader, experiment_id, super
                 "too_many_requests",
             )
             assert int(refused.headers["Retry-After"]) > 0
-        wait_until(lambda: in_transactions() == 0)
+        wait_until(lambda: not in_transactions())
         assert len(reader.get(experiment_id, "scalars/data", downsample=1)["run"]) == SERIES
 
     def is_free():
@@ -93,22 +94,14 @@ def older_id(reader, uploader):
 def test_stream_broken_midway_never_looks_complete(
     reader, older_id, experiment_id, superuser, format_, uploader, tmp_path
 ):
-    damaged = (
-        superuser.execute(
-            """
-        UPDATE scalar_tail SET data = substr(data, 1, 100) WHERE block_id =
-            (SELECT max(block_id) FROM scalar_tail WHERE experiment_id = %s)
-        """,
-            (experiment_id,),
-        ).rowcount
-        + superuser.execute(
-            """
-        UPDATE scalar_blocks SET data = substr(data, 1, 100) WHERE level < 1 AND block_id =
-            (SELECT max(block_id) FROM scalar_blocks WHERE experiment_id = %s)
-        """,
-            (experiment_id,),
-        ).rowcount
-    )
+    damaged = 0
+    for table in ("scalar_tail", "scalar_blocks"):
+        damage = f"""
+            UPDATE {table} SET data = substr(data, 1, 100)
+            WHERE experiment_id = %(experiment_id)s AND series_id = (
+                SELECT max(series_id) FROM time_series WHERE experiment_id = %(experiment_id)s)
+        """  # noqa: S608 - constants
+        damaged += superuser.execute(damage, {"experiment_id": experiment_id}).rowcount
     assert damaged
     with everything(reader, experiment_id, format=format_) as answer:
         assert answer.status_code == 200

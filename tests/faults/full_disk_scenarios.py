@@ -33,6 +33,7 @@ FULL_SECONDS = 6.0
 OBJECTS_SECONDS_MAX = 90
 """Then SeaweedFS is started again: its LevelDB refuses writes after one that found no room."""
 BLOB = os.urandom(3 << 20)
+WORKERS = 2
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def live(instance, disks, tmp_path_factory):
     url = f"http://{LOOPBACK}:{port}"
     settings = make_settings(instance, host=LOOPBACK, port=port, public_url=url)
     log = tmp_path_factory.mktemp("service") / "service.log"
-    more = {"TMPDIR": str(disks["temporary"]), "TBHUB_WORKERS": "2"}
+    more = {"TMPDIR": str(disks["temporary"]), "TBHUB_WORKERS": str(WORKERS)}
     with live_service(settings, port, log, **more) as live:
         yield live
 
@@ -177,7 +178,12 @@ def test_disk_for_temporary_files_of_service(live, disks, record_figures):
     assert taken.is_success
 
 
-def test_shared_memory_of_service(live, disks, record_figures):
+def test_shared_memory_of_service(live, instance, disks, record_figures):
+    def have_started():  # one that is starting has no space yet, and says so
+        httpx2.get(f"{live.url}/readyz", trust_env=False, verify=NO_TLS)
+        return len(process_kills.started_workers(live, instance.postgres._port)) == WORKERS
+
+    wait_until(have_started)
     before = {worker.pid for worker in process_kills.workers_of(live)}
     filler = disks["shared"] / "filler"
     fill(filler)

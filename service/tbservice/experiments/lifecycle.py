@@ -36,6 +36,8 @@ def create_experiment(
     grant: WorkspaceGrant,
     metadata: Metadata = Metadata(),  # noqa: B008 - immutable
     request_key: str | None = None,
+    *,
+    is_name_locked: bool = False,
 ) -> Experiment:
     """Create an experiment, or return the one created with the same `request_key`.
 
@@ -49,10 +51,11 @@ def create_experiment(
     experiment, is_new = experiments.create(
         db,
         grant.workspace_id,
-        secrets.generate_experiment_id(),
+        secrets.generate_experiment_id,
         {**defaults, **make_columns(metadata, {})},
         request_key,
         grant.user_id,
+        is_name_locked=is_name_locked,
     )
     if is_new:
         index_words(db, grant.workspace_id, experiment)
@@ -82,7 +85,7 @@ def get_or_create_experiment(
         )
     if known:
         return known[0], False
-    return create_experiment(db, grant, metadata), True
+    return create_experiment(db, grant, metadata, is_name_locked=True), True
 
 
 def get_experiment(db: Connection, grant: ReadGrant) -> Experiment:

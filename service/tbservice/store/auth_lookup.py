@@ -158,7 +158,9 @@ def _find_in_cluster(
             )
         tokens = execute_binary(
             db,
-            f"SELECT {_IDENTITY_COLUMNS} FROM tokens AS t WHERE {_IS_VALID}",  # noqa: S608
+            f"""
+                SELECT {_IDENTITY_COLUMNS} FROM tokens AS t WHERE {_IS_VALID}
+            """,  # noqa: S608 - constants
             {"token_digest": rls_settings["token_digest"]},
         )
     owner = next(iter(owners.rows()), (None, None, None))

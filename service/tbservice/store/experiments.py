@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
@@ -27,10 +27,12 @@ _TYPES: Final = {"tags": "text[]", "properties": "jsonb", "origin": "jsonb"}
 def create(
     db: Connection,
     workspace_id: WorkspaceId,
-    experiment_id: ExperimentId,
+    generate_id: Callable[[], ExperimentId],
     fields: Mapping[str, Any],
     request_key: str | None,
     created_by: UserId | None,
+    *,
+    is_name_locked: bool = False,
 ) -> tuple[Experiment, bool]:
     """Create an experiment, or return the one that was created with the same request key.
 
@@ -39,26 +41,30 @@ def create(
     Args:
         db: A transaction of the workspace.
         workspace_id: The workspace.
-        experiment_id: A new id.
+        generate_id: Returns a new id.
         fields: Values by column, as for `update`; name, description and visibility are required.
         request_key: The idempotency key; None for a new experiment in any case.
         created_by: The person who creates it, if one does.
+        is_name_locked: The transaction has locked the name by `lock_name`.
 
     Returns:
         The experiment, and whether it is new.
     """
-    citus.lock_name(db, f"{workspace_id}/{request_key or experiment_id}")
+    locked = _name_lock(workspace_id, fields["name"]) if is_name_locked else None
+    if request_key is not None:
+        locked = f"{workspace_id}/{request_key}"
+        citus.lock_name(db, locked)
+        existing = db.execute(
+            text(f"""
+                SELECT {COLUMNS} FROM experiments
+                WHERE workspace_id = :workspace_id AND request_key = :request_key
+            """),  # noqa: S608 - a constant above
+            {"workspace_id": workspace_id, "request_key": request_key},
+        ).one_or_none()
+        if existing is not None:
+            return make_experiment(existing), False
 
-    existing = db.execute(
-        text(f"""
-            SELECT {COLUMNS} FROM experiments
-            WHERE workspace_id = :workspace_id AND request_key = :request_key
-        """),  # noqa: S608 - a constant above
-        {"workspace_id": workspace_id, "request_key": request_key},
-    ).one_or_none()
-    if existing is not None:
-        return make_experiment(existing), False
-
+    experiment_id = citus.choose_id(db, generate_id, locked)
     created = db.execute(
         text(f"""
             INSERT INTO experiments
@@ -87,8 +93,7 @@ def lock_name(
     The advisory lock makes other calls with this name wait until the transaction ends. It does not
     stop creations and renamings that do not take it: names are not unique.
     """
-    citus.lock_name(db, f"{workspace_id}/name/{name}")
-
+    citus.lock_name(db, _name_lock(workspace_id, name))
     rows = db.execute(
         text(f"""
             SELECT {COLUMNS} FROM experiments
@@ -99,6 +104,10 @@ def lock_name(
         {"workspace_id": workspace_id, "name": name, "name_key": name_key, "limit": limit},
     )
     return [make_experiment(row) for row in rows]
+
+
+def _name_lock(workspace_id: WorkspaceId, name: str) -> str:
+    return f"{workspace_id}/name/{name}"
 
 
 def find(db: Connection, experiment_id: ExperimentId) -> Experiment | None:

@@ -266,7 +266,7 @@ def delete_unused_tags(db: Connection, experiment_id: ExperimentId, tag_ids: Seq
     Waits for transactions that are about to create a series of such a tag, and for other deletions
     of the experiment: of two at once, each would take the other's series for a use of the tag.
     """
-    citus.lock_name(db, f"tags {experiment_id}")
+    citus.lock_name(db, f"tags {experiment_id}", experiment_id)
     parameters = {"experiment_id": experiment_id, "tag_ids": encode_array("bigint", list(tag_ids))}
     unused = """
         experiment_id = :experiment_id AND tag_id = ANY (CAST(:tag_ids AS bigint[]))

@@ -7,6 +7,7 @@ docs/citus.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -18,6 +19,9 @@ from tbservice.types import ExperimentId, WorkspaceId
 
 NODE_SECONDS_MAX: Final = 5.0
 """Seconds for which a process remembers where an experiment is: every node can answer anyway."""
+
+_IDS_ITEMS: Final = 256
+"""Ids that are generated to find one of a shard."""
 
 _IS_CLUSTER: Final = "tbhub_is_cluster"
 """The key of a connection's flag, in the dictionary that SQLAlchemy keeps for it."""
@@ -192,25 +196,48 @@ def count_sessions(db: Connection) -> int:
     return sum(int(count) for _, count in answers)
 
 
-def lock_name(db: Connection, name: str) -> None:
+def lock_name(db: Connection, name: str, experiment_id: str | None = None) -> None:
     """Make other transactions that lock this name wait until this one ends.
 
     An advisory lock is one server's. In a cluster, whatever node the service entered by, it is that
-    of the node that would have an experiment of this name.
+    of the node that has this experiment, or would have one with the name as its id. What the
+    lock protects must be there: the commits on two nodes are two.
     """
     statement = f"SELECT pg_advisory_xact_lock(hashtextextended(:name, 0)) {_at_node(db)}"
-    db.execute(text(statement), {"name": name})
+    db.execute(text(statement), {"name": name, "at": experiment_id or name})
 
 
 def try_lock_name(db: Connection, name: str) -> bool:
     """Lock a name as `lock_name` does; return False when another transaction has it."""
     statement = f"SELECT pg_try_advisory_xact_lock(hashtextextended(:name, 0)) {_at_node(db)}"
-    return bool(db.execute(text(statement), {"name": name}).scalar_one())
+    return bool(db.execute(text(statement), {"name": name, "at": name}).scalar_one())
+
+
+def choose_id(
+    db: Connection, generate: Callable[[], ExperimentId], locked: str | None
+) -> ExperimentId:
+    """Return a new experiment's id; in a cluster, of one on the node where a name is locked.
+
+    Else who waits for the name could get it before the experiment is there.
+    """
+    if locked is None or not is_cluster(db):
+        return generate()
+    statement = text("""
+        SELECT id FROM unnest(CAST(:ids AS text[])) AS id
+        WHERE get_shard_id_for_distribution_column('experiments', id)
+            = get_shard_id_for_distribution_column('experiments', CAST(:locked AS text))
+        LIMIT 1
+    """)
+    while True:  # with 32 shards, none of 256 is in the right one 3 times in 10,000
+        ids = encode_array("text", [generate() for _ in range(_IDS_ITEMS)])
+        chosen: ExperimentId | None = db.execute(statement, {"ids": ids, "locked": locked}).scalar()
+        if chosen is not None:
+            return chosen
 
 
 def _at_node(db: Connection) -> str:
     if not is_cluster(db):
         return ""
     return """
-        FROM (SELECT count(*) FROM experiment_counters WHERE experiment_id = :name) AS one_row
+        FROM (SELECT count(*) FROM experiment_counters WHERE experiment_id = :at) AS one_row
     """

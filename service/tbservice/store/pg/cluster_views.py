@@ -69,7 +69,7 @@ def admit(db: Connection, role: str) -> None:
 def admit_on_workers(db: Connection, role: str) -> None:
     """Grant the same on each worker, after the transaction of `admit`: by other connections.
 
-    Citus passes on rights to tables alone; a worker that is added later gets those to views too.
+    Citus passes on rights to tables alone, also to a worker that is added later.
 
     Raises StartupError if a worker refuses it or cannot be reached.
     """
