@@ -3,6 +3,7 @@ remains of a sweep.
 """
 
 import random
+import statistics
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -313,16 +314,24 @@ def test_suggestions_do_not_hold_up_reports(katib):
         current_request_number=40,
     )
     katib.suggest(request)  # it records the trials
+    waits, waits_for_suggestions = [], []
+
+    def suggest():
+        began = time.monotonic()
+        answer = katib.suggest(request)
+        waits_for_suggestions.append(time.monotonic() - began)
+        return answer
+
     with ThreadPoolExecutor(3) as threads:
-        asked = [threads.submit(katib.suggest, request) for _ in range(9)]
-        waits = []
+        asked = [threads.submit(suggest) for _ in range(9)]
         while not all(each.done() for each in asked):
             began = time.monotonic()
             katib.report("other-bcdfghjk", ("loss", len(waits)))
             waits.append(time.monotonic() - began)
         assert all(len(each.result().parameter_assignments) == 40 for each in asked)
     assert len(waits) > 5
-    assert max(waits) < 0.8  # those that wait for suggestions take a second
+    # Of the same moments, on a busy machine too. Reports that waited for suggestions took as long.
+    assert statistics.median(waits) < statistics.median(waits_for_suggestions) / 3
 
 
 def test_deadline_ends_suggestions_and_others_follow(katib):

@@ -60,7 +60,7 @@ def test_no_process_outlives_service_that_is_starting(settings, tmp_path, worker
         wait_until(
             lambda: (
                 len([each for each in service.children(recursive=True) if is_fork_server(each)])
-                == 2 * int(workers)
+                >= 2 * int(workers)  # more, when one has forked what it handles requests with
             )
         )
         time.sleep(1)  # until it imports

@@ -436,7 +436,9 @@ def test_batch_takes_constant_number_of_statements(api, experiment, monkeypatch)
     statements, execute = [], psycopg.Cursor.execute
 
     def noting_execute(cursor, statement, *arguments, **options):
-        if threading.current_thread().name.startswith("AnyIO"):  # not those of compaction
+        # Not those of compaction, nor of another connection, opened because compaction has the first.
+        is_of_batch = threading.current_thread().name.startswith("AnyIO")
+        if is_of_batch and not any(word in str(statement) for word in ("TimeZone", "pg_extension")):
             statements.append(statement)
         return execute(cursor, statement, *arguments, **options)
 
@@ -454,7 +456,7 @@ def test_batch_takes_constant_number_of_statements(api, experiment, monkeypatch)
     count(0, 1)
     made, known = count(1, 100), count(2, 100, summary_metadata=b"")
     assert (made, known) == (count(3, 200), count(4, 200, summary_metadata=b""))
-    assert max(made, known) <= 22  # on a cluster; 18 on plain PostgreSQL
+    assert max(made, known) <= 22  # on a cluster; fewer on plain PostgreSQL
 
 
 def prepared_statements(database):

@@ -19,7 +19,7 @@ from tbservice.backup.manifest import (
     object_name,
 )
 from tbservice.backup.targets import Target
-from tbservice.errors import StartupError
+from tbservice.errors import StartupError, Unavailable
 from tbservice.store import backup_snapshot, workspaces
 from tbservice.store.backup_snapshot import BlobPlace
 from tbservice.store.objects import ObjectStore
@@ -116,7 +116,13 @@ class BackupReader:
             dump.restore(
                 url, self.manifest.server_version, dumped, self._read(dumped), self._programs
             )
-            self._compare_counts(database)
+            try:
+                self._compare_counts(database)
+            except (KeyboardInterrupt, Unavailable) as error:
+                raise StartupError(
+                    "everything is restored, but was not compared with the backup: "
+                    "run `tbservice check`"
+                ) from error
         finally:
             database.close()
 

@@ -218,7 +218,7 @@ def restore_backup(
     """Restore a backup, the newest by default, into the database and the bucket of the settings.
 
     Raises StartupError if it fails; the database is then unchanged, and the bucket has some of the
-    objects.
+    objects, unless the error says that everything is restored.
     """
     objects = ObjectStore(settings)
     try:

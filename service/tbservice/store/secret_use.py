@@ -6,10 +6,9 @@ import logging
 import time
 from collections.abc import Mapping
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import psycopg
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from tbservice.store.auth_lookup import TokenIdentity
 from tbservice.store.pg import citus
@@ -21,7 +20,8 @@ _log = logging.getLogger(__name__)
 RECORD_PAUSE_SECONDS: Final = 60.0
 """Seconds without records of use after one has failed, in a cluster."""
 
-_paused_until: WeakKeyDictionary[Engine, float] = WeakKeyDictionary()
+_paused_until: dict[str, float] = {}
+"""By the name of a database: one pause for all of its nodes."""
 
 
 def record_session_use(db: Connection, session_id: str, user_id: UserId) -> None:
@@ -50,9 +50,9 @@ def _record_use(
     if not citus.is_cluster(db):
         query_with_rls(db, rls_settings, statement, parameters)
         return
-    if _paused_until.get(db.engine, 0.0) > time.monotonic():
-        return
     driver = get_driver_connection(db)
+    if _paused_until.get(driver.info.dbname, 0.0) > time.monotonic():
+        return
     is_alone = driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     if not is_alone:
         driver.execute("SAVEPOINT record_use")
@@ -62,7 +62,7 @@ def _record_use(
         if driver.closed:
             raise
         _log.warning("a node is down; uses of tokens are not recorded: %s", type(error).__name__)
-        _paused_until[db.engine] = time.monotonic() + RECORD_PAUSE_SECONDS
+        _paused_until[driver.info.dbname] = time.monotonic() + RECORD_PAUSE_SECONDS
         driver.execute("ROLLBACK" if is_alone else "ROLLBACK TO SAVEPOINT record_use")
 
 

@@ -14,6 +14,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from tbservice.api.http.etag import is_conditional, set_etag
 from tbservice.auth import grants
+from tbservice.auth.secrets import is_experiment_id
 from tbservice.errors import Unauthenticated
 from tbservice.experiments import lifecycle
 from tbservice.ingest.service import Ingest
@@ -24,6 +25,7 @@ from tbservice.types import (
     INT64_MAX,
     AdminGrant,
     AppendGrant,
+    ExperimentId,
     OwnerGrant,
     PersonalGrant,
     ReadGrant,
@@ -137,10 +139,15 @@ def _grant_restore(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
         return grants.grant_workspace(db, secret, Scope.ADMIN)
 
 
+def _well_formed(experiment_id: str) -> ExperimentId | None:
+    """Return an id that may exist: strangers send anything, which nobody should look up or keep."""
+    return ExperimentId(experiment_id) if is_experiment_id(experiment_id) else None
+
+
 def _grant_read(
     request: Request, experiment_id: str, database: UsesDatabase, secret: Secret
 ) -> ReadGrant:
-    with database.without_transaction(experiment_id) as db:
+    with database.without_transaction(_well_formed(experiment_id)) as db:
         grant = grants.grant_read(db, experiment_id, secret)
     if is_conditional(request):
         with database.transaction(grant) as db:
@@ -151,17 +158,17 @@ def _grant_read(
 def _grant_read_by_token(experiment_id: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
     if secret is None:
         raise Unauthenticated("this takes a token, also if everyone may read the experiment")
-    with database.without_transaction(experiment_id) as db:
+    with database.without_transaction(_well_formed(experiment_id)) as db:
         return grants.grant_read_by_token(db, experiment_id, secret)[0]
 
 
 def _grant_append(experiment_id: str, database: UsesDatabase, secret: Secret) -> AppendGrant:
-    with database.without_transaction(experiment_id) as db:
+    with database.without_transaction(_well_formed(experiment_id)) as db:
         return grants.grant_append(db, experiment_id, secret)
 
 
 def _grant_admin(experiment_id: str, database: UsesDatabase, secret: Secret) -> AdminGrant:
-    with database.without_transaction(experiment_id) as db:
+    with database.without_transaction(_well_formed(experiment_id)) as db:
         return grants.grant_admin(db, experiment_id, secret)
 
 

@@ -127,7 +127,9 @@ class Database:
             yield db or stack.enter_context(self._primary.transaction(begin))
 
     @contextmanager
-    def without_transaction(self, experiment_id: str | None = None) -> Iterator[Connection]:
+    def without_transaction(
+        self, experiment_id: ExperimentId | None = None
+    ) -> Iterator[Connection]:
         """Check out a connection for `query_with_rls` alone, each call of which is a transaction.
 
         With an experiment, which need not exist, it is to the node of a cluster that would have its
@@ -136,7 +138,7 @@ class Database:
         with translate_driver_errors(), ExitStack() as stack:
             db = None
             if experiment_id is not None and self._nodes.is_cluster:
-                db = self._nodes.enter_connection(stack, ExperimentId(experiment_id))
+                db = self._nodes.enter_connection(stack, experiment_id)
             yield db or stack.enter_context(self._primary.connect())
 
     @staticmethod

@@ -69,7 +69,7 @@ class Nodes:
     ) -> Connection | None:
         """Begin a transaction where the experiment's rows are; return its connection.
 
-        Returns None if the first pool is as good: the node is its own, or cannot be reached.
+        Returns None if the node is not known or cannot be reached: then the first pool serves.
         """
         return self._enter(stack, experiment_id, lambda pool: pool.transaction(begin))
 
