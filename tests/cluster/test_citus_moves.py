@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
-from support.citus import APPLICATION, OWNER
+from support.citus import APPLICATION, OWNER, create_database
 from support.servers import new_owner
 from tbservice.store.pg import migrate
 
@@ -97,6 +97,28 @@ def restore(cluster, url, file, directory):
         f"--use-list={listed}",
     )
     cluster.run_program("pg_restore", *arguments, f"--dbname={url}", file)
+
+
+def test_tables_that_are_not_distributed_yet_are_written(
+    cluster, open_api, plain_database, request
+):
+    with cluster.connect("postgres") as db:
+        create_database(db, "extended", None)
+    request.addfinalizer(lambda: cluster.drop_database("extended"))
+    read = []
+    urls = (cluster.url("extended", role=OWNER), plain_database("unextended"))
+    for url, is_of_cluster in zip(urls, (True, False), strict=True):
+        migrate.upgrade(url)
+        token = new_owner(url)
+        experiment = open_api(url, token).new_experiment(name="before the extension")
+        if is_of_cluster:
+            with cluster.connect("extended") as db:
+                db.execute("CREATE EXTENSION citus")
+        api = open_api(url, token)
+        write_more(api, experiment, 0)
+        write_more(api, experiment, 1)
+        read.append(read_all(api, experiment)[:2])
+    assert read[0] == read[1]
 
 
 def test_database_moves_in_and_out_and_is_written(

@@ -147,6 +147,7 @@ def test_pods_have_no_privileges(full):
     for kind in ("Deployment", "Job"):
         pod = full[kind]["spec"]["template"]["spec"]
         assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False  # else a Service `tbhub` sets TBHUB_PORT
         assert pod["securityContext"]["runAsNonRoot"] is True
         security = container(full[kind])["securityContext"]
         assert security["readOnlyRootFilesystem"] is True

@@ -48,13 +48,28 @@ def configure_connection(
     Plans are not kept: Citus 14.0.1 keeps that of a prepared statement of one table and experiment,
     but never finds it again, and each execution takes 35 kB of the session's memory for good.
     """
-    row = driver.execute("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')")
-    info[_IS_CLUSTER] = bool((row.fetchone() or (False,))[0])
+    info[_IS_CLUSTER] = _is_distributed(driver)
     if info[_IS_CLUSTER] and is_pooled:
         driver.prepare_threshold = None
     elif info[_IS_CLUSTER]:
         driver.execute("SET citus.propagate_set_commands = 'local'")
         driver.execute("SET plan_cache_mode = 'force_custom_plan'")
+
+
+def _is_distributed(driver: psycopg.Connection[Any]) -> bool:
+    """Return whether the tables are distributed, not only whether the extension is there.
+
+    In between, what selects from experiment_counters, which is empty then, would store nothing.
+    """
+    row = driver.execute("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')")
+    if not (row.fetchone() or (False,))[0]:
+        return False
+    row = driver.execute("""
+        SELECT EXISTS (
+            SELECT FROM pg_dist_partition WHERE logicalrelid = to_regclass('experiments')
+        )
+    """)
+    return bool((row.fetchone() or (False,))[0])
 
 
 def is_cluster(db: Connection) -> bool:
