@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, Engine, text
 
 from tbservice import limits
-from tbservice.store.pg import cluster_policies, cluster_views
+from tbservice.store.pg import citus, cluster_policies, cluster_views
 from tbservice.store.pg.cluster_policies import (
     SESSION_POLICY,
     list_tables,
@@ -93,10 +93,7 @@ def arrange(engine: Engine) -> list[str]:
             return []
         tables = _list_local_tables(db)
         if tables:
-            db.execute(
-                text("SELECT set_config('lock_timeout', :milliseconds, true)"),
-                {"milliseconds": str(round(limits.MIGRATE_LOCK_SECONDS_MAX * 1000))},
-            )
+            set_timeouts(db, lock_seconds=limits.MIGRATE_LOCK_SECONDS_MAX)
             _distribute(db, tables)
         cluster_views.join_series(db)
         role = cluster_policies.find_application(db)
@@ -107,6 +104,17 @@ def arrange(engine: Engine) -> list[str]:
         with engine.begin() as db:
             cluster_views.admit_on_workers(db, role)
     return tables
+
+
+def set_timeouts(
+    db: Connection, *, lock_seconds: float, statement_seconds: float | None = None
+) -> None:
+    """Set timeouts until the transaction ends, also on the workers of a cluster."""
+    if _has_extension(db):
+        db.exec_driver_sql(citus.PROPAGATE_SETTINGS)
+    db.exec_driver_sql(f"SET LOCAL lock_timeout = {round(lock_seconds * 1000)}")
+    if statement_seconds is not None:
+        db.exec_driver_sql(f"SET LOCAL statement_timeout = {round(statement_seconds * 1000)}")
 
 
 def _has_extension(db: Connection) -> bool:

@@ -148,13 +148,11 @@ def _repeat_while_in_use(
 
 def _run_once(engine: Engine, migration: Migration) -> None:
     with engine.begin() as db:
-        for name, seconds in (
-            ("lock_timeout", limits.MIGRATE_LOCK_SECONDS_MAX),
-            ("statement_timeout", limits.MIGRATE_STATEMENT_SECONDS_MAX),
-        ):
-            value = {"name": name, "value": str(round(seconds * 1000))}
-            db.execute(text("SELECT set_config(:name, :value, true)"), value)
-
+        distribution.set_timeouts(
+            db,
+            lock_seconds=limits.MIGRATE_LOCK_SECONDS_MAX,
+            statement_seconds=limits.MIGRATE_STATEMENT_SECONDS_MAX,
+        )
         apply(db, migration.name)
         if migration.required_revision:
             # A column beside the revision, so that programs read both at once.
