@@ -10,9 +10,14 @@ from dataclasses import dataclass, field
 import psycopg
 from sqlalchemy import Engine, event
 
+from support.citus import APPLICATION
+from tbservice.store.pg.arrays import Array
+
 _TASKS = re.compile(r"Task Count: (\d+)")
 _DISTRIBUTED = re.compile(r"Custom Scan \(Citus ([^)]*)\)")
 _EXPLAINED = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
+_OF_TWO_EXPERIMENTS = re.compile(r"\s*INSERT .*\bSELECT %\(snapshot\)s", re.DOTALL)
+"""Statements that Citus runs with parameters, but explains with constants alone."""
 
 
 @dataclass
@@ -43,14 +48,26 @@ class Plans:
         }
 
 
+def _explain(connection: psycopg.Connection, statement: str, params) -> str:
+    kind = psycopg.Cursor
+    if _OF_TWO_EXPERIMENTS.match(statement):
+        kind, params = psycopg.ClientCursor, dict(params)
+        for name, value in params.items():
+            if isinstance(value, Array):
+                with psycopg.Cursor(connection) as decode:
+                    (params[name],) = decode.execute("SELECT %s", [value]).fetchone()
+    with kind(connection) as explain:
+        explain.execute(f"EXPLAIN {statement}", params)
+        return "\n".join(row[0] for row in explain.fetchall())
+
+
 def _make_cursor(kind: type, plans: Plans) -> type:
     class Explaining(kind):
         def execute(self, query, params=None, **options):
             statement = query.decode() if isinstance(query, bytes) else query
-            if isinstance(statement, str) and _EXPLAINED.match(statement):
-                with psycopg.Cursor(self.connection) as explain:
-                    explain.execute(f"EXPLAIN {statement}", params)
-                    plans.note(statement, "\n".join(row[0] for row in explain.fetchall()))
+            is_of_service = self.connection.info.user == APPLICATION
+            if is_of_service and isinstance(statement, str) and _EXPLAINED.match(statement):
+                plans.note(statement, _explain(self.connection, statement, params))
             return super().execute(query, params, **options)
 
     return Explaining
@@ -58,7 +75,7 @@ def _make_cursor(kind: type, plans: Plans) -> type:
 
 @contextmanager
 def explained_statements() -> Iterator[Plans]:
-    """Explain all statements of connections that are opened in the block, before each runs."""
+    """Explain what the service executes on connections that are opened in the block, before it."""
     plans = Plans()
 
     def use_cursors(connection, _record):
