@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from support.source_code import modules
 
 OPENERS = {"snapshot", "transaction", "copying"}
 
 SERVICE = modules("service/tbservice")
+
+BEGINNING = (
+    r"(?:SELECT|INSERT|UPDATE|DELETE|WITH|SET|BEGIN|COMMIT|CREATE|ALTER|DROP|TRUNCATE|LOCK)\b"
+)
+SEVERAL = re.compile(rf";\s*{BEGINNING}|^\s*{BEGINNING}.*;\s*\S", re.DOTALL)
+NO_STATEMENTS = re.compile(r"--[^\n]*|'[^']*'|\$\$.*?\$\$", re.DOTALL)
+"""Comments, texts and bodies of functions."""
+SENT_IN_PIECES = {"tbservice.store.pg.database", "tbservice.store.pg.pool"}
+"""BEGIN and what is set with it: `Pool` sends each to a cluster by itself."""
 
 
 def openings(module):
@@ -43,6 +53,28 @@ def test_sql_names_no_schema():
         name for name, text in texts if "FROM" in text and any(schema in text for schema in schemas)
     }
     assert named == {"tbservice.store.snapshots"}
+
+
+def strings(module):
+    """Yield all strings of a module; an expression in one is {}."""
+    for node in module.nodes:
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_string_of_sql_is_one_statement():
+    """Citus passes on the whole string that a SET LOCAL is in, and takes no prepared string of several."""
+    several = {
+        module.name
+        for module in SERVICE
+        for each in strings(module)
+        if SEVERAL.search(NO_STATEMENTS.sub("", each))
+    }
+    assert several == SENT_IN_PIECES
 
 
 def test_openings_are_found():
