@@ -72,6 +72,12 @@ def _is_distributed(driver: psycopg.Connection[Any]) -> bool:
     return bool((row.fetchone() or (False,))[0])
 
 
+def has_extension(db: Connection) -> bool:
+    """Return whether the database has the extension: its tables may not be distributed yet."""
+    statement = text("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')")
+    return bool(db.execute(statement).scalar())
+
+
 def is_cluster(db: Connection) -> bool:
     """Return whether the connection is of a cluster."""
     return bool(db.info.get(_IS_CLUSTER, False))

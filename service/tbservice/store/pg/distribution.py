@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, text
 
 from tbservice import limits
 from tbservice.store.pg import citus, cluster_policies, cluster_views
+from tbservice.store.pg.citus import has_extension
 from tbservice.store.pg.cluster_policies import (
     SESSION_POLICY,
     list_tables,
@@ -88,7 +89,7 @@ def arrange(engine: Engine) -> list[str]:
             worker cannot be reached.
     """
     with engine.begin() as db:
-        if not _has_extension(db):
+        if not has_extension(db):
             _bring_home(db)
             return []
         tables = _list_local_tables(db)
@@ -110,19 +111,22 @@ def set_timeouts(
     db: Connection, *, lock_seconds: float, statement_seconds: float | None = None
 ) -> None:
     """Set timeouts until the transaction ends, also on the workers of a cluster."""
-    if _has_extension(db):
+    if has_extension(db):
         db.exec_driver_sql(citus.PROPAGATE_SETTINGS)
     db.exec_driver_sql(f"SET LOCAL lock_timeout = {round(lock_seconds * 1000)}")
     if statement_seconds is not None:
         db.exec_driver_sql(f"SET LOCAL statement_timeout = {round(statement_seconds * 1000)}")
 
 
-def _has_extension(db: Connection) -> bool:
-    return bool(
-        db.execute(
-            text("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')")
-        ).scalar()
-    )
+def list_lacking(db: Connection) -> tuple[list[str], list[str]]:
+    """Return what `arrange` would do in a cluster: for these tables, and on these workers.
+
+    The workers are those where the role that serves lacks rights, as after citus_add_node.
+    """
+    if not has_extension(db):
+        return [], []
+    tables = _list_local_tables(db)
+    return tables, [] if tables else cluster_views.list_unadmitted_workers(db)
 
 
 def _list_local_tables(db: Connection) -> list[str]:
