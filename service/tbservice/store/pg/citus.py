@@ -98,6 +98,20 @@ def node_of(db: Connection, experiment_id: ExperimentId) -> Node | None:
     return None if row is None else Node(row.nodename, row.nodeport)
 
 
+def list_nodes(db: Connection) -> dict[int, Node]:
+    """Return the nodes of the cluster by group: a standby that replaces one has its group.
+
+    Not those that an administrator has disabled (citus_disable_node).
+    """
+    rows = db.execute(
+        text("""
+            SELECT groupid, nodename, nodeport FROM pg_dist_node
+            WHERE noderole = 'primary' AND isactive ORDER BY groupid
+        """)
+    )
+    return {row.groupid: Node(row.nodename, row.nodeport) for row in rows}
+
+
 def insert_source(db: Connection, *, is_text: bool = False) -> str:
     """Return a sub-select of one row (experiment_id, workspace_id), to insert rows from.
 
