@@ -163,7 +163,7 @@ def test_migration_runs_before_the_pods_change(full):
     assert container(job)["args"] == ["tbservice", "migrate"]
 
 
-def test_long_migration_goes_on_when_helm_gives_up(full):
+def test_long_migration_outlives_timeout_of_helm(full):
     """Helm waits for `--timeout`. Nothing else ends the Job, which `kubectl wait` finds by its label."""
     job = full["Job"]
     deleted = job["metadata"]["annotations"]["helm.sh/hook-delete-policy"].split(",")
