@@ -218,11 +218,13 @@ def block_ids(db: Connection, table: str, count: int, levels: tuple[str, ...] = 
 def count_sessions(db: Connection) -> int:
     """Return how many sessions of clients a cluster's database has, on all nodes, this one too.
 
-    Not those that nodes open for a session of another. Raises Unavailable if a node is away.
+    Not those that nodes open for a session of another, or for Citus' own work. Raises Unavailable
+    if a node is away.
     """
+    # A role without pg_read_all_stats sees of other roles' sessions no backend_type.
     on_a_node = """
         SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-            AND backend_type = 'client backend' AND application_name NOT LIKE 'citus%'
+            AND usename IS NOT NULL AND application_name NOT ILIKE 'citus%'
     """
     statement = text("SELECT success, result FROM run_command_on_all_nodes(:query)")
     answers = db.execute(statement, {"query": on_a_node}).all()

@@ -13,12 +13,7 @@ from sqlalchemy import Connection, Engine, text
 from tbservice import limits
 from tbservice.store.pg import citus, cluster_policies, cluster_views
 from tbservice.store.pg.citus import has_extension
-from tbservice.store.pg.cluster_policies import (
-    SESSION_POLICY,
-    list_tables,
-    restore_subqueries,
-    simplify_policies,
-)
+from tbservice.store.pg.cluster_policies import list_tables
 
 _REFERENCE_TABLES: Final = (
     "alembic_version",
@@ -81,7 +76,7 @@ class _ForeignKey(NamedTuple):
 def arrange(engine: Engine) -> list[str]:
     """Distribute the tables that are not, and return their names; [] on plain PostgreSQL.
 
-    Idempotent, in one transaction of the role that owns the tables, after the migrations. Tables
+    Idempotent, in a transaction of the role that owns the tables, after the migrations. Tables
     may have rows. On plain PostgreSQL, sequences go on after what a cluster has numbered.
 
     Raises:
@@ -92,11 +87,9 @@ def arrange(engine: Engine) -> list[str]:
         if not has_extension(db):
             _bring_home(db)
             return []
-        tables = _list_local_tables(db)
-        if tables:
-            set_timeouts(db, lock_seconds=limits.MIGRATE_LOCK_SECONDS_MAX)
-            _distribute(db, tables)
-        cluster_views.join_series(db)
+        cluster_policies.create_function(db)
+    with engine.begin() as db:
+        tables = _arrange_cluster(db)
         role = cluster_policies.find_application(db)
         if role is not None:
             cluster_policies.admit(db, role)
@@ -104,6 +97,17 @@ def arrange(engine: Engine) -> list[str]:
     if role is not None:
         with engine.begin() as db:
             cluster_views.admit_on_workers(db, role)
+    return tables
+
+
+def _arrange_cluster(db: Connection) -> list[str]:
+    set_timeouts(db, lock_seconds=limits.MIGRATE_LOCK_SECONDS_MAX)
+    db.execute(text("SET LOCAL citus.multi_shard_modify_mode = 'sequential'"))
+    cluster_policies.adapt(db)
+    tables = _list_local_tables(db)
+    if tables:
+        _distribute(db, tables)
+    cluster_views.join_series(db)
     return tables
 
 
@@ -145,14 +149,11 @@ def _list_local_tables(db: Connection) -> list[str]:
 
 
 def _distribute(db: Connection, tables: list[str]) -> None:
-    db.execute(text("SET LOCAL citus.multi_shard_modify_mode = 'sequential'"))
     forced = list_tables(db, "relforcerowsecurity")
     for table in forced:  # the policies apply to the owner of the tables too, who copies the rows
         db.execute(text(f'ALTER TABLE "{table}" NO FORCE ROW LEVEL SECURITY'))
     if "experiment_counters" in tables:
         _begin_counters(db)
-    simplify_policies(db, tables)
-
     keys = _list_foreign_keys(db, tables)
     for key in keys:
         db.execute(text(f'ALTER TABLE "{key.table}" DROP CONSTRAINT "{key.name}"'))
@@ -233,8 +234,7 @@ def _bring_home(db: Connection) -> None:
 
     Sequences go on after the greatest number that rows have.
     """
-    policies = text("SELECT tablename, policyname FROM pg_policies WHERE schemaname = 'public'")
-    if SESSION_POLICY in [tuple(row) for row in db.execute(policies)]:
+    if cluster_policies.has_policy(db, *cluster_policies.SESSION_POLICY):
         return
     tables = list_tables(db, "relrowsecurity")
     for table in tables:
@@ -248,7 +248,7 @@ def _bring_home(db: Connection) -> None:
         )
     db.execute(text("TRUNCATE experiment_counters"))
 
-    restore_subqueries(db, tables)
+    cluster_policies.restore(db)
     cluster_views.look_up_series(db)
     for statement in _LOST:
         db.execute(text(statement))
