@@ -134,7 +134,7 @@ class Nodes:
         with self._lock:
             if node not in self._pools:
                 pool = Pool(
-                    self._make_url(node),
+                    self.make_url(node),
                     self._size,
                     idle_max=max(1, self._size // 2),
                     seats=self._first.seats,
@@ -143,8 +143,8 @@ class Nodes:
                 self._pools[node] = pool, Reachability()
             return self._pools[node]
 
-    def _make_url(self, node: Node) -> str:
-        """Return the parameters of the first URL, for another host."""
+    def make_url(self, node: Node) -> str:
+        """Return a node's URL: that of the first pool, for another host."""
         fields = conninfo_to_dict(self._url)
         for name in _OF_SEVERAL_HOSTS:
             fields.pop(name, None)
