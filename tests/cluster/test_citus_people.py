@@ -84,7 +84,7 @@ def test_owners_leaving_by_different_nodes_leave_one(change_twice, database, dat
             nodes,
             workspace_id,
             lambda db: members.leave(db, workspace_id, owners[0]),  # noqa: B023 - called at once
-            lambda db: members.leave(db, workspace_id, owners[1]),  # noqa: B023
+            lambda db: members.leave(db, workspace_id, owners[1]),  # noqa: B023 - called at once
         )
         assert first is None
         assert getattr(second, "code", None) == "last_owner", nodes
@@ -99,8 +99,8 @@ def test_token_made_by_other_node_ends_with_its_person(
         assert change_twice(
             nodes,
             workspace_id,
-            lambda db: made.append(make_token(db, person, workspace_id)),  # noqa: B023
-            lambda db: members.remove_member(db, owner_of(workspace_id), person),  # noqa: B023
+            lambda db: made.append(make_token(db, person, workspace_id)),  # noqa: B023 - called at once
+            lambda db: members.remove_member(db, owner_of(workspace_id), person),  # noqa: B023 - called at once
         ) == (None, None)
         revoked = f"SELECT revoked_at IS NOT NULL FROM tokens WHERE token_id = '{made[-1]}'"  # noqa: S608 - an id
         assert servers.execute_on_nodes(database_url, revoked) == [(True,)] * 3
