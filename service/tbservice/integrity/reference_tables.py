@@ -9,7 +9,7 @@ from typing import Final
 from tbservice.integrity.findings import Damage
 from tbservice.store.pg.citus import is_cluster
 from tbservice.store.pg.database import Database
-from tbservice.store.pg.reference_tables import Digest, list_reference_tables, read_digests
+from tbservice.store.pg.reference_tables import CopyDigest, list_reference_tables, read_digests
 
 _LOOKS_MAX: Final = 5
 """Looks at a table whose copies differ: a commit arrives on its nodes one after the other."""
@@ -40,6 +40,6 @@ def compare_reference_tables(database: Database) -> Iterator[Damage]:
             yield Damage("reference_table", f"the copies of {table} differ: {rows}", None)
 
 
-def _list_differing_parts(copies: dict[str, Digest]) -> set[str]:
+def _list_differing_parts(copies: dict[str, CopyDigest]) -> set[str]:
     parts = {part for copy in copies.values() for part in copy.parts}
     return {part for part in parts if len({copy.parts.get(part) for copy in copies.values()}) > 1}

@@ -45,7 +45,7 @@ one tenant at a time, and no secrets' digests at all. It returns none of them.
 """
 
 
-class Digest(NamedTuple):
+class CopyDigest(NamedTuple):
     """One node's copy of a table: a text for each of its parts, and its rows."""
 
     parts: dict[str, str]
@@ -77,7 +77,7 @@ def list_reference_tables(db: Connection) -> list[str]:
     return list(rows.scalars())
 
 
-def read_digests(db: Connection, table: str) -> dict[str, Digest]:
+def read_digests(db: Connection, table: str) -> dict[str, CopyDigest]:
     """Return the digests of the copies of a table, by the address of the node.
 
     Each node reads its copy once.
@@ -100,5 +100,5 @@ def read_digests(db: Connection, table: str) -> dict[str, Digest]:
         if result:  # else it was added, and gets its copies with the first shard
             parts = json.loads(result)
             rows = sum(count for count, _ in parts.values())
-            digests[node] = Digest({part: str(value) for part, value in parts.items()}, rows)
+            digests[node] = CopyDigest({part: str(value) for part, value in parts.items()}, rows)
     return digests
