@@ -188,7 +188,7 @@ def test_worker_down_stops_its_own_experiments_only(world):
 
 
 def test_coordinator_is_killed_and_comes_back(world, servers, tmp_path):
-    """Who entered by it waits for it; who entered by a worker goes on, and ends."""
+    """Who entered by it waits for it; who entered by a worker continues, and ends."""
     with ExitStack() as stack:
         by_worker = stack.enter_context(entered_by(world.cluster, 1, servers, tmp_path / "second"))
         jobs, others = world.jobs_on_both_workers(stack), by_worker.jobs_on_both_workers(stack)
