@@ -4,6 +4,10 @@ import pytest
 from sqlalchemy import text
 
 from support.batches import ApiClient, scalars, segment, stream
+from tbservice.auth import grants
+from tbservice.experiments import lifecycle
+from tbservice.store import runs_tags
+from tbservice.types import AppendGrant, WorkspaceGrant
 
 pytestmark = pytest.mark.cluster
 
@@ -78,6 +82,27 @@ def test_special_values_are_kept_as_they_are(api, experiment, database, workspac
             text("SELECT last_value FROM time_series WHERE experiment_id = :id"), {"id": experiment}
         )
         assert sorted(map(repr, last.scalars())) == sorted(repr(v[-1]) for v in sent.values())
+
+
+def test_transaction_that_is_open_holds_up_no_numbering(database, api, experiment, owner_token):
+    with database.without_transaction(experiment) as db:
+        grant = grants.grant_append(db, experiment, owner_token)
+    with database.transaction(grant) as db:
+        runs_tags.resolve_runs(db, grant, ["first", "second"])
+        write(api, experiment, 0, {"third": {"loss": 1.0}})
+    write(api, experiment, 0, {"fourth": {"loss": 1.0}})
+    runs = [run["run"] for run in api.get(experiment, "runs")["runs"]]
+    assert runs == ["first", "second", "third", "fourth"]
+
+
+def test_runs_are_created_in_transaction_of_their_experiment(database, workspace_id):
+    with database.transaction(workspace_id) as db:
+        made = lifecycle.create_experiment(db, WorkspaceGrant(workspace_id))
+        grant = AppendGrant(workspace_id, made.experiment_id)
+        for names in ("a", "b"), ("b", "c"):
+            runs_tags.resolve_runs(db, grant, names)
+        listed = runs_tags.list_runs(db, made.experiment_id)
+    assert [run.name for run in listed] == ["a", "b", "c"]
 
 
 def test_sessions_keep_no_plan(database):

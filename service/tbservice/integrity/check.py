@@ -9,6 +9,7 @@ from typing import Final
 
 from tbservice.errors import NotFound
 from tbservice.integrity.findings import Damage, Findings
+from tbservice.integrity.reference_tables import compare_reference_tables
 from tbservice.integrity.scalar_series import ScalarCheck
 from tbservice.integrity.stored_objects import ObjectCheck
 from tbservice.integrity.value_series import ValueCheck
@@ -75,6 +76,8 @@ class Check:
         places = self._list_experiments(workspace_ids)
         if self._options.only is not None and not places:
             raise NotFound(f"there is no experiment {self._options.only}")
+        if self._options.only is None:
+            self._record(compare_reference_tables(self._database))
         for number, (experiment_id, workspace_id) in enumerate(places, 1):
             self._record(self._check_experiment(workspace_id, experiment_id))
             self.findings.last_experiment_id = experiment_id

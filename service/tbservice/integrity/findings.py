@@ -13,17 +13,20 @@ class Damage:
     """Something that is lost or contradicts something else. No text of a tenant is in it.
 
     `kind` is `object_missing`, `object_size`, `object_content`, `object_unreadable`, `unpack`,
-    `order`, `count`, `level`, `sample_order`, `value` or `reference`.
+    `order`, `count`, `level`, `sample_order`, `value`, `reference` or `reference_table`,
+    which is of no workspace.
     """
 
     kind: str
     detail: str
-    workspace_id: WorkspaceId
+    workspace_id: WorkspaceId | None
     experiment_id: ExperimentId | None = None
     series_id: int | None = None
 
     def __str__(self) -> str:
         """Return one line."""
+        if self.workspace_id is None:
+            return f"{self.kind}: {self.detail}"
         place = f"workspace {self.workspace_id}"
         if self.experiment_id is not None:
             place += f", experiment {self.experiment_id}"

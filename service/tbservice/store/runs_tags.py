@@ -117,7 +117,7 @@ def _find_or_create_in_cluster(
     found = list(db.execute(text(statement.find), _name_parameters(grant, by_digest)))
     existing = {bytes(row.name_digest) for row in found}
     new = {digest: name for digest, name in by_digest.items() if digest not in existing}
-    if (ids := citus.new_ids(db, grant.experiment_id, len(new)) if new else None) is None:
+    if (ids := citus.new_ids(db, grant, len(new)) if new else None) is None:
         return found
     create = statement.create.format(source=citus.insert_source(db, is_text=True))
     values = {**_name_parameters(grant, new), "ids": encode_array("bigint", ids)}

@@ -232,7 +232,7 @@ def create(
         metadata: The serialized summary metadata of each row.
     """
     types = _INSERT_COLUMNS
-    if (ids := citus.new_ids(db, grant.experiment_id, len(new))) is not None:
+    if (ids := citus.new_ids(db, grant, len(new))) is not None:
         types = {"series_id": "bigint", **types}
         for state, series_id in zip(new, ids, strict=True):
             state.series_id = series_id

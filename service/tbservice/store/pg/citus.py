@@ -8,6 +8,7 @@ docs/citus.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -15,7 +16,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.errors import Unavailable
 from tbservice.store.pg.arrays import Array, encode_array
-from tbservice.types import ExperimentId, WorkspaceId
+from tbservice.types import ExperimentGrant, ExperimentId, WorkspaceId
 
 NODE_SECONDS_MAX: Final = 5.0
 """Seconds for which a process remembers where an experiment is: every node can answer anyway."""
@@ -25,6 +26,12 @@ _IDS_ITEMS: Final = 256
 
 _IS_CLUSTER: Final = "tbhub_is_cluster"
 """The key of a connection's flag, in the dictionary that SQLAlchemy keeps for it."""
+
+_NUMBERING: Final = "tbhub_numbering"
+"""The same of what `note_numbering` notes."""
+
+OpenTransaction = Callable[[str], AbstractContextManager[Connection]]
+"""Begins a transaction with the statements that it is given."""
 
 PROPAGATE_SETTINGS: Final = "SET LOCAL citus.propagate_set_commands = 'local'"
 """Makes a transaction on a cluster pass on the SET LOCALs that follow."""
@@ -156,21 +163,44 @@ def begin_counter(db: Connection, workspace_id: WorkspaceId, experiment_id: Expe
         db.execute(statement, {"experiment_id": experiment_id, "workspace_id": workspace_id})
 
 
-def new_ids(db: Connection, experiment_id: ExperimentId, count: int) -> range | None:
+def note_numbering(info: dict[Any, Any], open_transaction: OpenTransaction) -> None:
+    """Note in a connection's `info` how `new_ids` opens a transaction beside it, on its server."""
+    info[_NUMBERING] = open_transaction
+
+
+def new_ids(db: Connection, grant: ExperimentGrant, count: int) -> range | None:
     """Return ids for new runs, tags or series of an experiment of a cluster, in order of creation.
 
     None on plain PostgreSQL, where sequences give them. Each node of a cluster has its own part of
-    a sequence, so that ids of an experiment that moves would not be in order. The counter's row is
-    locked until the transaction ends.
+    a sequence, so that ids of an experiment that moves would not be in order.
+
+    The counter's row is updated in a transaction beside `db`, so that other batches of the
+    experiment do not wait until this one ends. Ids of what is rolled back stay unused. That commit
+    need not reach the disk: one that uses the ids comes after it in the same write-ahead log.
     """
     if not is_cluster(db):
         return None
+    begin = (
+        f"BEGIN; SET LOCAL tbhub.workspace_id = '{int(grant.workspace_id)}'; "
+        "SET LOCAL synchronous_commit = 'off'"
+    )
+    with db.info[_NUMBERING](begin) as beside:
+        last = _count_on(beside, grant.experiment_id, count)
+    if last is None:  # `db` has created the experiment itself
+        last = _count_on(db, grant.experiment_id, count)
+    assert last is not None  # noqa: S101 - each experiment has a counter
+    return range(last - count + 1, last + 1)
+
+
+def _count_on(db: Connection, experiment_id: ExperimentId, count: int) -> int | None:
     statement = text("""
         UPDATE experiment_counters SET last_id = last_id + :count
         WHERE experiment_id = :experiment_id RETURNING last_id
     """)
-    last: int = db.execute(statement, {"count": count, "experiment_id": experiment_id}).scalar_one()
-    return range(last - count + 1, last + 1)
+    last: int | None = db.execute(
+        statement, {"count": count, "experiment_id": experiment_id}
+    ).scalar()
+    return last
 
 
 class BlockIds(NamedTuple):

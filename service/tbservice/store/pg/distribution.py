@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, Engine, text
 
 from tbservice import limits
-from tbservice.store.pg import citus, cluster_policies, cluster_views
+from tbservice.store.pg import citus, cluster_policies, cluster_views, reference_tables
 from tbservice.store.pg.citus import has_extension
 from tbservice.store.pg.cluster_policies import list_tables
 
@@ -88,6 +88,7 @@ def arrange(engine: Engine) -> list[str]:
             _bring_home(db)
             return []
         cluster_policies.create_function(db)
+        reference_tables.create_function(db)
     with engine.begin() as db:
         tables = _arrange_cluster(db)
         role = cluster_policies.find_application(db)
@@ -249,6 +250,7 @@ def _bring_home(db: Connection) -> None:
     db.execute(text("TRUNCATE experiment_counters"))
 
     cluster_policies.restore(db)
+    reference_tables.drop_function(db)
     cluster_views.look_up_series(db)
     for statement in _LOST:
         db.execute(text(statement))

@@ -59,7 +59,7 @@ def upgrade(database_url: str) -> list[str]:
     return names
 
 
-class Check(NamedTuple):
+class MigrationCheck(NamedTuple):
     """What `upgrade` would do."""
 
     applied: str | None
@@ -78,13 +78,13 @@ class Check(NamedTuple):
         return not (self.missing or self.undistributed or self.unadmitted)
 
 
-def check(database_url: str) -> Check:
+def check(database_url: str) -> MigrationCheck:
     """Return what the database lacks; change nothing.
 
     Raises UnknownMigration if this program does not work with the database.
     """
     with make_engine(database_url, poolclass=NullPool).connect() as db:
-        return Check(
+        return MigrationCheck(
             read_revisions(db)[0], list_missing_migrations(db), *distribution.list_lacking(db)
         )
 

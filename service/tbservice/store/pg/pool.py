@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import psycopg
 from sqlalchemy import Connection, event, exc
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from tbservice import metrics
 from tbservice.errors import Unavailable
@@ -74,14 +76,33 @@ class Pool:
             hide_parameters=True,  # errors are logged, and parameters are tenants' data
         )
         self.seats = seats
+        self._make_numbering = partial(Pool, url, 1, connect_seconds_max=connect_seconds_max)
+        self._numbering: Pool | None = None
         self._lock = threading.Lock()
         self._in_use: set[psycopg.Connection[Any]] = set()
         self._is_stopping = False
 
         event.listen(self.engine, "connect", configure)
+        event.listen(self.engine, "connect", self._note_numbering)
         event.listen(self.engine, "begin", _send_begin)
         event.listen(self.engine, "checkin", record_idle_since)
         event.listen(self.engine, "checkout", check_idle)
+
+    def _note_numbering(self, _: object, record: ConnectionPoolEntry) -> None:
+        citus.note_numbering(record.info, self._open_numbering)
+
+    @contextmanager
+    def _open_numbering(self, begin: str) -> Iterator[Connection]:
+        """Begin a short transaction on a connection that is for such alone.
+
+        If it were of this pool, those who use all of them could wait for one more.
+        """
+        with self._lock:
+            if self._numbering is None:
+                self._numbering = self._make_numbering()
+            numbering = self._numbering
+        with numbering.transaction(begin) as db:
+            yield db
 
     @contextmanager
     def transaction(self, begin: str) -> Iterator[Connection]:
@@ -126,9 +147,14 @@ class Pool:
             self._is_stopping = True
             for driver in self._in_use:
                 cancel(driver)
+            numbering = self._numbering
+        if numbering is not None:
+            numbering.stop()
 
     def close(self) -> None:
         """Close all idle connections."""
+        if self._numbering is not None:
+            self._numbering.close()
         self.engine.dispose()
 
 
