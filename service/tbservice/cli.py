@@ -42,15 +42,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from pydantic import ValidationError
-
-    from tbservice.errors import ServiceError, StartupError
     from tbservice.server.logs import configure
 
     configure()
+    return run_command(options)
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Run the command of parsed options; print its error as a line, and return its exit code."""
+    from pydantic import ValidationError
+
+    from tbservice.errors import CommandFailed, ServiceError, StartupError
+
     failure_code: int = getattr(options, "failure_code", 1)
     try:
         code = options.command(options)
+    except CommandFailed as error:
+        return _fail(str(error))
     except (StartupError, ServiceError) as error:
         return _fail(str(error), failure_code)
     except ValidationError as error:
@@ -83,7 +91,7 @@ def _migrate(options: argparse.Namespace) -> None:
     lines, is_current = check_migrations()
     print("\n".join(lines))
     if not is_current:
-        raise StartupError(f"missing migrations: {len(lines)}; run 'tbservice migrate'")
+        raise StartupError(f"steps to do: {len(lines)}; run 'tbservice migrate'")
 
 
 def _openapi(_options: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
 """The commands of `tbservice` that check, back up and restore what a service stores.
 
 Imports only the standard library, as `tbservice.cli` does. Exit codes: 0 sound or complete, 1
-damaged or incomplete, 2 the command could not run.
+damaged or incomplete (also: failed in the middle), 2 the command could not run.
 """
 # ruff: noqa: PLC0415, T201 - each command imports what it needs, and prints its answer
 
@@ -40,7 +40,8 @@ def add_backup(commands: _Commands) -> None:
     """Add `tbservice backup` and `tbservice restore`."""
     text = (
         "back up database and objects to a directory or s3://BUCKET/PREFIX, while the service "
-        "runs; objects that an earlier backup has are not copied again"
+        "runs; objects that an earlier backup has are not copied again. Exit code 0 complete, 1 "
+        "incomplete, 2 could not run"
     )
     backup = commands.add_parser("backup", help=text, description=text)
     backup.add_argument("target", metavar="TARGET", help="directory or s3://BUCKET/PREFIX")
@@ -51,11 +52,12 @@ def add_backup(commands: _Commands) -> None:
         metavar="FILE",
         help="write the time of the backup for node_exporter's textfile collector",
     )
-    backup.set_defaults(command=_backup)
+    backup.set_defaults(command=_backup, failure_code=2)
 
     text = (
         "restore a backup into an empty database and an empty bucket (TBHUB_* settings, or a new "
-        "--data-dir), or verify it"
+        "--data-dir), or verify it: exit code 0 restored or sound, 1 failed or damaged, 2 could "
+        "not run"
     )
     restore = commands.add_parser("restore", help=text, description=text)
     restore.add_argument("target", metavar="TARGET", help="directory or s3://BUCKET/PREFIX")
@@ -73,7 +75,7 @@ def add_backup(commands: _Commands) -> None:
     restore.add_argument(
         "--content", action="store_true", help="with --check: read and hash every object, too"
     )
-    restore.set_defaults(command=_restore)
+    restore.set_defaults(command=_restore, failure_code=2)
 
 
 def add_sweep(commands: _Commands) -> None:
@@ -99,7 +101,7 @@ def add_sweep(commands: _Commands) -> None:
     )
     parser.add_argument("--delete", action="store_true", help="delete them, not only count")
     parser.add_argument("--quiet", action="store_true", help="no lines of progress on stderr")
-    parser.set_defaults(command=_sweep)
+    parser.set_defaults(command=_sweep, failure_code=2)
 
 
 def _days(text: str) -> float:

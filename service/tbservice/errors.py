@@ -174,3 +174,7 @@ class RunDeleted(Conflict):
 
 class StartupError(Exception):
     """The server cannot start; the message is one line that tells what to do."""
+
+
+class CommandFailed(StartupError):
+    """A command ran and failed, or was interrupted: exit code 1. 2 says that it could not run."""

@@ -69,9 +69,7 @@ def test_from_empty_database_to_upload_token_by_commands_alone(
         code, listed, said = tbservice(settings, "migrate", "--check")
         assert (code, [line.split(":")[0] for line in listed.splitlines()]) == (1, MIGRATIONS)
         assert "0005_content: locks for a moment browser_sessions (SHARE ROW EXCLUSIVE), " in listed
-        assert (
-            said == f"tbservice: missing migrations: {len(MIGRATIONS)}; run 'tbservice migrate'\n"
-        )
+        assert said == f"tbservice: steps to do: {len(MIGRATIONS)}; run 'tbservice migrate'\n"
         assert new_tbservice(settings, "migrate") == (
             0,
             "".join(f"{name}\n" for name in MIGRATIONS),

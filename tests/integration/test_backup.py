@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
@@ -20,11 +22,11 @@ from tbservice import limits
 from tbservice.backup.create import Backup
 from tbservice.backup.manifest import object_name
 from tbservice.backup.targets import open_target
-from tbservice.errors import StartupError
+from tbservice.errors import CommandFailed, StartupError
 from tbservice.integrity.check import CheckOptions
 from tbservice.server import maintenance
 from tbservice.server.app import create_app
-from tbservice.store import blobs
+from tbservice.store import backup_snapshot, blobs
 from tbservice.store.pg.database import Database
 from tbservice.throttle import Progress, Throttle
 
@@ -203,6 +205,29 @@ def test_restore_refuses_what_is_not_empty(servers, source, tmp_path):
         assert check(restored).damage == []
 
 
+@pytest.mark.parametrize("interruption", ["signal", "server"])
+def test_restore_interrupted_while_it_compares(
+    servers, source, tmp_path, monkeypatch, interruption
+):
+    """SIGTERM, or the end of the session, while the restored rows are counted."""
+    back_up(source, tmp_path)
+
+    def interrupt(db):
+        monkeypatch.undo()
+        if interruption == "signal":
+            os.kill(os.getpid(), signal.SIGTERM)
+        with servers.instance.postgres.connect_as_superuser("postgres") as superuser:
+            pid = db.execute(text("SELECT pg_backend_pid()")).scalar_one()
+            superuser.execute("SELECT pg_terminate_backend(%s)", [pid])
+        return backup_snapshot.count_workspace(db)
+
+    with empty_service(servers) as restored:
+        monkeypatch.setattr(backup_snapshot, "count_workspace", interrupt)
+        with pytest.raises(CommandFailed, match=r"everything is restored, but .*tbservice check"):
+            restore(restored, tmp_path)
+        assert check(restored).damage == []
+
+
 def faults_of(target):
     return maintenance.verify_backup(None, str(target), None, *FREE, reads_content=True)[1]
 
@@ -239,7 +264,7 @@ def test_damaged_backup_is_found_and_not_restored(servers, source, tmp_path):
                 (fault,) = faults_of(tmp_path)
                 assert said in fault
                 if change(b"\0" * 99) is not None:
-                    with pytest.raises(StartupError, match=r"damaged"):
+                    with pytest.raises(CommandFailed, match=r"damaged"):  # exit code 1
                         restore(restored, tmp_path, keeps_objects=True)
         restore(restored, tmp_path, keeps_objects=True)  # it is still empty, whatever was tried
 
@@ -324,6 +349,32 @@ def test_interrupted_backup_is_no_backup(source, tmp_path, maintenance_command):
     assert run("restore", target, "--list") == (0, f"{name}\n", "")
     code, out, _ = run("restore", target, "--check")
     assert (code, out.startswith(f"{name}: sound; ")) == (0, True)
+
+
+def test_backup_that_cannot_run_ends_with_2(source, tmp_path, maintenance_command, monkeypatch):
+    run = maintenance_command(source)
+    (tmp_path / "file").write_text("")
+    for arguments, said in (
+        (("backup", tmp_path / "file"), "cannot be written: Not a directory"),
+        (("backup", f"s3://{source.s3_bucket}/x"), "another bucket"),
+        (("restore", tmp_path / "none"), "no complete backup"),
+        (("restore", tmp_path / "none", "--check"), "no complete backup"),
+        (("backup", tmp_path / "backup", "--data-dir", tmp_path / "none"), "no data directory"),
+    ):
+        code, _, error = run(*arguments)
+        assert (code, said in error) == (2, True), error
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+    # It is complete, and not reported: who watches the file is told of no backup.
+    assert run("backup", tmp_path / "backup", "--metrics-file", tmp_path / "file" / "x")[0] == 1
+    code, _, error = run("restore", tmp_path / "backup")
+    assert (code, "the database is not empty" in error) == (2, True)
+    monkeypatch.setattr(maintenance, "_list_programs", list)
+    monkeypatch.setattr("tbservice.store.pg.client_programs._INSTALLED", ())
+    monkeypatch.setenv("PATH", "")
+    for arguments in (("--check",), ("--keep-objects",)):
+        code, _, error = run("restore", tmp_path / "backup", *arguments)
+        assert (code, "pg_restore of PostgreSQL 18 or newer is needed" in error) == (2, True)
 
 
 def test_dump_has_no_secret_in_clear(source, written, tmp_path):

@@ -14,6 +14,7 @@ from support.source_code import ROOT
 from tbservice.settings import Settings
 
 CHART = ROOT / "deploy" / "helm" / "tbhub"
+OPERATIONS = ROOT / "docs" / "operations.md"
 LEAST = {"secretName": "tbhub", "publicUrl": "https://tbhub.example.org"}
 ALL = LEAST | {
     "contentUrl": "https://content.example.net",
@@ -160,6 +161,17 @@ def test_migration_runs_before_the_pods_change(full):
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
     assert container(job)["envFrom"] == [{"secretRef": {"name": "tbhub-owner"}}]
     assert container(job)["args"] == ["tbservice", "migrate"]
+
+
+def test_long_migration_outlives_timeout_of_helm(full):
+    """Helm waits for `--timeout`. Nothing else ends the Job, which `kubectl wait` finds by its label."""
+    job = full["Job"]
+    deleted = job["metadata"]["annotations"]["helm.sh/hook-delete-policy"].split(",")
+    assert "hook-failed" not in deleted
+    for spec in (job["spec"], job["spec"]["template"]["spec"]):
+        assert "activeDeadlineSeconds" not in spec
+    label = "app.kubernetes.io/component"
+    assert f"--selector={label}={job['metadata']['labels'][label]}" in OPERATIONS.read_text()
 
 
 def test_image_is_named_by_tag_or_digest(full):

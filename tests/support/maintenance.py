@@ -1,11 +1,12 @@
-"""Run `tbservice check`, `backup` and `restore` in this process: a new one takes seconds to import."""
+"""Run `tbservice check`, `backup`, `restore` and `sweep-objects` in this process: a new one takes seconds to import."""
 
 from __future__ import annotations
 
 import argparse
 
 from support.servers import environment_of
-from tbservice.cli_maintenance import add_backup, add_check
+from tbservice.cli import run_command
+from tbservice.cli_maintenance import add_backup, add_check, add_sweep
 
 
 def command_runner(monkeypatch, capsys, settings=None):
@@ -24,8 +25,8 @@ def command_runner(monkeypatch, capsys, settings=None):
         commands = parser.add_subparsers()
         add_check(commands)
         add_backup(commands)
+        add_sweep(commands)
         options = parser.parse_args([str(argument) for argument in arguments])
-        code = options.command(options)
-        return code, *capsys.readouterr()
+        return run_command(options), *capsys.readouterr()
 
     return run

@@ -31,6 +31,7 @@ from tbservice.store.backup_snapshot import (
     open_session,
 )
 from tbservice.store.objects import ObjectStore
+from tbservice.store.pg.client_programs import find_program
 from tbservice.throttle import Progress, Throttle
 
 
@@ -55,6 +56,8 @@ class Backup:
         self._session_lock = threading.Lock()
         self._copied = self._copied_bytes = self._object_count = self._object_bytes = 0
         self._blob_count = 0
+        self.has_begun = False
+        """Whether something may have been written to the target."""
         self._failed: list[list[BlobPlace]] = []
 
     def run(self, url: str) -> Manifest:
@@ -64,8 +67,8 @@ class Backup:
             url: The database, with a role that sees all rows.
 
         Raises:
-            StartupError: It cannot be made; the message says why. What was copied is used by the
-                next one.
+            StartupError: It cannot be made; the message says why. What was copied (`has_begun`)
+                is used by the next one.
             Unavailable: The object store is.
         """
         started_at = datetime.now(UTC)
@@ -101,11 +104,13 @@ class Backup:
         return manifest
 
     def _write_dump(self, name: str, url: str, facts: SnapshotFacts) -> StoredFile:
-        chunks = dump.dump(url, facts.server_version, facts.snapshot_id, self._programs)
+        program = find_program("pg_dump", facts.server_version, self._programs)
+        chunks = dump.dump(url, program, facts.snapshot_id)
         sizes: list[int] = []
 
         def passed() -> Iterator[bytes]:
             for chunk in chunks:
+                self.has_begun = True
                 self._throttle.spend(len(chunk))
                 sizes.append(len(chunk))
                 self._progress.report(lambda: f"database: {sum(sizes) >> 20} MiB")

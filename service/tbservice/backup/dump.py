@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from tbservice.backup.manifest import BackupDamaged, StoredFile
-from tbservice.errors import StartupError
-from tbservice.store.pg.client_programs import find_program, make_environment
+from tbservice.errors import CommandFailed
+from tbservice.store.pg.client_programs import make_environment
 
 _READ_BYTES: Final = 256 * 1024
 _STDERR_LINES_SHOWN: Final = 3
@@ -20,20 +20,19 @@ NOT_DUMPED: Final = ("sign_in_attempts", "device_logins")
 """Tables of which a dump has no rows: they last minutes, and have secrets that are no digests."""
 
 
-def dump(url: str, version: int, snapshot_id: str, programs: Sequence[Path]) -> Iterator[bytes]:
+def dump(url: str, program: Path, snapshot_id: str) -> Iterator[bytes]:
     """Yield the dump of a snapshot, in pg_dump's custom format.
 
     Args:
         url: A libpq URL of a role that sees all rows.
-        version: Major version of the server.
+        program: pg_dump.
         snapshot_id: An exported snapshot, whose transaction is open until the end.
-        programs: Where to look for pg_dump, beside the usual places.
 
     Raises:
-        StartupError: There is no pg_dump that fits, or it fails: the message has what it said.
+        CommandFailed: pg_dump fails: the message has what it said.
     """
     command: list[str | Path] = [
-        find_program("pg_dump", version, programs),
+        program,
         "--format=custom",
         "--compress=gzip:1",  # blocks are packed: what there is to gain is their hexadecimal digits
         f"--snapshot={snapshot_id}",
@@ -56,30 +55,27 @@ def dump(url: str, version: int, snapshot_id: str, programs: Sequence[Path]) -> 
             while chunk := process.stdout.read(_READ_BYTES):
                 yield chunk
             if process.wait() != 0:
-                raise StartupError(f"pg_dump failed: {_last_lines(said)}")
+                raise CommandFailed(f"pg_dump failed: {_last_lines(said)}")
         finally:
             process.kill()
 
 
-def restore(
-    url: str, version: int, file: StoredFile, chunks: Iterable[bytes], programs: Sequence[Path]
-) -> None:
+def restore(url: str, program: Path, file: StoredFile, chunks: Iterable[bytes]) -> None:
     """Restore a dump into an empty database, in one transaction: all of it or nothing.
 
     Args:
         url: A libpq URL of the role that shall own everything.
-        version: Major version of the server that was dumped.
+        program: pg_restore.
         file: What the dump must be: it is not committed otherwise.
         chunks: The bytes of the dump.
-        programs: Where to look for pg_restore, beside the usual places.
 
     Raises:
         BackupDamaged: The dump has another digest.
-        StartupError: There is no pg_restore that fits, or it fails.
+        CommandFailed: pg_restore fails.
     """
     environment = make_environment(url)
     command: list[str | Path] = [
-        find_program("pg_restore", version, programs),
+        program,
         f"--dbname={environment.get('PGDATABASE', '')}",
         "--no-owner",
         "--no-privileges",
@@ -89,11 +85,8 @@ def restore(
     _feed(command, environment, _check_digest(file, chunks))
 
 
-def list_contents(
-    version: int, file: StoredFile, chunks: Iterable[bytes], programs: Sequence[Path]
-) -> None:
+def list_contents(program: Path, file: StoredFile, chunks: Iterable[bytes]) -> None:
     """Let pg_restore read a dump without restoring it. Raises as `restore` does."""
-    program = find_program("pg_restore", version, programs)
     _feed([program, "--file=/dev/null"], {}, _check_digest(file, chunks))
 
 
@@ -124,7 +117,7 @@ def _feed(
             process.kill()
             raise
         if code != 0:
-            raise StartupError(f"pg_restore failed: {_last_lines(said)}")
+            raise CommandFailed(f"pg_restore failed: {_last_lines(said)}")
 
 
 def _check_digest(file: StoredFile, chunks: Iterable[bytes]) -> Iterator[bytes]:

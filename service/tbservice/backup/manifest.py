@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from tbservice.errors import StartupError
+from tbservice.errors import CommandFailed
 
 FORMAT: Final = 1
 
@@ -17,7 +17,7 @@ OBJECTS: Final = "objects"
 """The folder of a target with the objects of all of its backups, each named by its SHA-256."""
 
 
-class BackupDamaged(StartupError):
+class BackupDamaged(CommandFailed):
     """A backup is not what its manifest says, or has none."""
 
 

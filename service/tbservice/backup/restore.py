@@ -19,10 +19,11 @@ from tbservice.backup.manifest import (
     object_name,
 )
 from tbservice.backup.targets import Target
-from tbservice.errors import StartupError, Unavailable
+from tbservice.errors import CommandFailed, StartupError, Unavailable
 from tbservice.store import backup_snapshot, workspaces
 from tbservice.store.backup_snapshot import BlobPlace
 from tbservice.store.objects import ObjectStore
+from tbservice.store.pg.client_programs import find_program
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.schema_versions import is_known_migration
 from tbservice.throttle import Progress, Throttle
@@ -62,19 +63,19 @@ class BackupReader:
         self._throttle = throttle
         self._progress = progress
         self._objects = 0
+        self.has_begun = False
+        """Whether something may have been written to the bucket."""
 
     def verify(self, *, reads_content: bool) -> list[str]:
         """Return what is damaged or missing, a line for each.
 
         The dump is hashed, and read by pg_restore. Every object is looked up with its size, and
-        with `reads_content` hashed.
+        with `reads_content` hashed. Raises StartupError if there is no pg_restore that fits.
         """
         faults = []
-        dumped = self.manifest.database
+        dumped, program = self.manifest.database, self._find_program()
         try:
-            dump.list_contents(
-                self.manifest.server_version, dumped, self._read(dumped), self._programs
-            )
+            dump.list_contents(program, dumped, self._read(dumped))
         except StartupError as error:
             faults.append(str(error))
         try:
@@ -99,7 +100,8 @@ class BackupReader:
 
         Raises:
             BackupDamaged: The backup is, or what was restored is not what was backed up.
-            StartupError: The database or the bucket is not empty, or the restore failed.
+            CommandFailed: The restore failed.
+            StartupError: It cannot begin: the database or the bucket is not empty, for example.
             Unavailable: PostgreSQL or S3 is.
         """
         if not is_known_migration(self.manifest.migration):
@@ -107,24 +109,27 @@ class BackupReader:
                 f"the backup was made by tbhub {self.manifest.tbhub_version} and has the migration "
                 f"{self.manifest.migration}, which this tbhub does not know: install that version"
             )
+        program = self._find_program()
         database = Database(url, 1)
         try:
             self._check_empty(database, objects, keeps_objects=keeps_objects)
+            self.has_begun = True
             self._restore_objects(objects)
             self._progress.write("objects are restored; restoring the database")
             dumped = self.manifest.database
-            dump.restore(
-                url, self.manifest.server_version, dumped, self._read(dumped), self._programs
-            )
+            dump.restore(url, program, dumped, self._read(dumped))
             try:
                 self._compare_counts(database)
             except (KeyboardInterrupt, Unavailable) as error:
-                raise StartupError(
+                raise CommandFailed(
                     "everything is restored, but was not compared with the backup: "
                     "run `tbservice check`"
                 ) from error
         finally:
             database.close()
+
+    def _find_program(self) -> Path:
+        return find_program("pg_restore", self.manifest.server_version, self._programs)
 
     def _check_empty(
         self, database: Database, objects: ObjectStore, *, keeps_objects: bool

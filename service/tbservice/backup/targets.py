@@ -62,7 +62,8 @@ class DirectoryTarget:
         except OSError as error:
             raise StartupError(f"{path} cannot be written: {error.strerror}") from error
         finally:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):  # what kept it from being written is the error to tell
+                draft.unlink(missing_ok=True)
 
     def read(self, name: str) -> Iterator[bytes]:
         """Yield the bytes of a file."""

@@ -16,7 +16,7 @@ from tbservice.backup.create import Backup
 from tbservice.backup.manifest import Manifest
 from tbservice.backup.restore import BackupReader
 from tbservice.backup.targets import is_bucket, open_target
-from tbservice.errors import StartupError, Unavailable
+from tbservice.errors import CommandFailed, StartupError, Unavailable
 from tbservice.integrity.check import Check, CheckOptions
 from tbservice.integrity.findings import Damage, Findings
 from tbservice.integrity.sweep import Swept, sweep
@@ -132,20 +132,22 @@ def sweep_objects(settings: Settings, days: float, progress: Progress, *, delete
 def back_up(settings: Settings, place: str, throttle: Throttle, progress: Progress) -> Manifest:
     """Back up a service to a directory or s3://BUCKET/PREFIX, and return the backup's manifest.
 
-    Raises StartupError or Unavailable if it cannot be made; the target then has no new backup, and
-    the next one uses what was copied.
+    Raises StartupError or Unavailable if it cannot begin, and CommandFailed if it fails then: the
+    target has no new backup, and the next one uses what was copied.
     """
     objects = ObjectStore(settings)
     target = open_target(place, settings)
     url = settings.backup_database_url or settings.database_url
+    backup = Backup(objects, target, _list_programs(), throttle, progress)
     try:
-        backup = Backup(objects, target, _list_programs(), throttle, progress)
         with interruptible():
             return backup.run(url.get_secret_value())
     except KeyboardInterrupt:
-        raise StartupError(f"interrupted: {_NO_NEW_BACKUP}") from None
-    except Unavailable as error:
-        raise StartupError(f"{error}: {_NO_NEW_BACKUP}") from error
+        raise CommandFailed(f"interrupted: {_NO_NEW_BACKUP}") from None
+    except (StartupError, Unavailable) as error:
+        if not backup.has_begun:
+            raise
+        raise CommandFailed(f"{error}: {_NO_NEW_BACKUP}") from error
     finally:
         target.close()
         objects.close()
@@ -167,14 +169,14 @@ def format_metrics(finished_at: float, lost_objects: int) -> str:
 
 
 def write_metrics(file: Path, manifest: Manifest) -> None:
-    """Write a backup's metrics to a file, in one step. Raises StartupError."""
+    """Write a backup's metrics to a file, in one step. Raises CommandFailed."""
     finished_at = datetime.fromisoformat(manifest.finished_at).timestamp()
     draft = file.with_name(file.name + ".new")
     try:
         draft.write_text(format_metrics(finished_at, len(manifest.lost)))
         draft.replace(file)
     except OSError as error:
-        raise StartupError(f"{file} cannot be written: {error.strerror}") from error
+        raise CommandFailed(f"{file} cannot be written: {error.strerror}") from error
 
 
 def list_backups(settings: Settings | None, place: str) -> list[str]:
@@ -217,22 +219,34 @@ def restore_backup(
 ) -> Manifest:
     """Restore a backup, the newest by default, into the database and the bucket of the settings.
 
-    Raises StartupError if it fails; the database is then unchanged, and the bucket has some of the
-    objects, unless the error says that everything is restored.
+    Raises StartupError or Unavailable if it cannot begin, and CommandFailed if it fails then: the
+    database is unchanged, and the bucket has some of the objects, unless the error says that
+    everything is restored.
     """
     objects = ObjectStore(settings)
     try:
         with _open_backup(settings, place, name, throttle, progress) as reader:
-            reader.restore(
-                settings.database_url.get_secret_value(), objects, keeps_objects=keeps_objects
-            )
+            _run_restore(reader, settings, objects, keeps_objects=keeps_objects)
             return reader.manifest
     except KeyboardInterrupt:
-        raise StartupError(f"interrupted: {_RESTORE_AGAIN}") from None
-    except Unavailable as error:
-        raise StartupError(f"{error}: {_RESTORE_AGAIN}") from error
+        raise CommandFailed(f"interrupted: {_RESTORE_AGAIN}") from None
     finally:
         objects.close()
+
+
+def _run_restore(
+    reader: BackupReader, settings: Settings, objects: ObjectStore, *, keeps_objects: bool
+) -> None:
+    try:
+        reader.restore(
+            settings.database_url.get_secret_value(), objects, keeps_objects=keeps_objects
+        )
+    except CommandFailed:
+        raise
+    except (StartupError, Unavailable) as error:
+        if not reader.has_begun:
+            raise
+        raise CommandFailed(f"{error}: {_RESTORE_AGAIN}") from error
 
 
 @contextmanager
