@@ -91,7 +91,7 @@ def _migrate(options: argparse.Namespace) -> None:
     lines, is_current = check_migrations()
     print("\n".join(lines))
     if not is_current:
-        raise StartupError(f"missing migrations: {len(lines)}; run 'tbservice migrate'")
+        raise StartupError(f"steps to do: {len(lines)}; run 'tbservice migrate'")
 
 
 def _openapi(_options: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
 """Metrics of the service, exposed at `/metrics`, each with its unit, and how they are recorded.
 
-Labels have few values, constants of this source, and never contain data of a tenant. Counters are
-incremented after the commit, so that rolled back transactions do not count.
+Labels have few values, constants of this source or nodes of the database, and never contain data of
+a tenant. Counters are incremented after the commit, so that rolled back transactions do not count.
 """
 
 from __future__ import annotations
@@ -160,7 +160,17 @@ _object_store_up = Gauge(
 )
 _database_timeline = Gauge(
     "tbhub_database_timeline",
-    "PostgreSQL's timeline as of the last /readyz: it grows when a standby is promoted",
+    "PostgreSQL's timeline as of the last /readyz: it grows when a standby is promoted; of each "
+    "node of a cluster, by its groupid in pg_dist_node",
+    ["group"],
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
+_node_unavailable = Gauge(
+    "tbhub_database_node_unavailable",
+    "1 if a node of a cluster did not answer or could not write when /readyz last looked, else 0; "
+    "the maximum over the workers",
+    ["group", "node"],
     registry=REGISTRY,
     multiprocess_mode="livemax",
 )
@@ -294,9 +304,17 @@ def track_connection() -> AbstractContextManager[object]:
     return _connections.track_inprogress()
 
 
-def observe_timeline(timeline: int) -> None:
-    """Record PostgreSQL's timeline."""
-    _database_timeline.set(timeline)
+def observe_timeline(timeline: int, group: int | None) -> None:
+    """Record PostgreSQL's timeline, of a cluster that of the node with this group."""
+    _database_timeline.labels("" if group is None else group).set(timeline)
+
+
+def observe_node(group: int, node: str, *, is_available: bool) -> None:
+    """Record whether a node of a cluster can write, or is no longer one (available).
+
+    Several processes cannot take a label's value back.
+    """
+    _node_unavailable.labels(group, node).set(not is_available)
 
 
 def observe_object_store(*, is_available: bool) -> None:

@@ -12,7 +12,7 @@ from support.servers import database_name, new_workspace
 from support.share_links import make_link, reader_of
 from tbservice.errors import StartupError
 from tbservice.server import maintenance
-from tbservice.store.pg import citus
+from tbservice.store.pg import citus, migrate
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.schema import SchemaMismatch, check_schema
 from tbservice.throttle import Progress, Throttle
@@ -63,6 +63,56 @@ def test_views_show_rows_of_one_tenant_on_each_node(
         with cluster.connect(database_name(database_url), node) as db:
             options = db.execute(f"SELECT DISTINCT reloptions FROM pg_class WHERE {rows}")  # noqa: S608 - a constant
             assert options.fetchall() == [(["security_invoker=true"],)]
+
+
+def test_kept_plan_shows_rows_of_workspace_that_asks(
+    experiments, cluster, database_url, workspace_id
+):
+    _, made = experiments
+    other_id = new_workspace(database_url).workspace_id
+    tables = ("runs", "experiments", "scalar_tail", "experiment_counters", "members")
+    for node in range(cluster.workers + 1):
+        url = cluster.url(database_name(database_url), node)
+        with psycopg.connect(url, autocommit=True, prepare_threshold=0) as db:
+            db.execute("SET plan_cache_mode = force_generic_plan")
+            db.execute("SET citus.propagate_set_commands = 'local'")
+            seen = []
+            for reader_id in (workspace_id, other_id, workspace_id, ""):
+                with db.transaction():
+                    db.execute(f"SET LOCAL tbhub.workspace_id = '{reader_id}'")
+                    counts = [db.execute(f"SELECT count(*) FROM {table}") for table in tables]  # noqa: S608 - constants
+                    seen.append([count.fetchone()[0] for count in counts])
+            assert seen[0][0] == 2 * len(made)
+            assert seen[0][1] == seen[0][3] == len(made)
+            assert seen[2] == seen[0]
+            assert seen[1] == seen[3] == [0] * len(tables)
+
+
+def test_rows_of_another_workspace_cannot_be_written(
+    experiments, cluster, database_url, workspace_id
+):
+    _, (experiment, *_) = experiments
+    other_id = new_workspace(database_url).workspace_id
+    insert = "INSERT INTO tags (experiment_id, workspace_id, name, tag_id) VALUES (%s, %s, 'x', 9)"
+    for node in range(cluster.workers + 1):
+        url = cluster.url(database_name(database_url), node)
+        with psycopg.connect(url) as db:
+            db.execute("SET citus.propagate_set_commands = 'local'")
+            db.execute(f"SET LOCAL tbhub.workspace_id = '{other_id}'")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
+                db.execute(insert, (experiment, workspace_id))
+
+
+def test_migrate_adapts_policies_of_distributed_tables(servers, database_url, cluster):
+    query = "SELECT qual FROM pg_policies WHERE tablename = 'runs'"
+    with cluster.connect(database_name(database_url)) as db:
+        db.execute("ALTER POLICY tenant ON runs USING (workspace_id = current_workspace())")
+        assert migrate.upgrade(servers.owner_url(database_url)) == []
+        assert db.execute(query).fetchall() == [("in_current_workspace(workspace_id)",)]
+    with cluster.connect(database_name(database_url), node=1) as db:
+        db.execute("SET citus.override_table_visibility = off")
+        on_shards = "SELECT DISTINCT qual FROM pg_policies WHERE tablename ~ '^runs_[0-9]+$'"
+        assert db.execute(on_shards).fetchall() == [("in_current_workspace(workspace_id)",)]
 
 
 def test_owner_of_tables_may_not_serve(servers, database_url):

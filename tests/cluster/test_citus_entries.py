@@ -1,6 +1,10 @@
-"""The service enters a cluster by a worker, and through PgBouncer in transaction mode."""
+"""The service enters a cluster by a worker, by any of three nodes, and through PgBouncer in transaction
+mode.
+"""
 
 from __future__ import annotations
+
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -10,6 +14,8 @@ from support.servers import database_name, new_owner
 from support.share_links import make_link, reader_of
 from tbservice.integrity.check import CheckOptions
 from tbservice.server.maintenance import check_service
+from tbservice.store.pg.database import Database
+from tbservice.store.pg.pipeline import get_driver_connection
 from tbservice.throttle import Progress, Throttle
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own_database]
@@ -37,7 +43,9 @@ def use_service(servers, run_application, url, token):
             reader = reader_of(client, make_link(api, experiment, runs="second"))
             assert list(reader.get(experiment, "tensors/data")) == ["second"]
         listed = api.request("GET", "/experiments").json()["experiments"]
-        assert [each["name"] for each in listed] == names[::-1]
+        numbered = [each["name"] for each in listed]
+        # Each node numbers what was created through it.
+        assert (sorted(numbered) if "," in url else numbered[::-1]) == names
         answer = api.request("DELETE", f"/experiments/{experiment}")
         assert answer.status_code == 204
         everything = CheckOptions(reads_content=True), Throttle(None), Progress(None)
@@ -47,6 +55,17 @@ def use_service(servers, run_application, url, token):
 
 def test_service_enters_by_worker(servers, cluster, database_url, run_application):
     url = cluster.url(database_name(database_url), node=1)
+    use_service(servers, run_application, url, new_owner(url))
+
+
+def test_service_enters_by_any_of_three_nodes(servers, cluster, database_url, run_application):
+    address = ",".join(f"127.0.0.1:{port}" for port in cluster.ports)
+    url = database_url.replace(f"127.0.0.1:{cluster.port}", address)
+    url += "&load_balance_hosts=random"
+    with closing(Database(url, 30)) as database, ExitStack() as stack:
+        opened = [stack.enter_context(database.transaction()) for _ in range(30)]
+        entered = {get_driver_connection(db).info.port for db in opened}
+    assert entered == set(cluster.ports)
     use_service(servers, run_application, url, new_owner(url))
 
 

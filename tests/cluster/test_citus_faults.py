@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -122,12 +122,20 @@ def run_migrate(cluster) -> None:
 def world(cluster, servers, tmp_path):
     with citus.running_cluster(cluster.port + cluster.workers + 1) as own:
         run_migrate(own)
-        port = choose_ports(["service"], {})["service"]
-        with (
-            servers.settings(own.url()) as settings,
-            live_service(settings, port, tmp_path / "service.log") as live,
-        ):
-            yield World(own, live, tmp_path)
+        with entered_by(own, COORDINATOR, servers, tmp_path) as world:
+            yield world
+
+
+@contextmanager
+def entered_by(cluster, node, servers, directory):
+    """Run a service that enters the cluster by a node; yield its World."""
+    directory.mkdir(exist_ok=True)
+    port = choose_ports(["service"], {})["service"]
+    with (
+        servers.settings(cluster.url(node=node)) as settings,
+        live_service(settings, port, directory / "service.log") as live,
+    ):
+        yield World(cluster, live, directory)
 
 
 def count_shards(world) -> Counter[int]:
@@ -179,14 +187,19 @@ def test_worker_down_stops_its_own_experiments_only(world):
             job.check()
 
 
-def test_coordinator_is_killed_and_comes_back(world):
+def test_coordinator_is_killed_and_comes_back(world, servers, tmp_path):
+    """Who entered by it waits for it; who entered by a worker goes on, and ends."""
     with ExitStack() as stack:
-        jobs = world.jobs_on_both_workers(stack)
-        for job in jobs.values():
+        by_worker = stack.enter_context(entered_by(world.cluster, 1, servers, tmp_path / "second"))
+        jobs, others = world.jobs_on_both_workers(stack), by_worker.jobs_on_both_workers(stack)
+        for job in (*jobs.values(), *others.values()):
             job.log()
         world.cluster.kill(COORDINATOR)
-        for job in jobs.values():
+        for job in (*jobs.values(), *others.values()):
             job.log()
+        for job in others.values():
+            job.wait_until_stored(by_worker)
+            job.check()
         world.cluster.start(COORDINATOR)
         for job in jobs.values():
             job.log()

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from support.servers import database_name, new_workspace
 from support.uploading import wait_until
@@ -90,6 +90,27 @@ def test_transaction_follows_shard_that_moves(small, cluster, database_url):
             (EXPERIMENTS[0], before, after),
         )
     wait_until(lambda: port_of(small.transaction(grant)) == after)
+
+
+def test_ids_that_anybody_asks_for_displace_none_in_use(small, monkeypatch):
+    monkeypatch.setattr(citus, "NODE_SECONDS_MAX", 60.0)
+    monkeypatch.setattr(limits, "KNOWN_NODES_ITEMS_MAX", 4)
+    asked = []
+
+    def count(_db, _cursor, statement, *_rest):
+        asked.append("pg_dist_placement" in statement)
+
+    event.listen(small.engine, "before_cursor_execute", count)
+    for _ in range(2):
+        for experiment_id in EXPERIMENTS[:2]:
+            with small.without_transaction(experiment_id):
+                pass
+            with small.transaction(ReadGrant(WORKSPACE, experiment_id)):
+                pass
+        for experiment_id in EXPERIMENTS[2:]:  # of which nobody has a grant
+            with small.without_transaction(experiment_id):
+                pass
+    assert sum(asked) == 2 + 2 * len(EXPERIMENTS[2:])
 
 
 @contextmanager

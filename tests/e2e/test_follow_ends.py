@@ -342,6 +342,7 @@ while not os.path.exists({str(stop)!r}):
         Path({str(logdir)!r}, "run", "tfevents.1"), [event_files.scalar_event("loss", step, 1.0)], append=True
     )
     step += 1
+    time.sleep(0.005)
 """
     (logdir / "run").mkdir()
     other = subprocess.Popen(

@@ -2,8 +2,6 @@
 
 import signal
 import socket
-import subprocess
-import sys
 
 import grpc
 import httpx2
@@ -12,6 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from support import zygote
 from support.grpc_calls import failure, live_grpc_service, raw_client
 from support.process_kills import workers_of
 from support.servers import environment_of, live_service
@@ -42,14 +41,7 @@ def check(call, name="", seconds=10):
 
 def tbservice(settings, *arguments, **more):
     """Run a command that must end with one line on stderr; return that line."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tbservice", *arguments],
-        env=environment_of(settings) | more,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = zygote.run(arguments, environment_of(settings) | more)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
     return done.stderr
 

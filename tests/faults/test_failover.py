@@ -151,8 +151,7 @@ def test_failover_to_lagging_standby_loses_nothing(world, job, uploading, tmp_pa
             world.sql.redirect(pair.primary.url(), pair.standby.postgres.url())
             job.log("after", uploading)
             job.check(uploading.stop())
-            if not world.is_cluster:  # of which it watches the node of entry
-                wait_until(lambda: has_told_of_promotion(world))
+            wait_until(lambda: has_told_of_promotion(world))
         finally:  # the database and the service's end are still to be cleared away
             restart()
             world.sql.redirect(pair.primary.url(), pair.primary.url())

@@ -37,6 +37,8 @@ LABELS = {
     "code",
     "operation",
     "share",
+    "group",
+    "node",
     "le",
 }
 WAIT_SECONDS_MAX = 30

@@ -197,6 +197,7 @@ def test_me_tells_nothing_of_people_to_token_of_experiment(
 
 def test_personal_token_exceeds_no_role(database, workspace_id):
     viewer = new_member(database, workspace_id, Role.VIEWER)
+    stranger = new_person(database)
     with database.transaction(workspace_id) as db:
         for scopes in ([Scope.APPEND], [Scope.READ, Scope.ADMIN]):
             for check in (tokens.create_personal_token, tokens.check_personal_token):
@@ -204,9 +205,7 @@ def test_personal_token_exceeds_no_role(database, workspace_id):
                     check(db, viewer.user_id, workspace_id, scopes)
         tokens.check_personal_token(db, viewer.user_id, workspace_id, [Scope.READ])
         with pytest.raises(NotFound):
-            tokens.create_personal_token(
-                db, new_person(database).user_id, workspace_id, [Scope.READ]
-            )
+            tokens.create_personal_token(db, stranger.user_id, workspace_id, [Scope.READ])
         past = datetime.now(UTC) - timedelta(seconds=60)
         for scopes, label, end in (
             ([], "", None),

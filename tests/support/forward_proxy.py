@@ -50,6 +50,8 @@ class _Server(ThreadingHTTPServer):
 def _carry(client: socket.socket, server: socket.socket) -> None:
     """Forward bytes both ways until one side ends."""
     partners = {client: server, server: client}
+    for end in partners:  # each piece at once: else one behind another waits 40 ms for an ACK
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     while True:
         for source in select.select(list(partners), [], [])[0]:
             piece = source.recv(65_536)

@@ -20,6 +20,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +36,7 @@ MODULES = (
 TESTS = str(Path(__file__).parent.parent)
 STATUS = struct.Struct("=i")
 REQUEST_BYTES_MAX = 1 << 20
+RUN_SECONDS_MAX = 60
 
 
 class ForkedProcess:
@@ -75,11 +77,29 @@ class ForkedProcess:
         return self.returncode
 
 
+def run(
+    arguments: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run `tbservice` to its end, as `fork_service` starts it. Raises TimeoutExpired after a minute."""
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = fork_service(arguments, environment, output.fileno(), errors.fileno())
+        try:
+            code = process.wait(RUN_SECONDS_MAX)
+        finally:
+            process.kill()
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(arguments, code, output.read(), errors.read())
+
+
 def fork_service(
-    arguments: Sequence[str], environment: Mapping[str, str], output: int
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    output: int,
+    errors: int | None = None,
 ) -> ForkedProcess:
     """Run `tbservice` with these arguments and all of this environment; `output` is the descriptor
-    that its stdout and stderr go to.
+    that its stdout goes to, and, without `errors`, its stderr.
     """
     status, other_end = socket.socketpair()
     request = {
@@ -90,7 +110,8 @@ def fork_service(
     control = _start()
     with other_end:
         content = json.dumps(request).encode()
-        socket.send_fds(control, [content], [output, other_end.fileno()])
+        descriptors = [output, output if errors is None else errors, other_end.fileno()]
+        socket.send_fds(control, [content], descriptors)
     return ForkedProcess(int(control.recv(16)), status)
 
 
@@ -138,17 +159,18 @@ def main() -> None:
             os.read(ended, REQUEST_BYTES_MAX)
             _tell_ends(running)
         if control in ready:
-            content, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES_MAX, 2)
+            content, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES_MAX, 3)
             if not content:
                 sys.exit()
-            output, status = descriptors
+            output, errors, status = descriptors
             pid = os.fork()
             if pid == 0:
                 for each in (control, *running.values()):
                     each.detach()  # else it would close, later, what then has its number
-                _become_service(json.loads(content), output)
+                _become_service(json.loads(content), output, errors)
                 return
             os.close(output)
+            os.close(errors)
             running[pid] = socket.socket(fileno=status)
             control.send(str(pid).encode())
 
@@ -171,13 +193,13 @@ def _tell_ends(running: dict[int, socket.socket]) -> None:
                 status.send(STATUS.pack(end[1]))
 
 
-def _become_service(request: dict, output: int) -> None:
+def _become_service(request: dict, output: int, errors: int) -> None:
     """Give this process what a new one would have."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(output, 1)
-    os.dup2(output, 2)
+    os.dup2(errors, 2)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.chdir(request["directory"])
     os.environ.clear()

@@ -37,12 +37,26 @@ def check_migrations() -> tuple[list[str], bool]:
     Changes nothing. Raises StartupError if this program does not work with the schema.
     """
     with _one_line_errors("checked"):
-        applied, missing = migrate.check(_database_url())
-    if missing:
-        return [migration.describe() for migration in missing], False
+        found = migrate.check(_database_url())
+    lines = [migration.describe() for migration in found.missing]
+    if found.undistributed:
+        lines.append(
+            f"not distributed over the cluster yet: {', '.join(found.undistributed)}; "
+            "locks each until all are"
+        )
+    lines += [
+        f"{node}: the role that serves lacks rights to the views of share links; locks nothing"
+        for node in found.unadmitted
+    ]
+    if lines:
+        return lines, False
     newest = list_migrations()[-1].name
-    newer = "" if applied == newest else f", newer than this tbhub ({newest}), which works with it"
-    return [f"up to date: {applied}{newer}"], True
+    newer = (
+        ""
+        if found.applied == newest
+        else f", newer than this tbhub ({newest}), which works with it"
+    )
+    return [f"up to date: {found.applied}{newer}"], True
 
 
 def add_workspace(name: str) -> WorkspaceId:

@@ -22,15 +22,16 @@ def lock_workspace(db: Connection, workspace_id: WorkspaceId) -> str | None:
 
     Every change of its members takes this lock first, so that they happen one after another: two
     last owners cannot both leave. Uploads, which only refer to the workspace, do not wait.
+
+    In a cluster, whose nodes commit one after another, the row is locked on each of them by an
+    UPDATE. Who gets past it finds on every node what the others changed.
     """
-    is_cluster = citus.is_cluster(db)  # where the row's lock is one of the whole table
-    if is_cluster:
-        citus.lock_name(db, f"workspace {workspace_id}")
-    statement = text(f"""
-        SELECT name FROM workspaces WHERE workspace_id = :workspace_id
-        {"" if is_cluster else "FOR NO KEY UPDATE"}
-    """)  # noqa: S608 - a constant
-    return db.execute(statement, {"workspace_id": workspace_id}).scalar_one_or_none()
+    lock = "SELECT name FROM workspaces WHERE workspace_id = :workspace_id FOR NO KEY UPDATE"
+    if citus.is_cluster(db):
+        lock = """
+            UPDATE workspaces SET name = name WHERE workspace_id = :workspace_id RETURNING name
+        """
+    return db.execute(text(lock), {"workspace_id": workspace_id}).scalar_one_or_none()
 
 
 def put(db: Connection, workspace_id: WorkspaceId, user_id: UserId, role: Role) -> None:

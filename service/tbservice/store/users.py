@@ -51,14 +51,12 @@ def find_by_email_key(db: Connection, email_key: str) -> User | None:
 
 def lock(db: Connection, user_id: UserId) -> User | None:
     """Return a user and keep it enabled, or disabled, until the transaction ends; or None."""
-    if citus.is_cluster(db):  # where the row's lock is one of the whole table: see docs/citus.md
-        _lock_name(db, user_id)
-        return find(db, user_id)
-    return _find(db, "user_id = :value FOR SHARE", user_id)
-
-
-def _lock_name(db: Connection, user_id: UserId) -> None:
-    citus.lock_name(db, f"person {user_id}")
+    if not citus.is_cluster(db):
+        return _find(db, "user_id = :value FOR SHARE", user_id)
+    # Locks the row on all nodes: see `members.lock_workspace`.
+    statement = text(f"UPDATE users SET name = name WHERE user_id = :value RETURNING {_COLUMNS}")  # noqa: S608 - a constant above
+    row = db.execute(statement, {"value": user_id}).one_or_none()
+    return None if row is None else _user(row)
 
 
 def lock_for_count(db: Connection, user_id: UserId) -> None:
@@ -68,8 +66,6 @@ def lock_for_count(db: Connection, user_id: UserId) -> None:
 
 def set_disabled(db: Connection, user_id: UserId, is_disabled: bool) -> None:
     """Disable or enable a user. Idempotent."""
-    if citus.is_cluster(db):
-        _lock_name(db, user_id)
     statement = text("UPDATE users SET is_disabled = :is_disabled WHERE user_id = :user_id")
     db.execute(statement, {"user_id": user_id, "is_disabled": is_disabled})
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Literal, cast
 
 from fastapi import Depends, Request, status
 from pydantic import BaseModel, Field
@@ -16,14 +15,6 @@ from tbservice.errors import Unavailable
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 
-_log = logging.getLogger(__name__)
-
-_PROMOTED: Final = (
-    "the timeline of the database was %d and is %d: a standby was promoted, or an older state "
-    "restored. Unless replication was synchronous, the last acknowledged uploads may be missing: "
-    "see 'A failover' in docs/on-call.md"
-)
-
 router = make_router(ignores_unknown_query=True, tags=["health"])
 
 ObjectStoreState = Literal["unknown", "available", "unavailable"]
@@ -32,8 +23,9 @@ ObjectStoreState = Literal["unknown", "available", "unavailable"]
 class Readiness:
     """Readiness of the process, checked at most once in `READY_CACHE_SECONDS` for all requests.
 
-    Only PostgreSQL decides. Without the object store, scalars, tensors and pages still work, and a
-    load balancer must not remove the process; its state is checked in the background and reported.
+    Only PostgreSQL decides. Without the object store, scalars, tensors and pages still work, and
+    without a node of a cluster, the experiments of the other nodes: a load balancer must not remove
+    the process. Their state is checked in the background and reported.
     """
 
     def __init__(self, database: Database, objects: ObjectStore) -> None:
@@ -43,7 +35,6 @@ class Readiness:
         self._checked_at = -limits.READY_CACHE_SECONDS
         # Copied when it is raised again: the traceback of one exception grows with each raise.
         self._error: Unavailable | None = None
-        self._timeline: int | None = None
         self._object_store_lock = threading.Lock()
         self._object_store_checked_at = -limits.READY_CACHE_SECONDS
         self.object_store: ObjectStoreState = "unknown"
@@ -71,19 +62,16 @@ class Readiness:
 
     def _check_now(self) -> None:
         try:
-            self._observe_timeline(self._database.check_writable())
+            self._database.check_writable()
         except Unavailable as error:
             self._error = error
         else:
             self._error = None
         self._checked_at = time.monotonic()
 
-    def _observe_timeline(self, timeline: int) -> None:
-        """Say that another server is the primary now: it may lack the last acknowledged commits."""
-        if self._timeline is not None and timeline != self._timeline:
-            _log.warning(_PROMOTED, self._timeline, timeline)
-        self._timeline = timeline
-        metrics.observe_timeline(timeline)
+    def list_unavailable_nodes(self) -> list[int] | None:
+        """Return `Database.list_unavailable_nodes`."""
+        return self._database.list_unavailable_nodes()
 
     def check_object_store(self) -> None:
         """Start a check of the object store in a thread, at most once in `READY_CACHE_SECONDS`."""
@@ -119,6 +107,12 @@ class ReadyAnswer(BaseModel):
         description="The result of the last check of S3. While it is unavailable, only requests "
         "for objects fail: blobs (images, audio, graphs) and large tensors"
     )
+    unavailable_nodes: list[int] | None = Field(
+        default=None,
+        description="Of a cluster, the nodes that did not answer or could not write at the last "
+        "look, by their groupid in pg_dist_node, since anybody may ask: metrics and log have their "
+        "addresses. Only their experiments fail. Absent on plain PostgreSQL and before that look",
+    )
 
 
 def get_readiness(request: Request) -> Readiness:
@@ -131,13 +125,16 @@ async def is_running() -> None:
     """Return 204: the process runs. Use it as a liveness check."""
 
 
-@router.get("/readyz")
+@router.get("/readyz", response_model_exclude_none=True)
 def is_ready(readiness: Annotated[Readiness, Depends(get_readiness)]) -> ReadyAnswer:
     """Return 200 if PostgreSQL accepts writes, else 503. Use it as a readiness check.
 
     503 means that PostgreSQL cannot be reached, is a standby, or has a full disk. The state of S3
-    is reported, but does not change the status.
+    and that of the nodes of a cluster are reported, but do not change the status.
     """
     readiness.check_object_store()
+    unavailable = readiness.list_unavailable_nodes()
     readiness.check()
-    return ReadyAnswer(database="writable", object_store=readiness.object_store)
+    return ReadyAnswer(
+        database="writable", object_store=readiness.object_store, unavailable_nodes=unavailable
+    )

@@ -72,6 +72,12 @@ def _is_distributed(driver: psycopg.Connection[Any]) -> bool:
     return bool((row.fetchone() or (False,))[0])
 
 
+def has_extension(db: Connection) -> bool:
+    """Return whether the database has the extension: its tables may not be distributed yet."""
+    statement = text("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')")
+    return bool(db.execute(statement).scalar())
+
+
 def is_cluster(db: Connection) -> bool:
     """Return whether the connection is of a cluster."""
     return bool(db.info.get(_IS_CLUSTER, False))
@@ -96,6 +102,20 @@ def node_of(db: Connection, experiment_id: ExperimentId) -> Node | None:
         {"id": experiment_id},
     ).first()
     return None if row is None else Node(row.nodename, row.nodeport)
+
+
+def list_nodes(db: Connection) -> dict[int, Node]:
+    """Return the nodes of the cluster by group: a standby that replaces one has its group.
+
+    Not those that an administrator has disabled (citus_disable_node).
+    """
+    rows = db.execute(
+        text("""
+            SELECT groupid, nodename, nodeport FROM pg_dist_node
+            WHERE noderole = 'primary' AND isactive ORDER BY groupid
+        """)
+    )
+    return {row.groupid: Node(row.nodename, row.nodeport) for row in rows}
 
 
 def insert_source(db: Connection, *, is_text: bool = False) -> str:

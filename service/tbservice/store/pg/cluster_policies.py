@@ -18,6 +18,27 @@ _SUBQUERY: Final = re.compile(
 _CALL: Final = re.compile(r"current_setting\('[^']*'::text, true\)|\b(current_\w+|shows_\w+)\(\)")
 """The same without it."""
 
+_OF_WORKSPACE: Final = "workspace_id = current_workspace()"
+"""The condition of most policies."""
+
+_IN_WORKSPACE: Final = "in_current_workspace(workspace_id)"
+"""The same in a cluster.
+
+Citus evaluates a statement's functions before it sends it on, unless they are immutable, and then
+writes all parameters into its text: 24 ns for each byte of a packed block, which takes 5 to store.
+"""
+
+_FUNCTION: Final = """
+    CREATE FUNCTION in_current_workspace(workspace_id bigint) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+    BEGIN
+        RETURN workspace_id = nullif(current_setting('tbhub.workspace_id', true), '')::bigint;
+    END $$
+"""
+"""It reads a setting, so that IMMUTABLE is not the truth, but harmless while its argument is a
+column: PostgreSQL computes ahead only what depends on constants alone, and no index is made of it.
+"""
+
 SESSION_POLICY: Final = ("members", "known_by_session")
 """The policy that looks into another table; `auth_lookup` asks in two statements instead."""
 
@@ -33,44 +54,69 @@ def list_tables(db: Connection, condition: str) -> list[str]:
     return list(rows.scalars())
 
 
-def simplify_policies(db: Connection, tables: list[str]) -> None:
-    """Take the sub-queries out of the policies of these tables; Citus rejects them.
+def has_policy(db: Connection, table: str, name: str) -> bool:
+    """Return whether a table has a policy of this name."""
+    statement = text("""
+        SELECT EXISTS (SELECT FROM pg_policies
+            WHERE schemaname = 'public' AND tablename = :table AND policyname = :name)
+    """)
+    return bool(db.execute(statement, {"table": table, "name": name}).scalar())
 
+
+def create_function(db: Connection) -> None:
+    """Create the function that policies of a cluster call, unless it is there."""
+    if not db.execute(text("SELECT to_regproc('in_current_workspace')")).scalar():
+        db.exec_driver_sql(_FUNCTION)
+
+
+def adapt(db: Connection) -> None:
+    """Give all policies the form of a cluster: no sub-query, which Citus rejects; see above.
+
+    Idempotent. `create_function` must have been committed before, so that Citus passes it on.
     Raises StartupError if one has another sub-query than that around a setting.
     """
-    table, name = SESSION_POLICY
-    db.execute(text(f'DROP POLICY IF EXISTS "{name}" ON "{table}"'))
-    _change_policies(db, tables, lambda condition: _SUBQUERY.sub(r"\1", condition))
+    if has_policy(db, *SESSION_POLICY):
+        table, name = SESSION_POLICY
+        db.execute(text(f'DROP POLICY "{name}" ON "{table}"'))
+    _change_policies(
+        db, lambda condition: _SUBQUERY.sub(r"\1", condition).replace(_OF_WORKSPACE, _IN_WORKSPACE)
+    )
     rows = db.execute(
         text("""
             SELECT tablename, policyname FROM pg_policies
-            WHERE schemaname = 'public' AND tablename = ANY (:tables)
-                AND (qual ~ 'SELECT' OR with_check ~ 'SELECT')
-        """),
-        {"tables": tables},
+            WHERE schemaname = 'public' AND (qual ~ 'SELECT' OR with_check ~ 'SELECT')
+        """)
     )
     if rejected := [f"{name} of {table}" for table, name in rows]:
         raise StartupError(f"Citus rejects the sub-queries of policies: {', '.join(rejected)}")
 
 
-def restore_subqueries(db: Connection, tables: list[str]) -> None:
-    """Give the policies of these tables their sub-queries back, which evaluate a setting once."""
-    _change_policies(db, tables, lambda condition: _CALL.sub(r"(SELECT \g<0>)", condition))
+def restore(db: Connection) -> None:
+    """Give all policies the form of plain PostgreSQL, whose sub-queries are evaluated once."""
+    _change_policies(
+        db,
+        lambda condition: _CALL.sub(
+            r"(SELECT \g<0>)", condition.replace(_IN_WORKSPACE, _OF_WORKSPACE)
+        ),
+    )
+    db.execute(text("DROP FUNCTION IF EXISTS in_current_workspace"))
 
 
-def _change_policies(db: Connection, tables: list[str], change: Callable[[str], str]) -> None:
-    """Replace the conditions of all policies of these tables by what `change` makes of them."""
+def _change_policies(db: Connection, change: Callable[[str], str]) -> None:
+    """Replace the conditions of all policies by what `change` makes of them, if it differs."""
     rows = db.execute(
         text("""
             SELECT tablename, policyname, qual, with_check FROM pg_policies
-            WHERE schemaname = 'public' AND tablename = ANY (:tables)
-        """),
-        {"tables": tables},
+            WHERE schemaname = 'public'
+        """)
     ).all()
     for table, name, *conditions in rows:
+        changed = [condition and change(condition) for condition in conditions]
+        if changed == conditions:
+            continue
         clauses = [
-            f"{clause} ({change(condition)})"
-            for clause, condition in zip(("USING", "WITH CHECK"), conditions, strict=True)
+            f"{clause} ({condition})"
+            for clause, condition in zip(("USING", "WITH CHECK"), changed, strict=True)
             if condition is not None
         ]
         # Not as `text`: a colon in a policy is no parameter.

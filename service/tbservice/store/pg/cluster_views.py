@@ -66,6 +66,27 @@ def admit(db: Connection, role: str) -> None:
     db.exec_driver_sql(_GRANT.format(role))
 
 
+def list_unadmitted_workers(db: Connection) -> list[str]:
+    """Return the addresses of workers where OWNER_app may not read the views.
+
+    Nothing of those that do not answer. OWNER_app, or its owner, may ask.
+    """
+    lacking = """
+        SELECT count(*) FROM pg_class AS v JOIN pg_roles AS r
+            ON r.rolname = pg_get_userbyid(v.relowner) || '_app'
+        WHERE v.relnamespace = 'link_views'::regnamespace AND v.relkind = 'v'
+            AND NOT has_table_privilege(r.oid, v.oid, 'SELECT')
+    """
+    rows = db.execute(
+        text("""
+            SELECT nodename || ':' || nodeport FROM run_command_on_workers(:lacking)
+            WHERE success AND result <> '0' ORDER BY 1
+        """),
+        {"lacking": lacking},
+    )
+    return list(rows.scalars())
+
+
 def admit_on_workers(db: Connection, role: str) -> None:
     """Grant the same on each worker, after the transaction of `admit`: by other connections.
 

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Final
 
 from sqlalchemy import Connection, Engine, text
 
 from tbservice import traces
-from tbservice.errors import StartupError, Unavailable
+from tbservice.errors import StartupError
 from tbservice.store import link_views
-from tbservice.store.pg.errors import READ_ONLY, translate_driver_errors
+from tbservice.store.pg.citus import is_cluster
+from tbservice.store.pg.errors import translate_driver_errors
+from tbservice.store.pg.node_watch import NodeWatch
 from tbservice.store.pg.nodes import Nodes
 from tbservice.store.pg.pipeline import get_driver_connection, set_locals
 from tbservice.store.pg.pool import Pool, cancel
 from tbservice.store.pg.replica import ReadAttempt, Replica, begin_attempt
+from tbservice.store.pg.write_check import Timelines, check_writable
 from tbservice.types import ExperimentGrant, ExperimentId, Grant, ReadGrant, WorkspaceId
 
 Visible = Grant | WorkspaceId | None
 """Whose rows a transaction sees: what the grant permits, all of a workspace's, or no tenant's."""
-
-_TIMELINE_DIGITS: Final = 8
-"""Hexadecimal digits at the start of the name of a segment of the write-ahead log."""
 
 
 class Database:
@@ -48,6 +47,8 @@ class Database:
         self._primary = Pool(url, pool_size)
         self._replica = Replica(read_url, pool_size, self._primary) if read_url else None
         self._nodes = Nodes(url, pool_size, self._primary)
+        self._timelines = Timelines()
+        self._watch = NodeWatch(self._nodes, self._primary)
 
     @property
     def engine(self) -> Engine:
@@ -167,45 +168,27 @@ class Database:
         with self.transaction() as db:
             db.execute(text("SELECT 1"))
 
-    def check_writable(self) -> int:
-        """Check that PostgreSQL can write: to its log (WAL), and to its disk; return its timeline.
+    def check_writable(self) -> None:
+        """Check that PostgreSQL can write: to its log (WAL), and to its disk; note its timeline.
 
-        The timeline is a number that grows when a standby is promoted (PostgreSQL manual, 25.3.6
-        "Timelines").
-
-        Writes a temporary file of 1 MiB beside the tables, which is deleted at once: on a full disk
-        a row still fits an existing page, and a WAL record an existing segment. Does not wait for
-        synchronous standbys.
+        Of a cluster, that is the node of the URL that answers, and `list_unavailable_nodes` notes
+        the timelines of all of them. See `write_check.check_writable`.
 
         Raises:
             Unavailable: PostgreSQL cannot write. The message says why.
         """
-        settings = (
-            ("work_mem", "64kB"),  # the least: so that the query below needs a file
-            ("temp_tablespaces", ""),
-            ("synchronous_commit", "local"),
-        )
         with self.transaction() as db:
-            for name, value in settings:
-                db.execute(
-                    text("SELECT set_config(:name, :value, true)"), {"name": name, "value": value}
-                )
+            timeline = check_writable(db)
+            if not is_cluster(db):
+                self._timelines.observe(timeline)
 
-            read_only = text("SELECT current_setting('transaction_read_only')::boolean")
-            if db.execute(read_only).scalar_one():
-                db.invalidate()  # another host of the URL may be the primary by now
-                raise Unavailable(READ_ONLY)
+    def list_unavailable_nodes(self) -> list[int] | None:
+        """Return the numbers of the nodes of a cluster that could not write when last looked at.
 
-            db.execute(
-                text("SELECT count(*) FROM unnest(array_fill(repeat('x', 8192), ARRAY[128]))")
-            )
-            segment: str = db.execute(
-                text("""
-                    SELECT pg_walfile_name(pg_current_wal_insert_lsn())
-                    FROM pg_logical_emit_message(true, 'tbhub', 'ready')
-                """)
-            ).scalar_one()
-        return int(segment[:_TIMELINE_DIGITS], 16)
+        Looks at them in the background, at most once in `NODE_LOOK_SECONDS`. None on plain
+        PostgreSQL, and until the first look has ended.
+        """
+        return self._watch.list_unavailable()
 
     def cancel(self, db: Connection) -> None:
         """Cancel the statement that a connection executes, if any; it raises Unavailable there.

@@ -12,12 +12,8 @@ from sqlalchemy import Connection, Engine, text
 
 from tbservice import limits
 from tbservice.store.pg import citus, cluster_policies, cluster_views
-from tbservice.store.pg.cluster_policies import (
-    SESSION_POLICY,
-    list_tables,
-    restore_subqueries,
-    simplify_policies,
-)
+from tbservice.store.pg.citus import has_extension
+from tbservice.store.pg.cluster_policies import list_tables
 
 _REFERENCE_TABLES: Final = (
     "alembic_version",
@@ -80,7 +76,7 @@ class _ForeignKey(NamedTuple):
 def arrange(engine: Engine) -> list[str]:
     """Distribute the tables that are not, and return their names; [] on plain PostgreSQL.
 
-    Idempotent, in one transaction of the role that owns the tables, after the migrations. Tables
+    Idempotent, in a transaction of the role that owns the tables, after the migrations. Tables
     may have rows. On plain PostgreSQL, sequences go on after what a cluster has numbered.
 
     Raises:
@@ -88,14 +84,12 @@ def arrange(engine: Engine) -> list[str]:
             worker cannot be reached.
     """
     with engine.begin() as db:
-        if not _has_extension(db):
+        if not has_extension(db):
             _bring_home(db)
             return []
-        tables = _list_local_tables(db)
-        if tables:
-            set_timeouts(db, lock_seconds=limits.MIGRATE_LOCK_SECONDS_MAX)
-            _distribute(db, tables)
-        cluster_views.join_series(db)
+        cluster_policies.create_function(db)
+    with engine.begin() as db:
+        tables = _arrange_cluster(db)
         role = cluster_policies.find_application(db)
         if role is not None:
             cluster_policies.admit(db, role)
@@ -106,23 +100,37 @@ def arrange(engine: Engine) -> list[str]:
     return tables
 
 
+def _arrange_cluster(db: Connection) -> list[str]:
+    set_timeouts(db, lock_seconds=limits.MIGRATE_LOCK_SECONDS_MAX)
+    db.execute(text("SET LOCAL citus.multi_shard_modify_mode = 'sequential'"))
+    cluster_policies.adapt(db)
+    tables = _list_local_tables(db)
+    if tables:
+        _distribute(db, tables)
+    cluster_views.join_series(db)
+    return tables
+
+
 def set_timeouts(
     db: Connection, *, lock_seconds: float, statement_seconds: float | None = None
 ) -> None:
     """Set timeouts until the transaction ends, also on the workers of a cluster."""
-    if _has_extension(db):
+    if has_extension(db):
         db.exec_driver_sql(citus.PROPAGATE_SETTINGS)
     db.exec_driver_sql(f"SET LOCAL lock_timeout = {round(lock_seconds * 1000)}")
     if statement_seconds is not None:
         db.exec_driver_sql(f"SET LOCAL statement_timeout = {round(statement_seconds * 1000)}")
 
 
-def _has_extension(db: Connection) -> bool:
-    return bool(
-        db.execute(
-            text("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')")
-        ).scalar()
-    )
+def list_lacking(db: Connection) -> tuple[list[str], list[str]]:
+    """Return what `arrange` would do in a cluster: for these tables, and on these workers.
+
+    The workers are those where the role that serves lacks rights, as after citus_add_node.
+    """
+    if not has_extension(db):
+        return [], []
+    tables = _list_local_tables(db)
+    return tables, [] if tables else cluster_views.list_unadmitted_workers(db)
 
 
 def _list_local_tables(db: Connection) -> list[str]:
@@ -141,14 +149,11 @@ def _list_local_tables(db: Connection) -> list[str]:
 
 
 def _distribute(db: Connection, tables: list[str]) -> None:
-    db.execute(text("SET LOCAL citus.multi_shard_modify_mode = 'sequential'"))
     forced = list_tables(db, "relforcerowsecurity")
     for table in forced:  # the policies apply to the owner of the tables too, who copies the rows
         db.execute(text(f'ALTER TABLE "{table}" NO FORCE ROW LEVEL SECURITY'))
     if "experiment_counters" in tables:
         _begin_counters(db)
-    simplify_policies(db, tables)
-
     keys = _list_foreign_keys(db, tables)
     for key in keys:
         db.execute(text(f'ALTER TABLE "{key.table}" DROP CONSTRAINT "{key.name}"'))
@@ -229,8 +234,7 @@ def _bring_home(db: Connection) -> None:
 
     Sequences go on after the greatest number that rows have.
     """
-    policies = text("SELECT tablename, policyname FROM pg_policies WHERE schemaname = 'public'")
-    if SESSION_POLICY in [tuple(row) for row in db.execute(policies)]:
+    if cluster_policies.has_policy(db, *cluster_policies.SESSION_POLICY):
         return
     tables = list_tables(db, "relrowsecurity")
     for table in tables:
@@ -244,7 +248,7 @@ def _bring_home(db: Connection) -> None:
         )
     db.execute(text("TRUNCATE experiment_counters"))
 
-    restore_subqueries(db, tables)
+    cluster_policies.restore(db)
     cluster_views.look_up_series(db)
     for statement in _LOST:
         db.execute(text(statement))

@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, Engine, NullPool, exc, text
 
 from tbservice import limits
 from tbservice.errors import StartupError
 from tbservice.store.pg import distribution, schema_versions
+from tbservice.store.pg.blockers import describe_blockers
 from tbservice.store.pg.engine import make_engine
 from tbservice.store.pg.schema_versions import (
     Migration,
@@ -28,8 +29,6 @@ ADVISORY_LOCK_ID = 8_317_446_903
 
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 """SQLSTATE of a lock that could not be acquired within lock_timeout (PostgreSQL, appendix A)."""
-
-_BLOCKERS_SHOWN_MAX: Final = 3
 
 
 def upgrade(database_url: str) -> list[str]:
@@ -60,13 +59,34 @@ def upgrade(database_url: str) -> list[str]:
     return names
 
 
-def check(database_url: str) -> tuple[str | None, list[Migration]]:
-    """Return the latest migration of the database, and those that it lacks; change nothing.
+class Check(NamedTuple):
+    """What `upgrade` would do."""
+
+    applied: str | None
+    """The latest migration of the database."""
+
+    missing: list[Migration]
+    undistributed: list[str]
+    """Tables of a cluster that are not distributed yet."""
+
+    unadmitted: list[str]
+    """Nodes of a cluster where the role that serves lacks its rights: those that were added."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.missing or self.undistributed or self.unadmitted)
+
+
+def check(database_url: str) -> Check:
+    """Return what the database lacks; change nothing.
 
     Raises UnknownMigration if this program does not work with the database.
     """
     with make_engine(database_url, poolclass=NullPool).connect() as db:
-        return read_revisions(db)[0], list_missing_migrations(db)
+        return Check(
+            read_revisions(db)[0], list_missing_migrations(db), *distribution.list_lacking(db)
+        )
 
 
 def apply(db: Connection, name: str) -> None:
@@ -133,7 +153,7 @@ def _repeat_while_in_use(
         else:
             return
 
-        blockers = _describe_blockers(engine, tables)
+        blockers = describe_blockers(engine, tables)
         if attempt < limits.MIGRATE_ATTEMPTS_MAX:
             pause = f"trying again in {limits.MIGRATE_PAUSE_SECONDS:g} s"
             _print_line(f"{name}: a table is in use {blockers}; {pause}")
@@ -178,38 +198,6 @@ def _run_concurrently(engine: Engine, migration: Migration) -> None:
         finally:  # behind a pooler, the session is used by others afterwards
             db.exec_driver_sql("RESET statement_timeout")
             db.exec_driver_sql("RESET lock_timeout")
-
-
-def _describe_blockers(engine: Engine, tables: list[str]) -> str:
-    """Describe who holds locks on the tables, on any if none is named; the oldest come first."""
-    statement = text("""
-        SELECT pid, application_name, backend_type, state,
-            extract(epoch FROM clock_timestamp() - xact_start)::bigint AS transaction_seconds,
-            extract(epoch FROM clock_timestamp() - query_start)::bigint AS query_seconds
-        FROM pg_stat_activity AS a
-        WHERE pid <> pg_backend_pid() AND EXISTS (
-            SELECT FROM pg_locks AS l WHERE l.pid = a.pid AND l.granted
-                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-                AND (cardinality(CAST(:tables AS text[])) = 0 OR l.relation IN (
-                    SELECT to_regclass(t) FROM unnest(CAST(:tables AS text[])) AS t))
-        )
-        ORDER BY xact_start NULLS FIRST LIMIT :shown
-    """)
-    values = {"tables": tables, "shown": _BLOCKERS_SHOWN_MAX}
-    with engine.connect() as db:
-        rows = db.execute(statement, values).all()
-
-    if not rows:
-        return "(by a transaction that has ended)"
-    texts = []
-    for row in rows:
-        program = row.application_name or row.backend_type or "a program without a name"
-        # Only a superuser sees what sessions of other roles do.
-        age = "of another role"
-        if row.transaction_seconds is not None:
-            age = f"transaction {row.transaction_seconds} s, query {row.query_seconds} s old"
-        texts.append(f"process {row.pid}, {program}, {row.state or 'state unknown'}, {age}")
-    return f"({'; '.join(texts)})"
 
 
 def _print_line(line: str) -> None:

@@ -23,6 +23,9 @@ from tbservice.store.pg.pool import Pool
 from tbservice.store.pg.reachability import Reachability
 from tbservice.types import ExperimentId
 
+_Known = OrderedDict[ExperimentId, tuple[float, Node | None]]
+"""Nodes of experiments, each until a time; those that were looked up last are last."""
+
 _OF_SEVERAL_HOSTS = ("hostaddr", "target_session_attrs", "load_balance_hosts")
 """Parameters of a URL that are about the hosts that it names."""
 
@@ -44,7 +47,8 @@ class Nodes:
         self._lock = threading.Lock()
         self._is_cluster: bool | None = None
         self._pools: dict[Node, tuple[Pool, Reachability]] = {}
-        self._known: OrderedDict[ExperimentId, tuple[float, Node | None]] = OrderedDict()
+        self._known: _Known = OrderedDict()
+        self._asked: _Known = OrderedDict()
 
     @property
     def is_cluster(self) -> bool:
@@ -71,6 +75,10 @@ class Nodes:
 
         Returns None if the node is not known or cannot be reached: then the first pool serves.
         """
+        with self._lock:  # there is such an experiment: somebody has a grant for it
+            if experiment_id in self._asked:
+                self._known[experiment_id] = self._asked.pop(experiment_id)
+                _drop_oldest(self._known)
         return self._enter(stack, experiment_id, lambda pool: pool.transaction(begin))
 
     def enter_connection(self, stack: ExitStack, experiment_id: ExperimentId) -> Connection | None:
@@ -103,24 +111,30 @@ class Nodes:
         return db
 
     def _find(self, experiment_id: ExperimentId) -> Node | None:
-        """Return the node of an experiment, as it was at most `NODE_SECONDS_MAX` ago."""
-        until, node = self._known.get(experiment_id, (0.0, None))
+        """Return the node of an experiment, as it was at most `NODE_SECONDS_MAX` ago.
+
+        Ids that anybody asks for are kept apart until a transaction is opened for them: a flood of
+        ids that do not exist displaces none that does.
+        """
+        with self._lock:
+            place = self._known if experiment_id in self._known else self._asked
+            until, node = place.get(experiment_id, (0.0, None))
         if time.monotonic() < until:
             return node
         with self._first.transaction("BEGIN") as db:
             node = citus.node_of(db, experiment_id)
         with self._lock:
-            self._known[experiment_id] = time.monotonic() + citus.NODE_SECONDS_MAX, node
-            self._known.move_to_end(experiment_id)
-            while len(self._known) > limits.KNOWN_NODES_ITEMS_MAX:
-                self._known.popitem(last=False)
+            place = self._known if experiment_id in self._known else self._asked
+            place[experiment_id] = time.monotonic() + citus.NODE_SECONDS_MAX, node
+            place.move_to_end(experiment_id)
+            _drop_oldest(place)
         return node
 
     def _pool_of(self, node: Node) -> tuple[Pool, Reachability]:
         with self._lock:
             if node not in self._pools:
                 pool = Pool(
-                    self._make_url(node),
+                    self.make_url(node),
                     self._size,
                     idle_max=max(1, self._size // 2),
                     seats=self._first.seats,
@@ -129,9 +143,14 @@ class Nodes:
                 self._pools[node] = pool, Reachability()
             return self._pools[node]
 
-    def _make_url(self, node: Node) -> str:
-        """Return the parameters of the first URL, for another host."""
+    def make_url(self, node: Node) -> str:
+        """Return a node's URL: that of the first pool, for another host."""
         fields = conninfo_to_dict(self._url)
         for name in _OF_SEVERAL_HOSTS:
             fields.pop(name, None)
         return make_conninfo("", **{**fields, "host": node.host, "port": node.port})
+
+
+def _drop_oldest(known: _Known) -> None:
+    while len(known) > limits.KNOWN_NODES_ITEMS_MAX:
+        known.popitem(last=False)
