@@ -206,7 +206,7 @@ def test_shared_memory_of_service(live, log, instance, disks, record_figures):
 
         os.kill(min(before), signal.SIGKILL)
         wait_until(lambda: "no worker can be started" in log.read_text())
-        statuses |= get_all(http)  # the other one goes on
+        statuses |= get_all(http)  # of the other one
     filler.unlink()
     wait_until(have_started)
     record_figures(statuses=statuses)
