@@ -756,6 +756,9 @@ ORPHAN_SECONDS_MIN: Final = 24 * 3600
 CHECK_ORPHANS_LISTED_ITEMS_MAX: Final = 1_000
 """Orphans (items) that a check lists by key; it counts the others."""
 
+METRICS_FILE_BYTES: Final = MIB
+"""Of each file that has metrics of one of several workers: 200 routes, each with a histogram."""
+
 MAINTENANCE_BYTES_PER_SECOND: Final = 100 * MIB
 """Bytes a second that `check`, `backup` and `restore` read at most, unless told otherwise."""
 

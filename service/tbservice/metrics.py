@@ -18,11 +18,16 @@ from prometheus_client import (
     Histogram,
     Summary,
     disable_created_metrics,
+    mmap_dict,
 )
 
-from tbservice import traces
+from tbservice import limits, traces
 
 disable_created_metrics()  # a second line per metric, with the start time of the process
+
+# Of each file that shares a worker's metrics with the others. Where it has grown, a write on a full
+# disk would kill the worker (api/http/metrics_exposition.py).
+mmap_dict._INITIAL_MMAP_SIZE = limits.METRICS_FILE_BYTES  # noqa: SLF001 - there is no setting
 
 REGISTRY: Final = CollectorRegistry()
 """Metrics of this process; each worker has its own, and a scrape adds them up."""

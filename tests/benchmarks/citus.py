@@ -201,17 +201,25 @@ def bulk(pair: Pair) -> None:
         id(side): rename_runs(pair.requests, 0, side.token) for side in (pair.plain, pair.cluster)
     }
 
+    used: defaultdict[int, list[float]] = defaultdict(list)
+
     def work(side: Side) -> float:
         experiment_id = side.api.new_experiment(name="bulk")
         gc.collect()
+        before = side.cpu_seconds()
         seconds = send(side.live.url, experiment_id, bodies[id(side)])
         await_merges(side)
+        cpu = spent(before, side.cpu_seconds())
+        used[id(side)].append(sum(cpu[name] for name in side.postmasters))
         return seconds
 
     for side in (pair.plain, pair.cluster):
         work(side)
+    used.clear()
     name = f"{MILLION.points:,} scalars in prepared batches"
     pair.in_turns(work, 2 * pair.rounds, "at most 1.15 x", name)
+    each = (statistics.median(used[id(side)]) for side in (pair.plain, pair.cluster))
+    report("  PostgreSQL's CPU, compacted: plain, Citus", "{:.2f}, {:.2f} s".format(*each))
 
 
 def uploader(pair: Pair) -> None:

@@ -24,6 +24,12 @@ class Measured:
     serve_ms_per_request: float = 20.0
     postgres_ms_per_request: float = 10.0
     cpu_seconds_per_million_bulk: float = 0.1
+    citus_ms_per_flush: float = 4.9
+    """Of all nodes: measured in memory, and what the disk adds on plain PostgreSQL."""
+    citus_serve_ms_per_flush: float = 6.3
+    """Of the service, which sends more statements."""
+    citus_ms_per_request: float = 11.0
+    citus_cpu_seconds_per_million_bulk: float = 0.25
     disk_bytes_per_point: float = 12.0
     memory_gb_per_serve_core: float = 2.5
 
@@ -47,6 +53,8 @@ class Assumptions:
     utilization: float = 0.6
     """Of a core at the peak."""
     kept_months: float = 12
+    database_gb_max: float = 4_000
+    """Of one PostgreSQL server; more are nodes of a cluster (Citus)."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,7 @@ class Needs:
     requests: float
     points_per_month: float
     serve_cores: int
+    nodes: int
     postgres_cores: int
     wal_mb: float
     postgres_gb: float
@@ -83,22 +92,34 @@ def compute(users: Assumptions, cost: Measured) -> Needs:
     requests = active * users.requests_per_active_per_day / DAY
     live_points = flushes * users.points_per_flush * MONTH
     bulk_points = active * users.bulk_points_per_active
-    bulk_seconds = bulk_points / 1e6 * cost.cpu_seconds_per_million_bulk / MONTH
     points = live_points + bulk_points
+    postgres_gb = points * users.kept_months * cost.disk_bytes_per_point / 1e9
+    nodes = math.ceil(postgres_gb / users.database_gb_max)
 
-    def cores(ms_per_flush: float, ms_per_request: float) -> int:
-        busy = flushes * ms_per_flush / 1e3 + requests * ms_per_request / 1e3 + bulk_seconds
+    def cores(ms_per_flush: float, ms_per_request: float, seconds_per_million: float) -> int:
+        bulk = bulk_points / 1e6 * seconds_per_million / MONTH
+        busy = flushes * ms_per_flush / 1e3 + requests * ms_per_request / 1e3 + bulk
         return math.ceil(busy * users.peak / users.utilization)
+
+    serve_bulk = cost.cpu_seconds_per_million_bulk
+    serve_flush = cost.serve_ms_per_flush if nodes == 1 else cost.citus_serve_ms_per_flush
+    plain = (cost.postgres_ms_per_flush, cost.postgres_ms_per_request, serve_bulk)
+    citus = (
+        cost.citus_ms_per_flush,
+        cost.citus_ms_per_request,
+        cost.citus_cpu_seconds_per_million_bulk,
+    )
 
     return Needs(
         live_runs=live_runs,
         flushes=flushes * users.peak,
         requests=requests * users.peak,
         points_per_month=points,
-        serve_cores=cores(cost.serve_ms_per_flush, cost.serve_ms_per_request),
-        postgres_cores=cores(cost.postgres_ms_per_flush, cost.postgres_ms_per_request),
+        serve_cores=cores(serve_flush, cost.serve_ms_per_request, serve_bulk),
+        nodes=nodes,
+        postgres_cores=cores(*(plain if nodes == 1 else citus)),
         wal_mb=flushes * users.peak * cost.wal_kb_per_flush / 1e3,
-        postgres_gb=points * users.kept_months * cost.disk_bytes_per_point / 1e9,
+        postgres_gb=postgres_gb,
         object_gb=active * users.blob_gb_per_active * users.kept_months,
         sent_gb=active * users.downloaded_gb_per_active,
     )
@@ -116,7 +137,8 @@ def needs_table(users: Assumptions, cost: Measured) -> list[str]:
         "memory of `tbservice serve`": (
             f"{needs.serve_cores * cost.memory_gb_per_serve_core:,.0f} GB"
         ),
-        "cores of PostgreSQL, without a standby": f"{needs.postgres_cores:,}",
+        "servers of PostgreSQL, by their disks": describe_servers(needs),
+        "cores of PostgreSQL, of all servers, without standbys": f"{needs.postgres_cores:,}",
         "write-ahead log, busiest hour": f"{needs.wal_mb:,.0f} MB/s",
         f"disk of PostgreSQL after {users.kept_months:g} months": (
             f"{needs.postgres_gb / 1e3:,.1f} TB"
@@ -126,15 +148,20 @@ def needs_table(users: Assumptions, cost: Measured) -> list[str]:
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
 
 
+def describe_servers(needs: Needs) -> str:
+    """Return how many there are: one, or the nodes of a cluster."""
+    return "1" if needs.nodes == 1 else f"{needs.nodes} nodes of Citus"
+
+
 def costs_table(users: Assumptions, cost: Measured, price: Prices) -> list[str]:
     """Return the table of costs per month, at the end of the kept months, as lines of Markdown."""
     needs = compute(users, cost)
     items = {
         f"{needs.serve_cores} cores of `serve` x {price.core:g}": needs.serve_cores * price.core,
-        f"2 x {needs.postgres_cores} cores of PostgreSQL, with its standby, x {price.core:g}": (
+        f"2 x {needs.postgres_cores} cores of PostgreSQL ({describe_servers(needs)}), with standbys, x {price.core:g}": (
             2 * needs.postgres_cores * price.core
         ),
-        f"2 x {needs.postgres_gb:,.0f} GB of its disk x {price.disk_gb:g}": (
+        f"2 x {needs.postgres_gb:,.0f} GB of their disks x {price.disk_gb:g}": (
             2 * needs.postgres_gb * price.disk_gb
         ),
         f"{needs.object_gb:,.0f} GB of objects x {price.object_gb:g}": (

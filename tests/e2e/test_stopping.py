@@ -10,7 +10,9 @@ import pytest
 from support import slow_import_service
 from support.grpc_calls import live_grpc_service
 from support.process_kills import workers_of
+from support.servers import live_service
 from support.uploading import wait_until
+from tbservice.local.embedded.ports import choose_ports
 
 pytestmark = pytest.mark.own_database
 
@@ -72,6 +74,13 @@ def is_fork_server(process):
         return "tbservice.handlers.fork_server" in process.cmdline()
     except psutil.NoSuchProcess:
         return False
+
+
+def test_tensorboard_is_imported_before_any_page(settings, tmp_path):
+    """Soon after the start, so that the first page need not wait for that."""
+    with live_service(settings, choose_ports(["http"], {})["http"], tmp_path / "log") as live:
+        service = psutil.Process(live.process.pid)
+        wait_until(lambda: any(map(is_fork_server, service.children())), 10)
 
 
 def test_hung_worker_is_killed_at_stop(settings, tmp_path):

@@ -168,8 +168,21 @@ def upload_as_printed(home, line):
     return done.stdout
 
 
+def check_grpc(up):
+    """Check that the port answers which the next line names."""
+    line = up.process.stdout.readline()
+    port = int(re.fullmatch(r"gRPC \(Katib\) is ready at 127\.0\.0\.1 port (\d+)\n", line)[1])
+    with raw_client(port, service="grpc.health.v1.Health") as call:
+        reply = health_pb2.HealthCheckResponse.FromString(call("Check"))
+    assert reply.status == health_pb2.HealthCheckResponse.SERVING
+    with raw_client(port, up.token(), service="api.v1.beta1.DBManager") as call:
+        assert call("DeleteObservationLog", b"\n\x01t") == b""
+
+
 def test_demo_is_uploaded_once_and_its_url_opens_without_token(home):
-    with running(home, "--demo") as up:
+    """The first start, which ends by SIGTERM, has a gRPC port as well."""
+    with running(home, "--demo", "--grpc-port", "0") as up:
+        check_grpc(up)
         url = up.process.stdout.readline().removeprefix("the demo is at ").strip()
         page = httpx2.get(url, trust_env=False)
         assert (page.status_code, "<tf-" in page.text or "TensorBoard" in page.text) == (
@@ -192,10 +205,33 @@ def test_demo_is_uploaded_once_and_its_url_opens_without_token(home):
         assert len(up.names()) == 2
 
 
-def test_up_keeps_committed_data_and_leaves_no_process(
-    home,
-):
+def sign_in_with(database, line):
+    """Use the link of a line of `tbservice up`; return the person and their memberships."""
+    secret = re.search(r"/sign-in/link\?token=(tbl_\w+)$", line)[1]
+    with database.transaction() as db:
+        person = sign_in_links.use_link(db, secret)
+        return person, people.list_memberships(db, person.user_id)
+
+
+def check_links(home, lines):
+    """Check that the link of each start signs the owner in, once."""
+    with Instance(home / ".local/share/tbhub") as instance:
+        database = Database(instance.postgres.url(), 1)
+        signed_in = [sign_in_with(database, line) for line in lines]
+        with pytest.raises(NotFound):
+            sign_in_with(database, lines[0])
+        database.close()
+    (person, (membership,)), again = signed_in
+    assert again == (person, [membership])
+    assert (person.email, membership.role) == ("owner@localhost", Role.OWNER)
+
+
+def test_up_keeps_committed_data_and_leaves_no_process(home):
+    """And prints a new link at each start, for the same person."""
+    links = []
     with running(home) as up:
+        assert up.sign_in.startswith(f"sign in within 15 minutes, once: {up.url}/sign-in/link?")
+        links.append(up.sign_in)
         up.create("one")
         config = home / ".config/tbhub/config.toml"
         assert tomllib.loads(config.read_text())["server"] == up.url
@@ -209,6 +245,7 @@ def test_up_keeps_committed_data_and_leaves_no_process(
         assert seconds < STOP_SECONDS_MAX
 
     with running(home) as up:
+        links.append(up.sign_in)
         assert up.names() == {"one"}
         assert up.token() == token
         up.create("two")
@@ -233,6 +270,7 @@ def test_up_keeps_committed_data_and_leaves_no_process(
     with running(home) as up:
         assert up.names() == {"one", "two", "three"}
         assert up.end(signal.SIGHUP)[0] == 0
+    check_links(home, links)
 
 
 def test_troubles_of_running_one_are_one_line_each(home):
@@ -368,41 +406,3 @@ def test_wrong_usage_ends_with_code_2():
             [sys.executable, "-m", "tbservice", *arguments], capture_output=True, check=False
         )
         assert done.returncode == 2
-
-
-def sign_in_with(database, line):
-    """Use the link of a line of `tbservice up`; return the person and their memberships."""
-    secret = re.search(r"/sign-in/link\?token=(tbl_\w+)$", line)[1]
-    with database.transaction() as db:
-        person = sign_in_links.use_link(db, secret)
-        return person, people.list_memberships(db, person.user_id)
-
-
-def test_up_prints_link_that_signs_owner_in_once(home):
-    lines = []
-    for _ in range(2):  # a new link at each start, for the same person
-        with running(home) as up:
-            assert up.sign_in.startswith(f"sign in within 15 minutes, once: {up.url}/sign-in/link?")
-            lines.append(up.sign_in)
-            assert up.end(signal.SIGTERM)[0] == 0
-    with Instance(home / ".local/share/tbhub") as instance:
-        database = Database(instance.postgres.url(), 1)
-        signed_in = [sign_in_with(database, line) for line in lines]
-        with pytest.raises(NotFound):
-            sign_in_with(database, lines[0])
-        database.close()
-    (person, (membership,)), again = signed_in
-    assert again == (person, [membership])
-    assert (person.email, membership.role) == ("owner@localhost", Role.OWNER)
-
-
-def test_up_prints_grpc_port_that_answers(home):
-    with running(home, "--grpc-port", "0") as up:
-        line = up.process.stdout.readline()
-        port = int(re.fullmatch(r"gRPC \(Katib\) is ready at 127\.0\.0\.1 port (\d+)\n", line)[1])
-        with raw_client(port, service="grpc.health.v1.Health") as call:
-            reply = health_pb2.HealthCheckResponse.FromString(call("Check"))
-        assert reply.status == health_pb2.HealthCheckResponse.SERVING
-        with raw_client(port, up.token(), service="api.v1.beta1.DBManager") as call:
-            assert call("DeleteObservationLog", b"\n\x01t") == b""
-        assert up.end(signal.SIGTERM)[0] == 0

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.servers import live_service
+from tbservice import limits
 from tbservice.local.embedded.ports import choose_ports
 
 pytestmark = pytest.mark.own_database
@@ -83,6 +84,9 @@ def test_scrape_adds_up_workers_also_those_that_are_gone(operator, settings, tmp
         directory = Path(workers[0].environ()["PROMETHEUS_MULTIPROC_DIR"])
         wait_until(lambda: samples(operator)["tbhub_database_connections_max"] == [({}, 2 * 10)])
         for worker in workers:
+            for kind in ("counter", "histogram"):  # a write to a hole on a full disk would kill it
+                file = (directory / f"{kind}_{worker.pid}.db").stat()
+                assert file.st_blocks * 512 >= file.st_size == limits.METRICS_FILE_BYTES
             with standing_still(worker):
                 for _ in range(3):
                     operator.get("/healthz")

@@ -5,6 +5,7 @@ result does.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 
@@ -18,9 +19,9 @@ DIFFERENT_MIN = 22
 """Different statements of the requests of an upload; those of merges may come only after its end.
 """
 
-STATEMENTS_AT_ONCE = 8
-"""Different statements that fail in one upload: each in another batch, so that no request fails
-over and over.
+STATEMENTS_AT_ONCE = 12
+"""Different statements that fail in one upload: far apart, and each at another occurrence, so that
+no request fails over and over, and is repeated later and later.
 """
 
 MERGING = re.compile(r"(DELETE FROM|INSERT INTO) scalar_blocks|DELETE FROM scalar_tail")
@@ -59,8 +60,9 @@ def different_statements(world, clean):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_different_statement_fails(world, clean, different_statements, fault):
     hits = 0
-    for start in range(0, len(different_statements), STATEMENTS_AT_ONCE):
-        group = list(different_statements)[start : start + STATEMENTS_AT_ONCE]
+    uploads = math.ceil(len(different_statements) / STATEMENTS_AT_ONCE)
+    for first in range(uploads):
+        group = list(different_statements)[first::uploads]
         places = {
             (text, min(turn, different_statements[text])) for turn, text in enumerate(group, 1)
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -111,6 +112,11 @@ _HANDLER_MODULES: Final = (
     "tbservice.api.v0_classic.graph_text",
 )
 """Modules with the jobs of handler processes; only those processes import them."""
+
+_HANDLERS_START_SECONDS: Final = 2.0
+"""Seconds after the start until TensorBoard is imported for handler processes, unless a page needs
+it before: that takes a second of processor time, which uploads that wait for the service need.
+"""
 
 _PROBLEMS_SHOWN = 10
 """Validation problems that one error response lists."""
@@ -278,9 +284,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
     with on_shutdown_signal(begin_stop):  # also while it starts
         await _start(app)
+        loop = asyncio.get_running_loop()
+        starting = loop.call_later(_HANDLERS_START_SECONDS, app.state.handlers.start)
         try:
             yield
         finally:
+            starting.cancel()
             await _stop(app)
 
 
@@ -289,7 +298,6 @@ async def _start(app: FastAPI) -> None:
         await run_in_threadpool(prepare_backends, app)
     app.state.compactor.start()
     app.state.eraser.start()
-    app.state.handlers.start()
     await app.state.grpc.start()
 
 

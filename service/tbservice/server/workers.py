@@ -25,7 +25,11 @@ from uvicorn.supervisors.multiprocess import Process
 
 from tbservice import limits
 from tbservice.admission.connections import Connection, raise_file_limit
-from tbservice.api.http.metrics_exposition import multiprocess_metrics, reserve_metrics_space
+from tbservice.api.http.metrics_exposition import (
+    has_metrics_room,
+    multiprocess_metrics,
+    reserve_metrics_space,
+)
 from tbservice.errors import StartupError, Unavailable
 from tbservice.launch import set_parent_death_signal
 from tbservice.server import bind, logs
@@ -63,6 +67,7 @@ class Supervisor(Multiprocess):
         """Start nothing yet; `has_given_up` will say whether a failed worker made it stop."""
         super().__init__(config, sockets)
         self.has_given_up = False
+        self._lacks_room = False
         self._asked: dict[Process, float] = {}  # when a worker was sent the ping it owes an answer
 
     def keep_subprocess_alive(self) -> None:
@@ -81,8 +86,21 @@ class Supervisor(Multiprocess):
                 self.has_given_up = True
                 self.should_exit.set()
                 return
+            if not self._has_room():
+                continue
             self.processes[index] = replacement = Process(self.config, self.sockets)
             replacement.start()
+
+    def _has_room(self) -> bool:
+        """Return whether another worker has room for its metrics; log it when that changes.
+
+        One without would be killed by its first write to them. The others go on meanwhile.
+        """
+        lacks_room = not has_metrics_room()
+        if lacks_room and not self._lacks_room:
+            _log.error("no worker can be started: the disk of the metrics is full; make room there")
+        self._lacks_room = lacks_room
+        return not lacks_room
 
     def _is_alive(self, process: Process) -> bool:
         """Return whether a worker runs and owes no answer for too long.

@@ -21,6 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
+from tbservice import limits
 from tbservice.errors import StartupError
 from tbservice.metrics import REGISTRY
 
@@ -28,7 +29,16 @@ _DIRECTORY_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - used only as parent of a mkdtemp directory
 
 _FREE_BYTES_MIN: Final = 32 * 1024 * 1024
-"""Free bytes of /dev/shm to use it: each worker has half a dozen files of 1 MiB."""
+"""Free bytes of /dev/shm to use it."""
+
+_GROWING_KINDS: Final = ("counter", "histogram")
+"""Files that grow with the routes that are used: they are reserved whole."""
+
+_OTHER_FILE_BYTES: Final = 64 * 1024
+"""What is reserved of any other file of a worker."""
+
+_WORKER_BYTES: Final = (len(_GROWING_KINDS) + 1) * limits.METRICS_FILE_BYTES
+"""Free bytes that a worker needs to start; all other files together need less than one file."""
 
 ProcessCollector(registry=REGISTRY)
 
@@ -56,7 +66,7 @@ def reserve_metrics_space() -> None:
     """Let the files of this worker's metrics have all their blocks on the disk.
 
     They are sparse, and a write to a mapped file on a full disk kills the process (SIGBUS). A file
-    that outgrows its first size, with some thousands of label values, is not protected.
+    that outgrows its first size, when some 200 routes were used, is not protected.
 
     Raises:
         StartupError: The disk is full.
@@ -66,12 +76,20 @@ def reserve_metrics_space() -> None:
         return
     try:
         for path in Path(directory).glob(f"*_{os.getpid()}.db"):
+            grows = path.name.startswith(_GROWING_KINDS)
+            size = limits.METRICS_FILE_BYTES if grows else _OTHER_FILE_BYTES
             with path.open("r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+                os.posix_fallocate(file.fileno(), 0, size)
     except OSError as error:
         raise StartupError(
             f"no room for the metrics in {directory}: {error.strerror}; make room there"
         ) from error
+
+
+def has_metrics_room() -> bool:
+    """Return whether one more worker has room for the files of its metrics."""
+    directory = os.environ.get(_DIRECTORY_VARIABLE)
+    return directory is None or shutil.disk_usage(directory).free >= _WORKER_BYTES
 
 
 def expose(accept: str) -> tuple[bytes, str]:
