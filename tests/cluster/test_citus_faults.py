@@ -15,7 +15,7 @@ from support.servers import database_name, live_service, new_owner
 from support.uploading import Uploader, wait_until
 from tbservice.local.embedded.ports import choose_ports
 from tbservice.store.pg import migrate
-from tbservice.store.pg.citus import node_of
+from tbservice.store.pg.citus import NODE_SECONDS_MAX, node_of
 from tbservice.store.pg.database import Database
 
 pytestmark = pytest.mark.cluster
@@ -195,6 +195,7 @@ def test_coordinator_is_killed_and_comes_back(world, servers, tmp_path):
         for job in (*jobs.values(), *others.values()):
             job.log()
         world.cluster.kill(COORDINATOR)
+        time.sleep(NODE_SECONDS_MAX)  # nobody remembers where an experiment is
         for job in (*jobs.values(), *others.values()):
             job.log()
         for job in others.values():
