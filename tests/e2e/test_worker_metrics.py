@@ -100,6 +100,8 @@ def test_scrape_adds_up_workers_also_those_that_are_gone(operator, settings, tmp
         workers[0].send_signal(signal.SIGKILL)
         wait_until(lambda: not workers[0].is_running() and len(worker_ids(operator)) == 2)
         assert workers[0].pid not in worker_ids(operator)
+        left = [file.stat().st_size for file in directory.glob(f"*_{workers[0].pid}.db")]
+        assert 0 < sum(left) < 64 * 1024  # what it had not used is free again
         wait_until(lambda: samples(operator)["tbhub_database_connections_max"] == [({}, 2 * 10)])
         assert health_requests(operator) == [6]
         operator.get("/healthz")

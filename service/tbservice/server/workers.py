@@ -28,6 +28,7 @@ from tbservice.admission.connections import Connection, raise_file_limit
 from tbservice.api.http.metrics_exposition import (
     has_metrics_room,
     multiprocess_metrics,
+    release_metrics_space,
     reserve_metrics_space,
 )
 from tbservice.errors import StartupError, Unavailable
@@ -74,6 +75,7 @@ class Supervisor(Multiprocess):
         """Replace dead workers; give up if one does not start, as the next would not either."""
         if self.should_exit.is_set():
             return
+        started = 0
         for index, process in enumerate(self.processes):
             # The worker's end: open here too, it would hide that the worker has died.
             process.child_conn.close()
@@ -86,17 +88,19 @@ class Supervisor(Multiprocess):
                 self.has_given_up = True
                 self.should_exit.set()
                 return
-            if not self._has_room():
-                continue
-            self.processes[index] = replacement = Process(self.config, self.sockets)
-            replacement.start()
+            if process.pid is not None:
+                release_metrics_space(process.pid)
+            if self._has_room(started + 1):
+                self.processes[index] = replacement = Process(self.config, self.sockets)
+                replacement.start()
+                started += 1
 
-    def _has_room(self) -> bool:
-        """Return whether another worker has room for its metrics; log it when that changes.
+    def _has_room(self, workers: int) -> bool:
+        """Return whether so many workers have room for their metrics; log it when that changes.
 
         One without would be killed by its first write to them. The others go on meanwhile.
         """
-        lacks_room = not has_metrics_room()
+        lacks_room = not has_metrics_room(workers)
         if lacks_room and not self._lacks_room:
             _log.error("no worker can be started: the disk of the metrics is full; make room there")
         self._lacks_room = lacks_room

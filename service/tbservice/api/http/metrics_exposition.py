@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -86,10 +87,20 @@ def reserve_metrics_space() -> None:
         ) from error
 
 
-def has_metrics_room() -> bool:
-    """Return whether one more worker has room for the files of its metrics."""
+def release_metrics_space(pid: int) -> None:
+    """Free what a worker that has ended reserved and did not use; its counts stay in the sums."""
     directory = os.environ.get(_DIRECTORY_VARIABLE)
-    return directory is None or shutil.disk_usage(directory).free >= _WORKER_BYTES
+    if directory is None:
+        return
+    for path in Path(directory).glob(f"*_{pid}.db"):
+        with suppress(OSError), path.open("r+b") as file:
+            file.truncate(int.from_bytes(file.read(4), sys.byteorder))  # the bytes in use
+
+
+def has_metrics_room(workers: int) -> bool:
+    """Return whether so many more workers have room for the files of their metrics."""
+    directory = os.environ.get(_DIRECTORY_VARIABLE)
+    return directory is None or shutil.disk_usage(directory).free >= workers * _WORKER_BYTES
 
 
 def expose(accept: str) -> tuple[bytes, str]:
