@@ -73,8 +73,9 @@ def _describe_nodes(db: Connection, tables: list[str]) -> list[str]:
 
 def _describe(holder: dict[str, Any]) -> str:
     program = holder["application_name"] or holder["backend_type"] or "a program without a name"
-    if program.startswith(_INTERNAL):
-        nodeid, pid = divmod(int(program.removeprefix(_INTERNAL)), _GPID_BASE)
+    number = program.removeprefix(_INTERNAL)
+    if program != number and number.isdecimal():
+        nodeid, pid = divmod(int(number), _GPID_BASE)
         program = f"for process {pid} of the node with nodeid {nodeid}"
     # Only a superuser sees what sessions of other roles do.
     age = "of another role"

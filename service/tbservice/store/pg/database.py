@@ -34,7 +34,8 @@ class Database:
     def __init__(self, url: str, pool_size: int, read_url: str | None = None) -> None:
         """Create the pool; connections are opened when first needed.
 
-        On a cluster (Citus), each node has a pool; those in use are at most `pool_size` in all.
+        On a cluster (Citus), each node has a pool; those in use are at most `pool_size` in all,
+        beside one for each node that numbers new runs, tags and series.
 
         Args:
             url: A libpq URL (postgresql://…) of an ordinary role.
@@ -204,6 +205,7 @@ class Database:
 
     def close(self) -> None:
         """Close all idle connections."""
+        self._watch.close()
         for pool in self._list_pools():
             pool.close()
 

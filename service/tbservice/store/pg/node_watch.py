@@ -60,6 +60,7 @@ class NodeWatch:
         self._nodes = nodes
         self._first = first
         self._looking = threading.Lock()
+        self._closed = threading.Event()
         self._looked_at = -limits.NODE_LOOK_SECONDS
         self._watched: dict[int, _Watched] = {}
         self._timelines = Timelines()
@@ -76,7 +77,20 @@ class NodeWatch:
             threading.Thread(target=self._look, name="look at nodes", daemon=True).start()
         return self._unavailable
 
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+
     def _look(self) -> None:
+        """Look once, and again until all nodes are available: else the metric could stay at 1."""
+        try:
+            self._look_once()
+            while self._unavailable and not self._closed.wait(limits.NODE_LOOK_SECONDS):
+                self._look_once()
+        finally:
+            self._looking.release()
+
+    def _look_once(self) -> None:
         try:
             if not self._nodes.is_cluster:
                 self._is_plain = True
@@ -88,7 +102,6 @@ class NodeWatch:
             self._look_at_all()
         finally:
             self._looked_at = time.monotonic()
-            self._looking.release()
 
     def _read_catalog(self) -> None:
         with self._first.transaction("BEGIN") as db:
