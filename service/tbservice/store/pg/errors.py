@@ -18,6 +18,9 @@ READ_ONLY: Final = (
 _UNAVAILABLE: Final = (
     "the database cannot be reached or is out of capacity; nothing was lost, try again"
 )
+_NODE_LOST: Final = "failure on connection marked as essential"
+"""What Citus says without a SQLSTATE of its own when another node closes a connection."""
+
 _DISK_FULL: Final = (
     "the database's disk is full: the operator of the server has to make room; nothing was lost, "
     "try again"
@@ -66,6 +69,8 @@ def _translate_error(error: BaseException | None) -> Exception | None:
     """Return the service's error; None for an error that is a bug of the service."""
     if error is not None and is_read_only(error):
         return Unavailable(READ_ONLY)
+    if isinstance(error, psycopg.errors.InternalError_) and _NODE_LOST in str(error):
+        return Unavailable(_UNAVAILABLE)
     if isinstance(error, psycopg.errors.ForeignKeyViolation) and _violates_experiment_key(error):
         return NotFound("the experiment has been deleted")
     return _translate_data_error(error) if isinstance(error, psycopg.DataError) else None
