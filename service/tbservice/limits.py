@@ -743,6 +743,9 @@ NODE_REST_SECONDS: Final = 5.0
 NODE_CONNECT_SECONDS_MAX: Final = 3
 """The same seconds as for a replica, of a node of a cluster."""
 
+NUMBERING_LOCK_SECONDS_MAX: Final = 1
+"""Seconds to wait for the numbers of new runs, tags or series beside a batch, in a cluster."""
+
 NODE_LOOK_SECONDS: Final = 10.0
 """Seconds between two looks of a worker whether each node can write: 10 ms of CPU of the node."""
 

@@ -14,6 +14,7 @@ from support.uploading import wait_until
 from tbservice import limits
 from tbservice.experiments import lifecycle
 from tbservice.experiments.metadata import Metadata
+from tbservice.store import runs_tags
 from tbservice.store.pg import citus
 from tbservice.store.pg.database import Database
 from tbservice.types import AppendGrant, ExperimentId, ReadGrant, WorkspaceGrant, WorkspaceId
@@ -76,9 +77,8 @@ def test_experiment_is_created_where_its_key_is_locked(small, database_url):
                 assert citus.node_of(db, experiment.experiment_id) == place
 
 
-def test_transaction_follows_shard_that_moves(small, cluster, database_url):
-    grant = AppendGrant(WORKSPACE, EXPERIMENTS[0])
-    before = port_of(small.transaction(grant))
+def move(cluster, database_url, experiment_id, before):
+    """Move the experiment's shards from the worker at a port to the other one; return its port."""
     (after,) = set(cluster.ports[1:]) - {before}
     with cluster.connect(database_name(database_url)) as db:
         db.execute(
@@ -87,9 +87,36 @@ def test_transaction_follows_shard_that_moves(small, cluster, database_url):
                     get_shard_id_for_distribution_column('experiments', %s::text),
                     '127.0.0.1', %s, '127.0.0.1', %s, 'block_writes')
             """,
-            (EXPERIMENTS[0], before, after),
+            (experiment_id, before, after),
         )
+    return after
+
+
+def test_transaction_follows_shard_that_moves(small, cluster, database_url):
+    grant = AppendGrant(WORKSPACE, EXPERIMENTS[0])
+    before = port_of(small.transaction(grant))
+    after = move(cluster, database_url, EXPERIMENTS[0], before)
     wait_until(lambda: port_of(small.transaction(grant)) == after)
+
+
+def test_batch_that_move_waits_for_gets_its_numbers(small, cluster, servers, database_url):
+    workspace = WorkspaceGrant(WorkspaceId(new_workspace(database_url).workspace_id))
+    with small.transaction(workspace.workspace_id) as db:
+        experiment_id = lifecycle.create_experiment(db, workspace).experiment_id
+    grant = AppendGrant(workspace.workspace_id, experiment_id)
+    with ThreadPoolExecutor(1) as threads:
+        with small.transaction(grant) as db:
+            port = db.execute(text("SELECT inet_server_port()")).scalar_one()
+            runs_tags.resolve_runs(db, grant, ["run"])
+            moving = threads.submit(move, cluster, database_url, experiment_id, port)
+            wait_until(lambda: servers.count_waiting(database_url))
+            runs_tags.resolve_tags(db, grant, ["first", "second"])
+        after = moving.result()
+    wait_until(lambda: port_of(small.transaction(grant)) == after)
+    with small.transaction(grant) as db:
+        runs_tags.resolve_tags(db, grant, ["third"])
+        tags = runs_tags.list_tag_names(db, experiment_id)
+    assert list(tags.values()) == ["first", "second", "third"]
 
 
 def test_ids_that_anybody_asks_for_displace_none_in_use(small, monkeypatch):

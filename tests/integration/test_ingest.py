@@ -456,7 +456,7 @@ def test_batch_takes_constant_number_of_statements(api, experiment, monkeypatch)
     count(0, 1)
     made, known = count(1, 100), count(2, 100, summary_metadata=b"")
     assert (made, known) == (count(3, 200), count(4, 200, summary_metadata=b""))
-    assert max(made, known) <= 22  # on a cluster; fewer on plain PostgreSQL
+    assert max(made, known) <= 30  # on a cluster; fewer on plain PostgreSQL
 
 
 def prepared_statements(database):

@@ -12,8 +12,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
 import psycopg
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, exc, text
 
+from tbservice import limits
 from tbservice.errors import Unavailable
 from tbservice.store.pg.arrays import Array, encode_array
 from tbservice.types import ExperimentGrant, ExperimentId, WorkspaceId
@@ -164,7 +165,7 @@ def begin_counter(db: Connection, workspace_id: WorkspaceId, experiment_id: Expe
 
 
 def note_numbering(info: dict[Any, Any], open_transaction: OpenTransaction) -> None:
-    """Note in a connection's `info` how `new_ids` opens a transaction beside it, on its server."""
+    """Note in a connection's `info` how `new_ids` opens a transaction beside it."""
     info[_NUMBERING] = open_transaction
 
 
@@ -180,16 +181,31 @@ def new_ids(db: Connection, grant: ExperimentGrant, count: int) -> range | None:
     """
     if not is_cluster(db):
         return None
-    begin = (
-        f"BEGIN; SET LOCAL tbhub.workspace_id = '{int(grant.workspace_id)}'; "
-        "SET LOCAL synchronous_commit = 'off'"
-    )
-    with db.info[_NUMBERING](begin) as beside:
-        last = _count_on(beside, grant.experiment_id, count)
-    if last is None:  # `db` has created the experiment itself
-        last = _count_on(db, grant.experiment_id, count)
+    last = _count_beside(db, grant, count) or _count_on(db, grant.experiment_id, count)
     assert last is not None  # noqa: S101 - each experiment has a counter
     return range(last - count + 1, last + 1)
+
+
+def _count_beside(db: Connection, grant: ExperimentGrant, count: int) -> int | None:
+    """Return the last of so many new ids; None if `db` itself has to count.
+
+    That is so if it has created the experiment, if a pooler could let both wait for each other, and
+    if the counter cannot be had within `limits.NUMBERING_LOCK_SECONDS_MAX`. A move of the shard may
+    be waiting for `db` then: it lets nobody else write, and no server sees who waits for whom.
+    """
+    open_transaction: OpenTransaction | None = db.info.get(_NUMBERING)
+    if open_transaction is None:
+        return None
+    begin = (
+        f"BEGIN; SET LOCAL tbhub.workspace_id = '{int(grant.workspace_id)}'; "
+        f"SET LOCAL lock_timeout = '{limits.NUMBERING_LOCK_SECONDS_MAX}s'; "
+        "SET LOCAL synchronous_commit = 'off'"
+    )
+    try:
+        with open_transaction(begin) as beside:
+            return _count_on(beside, grant.experiment_id, count)
+    except (psycopg.OperationalError, exc.OperationalError, exc.TimeoutError):
+        return None
 
 
 def _count_on(db: Connection, experiment_id: ExperimentId, count: int) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 import psycopg
@@ -65,7 +66,12 @@ def configure(connection: psycopg.Connection[Any], record: ConnectionPoolEntry) 
 
 def is_pooled(db: Connection) -> bool:
     """Return whether a pooler is between the connection and PostgreSQL."""
-    return bool(db.info.get(_IS_POOLED, False))
+    return has_pooler(db.info)
+
+
+def has_pooler(info: Mapping[Any, Any]) -> bool:
+    """Return `is_pooled` of the connection with this dictionary of SQLAlchemy's."""
+    return bool(info.get(_IS_POOLED, False))
 
 
 def _keeps_prepared(connection: psycopg.Connection[Any]) -> bool:

@@ -14,13 +14,14 @@ import psycopg
 from sqlalchemy import Connection, event, exc
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from tbservice import metrics
+from tbservice import limits, metrics
 from tbservice.errors import Unavailable
 from tbservice.store.pg import citus
 from tbservice.store.pg.connection import (
     STATEMENT_SECONDS_MAX,
     check_idle,
     configure,
+    has_pooler,
     is_pooled,
     record_idle_since,
 )
@@ -33,6 +34,8 @@ CANCEL_SECONDS_MAX = 1.0
 
 POOL_SECONDS_MAX: Final = 30.0
 """Seconds to wait for a connection that others use."""
+
+_STOPPING: Final = "the service is stopping; nothing was lost, try again"
 
 _NO_SEAT: Final = contextlib.nullcontext()
 _BEGIN_OPTION: Final = "tbhub_begin"
@@ -53,15 +56,17 @@ class Pool:
         idle_max: int | None = None,
         seats: threading.Semaphore | None = None,
         connect_seconds_max: int | None = None,
+        wait_seconds_max: float = POOL_SECONDS_MAX,
     ) -> None:
         """Create the pool; connections are opened when first needed.
 
         Args:
             url: A libpq URL (postgresql://…) of an ordinary role.
-            size: Connections at most. Further requests wait for up to `POOL_SECONDS_MAX`.
+            size: Connections at most. Further requests wait.
             idle_max: Connections that stay open without use; None for all.
             seats: Acquired for each connection in use, by several pools: it bounds their sum.
             connect_seconds_max: Seconds to connect; None for those of `make_engine`.
+            wait_seconds_max: Seconds to wait for a connection that others use.
 
         Raises:
             StartupError: The URL is malformed.
@@ -72,11 +77,17 @@ class Pool:
             connect_seconds_max=connect_seconds_max,
             pool_size=kept,
             max_overflow=size - kept,
-            pool_timeout=POOL_SECONDS_MAX,
+            pool_timeout=wait_seconds_max,
             hide_parameters=True,  # errors are logged, and parameters are tenants' data
         )
         self.seats = seats
-        self._make_numbering = partial(Pool, url, 1, connect_seconds_max=connect_seconds_max)
+        self._make_numbering = partial(
+            Pool,
+            url,
+            1,
+            connect_seconds_max=limits.NODE_CONNECT_SECONDS_MAX,
+            wait_seconds_max=limits.NUMBERING_LOCK_SECONDS_MAX,
+        )
         self._numbering: Pool | None = None
         self._lock = threading.Lock()
         self._in_use: set[psycopg.Connection[Any]] = set()
@@ -89,7 +100,8 @@ class Pool:
         event.listen(self.engine, "checkout", check_idle)
 
     def _note_numbering(self, _: object, record: ConnectionPoolEntry) -> None:
-        citus.note_numbering(record.info, self._open_numbering)
+        if not has_pooler(record.info):
+            citus.note_numbering(record.info, self._open_numbering)
 
     @contextmanager
     def _open_numbering(self, begin: str) -> Iterator[Connection]:
@@ -98,6 +110,8 @@ class Pool:
         If it were of this pool, those who use all of them could wait for one more.
         """
         with self._lock:
+            if self._is_stopping:
+                raise Unavailable(_STOPPING)
             if self._numbering is None:
                 self._numbering = self._make_numbering()
             numbering = self._numbering
@@ -133,7 +147,7 @@ class Pool:
         """Have `stop` cancel what the connection executes during the block."""
         with self._lock:
             if self._is_stopping:
-                raise Unavailable("the service is stopping; nothing was lost, try again")
+                raise Unavailable(_STOPPING)
             self._in_use.add(driver)
         try:
             yield
