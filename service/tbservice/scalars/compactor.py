@@ -26,6 +26,9 @@ Until then the batches of a bulk upload have priority.
 """
 
 _log = logging.getLogger(__name__)
+
+_RANDOM: Final = random.SystemRandom()
+"""Not the shared generator, which others may have seeded to repeat what they do."""
 _RunKey = tuple[AppendGrant, int]
 
 
@@ -80,7 +83,7 @@ class Compactor:
                     limits.COMPACTION_SEARCH_RECENT_SECONDS, limits.COMPACTION_SETTLED_SECONDS
                 )
             # At random, so that the processes of all hosts search in turn.
-            share = random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+            share = _RANDOM.uniform(0.5, 1.5)
             self._stopping.wait(share * limits.COMPACTION_SEARCH_INTERVAL_SECONDS)
 
     def _enqueue_backlog(self, *seconds: int) -> bool:
