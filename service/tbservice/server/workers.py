@@ -35,6 +35,7 @@ from tbservice.errors import StartupError, Unavailable
 from tbservice.launch import set_parent_death_signal
 from tbservice.server import bind, logs
 from tbservice.server.app import create_app, prepare_backends
+from tbservice.server.event_loop import EventLoop
 from tbservice.server.grpc_port import reserve_grpc_port
 from tbservice.server.memory import limit_memory_growth
 from tbservice.server.signals import EXIT_SECONDS_MAX, STOP_SECONDS
@@ -177,6 +178,7 @@ def configure(
     return config_type(
         app,
         http=Connection,
+        loop=f"{EventLoop.__module__}:{EventLoop.__name__}",
         h11_max_incomplete_event_size=limits.HEAD_BYTES_MAX,
         forwarded_allow_ips=settings.trusted_proxies,
         access_log=False,
