@@ -250,7 +250,15 @@ def test_content_origin_has_no_other_address(client, api, browser, experiment, w
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "localhost:6071", "localhost:80", "LOCALHOST:6071", "user@localhost"]
+    "host",
+    [
+        "localhost",
+        "localhost:6071",
+        "localhost:80",
+        "LOCALHOST:6071",
+        "user@localhost",
+        "localhost.:6071",
+    ],
 )
 def test_session_means_nothing_on_content_origin(client, browser, experiment, host):
     headers = {"cookie": f"a=b; {SESSION_COOKIE}={browser.session}", "host": host}

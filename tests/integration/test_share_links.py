@@ -18,8 +18,11 @@ from support.share_links import list_links, make_link, reader_of, revoke, target
 from tbservice import limits
 from tbservice.auth import grants, tokens
 from tbservice.errors import Forbidden, Unauthenticated
+from tbservice.experiments import share_links
+from tbservice.experiments.lifecycle import update_experiment
+from tbservice.experiments.metadata import Metadata
 from tbservice.reading import full_scan
-from tbservice.types import Selection
+from tbservice.types import Selection, Visibility
 from tbwire.points import DataClass
 
 SOON = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
@@ -163,6 +166,24 @@ def test_link_may_only_read(client, api, experiment):
         ("GET", "/experiments", {}),
     ):
         assert reader.request(method, path, **body).status_code == 403, path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda db, grant: share_links.create_link(db, grant, run_pattern="train"),
+        lambda db, grant: update_experiment(db, grant, Metadata(visibility=Visibility.LINK)),
+    ],
+    ids=["link", "visibility"],
+)
+def test_link_and_visibility_lock_the_experiment(database, experiment, owner_token, change):
+    with database.transaction() as db:
+        grant = grants.grant_admin(db, experiment, owner_token)
+    # SKIP LOCKED finds the row only while nobody else holds it.
+    free = text("SELECT 1 FROM experiments WHERE experiment_id = :id FOR UPDATE SKIP LOCKED")
+    with database.transaction(grant) as db, database.transaction(grant) as other:
+        change(db, grant)
+        assert other.execute(free, {"id": experiment}).all() == []
 
 
 def test_link_makes_no_session_of_more_rights(database, api, experiment):

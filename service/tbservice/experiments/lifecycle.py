@@ -161,6 +161,8 @@ def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> 
 
 def _check_links(db: Connection, grant: AdminGrant) -> None:
     """Raise Conflict if a link hides something of the experiment: its readers have the id."""
+    # Locked first: a link that another transaction is making is counted after its commit.
+    experiments.find(db, grant.experiment_id, is_locked=True)
     count = share_links.count_restricted(db, grant.experiment_id)
     if count:
         raise Conflict(

@@ -140,7 +140,8 @@ def _check_text(what: str, content: str, chars_max: int) -> None:
 
 
 def _check_private(db: Connection, grant: AdminGrant) -> None:
-    experiment = experiments.find(db, grant.experiment_id)
+    # Locked, so that no other transaction makes it visible before this link is committed.
+    experiment = experiments.find(db, grant.experiment_id, is_locked=True)
     if experiment is not None and experiment.visibility is Visibility.LINK:
         raise Invalid(
             "everyone who knows the experiment's address, which is part of the link, may read all "

@@ -76,9 +76,10 @@ class ContentMount(Mount):
 
 def _host_name(scope: Scope) -> str | None:
     try:
-        return urlsplit(f"//{Headers(scope=scope).get('host', '')}").hostname
+        name = urlsplit(f"//{Headers(scope=scope).get('host', '')}").hostname
     except ValueError:  # no host at all
         return None
+    return name and name.removesuffix(".")  # the same host, absolute (RFC 1034, 3.1)
 
 
 def _without_other_cookies(scope: Scope) -> list[tuple[bytes, bytes]]:

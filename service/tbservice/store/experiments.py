@@ -110,9 +110,17 @@ def _name_lock(workspace_id: WorkspaceId, name: str) -> str:
     return f"{workspace_id}/name/{name}"
 
 
-def find(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
-    """Return an experiment of the transaction's workspace; None if it does not exist."""
-    statement = text(f"SELECT {COLUMNS} FROM experiments WHERE experiment_id = :experiment_id")  # noqa: S608 - a constant above
+def find(
+    db: Connection, experiment_id: ExperimentId, *, is_locked: bool = False
+) -> Experiment | None:
+    """Return an experiment of the transaction's workspace; None if it does not exist.
+
+    With `is_locked`, its row is locked until the transaction ends.
+    """
+    lock = " FOR UPDATE" if is_locked else ""
+    statement = text(
+        f"SELECT {COLUMNS} FROM experiments WHERE experiment_id = :experiment_id{lock}"  # noqa: S608 - constants
+    )
     row = db.execute(statement, {"experiment_id": experiment_id}).one_or_none()
     return None if row is None else make_experiment(row)
 
