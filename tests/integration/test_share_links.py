@@ -179,8 +179,8 @@ def test_link_may_only_read(client, api, experiment):
 def test_link_and_visibility_lock_the_experiment(database, experiment, owner_token, change):
     with database.transaction() as db:
         grant = grants.grant_admin(db, experiment, owner_token)
-    # SKIP LOCKED finds the row only while nobody else holds it.
-    free = text("SELECT 1 FROM experiments WHERE experiment_id = :id FOR UPDATE SKIP LOCKED")
+    # The lock that an update takes: the link's foreign key alone would hold only one that permits it.
+    free = text("SELECT 1 FROM experiments WHERE experiment_id = :id FOR NO KEY UPDATE SKIP LOCKED")
     with database.transaction(grant) as db, database.transaction(grant) as other:
         change(db, grant)
         assert other.execute(free, {"id": experiment}).all() == []
