@@ -128,11 +128,22 @@ def decode_assignments(encoded: bytes) -> dict[str, HparamValue]:
 
 
 def make_fields(
-    trial: TrialRow, name: str, start_time: float | None, end_time: float | None
+    trial: TrialRow,
+    name: str,
+    start_time: float | None,
+    end_time: float | None,
+    *,
+    was_inferred: bool = False,
 ) -> SessionFields:
-    """Return the session of a trial as its row says; times in seconds since the epoch."""
+    """Return the session of a trial as its row says; times in seconds since the epoch.
+
+    A trial that has not ended leaves the end of its session alone, unless that was inferred: then
+    the session runs again.
+    """
     condition = None if trial.condition is None else Condition(trial.condition)
     status = get_status(condition)
+    if status is None and was_inferred:
+        status, end_time = SessionStatus.RUNNING, None
     return SessionFields(
         hparams=decode_assignments(trial.assignments),
         group_name=name,
@@ -146,27 +157,32 @@ def note_report(trial: TrialRow, name: str, logs: Logs) -> SessionFields | None:
     """Set what a report tells of its trial; return what to set of the session, None for nothing.
 
     Katib asks for no suggestion after its last trials, and so does not tell how they ended. But a
-    collector reports once, when the training has ended: a first report that has several logs of a
-    metric is taken for one, and a single `unavailable` for a failure. If another report follows, it
-    was none, and how the trial ended is not known.
+    pull collector reports once, when the training has ended. So a first report that says only
+    `unavailable` is a failure: no training sends that, and requests leave such trials out. One that
+    has several logs of a metric is taken for an end, unless a request said that the trial runs:
+    training code that buffers sends such reports too. If another report follows, the trial runs.
     """
     if trial.log_count and trial.is_inferred:
-        trial.condition, trial.is_inferred = Condition.UNKNOWN, False
-        return SessionFields(status=SessionStatus.UNKNOWN)
+        trial.condition, trial.is_inferred = Condition.RUNNING, False
+        return SessionFields(status=SessionStatus.RUNNING)
     if trial.log_count:
         return None
 
     condition = None if trial.condition is None else Condition(trial.condition)
-    if not is_final(condition) and (logs.is_unavailable or logs.repeats_metric):
-        ended = Condition.METRICS_UNAVAILABLE if logs.is_unavailable else Condition.SUCCEEDED
-        trial.condition, trial.is_inferred = ended, True
+    if logs.is_unavailable and not is_final(condition):
+        trial.condition, trial.is_inferred = Condition.METRICS_UNAVAILABLE, True
+    elif logs.repeats_metric and condition in {None, Condition.CREATED}:
+        trial.condition, trial.is_inferred = Condition.SUCCEEDED, True
     start_time = float(logs.wall_times.min()) if trial.request_digest is None else None
     end_time = float(logs.wall_times.max()) if trial.is_inferred else None
     return make_fields(trial, name, start_time, end_time)
 
 
 def note_request(row: TrialRow, experiment: Experiment, trial: Trial) -> None:
-    """Set the condition of a trial, unless what is known is later."""
+    """Set the condition of a trial, unless what is known is later.
+
+    A trial that a request says is running has not ended, though its report looked like it.
+    """
     objective = trial.spec.objective if trial.spec.HasField("objective") else None
     objective = objective or experiment.spec.objective
     condition = read_condition(trial, objective.objective_metric_name)
@@ -177,5 +193,7 @@ def note_request(row: TrialRow, experiment: Experiment, trial: Trial) -> None:
         # Without Kubernetes, an early stopped trial succeeds in the end.
         if not (is_told and known is Condition.EARLY_STOPPED and condition is Condition.SUCCEEDED):
             row.condition, row.is_inferred = condition, False
+    elif condition is Condition.RUNNING and known is Condition.SUCCEEDED and row.is_inferred:
+        row.condition, row.is_inferred = condition, False
     elif not is_final(known) and (condition is not Condition.UNKNOWN or known is None):
         row.condition, row.is_inferred = condition, False

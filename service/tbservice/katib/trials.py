@@ -182,13 +182,16 @@ def _update_rows(
     fields = {}
     for digest, (trial, told) in changed.items():
         row, status = rows[digest], trial.status
+        was_inferred = row.is_inferred
         note_request(row, experiment, trial)
         row.request_digest = told
         assignments = trial.spec.parameter_assignments.assignments
         if assignments:
             row.assignments = encode_assignments(assignments, readers)
         times = _read_time(status.start_time), _read_time(status.completion_time)
-        fields[run_ids[trial.name]] = make_fields(row, trial.name, *times)
+        fields[run_ids[trial.name]] = make_fields(
+            row, trial.name, *times, was_inferred=was_inferred
+        )
     katib_trials.update(db, place, list(rows.values()))
     return fields
 
