@@ -716,8 +716,14 @@ SIGN_IN_SECONDS_MAX: Final = 15 * 60
 SIGN_IN_PARAMETER_CHARS_MAX: Final = 4_096
 """Characters of each parameter that a provider's redirect may have."""
 
-FORM_BYTES_MAX: Final = 256 * KIB
-"""Bytes of a form that one of our pages posts: a text of 10,000 characters may take 120,000."""
+FORM_BYTES_MAX: Final = 2 * MIB
+"""Bytes of a form that a person who is signed in posts; a character takes up to 12.
+
+Notes and a description of full length fit in all scripts but those beyond Unicode's first plane.
+"""
+
+OPEN_FORM_BYTES_MAX: Final = 64 * KIB
+"""Bytes of a form that anybody may post, such as the one to sign in."""
 
 FORM_FIELDS_ITEMS_MAX: Final = 1_000
 """Fields (items) of such a form; a list of experiments may be selected on one page."""

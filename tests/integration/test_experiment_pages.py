@@ -131,13 +131,37 @@ def test_selection_is_compared_under_names(api, editor, viewer, stranger):
     ids = [api.new_experiment(name=name) for name in names]
     answer = editor.post("/experiments/compare", {"experiment": ids})
     assert answer.headers["location"] == (
-        f"/compare/a-b- c-d:{ids[0]},same 2:{ids[1]},same 3:{ids[2]},experiment 4:{ids[3]},"
-        f"experiment 5:{ids[4]}/".replace(" ", "%20")
+        f"/compare/a-b- c-d:{ids[0]},same 2:{ids[1]},same 3:{ids[2]},unnamed {ids[3][:6]}:{ids[3]},"
+        f"unnamed {ids[4][:6]}:{ids[4]}/".replace(" ", "%20")
     )
     assert viewer.post("/experiments/compare", {"experiment": ids[:2]}).status_code == 303
     assert stranger.post("/experiments/compare", {"experiment": ids}).status_code == 404
-    for wrong in ([], ids[:1], ["x", "y"]):
-        assert editor.post("/experiments/compare", {"experiment": wrong}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("form", "selected", "said"),
+    [
+        ("compare", 0, "Select 2 to 10 experiments to compare, not 0."),
+        ("compare", 1, "Select 2 to 10 experiments to compare, not 1."),
+        ("compare", 12, "Select 2 to 10 experiments to compare, not 12."),
+        ("delete", 0, "Select the experiments to delete."),
+    ],
+)
+def test_refused_selection_keeps_list(api, editor, workspace_id, form, selected, said):
+    ids = [api.new_experiment(name="kept") for _ in range(13)]
+    fields = {"experiment": ids[:selected], "list": f"workspace={workspace_id}&q=kept&sort=name"}
+    answer = editor.post(f"/experiments/{form}", fields)
+    assert answer.status_code == 422
+    assert f'role="alert" dir="auto">{said}</p>' in answer.text
+    assert 'name="q" type="search" value="kept"' in answer.text
+    assert 'value="name" selected' in answer.text
+    assert sorted(re.findall(r'value="(\w+)" checked', answer.text)) == sorted(ids[:selected])
+
+
+def test_edit_form_takes_the_longest_notes(api, editor, experiment):
+    fields = {"notes": "ж" * 100_000, "description": "ж" * 100_000, "visibility": "private"}
+    assert editor.post(f"/experiment/{experiment}/edit", fields).status_code == 303
+    assert api.request("GET", f"/experiments/{experiment}").json()["notes"] == fields["notes"]
 
 
 def test_list_has_pages(api, editor, workspace_id):

@@ -81,6 +81,13 @@ def test_bad_selections_are_refused(browser, written):
     assert browser.post(f"{written}/runs/delete", {"run": "1"}, csrf=False).status_code == 403
 
 
+def test_form_without_selection_keeps_search(browser, written):
+    answer = browser.post(f"{written}/runs/delete", {"q": "b", "after": "0"})
+    assert answer.status_code == 422
+    assert "Select 1 to 100 runs." in answer.text
+    assert len(ids_of(answer.text)) == 3
+
+
 def test_run_of_another_experiment_is_not_deleted(api, browser, written):
     other = api.new_experiment()
     api.write(other, segment(stream("theirs"), 0, 9, scalars("loss", [1])))

@@ -38,11 +38,12 @@ def rename(
     request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
 ) -> Response:
     """Change the person's name."""
+    name = form.text("name")
     try:
         with database.transaction() as db:
-            people.rename(db, session.person.user_id, form.text("name"))
+            people.rename(db, session.person.user_id, name)
     except SHOWN_ERRORS as error:
-        return _show(request, session, database, error)
+        return _show(request, session, database, error, name)
     return redirect(PATH, done="renamed")
 
 
@@ -150,6 +151,7 @@ def _show(
     session: PersonSession,
     database: Database,
     error: ServiceError | None = None,
+    name: str | None = None,
 ) -> Response:
     with database.transaction() as db:
         open_sessions = sessions.list_sessions(db, session.person.user_id)
@@ -159,6 +161,7 @@ def _show(
         "me.html",
         200 if error is None else error.status,
         error="" if error is None else error.detail,
+        name=session.person.name if name is None else name,
         sessions=open_sessions,
         tokens=own_tokens,
         may_create_workspaces=get_settings(request).people_create_workspaces,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase, get_settings
 from tbservice.auth import grants, people
-from tbservice.errors import MalformedRequest, NotFound
+from tbservice.errors import MalformedRequest, NotFound, ServiceError
 from tbservice.experiments import listing
 from tbservice.pages.frame import render
 from tbservice.pages.landing import show_landing
@@ -53,17 +54,36 @@ def show_start(request: Request, session: MaybeSignedIn, database: UsesDatabase)
     """Show the experiments of a workspace; to those who are not signed in, what this is."""
     if session is None:
         return show_landing(request)
-    membership = find_workspace(request, session)
+    membership = find_workspace(request.query_params, session)
     if membership is None:
         return render(request, "experiments_none.html")
-    address = parse_address(request, membership.workspace_id)
+    return show_list(request, session, database, membership, request.query_params)
+
+
+def show_list(
+    request: Request,
+    session: PersonSession,
+    database: Database,
+    membership: Membership,
+    query: Mapping[str, str],
+    error: ServiceError | None = None,
+    selected: Collection[str] = (),
+) -> Response:
+    """Return the list that an address's query describes.
+
+    With `error`, the reason why a form of it was refused, and the ids that were `selected` in it.
+    """
+    address = parse_address(query, membership.workspace_id)
     with database.without_transaction() as db:
         grant = grants.grant_workspace(db, session.secret, Scope.READ, membership.workspace_id)
     found = _find(database, grant, address)
-    deleted = [each for each in request.query_params.get("deleted", "").split(",") if each]
+    deleted = [each for each in query.get("deleted", "").split(",") if each]
     return render(
         request,
         "experiments.html",
+        200 if error is None else error.status,
+        error="" if error is None else error.detail,
+        selected=selected,
         workspace=membership,
         address=address,
         found=found,
@@ -75,12 +95,12 @@ def show_start(request: Request, session: MaybeSignedIn, database: UsesDatabase)
     )
 
 
-def find_workspace(request: Request, session: PersonSession) -> Membership | None:
+def find_workspace(query: Mapping[str, str], session: PersonSession) -> Membership | None:
     """Return the workspace in the query, else the person's first; None if they have none.
 
     Raises NotFound for one that is not the person's.
     """
-    text = request.query_params.get("workspace")
+    text = query.get("workspace")
     if text is None:
         return session.memberships[0] if session.memberships else None
     number = parse_workspace_id(text)

@@ -12,7 +12,9 @@ from tbservice.experiments import lifecycle, run_deletion
 from tbservice.pages.experiment_admin import admin_transaction
 from tbservice.pages.forms import FormFields
 from tbservice.pages.frame import redirect, render
+from tbservice.pages.person_session import PersonSession
 from tbservice.pages.signed_in import SignedIn, SignedInForm
+from tbservice.store.pg.database import Database
 from tbservice.types import INT64_MAX
 
 router = APIRouter(prefix="/experiment/{experiment_id}/runs", include_in_schema=False)
@@ -27,6 +29,18 @@ def show_runs(
     """List runs with their sizes, to select some; `q` is a part of their names."""
     search = request.query_params.get("q", "").strip()
     after = _parse_id(request.query_params.get("after", "0"))
+    return _show(request, session, database, experiment_id, search, after)
+
+
+def _show(
+    request: Request,
+    session: PersonSession,
+    database: Database,
+    experiment_id: str,
+    search: str,
+    after: int,
+    error: Invalid | None = None,
+) -> Response:
     with admin_transaction(database, experiment_id, session) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         runs = run_deletion.list_run_sizes(
@@ -36,11 +50,14 @@ def show_runs(
     return render(
         request,
         "experiment_runs.html",
+        200 if error is None else error.status,
+        error="" if error is None else error.detail,
         workspace=session.find_membership(grant.workspace_id),
         experiment=experiment,
         runs=shown,
         search=search,
-        after=shown[-1].run_id if len(runs) > len(shown) else None,
+        after=after,
+        next=shown[-1].run_id if len(runs) > len(shown) else None,
     )
 
 
@@ -56,7 +73,11 @@ def delete_runs(
 
     One that is not there any more is no error.
     """
-    run_ids = _read_ids(form)
+    try:
+        run_ids = _read_ids(form)
+    except Invalid as error:
+        search, after = form.text("q"), _parse_id(form.text("after", "0"))
+        return _show(request, session, database, experiment_id, search, after, error)
     with admin_transaction(database, experiment_id, session) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         runs = run_deletion.find_run_sizes(db, grant, run_ids)

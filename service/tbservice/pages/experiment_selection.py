@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -13,11 +13,12 @@ from starlette.responses import Response
 from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants, secrets
-from tbservice.errors import Invalid, NotFound
+from tbservice.errors import Invalid, NotFound, ServiceError
 from tbservice.experiments import deletion, lifecycle
-from tbservice.pages.experiment_list import find_workspace
+from tbservice.pages.experiment_list import find_workspace, show_list
 from tbservice.pages.forms import FormFields
 from tbservice.pages.frame import redirect, render
+from tbservice.pages.person_session import PersonSession
 from tbservice.pages.signed_in import SignedIn, SignedInForm
 from tbservice.pages.workspace_view import parse_workspace_id
 from tbservice.store.pg.database import Database
@@ -26,30 +27,44 @@ from tbservice.types import ExperimentId, Scope, WorkspaceId
 router = APIRouter(include_in_schema=False)
 
 _NAME_CHARS: Final = 40
+_ID_CHARS: Final = 6
 _COMPARED_MIN: Final = 2
+_SHOWN_ERRORS: Final = (Invalid, NotFound)
 
 
 @router.post("/experiments/compare")
-def compare(session: SignedIn, form: SignedInForm, database: UsesDatabase) -> Response:
+def compare(
+    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
+) -> Response:
     """Redirect to the comparison of the selected experiments, each under its name."""
-    ids = _read_ids(form)
-    if not _COMPARED_MIN <= len(ids) <= limits.COMPARISON_ITEMS_MAX:
-        raise Invalid(f"select 2 to {limits.COMPARISON_ITEMS_MAX} experiments to compare")
-    names = [_find_name(database, experiment_id, session.secret) for experiment_id in ids]
+    try:
+        ids = _read_ids(form)
+        if not _COMPARED_MIN <= len(ids) <= limits.COMPARISON_ITEMS_MAX:
+            raise Invalid(
+                f"select 2 to {limits.COMPARISON_ITEMS_MAX} experiments to compare, not {len(ids)}"
+            )
+        names = [_find_name(database, experiment_id, session.secret) for experiment_id in ids]
+    except _SHOWN_ERRORS as error:
+        return _show_list(request, session, form, database, error)
     counts = Counter(names)
     parts = []
     for number, (name, experiment_id) in enumerate(zip(names, ids, strict=True), 1):
-        unique = name if name and counts[name] == 1 else f"{name or 'experiment'} {number}"
+        unique = name if counts[name] == 1 else f"{name} {number}"
         parts.append(f"{quote(unique, safe='')}:{experiment_id}")
     return redirect(f"/compare/{','.join(parts)}/")
 
 
 @router.post("/experiments/delete")
-def delete(session: SignedIn, form: SignedInForm, database: UsesDatabase) -> Response:
+def delete(
+    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
+) -> Response:
     """Delete the selected experiments. One that is not there any more is no error."""
-    ids = _read_ids(form)
-    if not ids:
-        raise Invalid("select the experiments to delete")
+    try:
+        ids = _read_ids(form)
+        if not ids:
+            raise Invalid("select the experiments to delete")
+    except _SHOWN_ERRORS as error:
+        return _show_list(request, session, form, database, error)
     for experiment_id in ids:
         delete_one(database, experiment_id, session.secret)
     workspace = form.text("workspace")
@@ -74,7 +89,7 @@ def restore(session: SignedIn, form: SignedInForm, database: UsesDatabase) -> Re
 @router.get("/experiments/deleted")
 def show_deleted(request: Request, session: SignedIn, database: UsesDatabase) -> Response:
     """Show the deleted experiments of a workspace, which can be restored."""
-    membership = find_workspace(request, session)
+    membership = find_workspace(request.query_params, session)
     if membership is None:
         raise NotFound("there is no such workspace, or it is not yours")
     with database.without_transaction() as db:
@@ -103,14 +118,31 @@ def delete_one(database: Database, experiment_id: str, secret: str) -> None:
             deletion.delete_experiment(db, grant)
 
 
+def _show_list(
+    request: Request,
+    session: PersonSession,
+    form: FormFields,
+    database: Database,
+    error: ServiceError,
+) -> Response:
+    """Return the list again from which the form was sent, with its selection and the error."""
+    query = dict(parse_qsl(form.text("list")))
+    membership = find_workspace(query, session)
+    if membership is None:
+        raise error
+    selected = form.texts("experiment")
+    return show_list(request, session, database, membership, query, error, selected)
+
+
 def _find_name(database: Database, experiment_id: str, secret: str) -> str:
-    """Return an experiment's name as the name of a part of a comparison; "" if it has none."""
+    """Return an experiment's name, or the beginning of its id, as its name in a comparison."""
     with database.without_transaction() as db:
         grant = grants.grant_read(db, experiment_id, secret)
     with database.snapshot(grant) as db:
         name = lifecycle.get_experiment(db, grant).name
     letters = (char if char.isalnum() or char in " -_.()=+" else "-" for char in name)
-    return "".join(letters).strip(" .")[:_NAME_CHARS].strip(" .")
+    usable = "".join(letters).strip(" .")[:_NAME_CHARS].strip(" .")
+    return usable or f"unnamed {experiment_id[:_ID_CHARS]}"
 
 
 def _read_ids(form: FormFields) -> list[ExperimentId]:

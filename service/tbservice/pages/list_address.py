@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
-
-from starlette.requests import Request
 
 from tbservice.experiment_values import ExperimentOrder
 from tbservice.experiments.listing import Search
@@ -45,21 +44,26 @@ class ListAddress:
             is_descending=(self.sort != ExperimentOrder.NAME) != self.is_reversed,
         )
 
+    @property
+    def query(self) -> str:
+        """Return the query of the address."""
+        pairs = {
+            "workspace": str(self.workspace_id),
+            "q": self.q,
+            "tag": self.tag,
+            "by": self.by,
+            "visibility": self.visibility,
+            "sort": "" if self.sort == ExperimentOrder.CREATED else self.sort,
+            "reverse": "1" if self.is_reversed else "",
+            "chart": self.chart,
+            "after": self.after,
+        }
+        return urlencode({name: value for name, value in pairs.items() if value})
+
     def link(self, **changes: str) -> str:
         """Return the address with some values changed, of the list's first page."""
         changed = replace(self, **{"after": "", **changes})  # type: ignore[arg-type]  # texts
-        pairs = {
-            "workspace": str(changed.workspace_id),
-            "q": changed.q,
-            "tag": changed.tag,
-            "by": changed.by,
-            "visibility": changed.visibility,
-            "sort": "" if changed.sort == ExperimentOrder.CREATED else changed.sort,
-            "reverse": "1" if changed.is_reversed else "",
-            "chart": changed.chart,
-            "after": changed.after,
-        }
-        return f"/?{urlencode({name: value for name, value in pairs.items() if value})}"
+        return f"/?{changed.query}"
 
     def sort_link(self, sort: str) -> str:
         """Return the address sorted by a column: reversed if it is sorted by it already."""
@@ -74,9 +78,8 @@ class ListAddress:
         return "descending" if is_descending else "ascending"
 
 
-def parse_address(request: Request, workspace_id: WorkspaceId) -> ListAddress:
-    """Return what the request's address says."""
-    query = request.query_params
+def parse_address(query: Mapping[str, str], workspace_id: WorkspaceId) -> ListAddress:
+    """Return what the query of an address says."""
     sort, visibility = query.get("sort", ""), query.get("visibility", "")
     return ListAddress(
         workspace_id,
