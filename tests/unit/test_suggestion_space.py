@@ -106,6 +106,12 @@ def test_int_is_on_step_within_bounds(bounds, step, distribution, position):
     assert (value - low) % step == 0
 
 
+@pytest.mark.parametrize(("step", "least"), [("0.01", 1), ("0.8", 1), ("2.5", 3), ("1e-300", 1)])
+def test_int_with_fraction_as_step_has_it_rounded_up(step, least):
+    """Katib's own test of its hyperopt service has the first two."""
+    assert read(parameter("x", "int", 1, 5, step=step)).step == least
+
+
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("step", ["", "0.5"])
 def test_position_is_inverse_of_value(distribution, step):
@@ -186,6 +192,8 @@ REFUSED = [
     (parameter("a", "double", "1_0", 20), "parameter a: min 1_0 is not a finite number"),
     (parameter("a", "double", 0, 1, step=0), "parameter a: step 0 is not greater than zero"),
     (parameter("a", "int", 0, 9, step=-1), "parameter a: step -1 is not greater than zero"),
+    (parameter("a", "int", 0, 9, step="-0.5"), "parameter a: step -0.5 is not greater than zero"),
+    (parameter("a", "int", 0, 9, step="1e19"), "parameter a: step 1e19 is not an integer of 64"),
     (parameter("a", "int", 0, "1.5"), "parameter a: max 1.5 is not an integer of 64 bits"),
     (parameter("a", "int", 0, 2**70), f"parameter a: max {2**70} is not an integer of 64 bits"),
     (

@@ -189,11 +189,11 @@ def note_request(row: TrialRow, experiment: Experiment, trial: Trial) -> None:
     row.is_bound = True
     known = None if row.condition is None else Condition(row.condition)
     is_told = is_final(known) and not row.is_inferred
+    is_guess = known is Condition.SUCCEEDED and row.is_inferred
+    is_open = not is_final(known) or (is_guess and condition is Condition.RUNNING)
     if is_final(condition):
         # Without Kubernetes, an early stopped trial succeeds in the end.
         if not (is_told and known is Condition.EARLY_STOPPED and condition is Condition.SUCCEEDED):
             row.condition, row.is_inferred = condition, False
-    elif condition is Condition.RUNNING and known is Condition.SUCCEEDED and row.is_inferred:
-        row.condition, row.is_inferred = condition, False
-    elif not is_final(known) and (condition is not Condition.UNKNOWN or known is None):
+    elif is_open and (condition is not Condition.UNKNOWN or known is None):
         row.condition, row.is_inferred = condition, False

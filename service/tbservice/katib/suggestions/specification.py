@@ -119,6 +119,9 @@ def _fit_step(low: Decimal, high: Decimal, step: Decimal) -> Decimal:
 def _read_bound(spec: pb.ParameterSpec, field: str, text: str, *, is_int: bool) -> Decimal:
     """Return a bound or a step exactly as it was written, to 17 digits.
 
+    The step of an INT is rounded up to an integer: Katib's services take fractions, and so does its
+    admission webhook. Its bounds have to be integers.
+
     Not `Decimal(text)`: a hostile exponent would make numbers of 10^8 digits.
     """
     about = f"parameter {shown(spec.name)}: {field} {shown(text)}"
@@ -128,8 +131,8 @@ def _read_bound(spec: pb.ParameterSpec, field: str, text: str, *, is_int: bool) 
     if not is_int:
         return Decimal(repr(number))
     is_literal = text.lstrip("+-").isdecimal()
-    integer = int(text) if is_literal else int(number)  # a float has 53 bits only
-    if not number.is_integer() or abs(integer) > _INT_MAX:
+    integer = int(text) if is_literal else math.ceil(number)  # a float has 53 bits only
+    if (field != "step" and not number.is_integer()) or abs(integer) > _INT_MAX:
         raise Invalid(f"{about} is not an integer of 64 bits")
     return Decimal(integer)
 
