@@ -262,7 +262,7 @@ HANDLER_ITEMS_MAX: Final = 4
 """Items of work (requests) that run at once in TensorBoard's handler processes of one worker."""
 
 HANDLER_SHARE_ITEMS_MAX: Final = 2
-"""Items of these for the data of one workspace; all comparisons of workspaces count as one more."""
+"""Items of these for the requests of one account."""
 
 HANDLER_SECONDS_MAX: Final = 30
 """Seconds after which the handler process of a request is killed."""
@@ -364,7 +364,7 @@ RESERVED_CONNECTIONS_ITEMS: Final = 2
 """Database connections (items) of a worker's pool reserved for look-ups and compaction."""
 
 CALLER_REQUESTS_ITEMS_MAX: Final = 2
-"""Requests (items) of one workspace processed at once by a worker; half per anonymous address."""
+"""Requests (items) of one account processed at once by a worker; half per anonymous address."""
 
 CALLER_QUEUED_REQUESTS_ITEMS_MAX: Final = 200
 """Requests (items) of one caller queued in one worker; further ones are refused with 429."""
@@ -376,7 +376,7 @@ REQUEST_BODIES_BYTES_MAX: Final = 128 * MIB
 """Bytes of incomplete request bodies that one worker holds at once."""
 
 CALLER_REQUEST_BODIES_BYTES_MAX: Final = 64 * MIB
-"""The same bytes of one workspace; a quarter of it per anonymous address."""
+"""The same bytes of one account; a quarter of it per anonymous address."""
 
 DECODING_BYTES_MAX: Final = 32 * MIB
 """Bytes of decompressed batches that one worker decodes at once; of one caller, one full batch."""
@@ -391,7 +391,7 @@ Meanwhile, a worker processes one request at a time of each other caller.
 """
 
 CALLER_BODY_BYTES_PER_SECOND: Final = 32 * MIB
-"""Bytes of request bodies per second received from one workspace while others are active.
+"""Bytes of request bodies per second received from one account while others are active.
 
 Half of it per anonymous address.
 """
@@ -400,7 +400,7 @@ UNSENT_RESPONSE_BYTES_MAX: Final = 256 * MIB
 """Bytes of unsent responses in one worker; further requests are refused with 429."""
 
 CALLER_UNSENT_RESPONSE_BYTES_MAX: Final = 96 * MIB
-"""The same bytes of one workspace; a third of it per anonymous address."""
+"""The same bytes of one account; a third of it per anonymous address."""
 
 RESPONSE_CHUNK_BYTES: Final = 256 * KIB
 """Bytes of a response written to the connection at once."""
@@ -409,10 +409,10 @@ RESPONSE_STALL_SECONDS_MAX: Final = 120
 """Seconds without progress after which the connection of a response is closed."""
 
 CALLER_FULL_SCAN_STREAMS_MAX: Final = 4
-"""Streams at full resolution sent at once to one workspace; one per anonymous address."""
+"""Streams at full resolution sent at once to one account; one per anonymous address."""
 
 CALLER_LIVE_STREAMS_MAX: Final = 100
-"""Live tails (streams) of one workspace in one worker; a quarter of it per anonymous address."""
+"""Live tails (streams) of one account in one worker; a quarter of it per anonymous address."""
 
 SMALL_BODY_BYTES_MAX: Final = 16 * KIB
 """Bytes of a body that is read before the grant is checked, and reserves no memory.
@@ -507,8 +507,11 @@ INVITATION_SECONDS_MAX: Final = 30 * 24 * 3600
 OPEN_INVITATIONS_ITEMS_MAX: Final = 1_000
 """Invitations (items) of a workspace that are open."""
 
-PERSON_WORKSPACES_ITEMS_MAX: Final = 100
-"""Workspaces (items) of a person who may create another."""
+PERSON_WORKSPACES_ITEMS_MAX: Final = 5
+"""Workspaces (items) of which a person who owns them can create no more.
+
+Invitations and administrators can make them own more.
+"""
 
 PERSONAL_TOKENS_ITEMS_MAX: Final = 1_000
 """Tokens (items) of a person that a list shows, the newest."""

@@ -6,10 +6,19 @@ import asyncio
 
 import pytest
 
-from support.people import cookie_of, new_person, sign_in
+from support.people import (
+    cookie_of,
+    new_machine_token,
+    new_member,
+    new_person,
+    new_personal_token,
+    owner_of,
+    sign_in,
+)
 from tbservice.admission.callers import CallerLookup
-from tbservice.auth import secrets
+from tbservice.auth import secrets, tokens, workspaces
 from tbservice.auth.secrets import SecretKind
+from tbservice.types import Scope
 
 ADDRESS = "address 192.0.2.1"
 
@@ -30,12 +39,47 @@ def identify(client, database):
     return identify
 
 
-def test_caller_with_token_is_its_workspace(api, owner_token, identify):
+def test_caller_with_token_of_unknown_creator_is_workspace(api, owner_token, identify):
     experiment = api.new_experiment(visibility="link")
     caller = identify(experiment, owner_token)
     assert not caller.is_anonymous
     assert not caller.is_reader
     assert caller.line == caller.client == caller.key
+
+
+def test_workspaces_of_person_share_what_person_may_use(database, identify):
+    person = new_person(database)
+    clients = set()
+    for name in ("first", "second"):
+        with database.transaction() as db:
+            workspace_id = workspaces.create_for_person(
+                db, person.user_id, name, is_permitted=True
+            ).workspace_id
+        with database.transaction(workspace_id) as db:
+            owner = owner_of(workspace_id, person)
+            reading = tokens.create_workspace_token(db, owner, [Scope.READ])[1]
+        personal = new_personal_token(database, workspace_id, person, Scope.ADMIN)
+        for token in (new_machine_token(database, workspace_id, Scope.APPEND), personal, reading):
+            caller = identify("A" * 22, token)
+            assert caller.key == caller.line == f"person {person.user_id}"
+            assert caller.is_reader == (token is reading)
+            clients.add(caller.client)
+    session = identify("A" * 22, cookie=sign_in(database, person))
+    assert session.key == f"person {person.user_id}"
+    assert len(clients) == 4  # in rotation: each workspace and its readers
+
+
+def test_member_has_share_apart_from_creator(database, workspace_id, owner_token, identify):
+    owner, member = (new_member(database, workspace_id) for _ in range(2))
+    tokens = [
+        new_personal_token(database, workspace_id, each, Scope.READ) for each in (owner, member)
+    ]
+    keys = {identify("A" * 22, token).key for token in [*tokens, owner_token]}
+    assert keys == {
+        f"person {owner.user_id}",
+        f"person {member.user_id}",
+        f"workspace {workspace_id}",
+    }
 
 
 def test_caller_by_link_is_reader_of_its_workspace(api, owner_token, identify):

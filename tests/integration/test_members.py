@@ -293,7 +293,7 @@ def test_workspaces_of_person_are_bounded(database, monkeypatch):
         with database.transaction() as db:
             made = workspaces.create_for_person(db, person.user_id, name, is_permitted=True)
         assert (made.workspace_name, made.role) == (name, Role.OWNER)
-    with database.transaction() as db, pytest.raises(Conflict):
+    with database.transaction() as db, pytest.raises(Conflict, match="use one of them, give one"):
         workspaces.create_for_person(db, person.user_id, "third", is_permitted=True)
     with database.transaction() as db, pytest.raises(Forbidden):
         workspaces.create_for_person(db, person.user_id, "third", is_permitted=False)

@@ -13,6 +13,7 @@ from support.later_migrations import Migrations
 from support.uploading import wait_until
 from tbservice import limits
 from tbservice.errors import StartupError
+from tbservice.store import workspaces
 from tbservice.store.pg import migrate, schema_versions
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.engine import make_engine
@@ -261,3 +262,14 @@ def test_migration_revision_is_its_file_name():
     assert [script.revision for script in scripts] == names == sorted(names)
     assert [script.down_revision for script in scripts] == [None, *names[:-1]]
     assert max(map(len, names)) <= 32  # alembic_version.version_num is varchar(32)
+
+
+def test_workspace_is_created_before_its_creator_has_a_column(empty_database_url):
+    engine = make_engine(empty_database_url, poolclass=NullPool)
+    for migration in schema_versions.list_migrations():
+        if migration.name <= schema_versions.OLDEST_SCHEMA:
+            with engine.begin() as db:
+                migrate.apply(db, migration.name)
+    with engine.begin() as db:
+        workspace_id = workspaces.create(db, "a team's", "A" * 22)
+        assert workspaces.find_creator(db, workspace_id) is None

@@ -1,6 +1,6 @@
 """Admission control: how much of a worker process each caller may use at once.
 
-A caller is a workspace, or a client address without a valid token. Every request passes
+A caller is an account, or a client address without a valid token. Every request passes
 `middleware.AdmissionMiddleware`, which counts it against these shares
 (`worker_shares.WorkerShares`):
 

@@ -66,9 +66,9 @@ _Known = bytes | str | _SessionKey
 class CallerLookup:
     """The lookup of each request's caller.
 
-    The workspace of a token, the person of a browser session, and the workspace of an experiment
-    that is visible by link, are cached for `CALLER_CACHE_SECONDS`. A token that is revoked in the
-    meantime still counts against its workspace's share, but gives no access.
+    The account of a token, of a browser session, and of an experiment that is visible by link, are
+    cached for `CALLER_CACHE_SECONDS`. A token that is revoked in the meantime still counts against
+    its account's share, but gives no access.
     """
 
     def __init__(self, database: Database) -> None:
@@ -79,8 +79,8 @@ class CallerLookup:
     async def identify(self, scope: Scope) -> Caller:
         """Return the caller of a request.
 
-        It is the workspace of the token in its header, or the person of its browser session; the
-        workspace of another token; without any, the readers of the workspace whose public link it
+        It is the account of the token in its header, or the person of its browser session; the
+        account of another token; without any, the readers of the account whose public link it
         uses; or else its address, also if the lookup fails because too many lookups of the address
         wait or the database does not respond.
         """
@@ -143,13 +143,14 @@ class CallerLookup:
             if isinstance(known, bytes):
                 found = grants.find_caller(db, known)
             else:
-                owner = grants.find_link_owner(db, known)
-                found = None if owner is None else (owner, True)
+                found = grants.find_link_caller(db, known)
         if found is None:
             return None
-        workspace_id, is_reader = found
-        key = f"workspace {workspace_id}"
-        client = f"{key}'s readers" if is_reader else key
+        user_id, workspace_id, is_reader = found
+        client = f"workspace {workspace_id}"
+        # A person can create workspaces: those of one person divide the share of that person.
+        key = client if user_id is None else f"person {user_id}"
+        client += "'s readers" if is_reader else ""
         return Caller(key, is_anonymous=False, line=key, client=client, is_reader=is_reader)
 
 

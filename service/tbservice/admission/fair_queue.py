@@ -40,7 +40,7 @@ class FairQueue(Shares):
         Args:
             what: The resource with its unit, in plural: for errors and metrics.
             total: What all callers together may use.
-            caller_max: What one workspace may use.
+            caller_max: What one account may use.
             waiting_max: How many requests of one client may wait.
         """
         super().__init__(what, total, caller_max)

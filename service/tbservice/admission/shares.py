@@ -19,10 +19,10 @@ _ANONYMOUS: Final = "anonymous"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The user of a share: a workspace, its readers, or a client address."""
+    """The user of a share: an account, its readers, or a client address."""
 
     key: str
-    """The address; or the workspace, which groups its own requests and those of its readers."""
+    """The address; or the account, which groups its own requests and those of its readers."""
 
     is_anonymous: bool
     """Whether only the address is known. All of these form one group with its own share."""
@@ -36,14 +36,14 @@ class Caller:
     is_reader: bool = False
     """Whether it has a token that only reads, or a public link: these are passed on to others.
 
-    All of a workspace's readers together leave half of its share to the workspace itself.
+    All readers of an account together leave half of its share to the account itself.
     """
 
 
 class Shares:
     """The use that callers make of one bounded resource. Thread-safe.
 
-    A workspace may use `caller_max`, its readers at most half of that. All callers of which only
+    An account may use `caller_max`, its readers at most half of that. All callers of which only
     the address is known may use a quarter of the total together, and each of them half of that: an
     attacker has many addresses and may have a token too, and others need a remainder. A single use
     may exceed its share while nothing else is in use, because it could never start otherwise.
@@ -55,7 +55,7 @@ class Shares:
         Args:
             what: The resource with its unit, in plural: for errors and metrics.
             total: What all callers together may use.
-            caller_max: What one workspace may use.
+            caller_max: What one account may use.
         """
         self.what = what
         self._total = total
@@ -109,7 +109,7 @@ class Shares:
     def over_share_error(self, caller: Caller) -> TooManyRequests:
         """Count a refusal in the metrics and return its error."""
         metrics.observe_over_share(self.what)
-        users = "callers without a token" if caller.is_anonymous else "one workspace"
+        users = "callers without a token" if caller.is_anonymous else "one account"
         share = f"{self.caller_max(caller)} of {self._total} {self.what}"
         return TooManyRequests(
             f"{users} may use {share} of this server at once, and others use it too; try again"

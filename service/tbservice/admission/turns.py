@@ -14,12 +14,12 @@ from tbservice.admission.shares import Caller
 
 
 class Turns(FairQueue):
-    """The turns of all requests. While others work too, a workspace has one turn at a time.
+    """The turns of all requests. While others work too, an account has one turn at a time.
 
     Requests that compute hold Python's lock in turns, so each of them slows down every other: next
     to three requests of an attacker, a read takes four times as long as alone
     (`make bench ARGS=fairness`). A request that takes longer than `CONTENTION_SECONDS` lets
-    another one of its workspace start: a slow query must not block everybody in a workspace.
+    another one of its account start: a slow query must not block everybody who shares it.
     """
 
     def __init__(

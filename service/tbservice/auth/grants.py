@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.errors import Forbidden, NotFound, Unauthenticated
-from tbservice.store import auth_lookup, secret_use
+from tbservice.store import auth_lookup, secret_use, workspaces
 from tbservice.store.auth_lookup import ExperimentOwner, SessionIdentity, TokenIdentity
 from tbservice.types import (
     AdminGrant,
@@ -250,14 +250,18 @@ def parse_session_digest(secret: str | None) -> bytes | None:
     return None if secret is None else secrets.parse_digest(secret, SecretKind.SESSION)
 
 
-def find_caller(db: Connection, digest: bytes) -> tuple[WorkspaceId, bool] | None:
-    """Return the workspace of a token and whether it can only read; None for an invalid token.
+def find_caller(db: Connection, digest: bytes) -> tuple[UserId | None, WorkspaceId, bool] | None:
+    """Return whose share of the server a token's requests use; None for an invalid token.
 
-    The token's requests count towards the workspace's share of the server. Tokens that can only
-    read are passed on to others. This is not a grant: see `tbservice.admission`.
+    That is the person it acts for; of a machine's token, and of a link, the one who created the
+    workspace, or None if nobody is known; then the workspace, and whether the token can only read:
+    such tokens are passed on to others. This is not a grant: see `tbservice.admission`.
     """
     identity = auth_lookup.find_owner_and_identity(db, None, digest)[1]
-    return None if identity is None else (identity.workspace_id, identity.scopes == {Scope.READ})
+    if identity is None:
+        return None
+    person = identity.user_id or workspaces.find_creator(db, identity.workspace_id)
+    return person, identity.workspace_id, identity.scopes == {Scope.READ}
 
 
 def find_session_caller(db: Connection, digest: bytes) -> UserId | None:
@@ -269,15 +273,19 @@ def find_session_caller(db: Connection, digest: bytes) -> UserId | None:
     return None if identity is None else identity.user_id
 
 
-def find_link_owner(db: Connection, experiment_id: str) -> WorkspaceId | None:
-    """Return the workspace of an experiment that is visible by link; None for any other.
+def find_link_caller(
+    db: Connection, experiment_id: str
+) -> tuple[UserId | None, WorkspaceId, bool] | None:
+    """Return whose share of the server requests without a token use, as `find_caller` does.
 
-    Requests without a token count towards its share of the server. This is not a grant.
+    None for an experiment that is not visible by link. This is not a grant.
     """
     if not secrets.is_experiment_id(experiment_id):
         return None
     owner = auth_lookup.find_owner_and_identity(db, ExperimentId(experiment_id), None)[0]
-    return owner.workspace_id if owner and owner.visibility is Visibility.LINK else None
+    if owner is None or owner.visibility is not Visibility.LINK:
+        return None
+    return workspaces.find_creator(db, owner.workspace_id), owner.workspace_id, True
 
 
 def _authorize(db: Connection, experiment_id: str, secret: str | None, scope: Scope) -> _Identity:

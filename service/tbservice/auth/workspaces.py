@@ -35,7 +35,7 @@ def create_for_person(
 
     Raises:
         Invalid: The name is empty or too long.
-        Conflict: They are a member of `PERSON_WORKSPACES_ITEMS_MAX` workspaces.
+        Conflict: They own `PERSON_WORKSPACES_ITEMS_MAX` workspaces.
         Forbidden: They are disabled, or the setting forbids it.
     """
     if not is_permitted:
@@ -43,11 +43,15 @@ def create_for_person(
     _check_name(name)
     people.require_enabled(db, user_id)
     users.lock_for_count(db, user_id)
-    if len(member_rows.list_of_user(db, user_id)) >= limits.PERSON_WORKSPACES_ITEMS_MAX:
+    owned = [each for each in member_rows.list_of_user(db, user_id) if each.role is Role.OWNER]
+    if len(owned) >= limits.PERSON_WORKSPACES_ITEMS_MAX:
         raise Conflict(
-            f"you are a member of {limits.PERSON_WORKSPACES_ITEMS_MAX} workspaces: leave one first"
+            f"you own {len(owned)} workspaces, and a person who owns "
+            f"{limits.PERSON_WORKSPACES_ITEMS_MAX} can create no more: use one of them, give one "
+            "away (make another member its owner, then leave), or ask the administrator of this "
+            "service to create one"
         )
-    workspace_id = workspaces.create(db, name)
+    workspace_id = workspaces.create(db, name, user_id)
     set_local(db, "workspace_id", str(workspace_id))
     member_rows.put(db, workspace_id, user_id, Role.OWNER)
     return Membership(workspace_id, name, Role.OWNER)
