@@ -285,3 +285,43 @@ def test_unknown_parameter_is_named_with_nearest(api, experiment, route, query, 
 
 def test_probes_accept_any_parameter(api):
     assert api.client.get("/healthz?probe=1").status_code == 204
+
+
+@pytest.mark.parametrize("query", ["downsample=1&downsample=2", "format=csv&metadata=0&format=csv"])
+def test_parameter_repeated_that_is_no_list_is_refused(api, experiment, query):
+    path = f"/experiments/{experiment}/scalars/data?run=a&run=b&"
+    answer = api.request("GET", path + query)
+    name = query.partition("=")[0]
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        f"query parameter {name!r} is repeated: send one",
+    )
+    assert api.request("GET", path + "downsample=1").status_code == 200
+
+
+@pytest.mark.parametrize("value", ["yes", 1])
+def test_booleans_of_every_body_are_strict(api, experiment, value):
+    described = api.client.get("/api/v1/openapi.json").json()
+    bodies = [
+        (method, path, resolve(described, body["content"].get("application/json", {})))
+        for path, methods in described["paths"].items()
+        for method, route in methods.items()
+        if (body := route.get("requestBody"))
+    ]
+    sent = [
+        (method, path.replace("/api/v1", "").replace("{experiment_id}", experiment), name)
+        for method, path, schema in bodies
+        for name, field in schema.get("properties", {}).items()
+        if field.get("type") == "boolean"
+    ]
+    assert len(sent) >= 8
+    for method, path, name in sent:
+        answer = api.request(method.upper(), path, json={name: value})
+        assert (answer.is_client_error, name in answer.json()["detail"]) == (True, True), path
+
+
+def resolve(described, content):
+    """The schema of a body, which may be one of the components."""
+    schema = content.get("schema", {})
+    name = schema.get("$ref", "").rpartition("/")[2]
+    return described["components"]["schemas"][name] if name else schema

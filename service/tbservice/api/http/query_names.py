@@ -1,11 +1,13 @@
-"""Refusal of query parameters that a route does not have: a misspelled one must not be ignored."""
+"""Refusal of query parameters of which one would be ignored: unknown ones, and repeated ones."""
 
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from typing import Any, Final
 
 from fastapi import Request
+from fastapi._compat import field_annotation_is_sequence
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import ParamTypes
 from fastapi.routing import APIRoute
@@ -13,33 +15,38 @@ from fastapi.routing import APIRoute
 from tbservice.errors import Invalid
 
 _NAMES_SHOWN: Final = 3
-"""Unknown parameters that one error names."""
+"""Parameters that one error names."""
 
 _NAME_CHARS_SHOWN: Final = 60
-"""Characters of an unknown parameter's name that an error shows."""
+"""Characters of a parameter's name that an error shows."""
 
 
-async def refuse_unknown_query(request: Request) -> None:
-    """Raise Invalid if the query has a parameter that the request's route does not describe."""
-    names = request.query_params.keys()
-    if not names:
+async def check_query_names(request: Request) -> None:
+    """Raise Invalid for a parameter that the route does not describe, or that is repeated."""
+    query = request.query_params
+    if not query:
         return
     known = _list_known(request.scope["route"])
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise Invalid("; ".join(_describe(name, known) for name in unknown[:_NAMES_SHOWN]))
+    unknown = [name for name in query if name not in known]
+    problems = [_describe(name, tuple(known)) for name in unknown[:_NAMES_SHOWN]]
+    if not unknown:
+        counts = Counter(name for name, _ in query.multi_items())
+        repeated = [name for name, count in counts.items() if count > 1 and not known[name]]
+        problems = [f"query parameter {name!r} is repeated: send one" for name in repeated]
+    if problems:
+        raise Invalid("; ".join(problems))
 
 
-def _list_known(route: APIRoute) -> tuple[str, ...]:
-    """Return the names of the route's query parameters, those it parses itself included."""
+def _list_known(route: APIRoute) -> dict[str, bool]:
+    """Return the query parameters, also those that the route parses itself: which are lists."""
     # The fields of a query model are no Param: only those have an `in_`.
-    parsed = [
-        field.alias
+    parsed = {
+        field.alias: field_annotation_is_sequence(field.field_info.annotation)
         for field in get_flat_params(route.dependant)
         if getattr(field.field_info, "in_", ParamTypes.query) is ParamTypes.query
-    ]
+    }
     described: list[dict[str, Any]] = (route.openapi_extra or {}).get("parameters", [])
-    return (*parsed, *(each["name"] for each in described if each["in"] == "query"))
+    return parsed | {each["name"]: False for each in described if each["in"] == "query"}
 
 
 def _describe(name: str, known: tuple[str, ...]) -> str:

@@ -11,15 +11,16 @@ from typing import Any
 from fastapi import APIRouter, Depends
 
 from tbservice.api.http.openapi_errors import ERROR_RESPONSES
-from tbservice.api.http.query_names import refuse_unknown_query
+from tbservice.api.http.query_names import check_query_names
 
 
 def make_router(*, ignores_unknown_query: bool = False, **options: Any) -> APIRouter:
     """Return a router whose routes describe the errors of every route.
 
-    They refuse query parameters that they do not have, unless `ignores_unknown_query`: probes add
-    some of their own to a URL, and clients of the classic API some to the queries that it names, as
-    TensorBoard's own page does. `options` are those of `APIRouter`.
+    They refuse query parameters that they do not have, and repeated ones that are no lists, unless
+    `ignores_unknown_query`: probes add some of their own to a URL, and clients of the classic API
+    some to the queries that it names, as TensorBoard's own page does. `options` are those of
+    `APIRouter`.
     """
-    dependencies = [] if ignores_unknown_query else [Depends(refuse_unknown_query)]
+    dependencies = [] if ignores_unknown_query else [Depends(check_query_names)]
     return APIRouter(dependencies=dependencies, responses=ERROR_RESPONSES, **options)

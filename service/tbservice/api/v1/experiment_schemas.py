@@ -6,7 +6,7 @@ import dataclasses
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints
 
 from tbservice import limits
 from tbservice.api.v1.point_queries import FewFields
@@ -54,7 +54,7 @@ class NewExperiment(FewFields):
         max_length=_ITEMS_MAX,
         description="Where it comes from: `tbupload` sends host, user, command and git commit",
     )
-    unique_name: bool = Field(
+    unique_name: StrictBool = Field(
         default=False, description="Return the experiment of this name, if there is one"
     )
 

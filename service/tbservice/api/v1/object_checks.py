@@ -22,7 +22,7 @@ router = make_router(prefix="/api/v1/experiments/{experiment_id}/digests", tags=
 class ObjectQuery(FewFields):
     """The selected series: those of the runs and the plugin; an absent field selects all."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     run: Names = Field(default=None, description="Name of a run; repeatable")
     plugin: str | None = Field(default=None, description="Name of the plugin that owns the series")
@@ -37,6 +37,12 @@ class ObjectQuery(FewFields):
         le=limits.OBJECT_CHECKS_PAGE_ITEMS_MAX,
         description="Maximum objects per page",
     )
+
+
+class ObjectsInUrl(ObjectQuery):
+    """An `ObjectQuery` in a URL."""
+
+    model_config = ConfigDict(strict=False)
 
 
 class FaultAnswer(BaseModel):
@@ -64,7 +70,7 @@ class ObjectPageAnswer(BaseModel):
     next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
 
 
-@get_and_post(router, "/objects", ObjectQuery, post_for="more runs than fit in a URL")
+@get_and_post(router, "/objects", ObjectsInUrl, post_for="more runs than fit in a URL")
 def check_objects(
     grant: MayRead,
     query: ObjectQuery,

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query, status
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesSettings
@@ -40,10 +40,10 @@ class NewLink(FewFields):
         max_length=PATTERN_CHARS_MAX,
         description="RE2 regular expression that the complete name of a tag must match; null: all",
     )
-    anonymous: bool = Field(
+    anonymous: StrictBool = Field(
         default=False, description="Hide who uploaded the experiment, and where it came from"
     )
-    frozen: bool = Field(
+    frozen: StrictBool = Field(
         default=False,
         description="Show the data of now, also when they change. They are copied: a hundred "
         "million points, the most that is possible, may take half a minute",
