@@ -39,7 +39,7 @@ def test_bar_shows_name_and_visibility_and_works_by_keyboard(page, uploader, log
     page.goto(f"{uploader.server}/experiment/{experiment}/?darkMode=true&tagFilter=nothing")
     bar = page.locator("#tbhub-bar")
     expect(bar.get_by_role("link")).to_have_text(HOSTILE)
-    expect(bar.get_by_text("Anyone with the address")).to_be_visible()
+    expect(bar.get_by_text("Anyone with the URL")).to_be_visible()
     page.keyboard.press("Tab")
     expect(bar.get_by_role("link")).to_be_focused()
     page.keyboard.press("Tab")

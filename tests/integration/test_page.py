@@ -15,6 +15,7 @@ from psycopg import sql
 from support.admission import used_up
 from support.batches import ApiClient, images, scalars, segment, stream, texts
 from support.servers import database_name, new_owner
+from support.share_links import make_link, target_of
 from tbservice import limits
 from tbservice.pages.message_pages import STATE_HEADER
 
@@ -61,8 +62,37 @@ def test_bar_says_what_has_no_name_and_who_may_read(client, api):
     experiment = new_experiment(api, visibility="link")
     answer = client.get(f"/experiment/{experiment}/")
     assert ">Unnamed experiment<" in answer.text
-    assert ">Anyone with the address<" in answer.text
+    assert ">Anyone with the URL<" in answer.text
     assert "<details>" not in answer.text
+
+
+@pytest.mark.parametrize("fields", [{}, {"anonymous": True}, {"runs": "none"}, {"frozen": True}])
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_reader_of_link_is_told_what_people_wrote(client, api, fields, is_empty):
+    written = {
+        "description": "What **it** is",
+        "notes": "# Seen\n\n`diverged`",
+        "tags": ["best"],
+        "properties": {"lr": "<0.1>"},
+        "origin": {"host": "gpu-of-ann"},
+    }
+    made = api.new_experiment(**written) if is_empty else new_experiment(api, **written)
+    link = make_link(api, made, **fields)
+    changed = {"description": "later", "notes": "later", "tags": [], "properties": {"lr": None}}
+    if "frozen" in fields:
+        api.request("PATCH", f"/experiments/{made}", json=changed).raise_for_status()
+    headers = {"Authorization": f"Bearer {link['token']}"}
+    page = client.get(f"/experiment/{target_of(link)}/", headers=headers).text
+    for shown in (
+        "What <strong>it</strong> is",
+        "<h3>Seen</h3>\n<p><code>diverged</code>",
+        "<bdi>best</bdi>",
+        '<dt><bdi>lr</bdi></dt><dd dir="auto">&lt;0.1&gt;</dd>',
+    ):
+        assert shown in page
+    assert ">Private<" not in page
+    assert "gpu-of-ann" not in page
+    assert (">Shared by link<" in page) == (not is_empty and "runs" not in fields)
 
 
 def menu_of(client, api, experiment):

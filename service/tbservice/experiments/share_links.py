@@ -144,7 +144,7 @@ def _check_private(db: Connection, grant: AdminGrant) -> None:
     experiment = experiments.find(db, grant.experiment_id, is_locked=True)
     if experiment is not None and experiment.visibility is Visibility.LINK:
         raise Invalid(
-            "everyone who knows the experiment's address, which is part of the link, may read all "
+            "anyone with the experiment's URL, which is part of the link, may read all "
             "of it: set its visibility to private, or make a frozen link"
         )
 

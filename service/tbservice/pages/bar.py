@@ -30,12 +30,13 @@ SCRIPT_HASH: Final = content_hash(_SCRIPT, "script")
 
 _UNNAMED: Final = "Unnamed experiment"
 _VISIBILITY_LABELS: Final = {
-    Visibility.PRIVATE: ("Private", "Can be read with a token or a share link only"),
+    Visibility.PRIVATE: ("Private", "Members of its workspace, and those who have a link, read it"),
     Visibility.LINK: (
-        "Anyone with the address",
-        "Anyone who knows this address can read the experiment, without a token",
+        "Anyone with the URL",
+        "Anyone who has the URL can read the experiment, without signing in",
     ),
 }
+_SHARED_LABEL: Final = ("Shared by link", "Everyone who has the link reads what you see here")
 _FORMAT_LABELS: Final = {Format.CSV: "CSV", Format.PARQUET: "Parquet"}
 _DATA_CLASS_LABELS: Final = {
     DataClass.SCALAR: ("Scalars", ""),
@@ -52,7 +53,10 @@ _DATA_CLASS_LABELS: Final = {
 
 def render_bar(
     experiment: Experiment,
+    about: str,
     data_classes: Collection[DataClass],
+    *,
+    is_shared: bool,
     workspace_id: WorkspaceId | None = None,
     site: str = "",
     attempts: AttemptChoice = AttemptChoice(),  # noqa: B008 - immutable
@@ -61,25 +65,29 @@ def render_bar(
 
     Args:
         experiment: What the page shows.
+        about: What people wrote about it, as `render_about` returns it.
         data_classes: Those that it has points of: each is offered for download.
+        is_shared: Whether the reader has a share link.
         workspace_id: Its workspace if the reader is signed in as a member: the bar then links back
             to the workspace's experiments, and to our own page of this one.
         site: The public URL, where these are, if the page is on the content origin.
         attempts: Those that the runs have, and the one that the page shows.
     """
-    visibility, hint = _VISIBILITY_LABELS[experiment.visibility]
+    visibility, hint = _SHARED_LABEL if is_shared else _VISIBILITY_LABELS[experiment.visibility]
     title = "Back to the start page of this experiment, without filters and pinned cards"
     name = f'<a href="./" title="{title}" dir="auto">{_shown_name(experiment)}</a>'
     badge = f'<span class="visibility" title="{html.escape(hint)}">{html.escape(visibility)}</span>'
-    about = f"{site}/experiment/{experiment.experiment_id}/about" if site else f"{attempts.up}about"
-    details = _render_own(about, "Details") if workspace_id is not None else ""
+    own_page = (
+        f"{site}/experiment/{experiment.experiment_id}/about" if site else f"{attempts.up}about"
+    )
+    details = _render_own(own_page, "Details") if workspace_id is not None else ""
     return _render(
         _render_back(workspace_id, site or f"{attempts.up}../.."),
         name,
         badge,
         details,
         _render_attempts(attempts),
-        _render_description(experiment.description.strip()),
+        _render_about(about),
         _render_menu(data_classes),
     )
 
@@ -145,14 +153,11 @@ def _render(*content: str) -> str:
     return _BAR.substitute(content="\n".join(filter(None, content))) + _SCRIPT
 
 
-def _render_description(description: str) -> str:
-    if not description:
+def _render_about(about: str) -> str:
+    if not about:
         return ""
-    about = (
-        '<div class="about" dir="auto" tabindex="0" role="region" aria-label="About">'
-        f"{html.escape(description)}</div>"
-    )
-    return f"<details><summary>About this experiment</summary>{about}</details>"
+    region = f'<div class="about" tabindex="0" role="region" aria-label="About">{about}</div>'
+    return f"<details><summary>About this experiment</summary>{region}</details>"
 
 
 def _render_menu(data_classes: Collection[DataClass]) -> str:

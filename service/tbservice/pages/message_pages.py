@@ -21,24 +21,21 @@ _MESSAGE_TEMPLATE: Final = Path(__file__).with_name("notice.html").read_text(enc
 _WAITING_TEMPLATE: Final = Path(__file__).with_name("waiting.html").read_text(encoding="utf-8")
 
 
-def show_empty(experiment: Experiment, server: str, ancestors: str) -> Response:
+def show_empty(experiment: Experiment, about: str, server: str, ancestors: str) -> Response:
     """Return the page of an experiment without data: it shows the command that uploads to it.
 
     The page reloads when data arrive.
 
     Args:
         experiment: The experiment.
+        about: What people wrote about it, as `render_about` returns it.
         server: The URL at which uploaders reach this service.
         ancestors: The directive of `frame_ancestors`: a notebook may show it before there are data.
     """
     command = f"tbupload --logdir runs/ --experiment {experiment.experiment_id} --server {server}"
-    about = (
-        f'<p class="about" dir="auto">{html.escape(experiment.description)}</p>'
-        if experiment.description
-        else ""
-    )
+    shown_about = f'<div class="about">{about}</div>' if about else ""
     content = (
-        f"{about}<p>Nothing has been uploaded to this experiment yet. To upload, run</p>"
+        f"{shown_about}<p>Nothing has been uploaded to this experiment yet. To upload, run</p>"
         f'<pre tabindex="0"><code>{html.escape(command)}</code></pre>'
         "<p>with a token that may write to the experiment. <code>runs/</code> is the directory "
         "that your training job writes its event files to.</p>"

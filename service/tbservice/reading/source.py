@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import TooLarge
+from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments import lifecycle
 from tbservice.reading import (
     attempts,
@@ -113,6 +114,10 @@ class ExperimentReader:
     def list_experiments(self) -> list[Experiment]:
         """Return a list of this experiment only."""
         return [self.read(lifecycle.get_experiment)]
+
+    def read_notes(self, experiment: Experiment) -> ExperimentNotes:
+        """Return what is written about this experiment. Raises NotFound if it was deleted."""
+        return self.read(lambda db, grant: lifecycle.get_notes(db, experiment, grant))
 
     def list_kinds(self) -> list[tuple[str, DataClass]]:
         """Return the kinds of series (plugin and data class), ordered by plugin."""

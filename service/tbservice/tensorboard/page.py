@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from tbservice.api.http.dependencies import get_settings
 from tbservice.errors import MalformedRequest, Unavailable
 from tbservice.pages import bar, message_pages, page_auth, token_form
+from tbservice.pages.about import render_about
 from tbservice.pages.attempt_choice import AttemptChoice
 from tbservice.pages.content_origin import public_site
 from tbservice.pages.framing import frame_ancestors
@@ -76,9 +77,12 @@ def _show(request: Request) -> Response:
     source = page_auth.open_source(request)
     experiments = source.list_experiments()
     kinds = source.list_kinds()
+    about = ""
+    if isinstance(source, ExperimentReader):
+        about = render_about(experiments[0], source.read_notes(experiments[0]))
     if not kinds:
         server = get_settings(request).public_url
-        return message_pages.show_empty(experiments[0], server, frame_ancestors(request))
+        return message_pages.show_empty(experiments[0], about, server, frame_ancestors(request))
     attempts = AttemptChoice()
     if isinstance(source, ExperimentReader):
         chosen = request.query_params.get("attempt", "")
@@ -94,7 +98,15 @@ def _show(request: Request) -> Response:
         shown_bar = bar.render_comparison_bar(named, workspace_id, site)
     else:
         data_classes = {data_class for _, data_class in kinds}
-        shown_bar = bar.render_bar(experiments[0], data_classes, workspace_id, site, attempts)
+        shown_bar = bar.render_bar(
+            experiments[0],
+            about,
+            data_classes,
+            is_shared=isinstance(source, ExperimentReader) and source.grant.link is not None,
+            workspace_id=workspace_id,
+            site=site,
+            attempts=attempts,
+        )
     title = page_title(display_name(source, experiments))
     page = assets.render_page(title, shown_bar, attempts.up)
     return _as_html(request, page)

@@ -75,7 +75,7 @@ def add_visibility(group: OptionGroup) -> None:
     group.add_argument(
         "--visibility",
         choices=("private", "link"),
-        help="who can read it: only you, or everyone who has the link",
+        help="who can read it: only members, or anyone with the URL",
     )
 
 
