@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.frameworks import examples, hparams
+from support.uploading import experiment_id_of
 
 CASES = {
     "PyTorch": ("torch", 0, "runs", {"lr": 0.1, "batch_size": 32}),
@@ -34,6 +35,15 @@ def test_example_is_stored_completely(training, reader, name):
     environment, index, *expected = CASES[name]
     script = examples()[name.partition(" without")[0]][index]
     check(training, reader, training.run(environment, script), *expected)
+
+
+def test_example_of_pytorch_run_twice_is_two_attempts(training, reader):
+    """Each run writes two event files: `add_hparams` has a writer of its own."""
+    for _ in range(2):
+        ended = training.run("torch", examples()["PyTorch"][0])
+        assert ended.code == 0, ended.text
+    (run,) = reader.get(experiment_id_of(ended.urls[0]), "attempts")["runs"]
+    assert [each["attempt"] for each in run["attempts"]] == [1, 2]
 
 
 @pytest.mark.parametrize("package", RENAMED)

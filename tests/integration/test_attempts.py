@@ -52,19 +52,34 @@ KINDS = {"scalars": "loss", "tensors": "note", "blob_sequences": "image"}
 def test_attempt_shows_run_as_it_was_before_restart(job, kind, is_compacted):
     job.write("a", 1000.0, *points(1000.0, range(1, 11), "a"))
     job.write("b", 2000.0, *points(2000.0, range(8, 21), "b"))
-    job.write("c", 3000.0, *points(3000.0, range(5, 8), "c"))
+    job.write("c", 3000.0, *points(3000.0, range(5, 10), "c"))
     if is_compacted:
         job.compact()
 
-    assert job.attempts() == [(1, 1000.0, 18), (2, 2000.0, 0), (3, 3000.0, 0)]
+    assert job.attempts() == [(1, 1000.0, 18), (2, 2000.0, 6), (3, 3000.0, 0)]
     first = expected(kind, 1000.0, range(1, 11), "a")
     second = first | expected(kind, 2000.0, range(8, 21), "b")
-    shown = second | expected(kind, 3000.0, range(5, 8), "c")
+    shown = second | expected(kind, 3000.0, range(5, 10), "c")
     assert job.read(kind, KINDS[kind]) == shown
     for sampling in ("uniform", "all", "linear"):
         assert job.read(kind, KINDS[kind], attempt=1, sampling=sampling) == first
         assert job.read(kind, KINDS[kind], attempt=2, sampling=sampling) == second
         assert job.read(kind, KINDS[kind], attempt=3, sampling=sampling) == shown
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_second_file_of_a_writer_begins_no_attempt(job, is_compacted):
+    """Such as PyTorch's `add_hparams(…, run_name=".")` writes, of a script that is run twice."""
+    for start in (1000.0, 2000.0):
+        times = [start + 1 + step for step in range(20)]
+        job.write(f"{start}", start, scalars("loss", range(20), wall_times=times))
+        final = scalars("final/loss", [0], wall_times=[start + 31])
+        hparams = texts("_hparams_/session_start_info", [0], [b"lr"], [start + 31])
+        job.write(f"{start} hparams", start + 30, final, hparams)
+        if is_compacted:
+            job.compact()
+    assert job.attempts() == [(1, 1000.0, 22), (2, 2000.0, 0)]
+    assert job.read("scalars", "final/loss", attempt=1) == {0: 0.0}
 
 
 def count_rows(job, table):

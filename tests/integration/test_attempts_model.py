@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
@@ -78,9 +79,12 @@ class Model:
         periods = {step: set() for _, step in self.points}
         for time, step in self.points:
             periods[step].add(bisect_right(self.restarts, time))
-        self.superseded = [period for used in periods.values() for period in sorted(used)[:-1]]
-        begun = {period for used in periods.values() for period in sorted(used)[1:]}
-        self.first_periods = [0, *sorted(begun)]
+        pairs = [pair for used in periods.values() for pair in pairwise(sorted(used))]
+        self.superseded = [period for period, _ in pairs]
+        self.first_periods = [0]
+        for restart in range(1, len(self.restarts) + 1):
+            if any(by == restart and period >= self.first_periods[-1] for period, by in pairs):
+                self.first_periods.append(restart)
 
     def state(self, before=float("inf")):
         """Return {step: wall time} of the points before a time, the newest of each step."""

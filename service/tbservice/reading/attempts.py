@@ -7,8 +7,8 @@ points that it has not merged yet are compared by a scan.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -27,6 +27,9 @@ from tbwire.points import DataClass
 
 _SERIES_PER_SCAN: Final = 4_000
 """Series whose points are compared by one query."""
+
+_Counts = Counter[tuple[int, int]]
+"""Superseded points of a run: by their period, and the period of the next newer point."""
 
 RunBefore = Mapping[int, float]
 """By run id, the wall time (seconds since the epoch) before which points are read."""
@@ -57,8 +60,8 @@ class RunAttempts:
 def list_attempts(db: Connection, grant: ReadGrant) -> list[RunAttempts]:
     """Return the attempts of each run that has several, in the order of the runs' creation.
 
-    A restart that superseded nothing begins no attempt. With a link, only points that it shows
-    count.
+    A restart that superseded nothing of the attempt before it begins none. With a link, only points
+    that it shows count.
     """
     runs = {run.run_id: run for run in stream_times.list_restarted_runs(db, grant.experiment_id)}
     restarts = read_restarts(db, grant.experiment_id, list(runs)) if runs else {}
@@ -72,7 +75,7 @@ def list_attempts(db: Connection, grant: ReadGrant) -> list[RunAttempts]:
             _number_attempts(run.start_time, restarts[run_id], counts[run_id]),
         )
         for run_id, run in runs.items()
-        if run_id in counts and counts[run_id].superseding
+        if counts.get(run_id)
     ]
 
 
@@ -104,40 +107,45 @@ def find_series_before(series_list: Iterable[Series], before: RunBefore) -> dict
     }
 
 
-@dataclass(slots=True)
-class _Counts:
-    """Superseded points of a run by period, and the periods whose points superseded others."""
+def find_first_periods(superseded: Collection[tuple[int, int]]) -> list[int]:
+    """Return the period that each attempt begins with: the first one is 0.
 
-    superseded: Counter[int] = field(default_factory=Counter)
-    superseding: set[int] = field(default_factory=set)
+    An attempt lasts until a period of which a point superseded one of the attempt itself. So a file
+    that replaces only what an earlier attempt had logged, such as the second file of a writer that
+    trains again, belongs to the attempt of the first one.
+
+    Args:
+        superseded: Pairs of periods: of a point, and of the next newer point at its step.
+    """
+    firsts = [0]
+    for period, by in sorted(superseded, key=lambda pair: pair[1]):
+        if period >= firsts[-1]:
+            firsts.append(by)
+    return firsts
 
 
 def _number_attempts(start_time: float, restarts: Float64s, counts: _Counts) -> list[Attempt]:
-    """Return an attempt for each restart that superseded points, and one before them."""
-    first_periods = [0, *sorted(counts.superseding)]
+    first_periods = find_first_periods(counts)
     starts = [start_time, *(float(restarts[period - 1]) for period in first_periods[1:])]
     return [
         Attempt(
             number,
             starts[number - 1],
-            sum(points for period, points in counts.superseded.items() if start <= period < end),
+            sum(points for (period, _), points in counts.items() if first <= period < end),
         )
-        for number, (start, end) in enumerate(pairwise([*first_periods, len(restarts) + 1]), 1)
+        for number, (first, end) in enumerate(pairwise([*first_periods, len(restarts) + 1]), 1)
     ]
 
 
 def _count_superseded(
     db: Connection, experiment_id: ExperimentId, restarts: Mapping[int, Float64s]
 ) -> dict[int, _Counts]:
-    counts: defaultdict[int, _Counts] = defaultdict(_Counts)
+    counts: defaultdict[int, _Counts] = defaultdict(Counter)
     for data_class in (DataClass.TENSOR, DataClass.BLOB_SEQUENCE):
-        for run_id, number, superseded, superseding in superseded_counts.count_values(
+        for run_id, period, by, points in superseded_counts.count_values(
             db, experiment_id, data_class, restarts
         ):
-            if superseded:
-                counts[run_id].superseded[number] += superseded
-            if superseding:
-                counts[run_id].superseding.add(number)
+            counts[run_id][period, by] += points
 
     run_ids = list(restarts)
     compared = set(superseded_counts.list_inexact_scalars(db, experiment_id, run_ids))
@@ -150,8 +158,7 @@ def _count_superseded(
             continue
         times = np.array([row.period_start, row.superseded_by])
         period, by = find_periods(times, restarts[row.run_id]).tolist()
-        counts[row.run_id].superseded[period] += row.points
-        counts[row.run_id].superseding.add(by)
+        counts[row.run_id][period, by] += row.points
     _compare_scalars(db, experiment_id, sorted(compared), restarts, counts)
     return counts
 
@@ -192,11 +199,11 @@ def _compare_scalars(
 
 
 def _add_compared(records: Records, restarts: Float64s, counts: _Counts) -> None:
-    """Add the newest points of each step and period, by step, then by wall time."""
+    """Count the newest points of each step and period, which are by step, then by wall time."""
     steps = records["step"]
     if len(steps) < 2 or not (is_same := steps[1:] == steps[:-1]).any():  # noqa: PLR2004 - a pair
         return
     periods = find_periods(np.ascontiguousarray(records["wall_time"]), restarts)
-    lost, points = np.unique(periods[:-1][is_same], return_counts=True)
-    counts.superseded.update(dict(zip(lost.tolist(), points.tolist(), strict=True)))
-    counts.superseding.update(periods[1:][is_same].tolist())
+    pairs = np.stack([periods[:-1][is_same], periods[1:][is_same]], axis=1)
+    lost, points = np.unique(pairs, axis=0, return_counts=True)
+    counts.update(dict(zip(map(tuple, lost.tolist()), points.tolist(), strict=True)))

@@ -29,12 +29,12 @@ class StoredPeriod(NamedTuple):
 
 
 class PeriodCounts(NamedTuple):
-    """Of one run and period: points that are superseded, and points that superseded others."""
+    """Superseded points of one run, of a period, by the period of the next newer points."""
 
     run_id: int
     period: int
-    superseded: int
-    superseding: int
+    superseded_by: int
+    points: int
 
 
 def list_scalar_periods(
@@ -82,7 +82,7 @@ def count_values(
     data_class: DataClass,
     restarts: Mapping[int, Float64s],
 ) -> list[PeriodCounts]:
-    """Return the counts of tensor or blob sequence series by run and period.
+    """Return the counts of tensor or blob sequence series by run and periods.
 
     Reads step and wall time of all points of the series that have superseded ones.
 
@@ -118,13 +118,15 @@ def count_values(
                     SELECT step, wall_time FROM {superseded}
                     WHERE experiment_id = %(experiment_id)s AND series_id = s.series_id
                 ) AS p)
-            SELECT run_id, period, count(*) FILTER (WHERE period < last),
-                count(*) FILTER (WHERE period > first)
+            SELECT run_id, period, superseded_by, count(*)
             FROM (
-                SELECT run_id, period, min(period) OVER step AS first, max(period) OVER step AS last
-                FROM points WINDOW step AS (PARTITION BY series_id, step)
+                SELECT run_id, period,
+                    lead(period) OVER (PARTITION BY series_id, step ORDER BY period)
+                        AS superseded_by
+                FROM points
             ) AS compared
-            GROUP BY run_id, period
+            WHERE superseded_by IS NOT NULL
+            GROUP BY run_id, period, superseded_by
         """,  # noqa: S608 - constants of ours
         {
             "experiment_id": experiment_id,
