@@ -638,10 +638,16 @@ refused unhandled, which is UNAVAILABLE in Python. More would wait here instead,
 after `QUEUE_WAIT_SECONDS_MAX`.
 """
 
-GRPC_CONNECTIONS_ITEMS_MAX: Final = 1_024
+GRPC_CONNECTIONS_ITEMS_MAX: Final = 4_096
 """Connections (items) that the gRPC port of a worker accepts at once."""
 
-GRPC_IDLE_CONNECTION_SECONDS_MAX: Final = 600
+GRPC_ADDRESS_CONNECTIONS_ITEMS_MAX: Final = 512
+"""The same connections of one client address; those above it are closed at the next look."""
+
+GRPC_CONNECTIONS_LOOK_SECONDS: Final = 0.5
+"""Seconds between two looks at how many connections each client address has."""
+
+GRPC_IDLE_CONNECTION_SECONDS_MAX: Final = 30.0
 """Seconds without a call after which a gRPC connection is closed; clients open another."""
 
 GRPC_OPEN_CALLS_ITEMS_MAX: Final = 32

@@ -1,14 +1,16 @@
 """How a gRPC call is run: tokens, shares, limits, errors and cancellation, over real connections."""
 
 import asyncio
+import socket
 import threading
 import time
 from contextlib import ExitStack
 
+import grpc
 import httpx2
 import pytest
 
-from support.grpc_calls import SERVICE, call_server, failure, raw_client
+from support.grpc_calls import SECONDS_MAX, SERVICE, call_server, failure, raw_client
 from support.uploading import wait_until
 from tbservice import errors, limits
 from tbservice.api.grpc.status import status_of
@@ -270,6 +272,53 @@ def test_port_speaks_no_http1(server):
 
 def test_unknown_method_is_unimplemented(call):
     assert failure(lambda: call("Nothing"))[0] == "UNIMPLEMENTED"
+
+
+def test_connections_of_address_are_bounded(settings, database, owner_token, monkeypatch):
+    monkeypatch.setattr(limits, "GRPC_ADDRESS_CONNECTIONS_ITEMS_MAX", 2)
+    with (
+        call_server(settings, database, Length=length) as server,
+        raw_client(server.port, owner_token) as call,
+        ExitStack() as many,
+    ):
+        assert call("Length", b"x") == b"1"
+        address = LOOPBACK, server.port
+        other = "127.0.0.2", 0
+        held = [
+            many.enter_context(socket.create_connection(address, SECONDS_MAX, other))
+            for _ in range(5)
+        ]
+        wait_until(lambda: sum(map(has_ended, held)) == 3)
+        assert call("Length", b"xx") == b"2"  # over the connection of before
+
+
+def has_ended(connection):
+    """Return whether the server has closed the connection; discard what it sent."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(65_536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def test_idle_connection_is_closed_and_client_opens_another(
+    settings, database, owner_token, monkeypatch
+):
+    monkeypatch.setattr(limits, "GRPC_IDLE_CONNECTION_SECONDS_MAX", 0.5)
+    with (
+        call_server(settings, database, Length=length) as server,
+        raw_client(server.port, owner_token) as call,
+    ):
+        states = []
+        call.channel.subscribe(states.append)
+        assert call("Length", b"x") == b"1"
+        wait_until(lambda: grpc.ChannelConnectivity.READY in states)
+        wait_until(lambda: states[-1] is grpc.ChannelConnectivity.IDLE)
+        assert call("Length", b"xx") == b"2"
 
 
 def test_stop_ends_calls_in_progress(settings, database, owner_token):

@@ -36,7 +36,9 @@ _BYTES_PER_LINE_MIN: Final = 32
 _SHORTFALL_BYTES_MAX: Final = 64 * limits.KIB
 """Bytes by which the lines of one request may fall short: 1,000 tiny chunks parse in 10 ms."""
 
-_OPEN_FILES_MIN: Final = limits.CONNECTIONS_ITEMS_MAX + _OTHER_FILES
+_OPEN_FILES_MIN: Final = (
+    limits.CONNECTIONS_ITEMS_MAX + limits.GRPC_CONNECTIONS_ITEMS_MAX + _OTHER_FILES
+)
 
 
 class Connection(H11Protocol):

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Final
 
 import grpc
 
 from tbservice import limits
+from tbservice.api.grpc.peers import shut_down_excess
 from tbservice.settings import Settings
 
-_OPTIONS: Final = (
-    ("grpc.so_reuseport", 1),  # each worker binds the port, and the kernel spreads connections
-    ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_concurrent_streams", limits.GRPC_CONNECTION_CALLS_ITEMS_MAX),
-    ("grpc.max_allowed_incoming_connections", limits.GRPC_CONNECTIONS_ITEMS_MAX),
-    ("grpc.max_connection_idle_ms", 1_000 * limits.GRPC_IDLE_CONNECTION_SECONDS_MAX),
-    ("grpc.server_handshake_timeout_ms", int(1_000 * limits.REQUEST_HEADER_SECONDS_MAX)),
-    # A stream's window stays at 64 KiB until its message is received: see `calls`.
-    ("grpc.http2.bdp_probe", 0),
-)
+_log: Final = logging.getLogger(__name__)
 
 
 class GrpcListener:
@@ -35,12 +27,13 @@ class GrpcListener:
         self._handlers = tuple(handlers)
         self._stop_seconds = stop_seconds
         self._server: grpc.aio.Server | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Accept connections. Raises RuntimeError if the port cannot be bound."""
         self._server = grpc.aio.server(
-            options=_OPTIONS, maximum_concurrent_rpcs=limits.GRPC_CALLS_ITEMS_MAX
+            options=_options(), maximum_concurrent_rpcs=limits.GRPC_CALLS_ITEMS_MAX
         )
         self._server.add_generic_rpc_handlers(self._handlers)
         host = self._settings.host
@@ -53,11 +46,14 @@ class GrpcListener:
         else:
             self._server.add_insecure_port(address)
         await self._server.start()
+        self._watching = asyncio.create_task(self._watch_connections())
 
     def begin_stop(self) -> None:
         """Refuse further calls, and let those in progress end. Idempotent; call it in the loop."""
         if self._server is not None and self._stopping is None:
             self._stopping = asyncio.create_task(self._server.stop(self._stop_seconds))
+            if self._watching is not None:
+                self._watching.cancel()
 
     async def wait_stopped(self) -> None:
         """Return when all calls have ended, or have had `stop_seconds` and were cancelled.
@@ -67,3 +63,32 @@ class GrpcListener:
         self.begin_stop()
         if self._stopping is not None:
             await asyncio.wait({self._stopping}, timeout=self._stop_seconds)
+
+    async def _watch_connections(self) -> None:
+        """Keep the connections of each client address within their limit."""
+        port, items_max = self._settings.grpc_port, limits.GRPC_ADDRESS_CONNECTIONS_ITEMS_MAX
+        assert port is not None  # noqa: S101 - no listener without one
+        while True:
+            await asyncio.sleep(limits.GRPC_CONNECTIONS_LOOK_SECONDS)
+            count = await asyncio.to_thread(shut_down_excess, port, items_max)
+            if count:
+                _log.warning(
+                    "closed %d gRPC connections of addresses that had more than %d",
+                    count,
+                    items_max,
+                )
+
+
+def _options() -> list[tuple[str, int]]:
+    idle_seconds = limits.GRPC_IDLE_CONNECTION_SECONDS_MAX
+    return [
+        ("grpc.so_reuseport", 1),  # each worker binds the port, and the kernel spreads connections
+        ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", limits.GRPC_CONNECTION_CALLS_ITEMS_MAX),
+        ("grpc.max_allowed_incoming_connections", limits.GRPC_CONNECTIONS_ITEMS_MAX),
+        ("grpc.max_connection_idle_ms", int(1_000 * idle_seconds)),
+        ("grpc.server_handshake_timeout_ms", int(1_000 * limits.REQUEST_HEADER_SECONDS_MAX)),
+        # A stream's window stays at 64 KiB until its message is received: see `calls`.
+        ("grpc.http2.bdp_probe", 0),
+    ]
