@@ -108,13 +108,12 @@ def _parse_list_token(fields: Any, order: ExperimentOrder) -> tuple[datetime | s
     """Return key and id of a decoded token. Raises ValueError or TypeError."""
     encoded_order, key, item_id = fields
     texts = [item_id]
-    if order in {ExperimentOrder.CREATED, ExperimentOrder.SIZE}:
-        if type(key) is not int or not 0 <= key <= _INT64_MAX:
-            raise ValueError(key)
+    if order is ExperimentOrder.UPDATED and type(key) is not int:
+        key = datetime.fromisoformat(key)
     elif order is ExperimentOrder.NAME:
         texts.append(key)
-    else:
-        key = datetime.fromisoformat(key)
+    elif type(key) is not int or not 0 <= key <= _INT64_MAX:
+        raise ValueError(key)
     for content in texts:
         str.encode(content)  # raises TypeError, or ValueError for half of a character
     if encoded_order != order.value or any("\0" in content for content in texts):

@@ -89,7 +89,9 @@ def test_list_has_orders(api, names, made):
     for limit in (1, 3, 100):
         assert names(limit, sort="size") == by_size
         assert names(limit, sort="size", reverse=True) == by_size[::-1]
-        assert names(limit, sort="updated")[:3] == by_size[2::-1]
+        assert names(limit, sort="updated") == [*by_size[2::-1], "d bert-resnet"]
+        assert names(limit, sort="updated", reverse=True) == by_size
+        assert names(limit, sort="updated", q="resnet", reverse=True) == by_size[1:]
         assert names(limit, sort="name") == sorted(made, key=str.casefold)
         assert names(limit, sort="name", reverse=True) == sorted(made, key=str.casefold)[::-1]
         assert names(limit, reverse=True) == list(made)

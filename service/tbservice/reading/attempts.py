@@ -107,7 +107,7 @@ def find_series_before(series_list: Iterable[Series], before: RunBefore) -> dict
     }
 
 
-def find_first_periods(superseded: Collection[tuple[int, int]]) -> list[int]:
+def _find_first_periods(superseded: Collection[tuple[int, int]]) -> list[int]:
     """Return the period that each attempt begins with: the first one is 0.
 
     An attempt lasts until a period of which a point superseded one of the attempt itself. So a file
@@ -125,7 +125,7 @@ def find_first_periods(superseded: Collection[tuple[int, int]]) -> list[int]:
 
 
 def _number_attempts(start_time: float, restarts: Float64s, counts: _Counts) -> list[Attempt]:
-    first_periods = find_first_periods(counts)
+    first_periods = _find_first_periods(counts)
     starts = [start_time, *(float(restarts[period - 1]) for period in first_periods[1:])]
     return [
         Attempt(

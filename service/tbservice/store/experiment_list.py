@@ -27,13 +27,26 @@ class ListedExperiment(NamedTuple):
     position: Position
 
 
-_ORDERS: Final = {
-    ExperimentOrder.CREATED: ("number", "bigint"),
-    ExperimentOrder.UPDATED: ("data_at", "timestamptz"),
-    ExperimentOrder.NAME: ("name_key", "text"),
-    ExperimentOrder.SIZE: ("listed_bytes", "bigint"),
+class _Section(NamedTuple):
+    """Experiments that follow each other by one column, of an SQL type, then by id."""
+
+    column: str
+    sql_type: str
+    condition: str = "true"
+
+
+_BY_NUMBER: Final = _Section("number", "bigint")
+_WITHOUT_DATA: Final = _BY_NUMBER._replace(condition="e.version = 0")
+
+_SECTIONS: Final = {
+    ExperimentOrder.CREATED: [_BY_NUMBER],
+    # `data_at` is the time of creation before the first data. An index on `version`, or on another
+    # column that says so, would rule out HOT updates by each batch.
+    ExperimentOrder.UPDATED: [_Section("data_at", "timestamptz", "e.version > 0"), _WITHOUT_DATA],
+    ExperimentOrder.NAME: [_Section("name_key", "text")],
+    ExperimentOrder.SIZE: [_Section("listed_bytes", "bigint")],
 }
-"""Column and SQL type of each order."""
+"""The sections of each order, which follow each other in both directions."""
 
 
 def list_page(
@@ -55,17 +68,26 @@ def list_page(
     plan = plan_search(db, workspace_id, query)
     if plan is None:
         return []
-    parameters = {"workspace_id": workspace_id, "limit": limit, **plan.parameters}
-    if after is not None:
-        parameters |= {"after_key": after.key, "after_id": after.experiment_id}
-
-    is_by_creation = query.order is ExperimentOrder.CREATED
-    make = _select_by_number if plan.numbers and is_by_creation else _select_in_order
-    rows = db.execute(text(make(plan, query, after)), parameters)
-    return [
-        ListedExperiment(make_experiment(row), Position(row.sort_key, row.experiment_id))
-        for row in rows
-    ]
+    sections = _SECTIONS[query.order]
+    if after is not None and isinstance(after.key, int):
+        sections = sections[-1:]
+    listed: list[ListedExperiment] = []
+    for section in sections:
+        if query.order is ExperimentOrder.CREATED and plan.numbers:
+            statement = _select_by_number(plan, query, after)
+        else:
+            statement = _select_in_order(plan, query, section, after)
+        parameters = {"workspace_id": workspace_id, "limit": limit - len(listed), **plan.parameters}
+        if after is not None:
+            parameters |= {"after_key": after.key, "after_id": after.experiment_id}
+        listed += [
+            ListedExperiment(make_experiment(row), Position(row.sort_key, row.experiment_id))
+            for row in db.execute(text(statement), parameters)
+        ]
+        if len(listed) == limit:
+            break
+        after = None
+    return listed
 
 
 def _select_by_number(plan: SearchPlan, query: ExperimentQuery, after: Position | None) -> str:
@@ -93,11 +115,13 @@ def _select_by_number(plan: SearchPlan, query: ExperimentQuery, after: Position 
     """  # noqa: S608 - constants and placeholders
 
 
-def _select_in_order(plan: SearchPlan, query: ExperimentQuery, after: Position | None) -> str:
+def _select_in_order(
+    plan: SearchPlan, query: ExperimentQuery, section: _Section, after: Position | None
+) -> str:
     """Return a statement that reads experiments in order, or sorts those with some numbers."""
-    column, sql_type = _ORDERS[query.order]
+    column, sql_type, condition = section
     descending = "DESC" if query.is_descending else ""
-    conditions = ["e.workspace_id = :workspace_id", "e.is_listed"]
+    conditions = ["e.workspace_id = :workspace_id", "e.is_listed", condition]
     if after is not None:
         comparison = "<" if query.is_descending else ">"
         key = f"CAST(:after_key AS {sql_type})"

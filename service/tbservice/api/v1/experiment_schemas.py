@@ -99,7 +99,7 @@ class ExperimentsQuery(FewFields):
     sort: ExperimentOrder = Field(
         default=ExperimentOrder.CREATED,
         description="Newest and largest first, names from A to Z; `updated` is the time of the "
-        "last data",
+        "last data, and those without data are the last, also with `reverse`",
     )
     reverse: bool = Field(default=False, description="The other way round")
     details: bool = Field(
