@@ -465,6 +465,9 @@ TOKEN_SWEEP_ITEMS_MAX: Final = 10
 ENDED_TOKEN_SECONDS_MAX: Final = 90 * 24 * 3600
 """Seconds after which an expired or revoked token is deleted; it is listed until then."""
 
+FROZEN_LINKS_ITEMS_MAX: Final = 20
+"""Frozen links (items) of an experiment: each is a copy of what it shows."""
+
 SNAPSHOT_POINTS_MAX: Final = 100_000_000
 """Points of an experiment, or of a slice of it, that a frozen link may copy."""
 

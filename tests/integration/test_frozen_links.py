@@ -243,6 +243,26 @@ def test_ended_copies_are_hidden_with_the_next_link(api, experiment, database, w
     assert api.request("GET", f"/experiments/{target_of(link)}").status_code == 404
 
 
+def test_frozen_links_of_experiment_are_bounded(api, experiment, monkeypatch):
+    monkeypatch.setattr(limits, "FROZEN_LINKS_ITEMS_MAX", 2)
+    links = [make_link(api, experiment, frozen=True) for _ in range(2)]
+    path = f"/experiments/{experiment}/links"
+    answer = api.request("POST", path, json={"frozen": True})
+    assert (answer.status_code, "revoke one that is not needed" in answer.text) == (409, True)
+    make_link(api, experiment)
+    revoke(api, experiment, links[0])
+    make_link(api, experiment, frozen=True)
+
+
+def test_copies_of_experiment_are_made_one_at_a_time(api, experiment, database, workspace_id):
+    path = f"/experiments/{experiment}/links"
+    with database.transaction(workspace_id) as db:
+        assert snapshots.try_lock(db, experiment)
+        answer = api.request("POST", path, json={"frozen": True})
+        assert (answer.status_code, "is being made" in answer.text) == (409, True)
+    make_link(api, experiment, frozen=True)
+
+
 @pytest.mark.parametrize("limit", ["SNAPSHOT_POINTS_MAX", "SNAPSHOT_SECONDS_MAX"])
 def test_too_large_copy_leaves_nothing(api, experiment, database, workspace_id, monkeypatch, limit):
     monkeypatch.setattr(limits, limit, 0)

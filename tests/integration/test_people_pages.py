@@ -15,6 +15,7 @@ from support.page_forms import PageReader, new_reader
 from support.page_routes import SIGN_IN, TABLE
 from support.people import new_member, new_person, new_session
 from support.servers import new_workspace
+from support.share_links import make_link
 from tbservice.auth import invitations, members, tokens
 from tbservice.server import app as application
 from tbservice.types import OwnerGrant, Role, Scope
@@ -358,6 +359,7 @@ def test_usage_counts_what_workspace_stores(client, workspace_id, owner, owner_t
             experiment,
             segment(stream(), 0, 9, scalars("loss", range(steps)), images("cat", [0], [[b"png"]])),
         )
+    make_link(api, experiment, frozen=True)  # copies 10 points in 2 series
     deleted = api.new_experiment()
     api.write(deleted, segment(stream(), 0, 9, scalars("loss", range(5))))
     api.request("DELETE", f"/experiments/{deleted}").raise_for_status()
@@ -365,12 +367,13 @@ def test_usage_counts_what_workspace_stores(client, workspace_id, owner, owner_t
     page = owner.get(f"/workspace/{workspace_id}/usage").text
     assert re.findall(r"<dd>([^<]+)</dd>", page) == [
         "2",
-        "14",
-        "in 4 time series",
+        "24",
+        "in 6 time series",
         "3 B",
         "1 object",
     ]
     assert page.index("&lt;script&gt;") < page.index("Small")
+    assert re.findall(r'"number">([0-9]+)</td>', page) == ["4", "20", "2", "4"]
     assert "<script>alert" not in page
 
 

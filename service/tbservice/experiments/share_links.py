@@ -60,6 +60,7 @@ def create_link(
         Invalid: A pattern or the label is not valid, the time has passed, or the link would hide
             what everybody may read by the experiment's visibility.
         NotFound: The experiment was deleted.
+        Conflict: It has too many frozen links, or another one is being made.
         TooLarge: There is too much to copy.
     """
     check_end(db, expires_at)

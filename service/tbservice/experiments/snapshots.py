@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import secrets
-from tbservice.errors import NotFound, TooLarge
+from tbservice.errors import Conflict, NotFound, TooLarge
 from tbservice.store import experiment_deletion, experiment_size, experiments, snapshots
 from tbservice.types import AdminGrant, ExperimentId
 from tbwire.points import DataClass
@@ -35,11 +35,13 @@ def create_snapshot(db: Connection, grant: AdminGrant, expires_at: datetime | No
 
     Raises:
         NotFound: The experiment was deleted.
+        Conflict: It has `FROZEN_LINKS_ITEMS_MAX` copies, or another one is being made.
         TooLarge: It has more than `SNAPSHOT_POINTS_MAX` points, or the copy takes longer than
             `SNAPSHOT_SECONDS_MAX`.
     """
     ends_at = time.monotonic() + limits.SNAPSHOT_SECONDS_MAX
     source, snapshot = grant.experiment_id, secrets.generate_experiment_id()
+    _check_count(db, source)
     if not snapshots.create(db, source, snapshot, expires_at):
         raise NotFound("there is no such experiment, or it is not yours")
     snapshots.copy_series(db, source, snapshot)
@@ -65,6 +67,18 @@ def delete_unused(db: Connection, source: ExperimentId) -> None:
     """Delete a few copies of an experiment whose links have ended."""
     for snapshot in snapshots.list_unused(db, source, limits.TOKEN_SWEEP_ITEMS_MAX):
         delete_snapshot(db, snapshot)
+
+
+def _check_count(db: Connection, source: ExperimentId) -> None:
+    # Not by waiting for the lock: this transaction would not see the copy that it waited for.
+    if not snapshots.try_lock(db, source):
+        raise Conflict("another frozen link of this experiment is being made: try again after it")
+    if snapshots.count(db, source) >= limits.FROZEN_LINKS_ITEMS_MAX:
+        limit = f"{limits.FROZEN_LINKS_ITEMS_MAX} frozen links (frozen_links_items_max)"
+        raise Conflict(
+            f"an experiment has at most {limit}, each with a copy of its data: revoke one that is "
+            "not needed"
+        )
 
 
 def _check_points(count: int) -> None:

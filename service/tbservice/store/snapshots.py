@@ -115,6 +115,17 @@ def copy_points(
     db.execute(statement, parameters)
 
 
+def try_lock(db: Connection, source: ExperimentId) -> bool:
+    """Keep others from copying the experiment until the transaction ends; False if one does."""
+    return citus.try_lock_name(db, f"copy {source}")
+
+
+def count(db: Connection, source: ExperimentId) -> int:
+    """Return how many copies an experiment has."""
+    statement = text("SELECT count(*) FROM experiments WHERE snapshot_of = :source")
+    return int(db.execute(statement, {"source": source}).scalar_one())
+
+
 def list_unused(db: Connection, source: ExperimentId, limit: int) -> list[ExperimentId]:
     """Return at most `limit` copies of an experiment that no valid link opens any more."""
     statement = text("""
