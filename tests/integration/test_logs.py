@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 
@@ -199,12 +198,13 @@ def test_log_of_serve_is_not_flooded_by_strangers(service):
             client.post(groups, content=body)
             client.get(groups, params={"request": FORGED})
     with ExitStack() as clients:
-        # Stopped, so that it finds all of them at once and runs out of files, however fast it is.
+        # Stopped, so that it finds all of them at once, however fast it is.
         live.process.send_signal(signal.SIGSTOP)
         for _ in range(CLIENTS):
             clients.enter_context(socket.create_connection((LOOPBACK, port)))
         live.process.send_signal(signal.SIGCONT)
-        time.sleep(1.5)  # the loop tries to accept them at least twice
+        # Accepted after them: each takes the place of an earlier one, before files run out.
+        assert httpx2.get(f"{live.url}/healthz", trust_env=False).status_code == 204
     text = log.read_text()
     assert len(text) < 200_000
     announced, _, rest = text.partition("\n")
@@ -212,7 +212,7 @@ def test_log_of_serve_is_not_flooded_by_strangers(service):
     assert_is_a_log(rest)
     assert 1 <= rest.count("Unsupported upgrade request") <= limits.LOG_REPEATS_MAX
     assert 1 <= rest.count("Invalid HTTP request received") <= limits.LOG_REPEATS_MAX
-    assert 1 <= rest.count("Too many open files") <= 3 * limits.LOG_REPEATS_MAX
+    assert "Too many open files" not in rest
 
 
 @pytest.mark.own_database
