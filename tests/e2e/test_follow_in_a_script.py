@@ -352,10 +352,16 @@ def test_importing_it_loads_no_other_package():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="priorities of sessions are Linux's")
-def test_uploader_has_lower_priority_as_process_and_session(follow, tmp_path):
+def test_uploader_has_lower_priority_once_it_has_a_url(follow, live_service, tmp_path):
+    own = psutil.Process().nice()
+    with flaky_proxy(live_service.url, ["503"] * 1000) as proxy:
+        starting = follow(tmp_path, server=proxy)
+        assert starting.url is None
+        assert process_of(starting).nice() == own
     upload = follow(tmp_path)
+    assert upload.url
     process = process_of(upload)
-    assert process.nice() == min(psutil.Process().nice() + 10, 19)
+    assert process.nice() == min(own + 10, 19)
     group = Path(f"/proc/{process.pid}/autogroup")
     if group.exists():  # a kernel without it, or a container that hides it, has nothing to set
         assert group.read_text().endswith(f" nice {process.nice()}\n")

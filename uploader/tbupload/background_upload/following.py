@@ -174,7 +174,7 @@ class Following:
         """Return the experiment's URL, None while it is unknown, for example without a server.
 
         If a run is trained again meanwhile, it becomes that of another experiment. Waits for the
-        URL until 10 s after the start, or 1 s after the first sign of a problem.
+        URL until 30 s after the start, or 1 s after the first sign of a problem.
         """
         return self._event_field("url")
 

@@ -23,8 +23,11 @@ from tbupload.console.terminal import escape
 from tbupload.recording.exit_status import Ending
 from tbupload.recording.script import SCRIPT_VARIABLE, describe_script
 
-EXPERIMENT_SECONDS: Final = 10.0
-"""How long after the start to wait for the uploader to report the experiment."""
+EXPERIMENT_SECONDS: Final = 30.0
+"""How long after the start to wait for the uploader to report the experiment.
+
+Longer than a connection may take: then the first message ends the wait.
+"""
 
 EXPERIMENT_SECONDS_AFTER_MESSAGE: Final = 1.0
 """How long to wait for it after a first message: probably, the server does not answer."""
@@ -184,6 +187,7 @@ class UploaderProcess:
             with contextlib.suppress(ValueError), self._changed:
                 event = json.loads(line)
                 if "url" in event:  # the first, or another one: a run was trained again
+                    self._lower_priority()
                     self._experiment = event
                 else:
                     self._latest = event
@@ -191,6 +195,16 @@ class UploaderProcess:
         with self._changed:
             self._has_output = False
             self._changed.notify_all()
+
+    def _lower_priority(self) -> None:
+        """Give the uploader a lower priority than the script.
+
+        Not at its start: on a busy machine, loading its modules then takes ten times as long, and
+        the script waits for its URL.
+        """
+        if self._experiment is None and sys.platform != "win32" and self._process.poll() is None:
+            with contextlib.suppress(OSError):
+                _lower_priority(self._process.pid)
 
     def _read_messages(self) -> None:
         for line in _lines(_pipe(self._process.stderr)):
@@ -261,7 +275,7 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
         )
 
     with _own_descriptor() as descriptors:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [
                 sys.executable,
                 *_PROGRAM,
@@ -279,11 +293,6 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
             pass_fds=descriptors,
             **platform_options,
         )
-
-    if sys.platform != "win32":
-        with contextlib.suppress(OSError):
-            _lower_priority(process.pid)
-    return process
 
 
 def _lower_priority(process_id: int) -> None:
