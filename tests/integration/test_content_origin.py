@@ -116,6 +116,30 @@ def test_member_gets_to_content_origin_with_token_of_session(
     assert api.request("PATCH", f"/experiments/{experiment}", json={}).status_code == 403
 
 
+def test_page_opened_again_has_the_same_token(
+    browser, experiment, api, database, workspace_id, member
+):
+    data = page_of(experiment, CONTENT) + "data/runs"
+
+    def list_rows():
+        with database.transaction(workspace_id) as db:
+            return db.exec_driver_sql(
+                "SELECT token_id, revoked_at IS NOT NULL FROM tokens WHERE is_session"
+            ).all()
+
+    addresses = {browser.open(page_of(experiment))[0][1] for _ in range(3)}
+    assert (len(addresses), len(list_rows())) == (1, 1)
+    another = Browser(browser.client, sign_in(database, member))
+    assert another.open(page_of(experiment))[0][1] not in addresses
+
+    for token_id, _ in list_rows():
+        api.request("DELETE", f"/experiments/{experiment}/tokens/{token_id}").raise_for_status()
+    assert browser.get(data, **SCRIPT).status_code == 401
+    assert browser.open(page_of(experiment))[0][1] not in addresses
+    assert browser.get(data, **SCRIPT).status_code == 200
+    assert sorted(is_revoked for _, is_revoked in list_rows()) == [False, True, True]
+
+
 def test_bar_on_content_origin_leads_back_to_public_one(browser, experiment, workspace_id):
     _, answer = browser.open(page_of(experiment))
     assert f'href="http://testserver/?workspace={workspace_id}"' in answer.text

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import hmac
 import secrets
 import string
 import zlib
@@ -75,6 +76,16 @@ def is_secret(candidate: str, kind: SecretKind) -> bool:
 def generate_token() -> str:
     """Return the secret of a new token."""
     return generate_secret(SecretKind.TOKEN)
+
+
+def derive_token(secret: str, purpose: str) -> str:
+    """Return the token that a secret has for a purpose: always the same one.
+
+    Nobody can compute it, or the secret, from the other tokens (HMAC-SHA-256, RFC 2104).
+    """
+    number = int.from_bytes(hmac.digest(secret.encode(), purpose.encode(), "sha256"), "big")
+    body = SecretKind.TOKEN + _base62(number, _RANDOM_CHARS)
+    return body + _checksum(body)
 
 
 def is_token(candidate: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -149,33 +150,35 @@ def check_personal_token(
     _check_person(db, workspace_id, user_id, set(_check_scopes(scopes)))
 
 
-def create_session_token(
-    db: Connection, grant: ReadGrant, session: BrowserSession | None = None
-) -> str:
+def create_session_token(db: Connection, grant: ReadGrant) -> str:
     """Return the secret of a new token that may read for `SESSION_LIFETIME`.
 
-    A browser stores it instead of one with more scopes; or, with `session`, on the content origin
-    instead of this session, with which it ends. Deletes a few expired browser sessions of the
+    A browser stores it instead of one with more scopes. Deletes a few expired ones of the
     workspace: more than are created, so that they do not accumulate. Raises Forbidden for the
-    grant of a share link: the token would show more than the link; and NotFound if the session has
-    just ended.
+    grant of a share link: the token would show more than the link.
     """
-    if grant.link is not None:
-        raise Forbidden("a share link makes no tokens")
-    expires_at = read_now(db) + SESSION_LIFETIME
-    tokens.delete_ended_sessions(db, grant.workspace_id, limits.TOKEN_SWEEP_ITEMS_MAX)
-    properties = TokenProperties(
-        grant.workspace_id,
-        grant.experiment_id,
-        (Scope.READ,),
-        "browser session",
-        expires_at if session is None else min(expires_at, session.expires_at),
-        user_id=grant.user_id,
-        created_by=grant.user_id,
-        is_session=True,
-        browser_session_id=None if session is None else session.session_id,
-    )
-    return _create(db, properties)[1]
+    return _create(db, _session_properties(db, grant))[1]
+
+
+def make_session_token(
+    db: Connection, grant: ReadGrant, session: BrowserSession, session_secret: str
+) -> str:
+    """Return the secret of the token that a browser session has for reading an experiment.
+
+    A browser has it on the content origin instead of the session, with which it ends; it may read
+    for `SESSION_LIFETIME` from now. It is the same at each call, because any site can open pages in
+    its reader's browser; of one that was revoked, a new one takes the place. Raises NotFound if the
+    session has just ended, and otherwise as `create_session_token` does.
+    """
+    properties = _session_properties(db, grant)
+    assert properties.expires_at is not None  # noqa: S101 - set there
+    expires_at = min(properties.expires_at, session.expires_at)
+    properties = replace(properties, expires_at=expires_at, browser_session_id=session.session_id)
+    secret = secrets.derive_token(session_secret, grant.experiment_id)
+    is_valid = tokens.lock_and_extend(db, secrets.secret_digest(secret), expires_at)
+    if is_valid:
+        return secret
+    return _create(db, properties, secret if is_valid is None else secrets.generate_token())[1]
 
 
 def create_owner_token(db: Connection, workspace_id: WorkspaceId, label: str) -> tuple[Token, str]:
@@ -259,12 +262,31 @@ def revoke_personal_token(
         raise NotFound("you have no such token")
 
 
-def _create(db: Connection, properties: TokenProperties) -> tuple[Token, str]:
-    """Insert a token of valid properties; return it and its secret."""
+def _session_properties(db: Connection, grant: ReadGrant) -> TokenProperties:
+    """Return the properties of a token that a browser stores; delete a few that have expired."""
+    if grant.link is not None:
+        raise Forbidden("a share link makes no tokens")
+    tokens.delete_ended_sessions(db, grant.workspace_id, limits.TOKEN_SWEEP_ITEMS_MAX)
+    return TokenProperties(
+        grant.workspace_id,
+        grant.experiment_id,
+        (Scope.READ,),
+        "browser session",
+        read_now(db) + SESSION_LIFETIME,
+        user_id=grant.user_id,
+        created_by=grant.user_id,
+        is_session=True,
+    )
+
+
+def _create(
+    db: Connection, properties: TokenProperties, secret: str | None = None
+) -> tuple[Token, str]:
+    """Insert a token of valid properties, with a new secret or this one; return it and that."""
     _check_label(properties.label)
     if properties.user_id is not None:
         _check_person(db, properties.workspace_id, properties.user_id, set(properties.scopes))
-    secret = secrets.generate_token()
+    secret = secret or secrets.generate_token()
     token = tokens.create(
         db,
         secrets.generate_token_id(),

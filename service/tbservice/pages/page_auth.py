@@ -141,10 +141,11 @@ def set_read_cookie(response: Response, request: Request, offered: Sequence[str]
 
 
 def make_browser_tokens(request: Request) -> list[str]:
-    """Return new tokens for the content origin, of the person who is signed in.
+    """Return tokens for the content origin, of the person who is signed in.
 
     One for each experiment in the path that the person is a member for; each reads this experiment
-    and ends with the browser session. Empty if nobody is signed in, and for an invalid path.
+    and ends with the browser session, which has the same one each time. Empty if nobody is signed
+    in, and for an invalid path.
     """
     secret = callers.session_cookie(request)
     if secret is None:
@@ -165,7 +166,7 @@ def make_browser_tokens(request: Request) -> list[str]:
             with database.transaction() as db:
                 grant = grants.grant_read_by_session(db, experiment_id, secret)
             with database.transaction(grant) as db:
-                made.append(tokens.create_session_token(db, grant, session))
+                made.append(tokens.make_session_token(db, grant, session, secret))
         except ACCESS_ERRORS:  # also of a session that ends meanwhile
             continue
     return made

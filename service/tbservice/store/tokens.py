@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.database import set_local
 from tbservice.types import (
     ExperimentId,
@@ -162,6 +163,20 @@ def find(db: Connection, token_id: TokenId) -> Token | None:
     """Return a token of the transaction's workspace, or None."""
     row = db.execute(text(f"{_TOKENS} WHERE token_id = :id"), {"id": token_id}).one_or_none()
     return None if row is None else _token(row)
+
+
+def lock_and_extend(db: Connection, digest: bytes, expires_at: datetime) -> bool | None:
+    """Let a token end at that time, and others wait who do the same; return whether it is valid.
+
+    It is not if it was revoked, which remains; None if there is no such token.
+    """
+    citus.lock_name(db, f"token {digest.hex()}")
+    statement = text("""
+        UPDATE tokens SET expires_at = :expires_at
+        WHERE digest = :digest RETURNING revoked_at IS NULL
+    """)
+    values = {"digest": digest, "expires_at": expires_at}
+    return db.execute(statement, values).scalar_one_or_none()
 
 
 def delete_ended_sessions(db: Connection, workspace_id: WorkspaceId, limit: int) -> None:
