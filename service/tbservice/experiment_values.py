@@ -42,7 +42,8 @@ class ExperimentQuery:
 class UploadStatus(enum.StrEnum):
     """How it is with a training, or an upload: see `StatusOf`.
 
-    `UNKNOWN`: it ended without saying how, or its uploader has not been heard of for a while.
+    `UNKNOWN`: it ended without saying how. `SILENT`: nothing says that it ended, and its uploader
+    has said nothing for `limits.UPLOAD_SILENT_SECONDS_MAX`; this is never stored.
     """
 
     RUNNING = "running"
@@ -50,6 +51,7 @@ class UploadStatus(enum.StrEnum):
     FAILED = "failed"
     KILLED = "killed"
     UNKNOWN = "unknown"
+    SILENT = "silent"
 
 
 class StatusOf(enum.StrEnum):

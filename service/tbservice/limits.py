@@ -130,7 +130,7 @@ UPLOAD_DETAIL_CHARS_MAX: Final = 200
 """Characters that say how a training ended."""
 
 UPLOAD_SILENT_SECONDS_MAX: Final = 900
-"""Seconds after which the status of an upload that says nothing is unknown; `tbupload` says
+"""Seconds after which an upload that is running, and says nothing, is silent; `tbupload` says
 something every 300 s."""
 
 EXPERIMENT_WORDS_ITEMS_MAX: Final = 500
@@ -165,9 +165,6 @@ NOTES_MARKDOWN_CHARS_MAX: Final = 20_000
 
 A longer one is shown as it is.
 """
-
-LIVE_SECONDS: Final = 300.0
-"""Seconds since the last data for which an experiment counts as live."""
 
 DELETED_EXPERIMENT_SECONDS: Final = 7 * 24 * 3600
 """Seconds after which a deleted experiment is erased; until then it can be restored."""

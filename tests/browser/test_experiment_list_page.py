@@ -89,6 +89,12 @@ def made(live_service, workspace, database, ann):
         ids = {name: api.new_experiment(name=name, **fields, **COMMON) for name, fields in MADE}
         for number, id_ in enumerate(list(ids.values())[:-1]):
             write_curves(api, id_, number)
+        for status, id_ in zip((None, "finished", "failed", "killed"), ids.values(), strict=False):
+            path = f"/experiments/{id_}/uploads/{'a' * 16}"
+            fields = {"origin": COMMON["origin"], "started_at": "2026-01-31T12:00:00Z"}
+            api.request("PUT", path, json=fields).raise_for_status()
+            if status is not None:
+                api.request("PATCH", path, json={"status": status}).raise_for_status()
         with database.transaction(workspace.workspace_id) as db:
             db.exec_driver_sql("UPDATE experiments SET created_by = %s", (ann.user_id,))
         for name, id_ in ids.items():  # so that their words have the person's name
@@ -131,7 +137,9 @@ def expect_names(page, *names):
 def test_list_looks_well(page, start):
     look_at(page, start, "experiments")
     expect(page.locator(".experiments .name")).to_have_count(len(MADE))
-    expect(page.locator(".badge.live").first).to_be_visible()
+    expect(page.locator(".badge.live")).to_have_text(["Running"])
+    for status in ("Finished", "Failed", "Killed"):
+        expect(page.locator("tbody").get_by_text(status, exact=True)).to_have_count(1)
     expect(page.locator("svg.spark").first).to_be_visible()
     expect(page.locator("svg.spark").first).to_have_attribute(
         "aria-label", re.compile(r"^train/loss(, 2 runs)?: last value 0\.\d+$")

@@ -76,15 +76,45 @@ def test_repeated_record_is_one_and_other_uploads_stay(api, experiment):
     assert listed(api, api.new_experiment())["uploads"] == []
 
 
-def test_silent_upload_is_unknown_until_heard_of(api, experiment, database, workspace_id):
+SILENT = "UPDATE uploads SET seen_at = now() - interval '16 minutes'"
+
+
+def status_of(api, experiment):
+    """Return the status in the list of experiments, which that of one must equal."""
+    (listed,) = api.request("GET", "/experiments").json()["experiments"]
+    shown = api.request("GET", f"/experiments/{experiment}").json()
+    assert listed["status"] == shown["status"]
+    return listed["status"]
+
+
+def test_upload_that_says_nothing_is_silent(api, experiment, database, workspace_id):
     put(api, experiment)
-    execute(database, workspace_id, "UPDATE uploads SET seen_at = now() - interval '16 minutes'")
-    assert listed(api, experiment)["uploads"][0]["status"] == "unknown"
+    execute(database, workspace_id, SILENT)
+    assert listed(api, experiment)["uploads"][0]["status"] == "silent"
+    assert status_of(api, experiment) == "silent"
     change(api, experiment)
     assert listed(api, experiment)["uploads"][0]["status"] == "running"
     change(api, experiment, status="finished")
-    execute(database, workspace_id, "UPDATE uploads SET seen_at = now() - interval '16 minutes'")
+    execute(database, workspace_id, SILENT)
     assert listed(api, experiment)["uploads"][0]["status"] == "finished"
+
+
+def test_experiment_has_status_of_uploads(client, api, experiment, database, workspace_id):
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [1])))  # new data say nothing
+    assert status_of(api, experiment) is None
+    put(api, experiment)
+    assert status_of(api, experiment) == "running"
+    for status in ("finished", "failed", "killed", "unknown"):
+        change(api, experiment, status=status)
+        assert status_of(api, experiment) == status
+    put(api, experiment, "f" * 16)
+    change(api, experiment)  # heard of later than the one that runs
+    assert status_of(api, experiment) == "running"
+    execute(database, workspace_id, SILENT)
+    change(api, experiment)
+    assert status_of(api, experiment) == "unknown"
+    api.request("PATCH", f"/experiments/{experiment}", json={"visibility": "link"})
+    assert client.get(f"/api/v1/experiments/{experiment}").json()["status"] is None
 
 
 def test_uploads_are_paged_and_the_oldest_removed(api, experiment, monkeypatch):
@@ -131,6 +161,7 @@ def test_change_over_its_limits_is_refused(api, experiment):
     put(api, experiment)
     for fields in (
         {"status": "asleep"},
+        {"status": "silent"},
         {"status": "failed", "detail": "x" * 201},
         {"status": "failed", "ended_at": "0001-01-01T00:00:00+23:59"},
         {"weather": "x"},

@@ -22,6 +22,7 @@ EXPERIMENT = {
     "created_at": "2026-11-01T00:00:00Z",
     "updated_at": "2026-11-01T00:00:00.5Z",
     "data_at": None,
+    "status": "killed",
     "tags": ["a", "b"],
     "points": 123456,
     "bytes": 5 << 20,
@@ -67,9 +68,9 @@ def test_list_has_header_and_counts(run, server):
     assert (code, err) == (0, "")
     header, line = out.splitlines()
     assert header.split() == [
-        *("ID", "CREATED", "(UTC)", "RUNS", "SERIES", "POINTS", "SIZE", "AUTHOR", "NAME")
+        *("ID", "CREATED", "(UTC)", "STATUS", "RUNS", "SERIES", "POINTS", "SIZE", "AUTHOR", "NAME")
     ]
-    values = ("2026-11-01", "00:00", "2", "3", "123.5k", "5.0", "MiB", "Ann", "a", "name")
+    values = ("2026-11-01", "00:00", "killed", "2", "3", "123.5k", "5.0", "MiB", "Ann", "a", "name")
     assert line.split() == [EXPERIMENT["experiment_id"], *values]
     assert header.index("NAME") == line.index("a name")
     assert server.requests[0].path == "/api/v1/experiments?details=true&limit=101"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from sqlalchemy import Connection
@@ -17,7 +16,6 @@ from tbservice.pagination import decode_list_token, encode_list_token
 from tbservice.store import experiment_list, experiment_words
 from tbservice.store.experiment_list import Position
 from tbservice.store.experiment_words import beginning
-from tbservice.store.pg.clock import read_now
 from tbservice.types import Experiment, UserId, Visibility, WorkspaceGrant
 
 
@@ -62,11 +60,6 @@ def list_experiments(
     page = [row.experiment for row in rows[:limit]]
     last = rows[limit - 1].position if len(rows) > limit else None
     return Page(page, encode_list_token(search.order, *last) if last else None)
-
-
-def live_since(db: Connection) -> datetime:
-    """Return the time after which an experiment that has received data is live."""
-    return read_now(db) - timedelta(seconds=limits.LIVE_SECONDS)
 
 
 def list_tags(db: Connection, grant: WorkspaceGrant, limit: int) -> list[str]:

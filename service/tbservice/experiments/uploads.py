@@ -10,11 +10,11 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Invalid, NotFound
-from tbservice.experiment_values import NewUpload, UploadEnd, UploadRecord
+from tbservice.experiment_values import NewUpload, UploadEnd, UploadRecord, UploadStatus
 from tbservice.experiments.metadata import check_pairs, remove_controls
 from tbservice.pagination import decode_page_token, encode_page_token
 from tbservice.store import uploads
-from tbservice.types import AppendGrant, ReadGrant
+from tbservice.types import AppendGrant, Experiment, ExperimentId, Grant, ReadGrant
 
 _NOT_FOUND: Final = "the experiment has no record of such an upload: it may have been removed"
 
@@ -64,14 +64,30 @@ def list_uploads(
     Raises MalformedRequest.
     """
     before = None if after is None else decode_page_token(after)
-    found = uploads.list_page(
-        db, grant.experiment_id, before, limit + 1, limits.UPLOAD_SILENT_SECONDS_MAX
-    )
+    found = uploads.list_page(db, grant.experiment_id, before, limit + 1)
     page = found[:limit]
     following = None
     if len(found) > limit:
         following = encode_page_token(page[-1].created_at, page[-1].upload_id)
     return page, following
+
+
+def find_statuses(
+    db: Connection, grant: Grant, experiments: Sequence[Experiment]
+) -> dict[ExperimentId, UploadStatus]:
+    """Return the status of each of these experiments, which the grant is for, that has uploads.
+
+    It is running if an uploader follows it now. Otherwise it is how the upload ended that was heard
+    of last, or that its uploader is silent. Readers who are not shown uploads learn none.
+    """
+    if isinstance(grant, ReadGrant) and grant.is_stranger:
+        return {}
+    return uploads.find_statuses(db, [each.experiment_id for each in experiments])
+
+
+def find_status(db: Connection, grant: Grant, experiment: Experiment) -> UploadStatus | None:
+    """Return the status of one experiment, as `find_statuses`."""
+    return find_statuses(db, grant, [experiment]).get(experiment.experiment_id)
 
 
 def _check_packages(packages: Sequence[str]) -> list[str]:

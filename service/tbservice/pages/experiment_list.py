@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
 from typing import NamedTuple
 
 from fastapi import APIRouter, Request
@@ -15,7 +14,8 @@ from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase, get_settings
 from tbservice.auth import grants, people
 from tbservice.errors import MalformedRequest, NotFound, ServiceError
-from tbservice.experiments import listing
+from tbservice.experiment_values import UploadStatus
+from tbservice.experiments import listing, uploads
 from tbservice.pages.frame import render
 from tbservice.pages.landing import show_landing
 from tbservice.pages.list_address import NO_CHART, ListAddress, parse_address
@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
     experiment: Experiment
     creator: str
-    is_live: bool
+    status: UploadStatus | None
     curve: Markup
     value: str
 
@@ -110,12 +110,6 @@ def find_workspace(query: Mapping[str, str], session: PersonSession) -> Membersh
     return membership
 
 
-def is_live(experiment: Experiment, since: datetime) -> bool:
-    """Return whether data arrived after `listing.live_since`."""
-    data_at = experiment.data_at
-    return experiment.version > 0 and data_at is not None and data_at > since
-
-
 def _find(database: Database, grant: WorkspaceGrant, address: ListAddress) -> _Found:
     """Read the page of the list; its first one if the page token is of another list."""
     with database.snapshot(grant) as db:
@@ -142,12 +136,12 @@ def _find(database: Database, grant: WorkspaceGrant, address: ListAddress) -> _F
             else curves.read_curves(db, grant, page.experiments, chart)
         )
         tags = listing.list_tags(db, grant, limits.LIST_FILTER_ITEMS_MAX)
-        since = listing.live_since(db)
+        statuses = uploads.find_statuses(db, grant, page.experiments)
     rows = [
         Row(
             each,
             creators[each.created_by] if each.created_by else "",
-            is_live(each, since),
+            statuses.get(each.experiment_id),
             draw_curves(chart, drawn.get(each.experiment_id, [])),
             last_value(drawn.get(each.experiment_id, [])),
         )

@@ -15,10 +15,9 @@ from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants, members, people
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
 from tbservice.experiment_values import ExperimentNotes
-from tbservice.experiments import deletion, lifecycle, listing, uploads
+from tbservice.experiments import deletion, lifecycle, uploads
 from tbservice.experiments.metadata import Metadata
 from tbservice.pages.experiment_admin import admin_transaction
-from tbservice.pages.experiment_list import is_live
 from tbservice.pages.experiment_tokens import tokens_context
 from tbservice.pages.forms import FormFields
 from tbservice.pages.frame import redirect, render
@@ -66,7 +65,7 @@ def show_about(
             "description": render_markdown(experiment.description),
             "notes": render_markdown(notes.notes),
             "properties": notes.properties,
-            "is_live": is_live(experiment, listing.live_since(db)),
+            "upload_status": uploads.find_status(db, grant, experiment),
             "runs": len(catalog.list_runs(db, grant)),
             "plugins": catalog.list_plugins(db, grant),
             **(_describe_people(db, grant, experiment, notes) if membership else _NO_PEOPLE),

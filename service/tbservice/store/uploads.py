@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice import limits
 from tbservice.experiment_values import NewUpload, StatusOf, UploadEnd, UploadRecord, UploadStatus
 from tbservice.store.pg.arrays import encode_array
+from tbservice.store.pg.pipeline import EXPERIMENTS, fetch_of_experiments
 from tbservice.types import AppendGrant, ExperimentId
 
-_COLUMNS: Final = """upload_id, origin, packages,
-    CASE WHEN status = 'running' AND seen_at < now() - make_interval(secs => :silent_seconds)
-        THEN 'unknown' ELSE status END AS status,
+_STATUS: Final = f"""CASE
+    WHEN status = 'running'
+        AND seen_at < now() - make_interval(secs => {limits.UPLOAD_SILENT_SECONDS_MAX})
+    THEN 'silent' ELSE status END"""
+_COLUMNS: Final = f"""upload_id, origin, packages, {_STATUS} AS status,
     status_of, detail, started_at, ended_at, created_at, seen_at"""
 
 
@@ -95,7 +100,6 @@ def list_page(
     experiment_id: ExperimentId,
     before: tuple[datetime, str] | None,
     limit: int,
-    silent_seconds: float,
 ) -> list[UploadRecord]:
     """Return one page of an experiment's uploads, newest first.
 
@@ -104,7 +108,6 @@ def list_page(
         experiment_id: The experiment.
         before: (created_at, id) of the previous page's last upload; None for the first page.
         limit: Uploads at most.
-        silent_seconds: Seconds after which one that is running, and says nothing, is unknown.
     """
     rows = db.execute(
         text(f"""
@@ -118,7 +121,6 @@ def list_page(
             "created_at": None if before is None else before[0],
             "upload_id": "" if before is None else before[1],
             "limit": limit,
-            "silent_seconds": silent_seconds,
         },
     )
     return [
@@ -131,3 +133,27 @@ def list_page(
         )
         for row in rows
     ]
+
+
+def find_statuses(
+    db: Connection, experiment_ids: Sequence[ExperimentId]
+) -> dict[ExperimentId, UploadStatus]:
+    """Return the status of each experiment with uploads: running if one is.
+
+    Otherwise it is that of the upload whose uploader was heard of last.
+    """
+    rows = fetch_of_experiments(
+        db,
+        f"""
+            SELECT w.experiment_id, u.status FROM {EXPERIMENTS} AS w (experiment_id)
+            CROSS JOIN LATERAL (
+                SELECT status FROM (
+                    SELECT {_STATUS} AS status, seen_at, upload_id FROM uploads
+                    WHERE experiment_id = w.experiment_id) AS u
+                ORDER BY status = 'running' DESC, seen_at DESC, upload_id LIMIT 1
+            ) AS u
+        """,  # noqa: S608 - constants
+        experiment_ids,
+        {},
+    )
+    return {ExperimentId(experiment_id): UploadStatus(status) for experiment_id, status in rows}

@@ -21,6 +21,7 @@ _FIRST_FIELDS: Final = (
     "created_at",
     "updated_at",
     "data_at",
+    "status",
     "visibility",
     "tags",
     "runs",
@@ -37,7 +38,7 @@ _TIMES: Final = ("created_at", "updated_at", "data_at", "deleted_at", "erase_at"
 SECONDS_FORM: Final = "%Y-%m-%d %H:%M:%S %Z"
 """Of a time to the second, with the zone (strftime)."""
 
-_PRIORITIES: Final = ("created", "points", "size", "author", "runs", "series")
+_PRIORITIES: Final = ("created", "status", "points", "size", "author", "runs", "series")
 
 
 def make_layout(total_columns: int | None) -> ColumnLayout:
@@ -46,6 +47,7 @@ def make_layout(total_columns: int | None) -> ColumnLayout:
     columns = (
         Column("id", "ID", 22),
         Column("created", f"CREATED ({zone})"[:19], max(16, min(len(zone) + 10, 19))),
+        Column("status", "STATUS", 8),
         Column("runs", "RUNS", 6, is_right=True),
         Column("series", "SERIES", 7, is_right=True),
         Column("points", "POINTS", 7, is_right=True),
@@ -62,6 +64,7 @@ def list_cells(experiment: Mapping[str, Any]) -> dict[str, str]:
     return {
         "id": str(fields["experiment_id"]),
         "created": time_text(fields["created_at"], "%Y-%m-%d %H:%M"),
+        "status": str(fields.get("status") or ""),
         "runs": str(fields.get("runs", "")),
         "series": str(fields.get("series", "")),
         "points": _number_text(fields.get("points"), count_text),

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints
 
 from tbservice import limits
 from tbservice.api.v1.point_queries import FewFields
-from tbservice.experiment_values import ExperimentNotes, ExperimentOrder
+from tbservice.experiment_values import ExperimentNotes, ExperimentOrder, UploadStatus
 from tbservice.experiments.details import ExperimentDetails
 from tbservice.experiments.listing import Search
 from tbservice.experiments.metadata import Metadata
@@ -149,6 +149,11 @@ class ListedAnswer(BaseModel):
     data_at: datetime | None = Field(
         description="When data arrived last, up to a minute early; null before the first"
     )
+    status: UploadStatus | None = Field(
+        description="`running` if an uploader follows it now; else how the upload ended that was "
+        "heard of last, or `silent` if its uploader said nothing for 15 minutes. Null without "
+        "recorded uploads, and for readers who are not shown them"
+    )
     points: int | None = Field(
         description="Points that arrived, also those superseded since; null with a link that hides "
         "something"
@@ -200,18 +205,25 @@ def to_metadata(sent: NewExperiment | ExperimentChange) -> Metadata:
 
 
 def make_listed(
-    settings: Settings, experiment: Experiment, details: ExperimentDetails | None = None
+    settings: Settings,
+    experiment: Experiment,
+    status: UploadStatus | None,
+    details: ExperimentDetails | None = None,
 ) -> ListedAnswer:
     """Return an experiment as lists have it."""
-    return ListedAnswer(**_listed_fields(settings, experiment), details=_make_details(details))
+    return ListedAnswer(
+        **_listed_fields(settings, experiment, status), details=_make_details(details)
+    )
 
 
-def make_deleted(settings: Settings, experiment: Experiment) -> DeletedAnswer:
+def make_deleted(
+    settings: Settings, experiment: Experiment, status: UploadStatus | None
+) -> DeletedAnswer:
     """Return a deleted experiment."""
     assert experiment.deleted_at is not None  # noqa: S101 - of all in the list
     assert experiment.erase_at is not None  # noqa: S101 - the same
     return DeletedAnswer(
-        **_listed_fields(settings, experiment),
+        **_listed_fields(settings, experiment, status),
         deleted_at=experiment.deleted_at,
         erase_at=experiment.erase_at,
     )
@@ -221,11 +233,12 @@ def make_answer(
     settings: Settings,
     experiment: Experiment,
     notes: ExperimentNotes,
+    status: UploadStatus | None,
     details: ExperimentDetails | None = None,
 ) -> ExperimentAnswer:
     """Return an experiment with all of its properties."""
     return ExperimentAnswer(
-        **_listed_fields(settings, experiment),
+        **_listed_fields(settings, experiment, status),
         details=_make_details(details),
         notes=notes.notes,
         properties=notes.properties,
@@ -237,7 +250,7 @@ def _make_details(details: ExperimentDetails | None) -> DetailsAnswer | None:
     return None if details is None else DetailsAnswer(**dataclasses.asdict(details))
 
 
-def _listed_fields(settings: Settings, experiment: Experiment) -> Json:
+def _listed_fields(settings: Settings, experiment: Experiment, status: UploadStatus | None) -> Json:
     return {
         "experiment_id": experiment.experiment_id,
         "url": experiment_url(settings, experiment.experiment_id),
@@ -249,6 +262,7 @@ def _listed_fields(settings: Settings, experiment: Experiment) -> Json:
         "created_at": experiment.created_at,
         "updated_at": experiment.updated_at,
         "data_at": experiment.data_at if experiment.version else None,
+        "status": status,
         "points": experiment.points,
         "bytes": experiment.bytes,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Header, Query, Response, status
+from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.api.http.dependencies import (
@@ -16,7 +17,6 @@ from tbservice.api.http.dependencies import (
     UsesDatabase,
     UsesSettings,
 )
-from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.experiment_schemas import (
     DeletedPage,
@@ -32,11 +32,12 @@ from tbservice.api.v1.experiment_schemas import (
     make_listed,
     to_metadata,
 )
-from tbservice.experiments import deletion, details, lifecycle, listing
+from tbservice.experiments import deletion, details, lifecycle, listing, uploads
+from tbservice.settings import Settings
+from tbservice.types import Experiment, Grant
 
-router = make_router(
-    prefix="/api/v1/experiments", tags=["experiments"], route_class=ConditionalRoute
-)
+# No ETags: the status of an experiment changes without its data, and with time.
+router = make_router(prefix="/api/v1/experiments", tags=["experiments"])
 
 __all__ = ["experiment_url", "router"]
 
@@ -77,8 +78,7 @@ def create_experiment(
             experiment = lifecycle.create_experiment(
                 db, grant, to_metadata(new), request_key=idempotency_key
             )
-        notes = lifecycle.get_notes(db, experiment)
-    return make_answer(settings, experiment, notes)
+        return _answer(db, grant, settings, experiment)
 
 
 @router.get("")
@@ -91,11 +91,13 @@ def list_experiments(
     """List the workspace's experiments, newest first."""
     with database.snapshot(grant) as db:
         page = listing.list_experiments(db, grant, query.to_search(), query.after, query.limit)
+        statuses = uploads.find_statuses(db, grant, page.experiments)
         known = details.read_details(db, grant, page.experiments) if query.details else {}
     return ExperimentPage(
         experiments=[
-            make_listed(settings, experiment, known.get(experiment.experiment_id))
+            make_listed(settings, experiment, statuses.get(id_), known.get(id_))
             for experiment in page.experiments
+            for id_ in (experiment.experiment_id,)
         ],
         next=page.next,
     )
@@ -114,8 +116,12 @@ def list_deleted(
     """List the deleted experiments that can be restored, the last deleted first."""
     with database.snapshot(grant) as db:
         page = deletion.list_deleted(db, grant, after, limit)
+        statuses = uploads.find_statuses(db, grant, page.experiments)
     return DeletedPage(
-        experiments=[make_deleted(settings, experiment) for experiment in page.experiments],
+        experiments=[
+            make_deleted(settings, experiment, statuses.get(experiment.experiment_id))
+            for experiment in page.experiments
+        ],
         next=page.next,
     )
 
@@ -134,8 +140,9 @@ def show_experiment(
     with database.snapshot(grant) as db:
         experiment = lifecycle.get_experiment(db, grant)
         notes = lifecycle.get_notes(db, experiment, grant)
+        found = uploads.find_status(db, grant, experiment)
         known = details.read_details(db, grant, [experiment]) if with_details else {}
-    return make_answer(settings, experiment, notes, known.get(experiment.experiment_id))
+    return make_answer(settings, experiment, notes, found, known.get(experiment.experiment_id))
 
 
 @router.patch("/{experiment_id}")
@@ -145,8 +152,7 @@ def change_experiment(
     """Change name, description, visibility, tags, notes, properties or origin of an experiment."""
     with database.transaction(grant) as db:
         experiment = lifecycle.update_experiment(db, grant, to_metadata(change))
-        notes = lifecycle.get_notes(db, experiment)
-    return make_answer(settings, experiment, notes)
+        return _answer(db, grant, settings, experiment)
 
 
 @router.delete("/{experiment_id}", status_code=status.HTTP_204_NO_CONTENT)
@@ -172,4 +178,12 @@ def restore_experiment(
     """Undo the deletion of an experiment, with its data, tokens and links."""
     with database.transaction(grant) as db:
         restored = deletion.restore_experiment(db, grant, experiment_id)
-    return make_listed(settings, restored)
+        found = uploads.find_status(db, grant, restored)
+    return make_listed(settings, restored, found)
+
+
+def _answer(
+    db: Connection, grant: Grant, settings: Settings, experiment: Experiment
+) -> ExperimentAnswer:
+    notes = lifecycle.get_notes(db, experiment)
+    return make_answer(settings, experiment, notes, uploads.find_status(db, grant, experiment))

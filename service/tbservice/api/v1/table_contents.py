@@ -38,7 +38,9 @@ _EXPERIMENT: Final = pa.schema(
             ("experiment_id", "url", "name", "description", "notes", "visibility"), pa.string()
         ).items(),
         ("tags", pa.list_(pa.string())),
-        *dict.fromkeys(("created_by", "created_at", "updated_at", "data_at"), pa.string()).items(),
+        *dict.fromkeys(
+            ("created_by", "created_at", "updated_at", "data_at", "status"), pa.string()
+        ).items(),
         *dict.fromkeys(("points", "bytes"), pa.int64()).items(),
     ]
 )

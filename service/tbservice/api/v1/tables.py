@@ -230,7 +230,8 @@ def _read_experiment(
     with database.snapshot(grant) as db:
         experiment = lifecycle.get_experiment(db, grant)
         notes = lifecycle.get_notes(db, experiment, grant)
-    return make_answer(settings, experiment, notes)
+        status = uploads.find_status(db, grant, experiment)
+    return make_answer(settings, experiment, notes, status)
 
 
 def _respond(format_: TableFormat, make: Callable[[], RecordTable]) -> Response:

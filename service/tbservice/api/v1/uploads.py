@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from fastapi import Path, Query, status
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
@@ -28,6 +28,13 @@ def _check_time(time: datetime) -> datetime:
 
 
 _Time = Annotated[AwareDatetime, AfterValidator(_check_time)]
+_ToldStatus = Literal[
+    UploadStatus.RUNNING,
+    UploadStatus.FINISHED,
+    UploadStatus.FAILED,
+    UploadStatus.KILLED,
+    UploadStatus.UNKNOWN,
+]
 _Id = Annotated[
     str, Path(pattern="^[0-9a-f]{16}$", description="16 hexadecimal digits, chosen at random")
 ]
@@ -63,7 +70,7 @@ class UploadChange(FewFields):
 
     model_config = ConfigDict(extra="forbid")
 
-    status: UploadStatus | None = None
+    status: _ToldStatus | None = None
     detail: str = Field(
         default="",
         max_length=limits.UPLOAD_DETAIL_CHARS_MAX,
@@ -84,7 +91,7 @@ class UploadAnswer(BaseModel):
 
     upload_id: str = Field(description="Its system metrics are in the run `system/` and 8 of these")
     status: UploadStatus = Field(
-        description="`unknown`: ended without saying how, or not heard of for 15 minutes"
+        description="`unknown`: ended without saying how; `silent`: not heard of for 15 minutes"
     )
     status_of: StatusOf = Field(description="What status, start and end are about")
     detail: str = Field(description="Exit code, type of the exception, or signal")
