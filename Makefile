@@ -17,7 +17,7 @@ INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs P
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --extra traces --group build
 
-.PHONY: help up test unit test-citus test-faults test-frameworks test-helm test-pythons test-recovery lint bench lock release clean
+.PHONY: help up test programs fresh unit test-citus test-faults test-frameworks test-helm test-pythons test-recovery lint bench lock release clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -29,10 +29,17 @@ up: $(VENV)/service ## start everything on this machine (ARGS=--demo: with an ex
 
 # The linters run beside the tests, at the lowest priority, and are shown last: a matter of style never hides what the
 # tests say. Four processes, even on two cores: tests wait for processes that start and end. Each takes 1 GB with its servers.
-test: $(VENV)/test $(NODE_MODULES) ## run every test, then show what the linters say
+test: $(VENV)/test $(NODE_MODULES) programs ## run every test, then show what the linters say
 	@nice -n 19 $(MAKE) --no-print-directory lint > $(VENV)/lint.log 2>&1 & linters=$$!; \
 	set -x; $(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS); code=$$?; { set +x; } 2>/dev/null; \
 	wait $$linters || code=$$?; cat $(VENV)/lint.log; exit $$code
+
+programs: $(VENV)/test ## install the Debian packages that tests need, as root or with sudo
+	@$(BIN)/python tests/support/programs.py
+
+# Needs mmdebstrap, and 6 GB under TMPDIR. ARGS are those of `make test`, as in: make fresh ARGS=tests/unit
+fresh: ## prove `make up` and `make test` in a new minimal Debian
+	@ARGS="$(ARGS)" tests/fresh.sh
 
 unit: $(VENV)/test ## run the tests that need no server
 	$(BIN)/pytest --numprocesses logical --dist worksteal --quiet tests/unit $(ARGS)
@@ -54,7 +61,7 @@ test-pythons: $(VENV)/test ## try the client on the other Pythons of this machin
 	TBHUB_PYTHONS="$(PYTHONS)" $(BIN)/pytest tests/pythons $(ARGS)
 
 # CITUS_TOOLS names the folder of cluster.sh, which starts a cluster on this machine: see docs/citus.md.
-test-citus: $(VENV)/test $(NODE_MODULES) ## run the tests on a Citus cluster (CITUS_TOOLS=...)
+test-citus: $(VENV)/test $(NODE_MODULES) programs ## run the tests on a Citus cluster (CITUS_TOOLS=...)
 	@$(if $(CITUS_TOOLS),,echo "name the folder with cluster.sh: make test-citus CITUS_TOOLS=/path" >&2; exit 1)
 	CITUS_TOOLS=$(abspath $(CITUS_TOOLS)) $(BIN)/pytest --citus --numprocesses 2 --dist loadfile --no-loadscope-reorder \
 		tests/cluster tests/integration tests/e2e tests/faults $(ARGS)
@@ -112,10 +119,8 @@ $(VENV)-helm/done: tests/kubernetes/helm.txt
 	@touch $@
 
 # The OpenID provider that sign-in is tested with; npm checks each package by its hash.
-$(NODE_MODULES): $(OPENID)/package-lock.json
-	@command -v npm >/dev/null || { echo "the tests need Node.js 20 or newer with npm: install it \
-	(Debian: apt-get install nodejs npm)" >&2; exit 1; }
-	@npm ci --prefix $(OPENID) --no-audit --no-fund --silent
+$(NODE_MODULES): $(OPENID)/package-lock.json | $(VENV)/test
+	@$(BIN)/npm ci --prefix $(OPENID) --no-audit --no-fund --silent
 	@touch $@
 
 $(VENV)/bench: requirements-bench.lock $(VENV)/test

@@ -17,6 +17,7 @@ from functools import partial
 import hypothesis
 import pytest
 
+from support import programs
 from support import servers as support
 from tbservice.local.embedded.ports import choose_ports
 
@@ -27,7 +28,8 @@ GC_THRESHOLDS = (5_000, 20, 100)
 """Ten times rarer than by default: tests make many objects, and few cycles."""
 
 # A busy machine is no fault of the code: no example has a time limit.
-hypothesis.settings.register_profile("tbhub", deadline=None)
+every_run_differs = hypothesis.settings.get_profile("default")  # also where the variable CI is set
+hypothesis.settings.register_profile("tbhub", every_run_differs, deadline=None)
 hypothesis.settings.load_profile("tbhub")
 
 
@@ -111,6 +113,12 @@ def pytest_collection_finish():
     gc.freeze()
     gc.enable()
     gc.set_threshold(*GC_THRESHOLDS)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say which tests a missing program has cost, and how to install it."""
+    for line in programs.describe_skipped(terminalreporter.stats.get("skipped", ())):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import time
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import httpx2
 import pytest
 import yaml
 
+from support.programs import find_program
 from support.servers import live_service
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.metrics import REGISTRY
@@ -24,12 +24,6 @@ RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "tbhub.json").read_text())
 ON_CALL = (ROOT / "docs" / "on-call.md").read_text()
 WAIT_SECONDS_MAX = 120
-
-
-def program(name):
-    path = shutil.which(name)
-    assert path, "the tests need Prometheus (Debian: apt-get install prometheus)"
-    return path
 
 
 def alerts():
@@ -65,7 +59,7 @@ def prometheus(directory, target):
     }
     (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
     command = [
-        program("prometheus"),
+        find_program("prometheus"),
         f"--config.file={directory / 'prometheus.yml'}",
         f"--storage.tsdb.path={directory / 'tsdb'}",
         f"--web.listen-address={LOOPBACK}:{port}",
@@ -105,7 +99,9 @@ def query(client, expression):
 
 def test_alerts_fire_and_are_silent_as_their_tests_say():
     rules = ROOT / "deploy" / "prometheus" / "alerts_test.yml"
-    subprocess.run([program("promtool"), "test", "rules", rules], check=True, capture_output=True)
+    subprocess.run(
+        [find_program("promtool"), "test", "rules", rules], check=True, capture_output=True
+    )
     tested = rules.read_text()
     for name in alerts():
         assert len(re.findall(rf"alertname: {name}\b", tested)) >= 2, name

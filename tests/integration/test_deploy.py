@@ -7,7 +7,6 @@ The image names, the networks and the volumes are not tried here; `docs/operatio
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import psycopg
 import pytest
 import yaml
 
+from support import programs
 from support.servers import START_SECONDS_MAX, wait_ready
 from tbservice.local.embedded.data_directory import DataDirectory
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
@@ -212,9 +212,8 @@ def test_deployment_commands_run_and_service_works(tmp_path, variables):
         assert kind == "CMD"
         if program == "python":
             program = sys.executable  # a test's interpreter need not be the first one on the path
-        assert shutil.which(program, path=environment_of(name)["PATH"]), (
-            f"the tests need {program}: install it"
-        )
+        elif program in programs.PACKAGES:
+            program = programs.find_program(program)
         command = [program, *map(here, arguments)]
         deadline = time.monotonic() + START_SECONDS_MAX
         while subprocess.run(

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 from pathlib import Path
 
 from PIL import Image
 
 from support import axe
+from support.programs import find_program
 from support.uploading import wait_until
 
-CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-"""The first of these is taken. The shell is the same engine without the windows of a desktop, which
-are half of the processor time where nobody looks at them: a page of TensorBoard takes 2 s, not 4.
-"""
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -33,9 +29,8 @@ DRAWN_PIXELS_MIN = 100
 
 
 def launch(playwright):
-    """Start the system's Chromium; a missing one is a failure that says what to install."""
-    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    assert program, "these tests need Chromium: apt-get install chromium-headless-shell"
+    """Start the system's Chromium."""
+    program = find_program("chromium")
     return playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 from joserfc.jwk import RSAKey
 
+from support.programs import find_node
 from tbservice.local.embedded.ports import choose_ports
 
 DIRECTORY = Path(__file__).with_name("openid_provider")
@@ -81,8 +81,6 @@ def path_and_query(address):
 @contextmanager
 def openid_provider(id_="local", *, claims_in_id_token=True, redirect_uri=None):
     """Run a provider; its process ends with the block."""
-    node = shutil.which("node")
-    assert node, "Node.js runs the OpenID provider of the tests: install it (Debian: nodejs)"
     port = choose_ports(["openid"], {})["openid"]
     key = RSAKey.generate_key(2048, {"use": "sig", "alg": "RS256"}, private=True, auto_kid=True)
     configuration = {
@@ -99,7 +97,7 @@ def openid_provider(id_="local", *, claims_in_id_token=True, redirect_uri=None):
         "claims_in_id_token": claims_in_id_token,
     }
     process = subprocess.Popen(
-        [node, "server.mjs"],
+        [find_node(), "server.mjs"],
         cwd=DIRECTORY,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -11,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from support.programs import find_program
 from support.waiting import wait_until
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
-PROGRAM = os.environ.get("PGBOUNCER", "pgbouncer")
 USER = "nobody"  # it refuses to run as root
 CONNECTIONS = 3
 
@@ -38,8 +37,7 @@ def pgbouncer(database_url: str, **options: object):
 
     It shares CONNECTIONS connections among all clients, so that each gets them in turn.
     """
-    program = shutil.which(PROGRAM, path=f"{os.environ['PATH']}:/usr/sbin")
-    assert program, "PgBouncer is missing: apt-get install pgbouncer"
+    program = os.environ.get("PGBOUNCER") or find_program("pgbouncer")
     url = urlsplit(database_url)
     port = choose_ports(["pgbouncer"], {})["pgbouncer"]
     with tempfile.TemporaryDirectory(prefix="tbhub-pgbouncer-") as name:

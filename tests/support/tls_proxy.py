@@ -4,7 +4,6 @@ test.
 
 from __future__ import annotations
 
-import shutil
 import socket
 import socketserver
 import ssl
@@ -13,6 +12,8 @@ import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from support.programs import find_program
 
 LOOPBACK = "127.0.0.1"
 
@@ -79,8 +80,7 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
 
 def make_certificate(directory: Path, host: str) -> Path:
     """Create a key and its certificate in one file, and `authority.pem` beside it."""
-    program = shutil.which("openssl")
-    assert program, "the tests need openssl: install it (Debian: apt-get install openssl)"
+    program = find_program("openssl")
     authority, key, made = (
         directory / name for name in ("authority.pem", "key.pem", "certificate.pem")
     )

@@ -101,11 +101,14 @@ def test_no_test_pretends():
 
 def test_no_test_is_skipped_except_on_other_machines():
     attributes = [(module.name, text) for module in TESTS for text in attributes_of(module)]
-    assert not [
+    skips = {
         use
         for use in attributes
         if re.search(r"pytest\.(mark\.)?(skip|xfail|importorskip)$", use[1])
-    ]
+    }
+    assert skips == {
+        ("tests.support.programs", "pytest.skip")
+    }  # which fails where the variable CI is set
     conditions = [
         (module.name, ast.unparse(node.args[0]))
         for module in TESTS
