@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from pathlib import Path
 
 from PIL import Image
 
 from support import axe
-from support.programs import find_program
+from support.programs import find_node, find_program
 from support.uploading import wait_until
+
+# Playwright's own Node.js needs libatomic.so.1, which a minimal Debian lacks.
+os.environ.setdefault("PLAYWRIGHT_NODEJS_PATH", find_node())
 
 ARGUMENTS = (
     "--no-sandbox",
