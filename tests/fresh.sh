@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Try both commands of the README in a new minimal Debian, which has Python with venv and pip, make and git, and nothing
-# else: `make fresh`. A user without rights is first (tests of missing programs are skipped), then root (who installs
+# Try both commands of the README in a new minimal Debian, with git, make, python3-venv and nothing else: `make
+# fresh`. A user without rights is first (tests of missing programs are skipped), then root (who installs
 # them), then that user again. Each has a clone of HEAD; ARGS are those of `make test`. Proxies, package indexes and
 # certificate authorities are this machine's: variables, pip.conf, npmrc, apt's sources and options.
 set -euo pipefail
@@ -17,7 +17,7 @@ if [ $# -eq 0 ]; then
     sources=$(grep -ls "$suite" /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list | head -n 1 || true)
     # Anybody may be root in a namespace of their own, where newuidmap lends them accounts.
     namespace=$([ "$(id -u)" -eq 0 ] || echo unshare --map-auto --map-root-user --mount)
-    $namespace mmdebstrap --mode=root --variant=minbase --include=python3-venv,python3-pip,make,git,ca-certificates \
+    $namespace mmdebstrap --mode=root --variant=minbase --include=git,make,python3-venv,ca-certificates \
         --aptopt="$options" --customize-hook='tests/fresh.sh "$1"' "$suite" /dev/null ${sources:+"$sources"}
     exit
 fi

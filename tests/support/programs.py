@@ -84,13 +84,13 @@ def describe_skipped(reports: Iterable[pytest.TestReport]) -> list[str]:
 
 def choose_packages(programs: Iterable[str]) -> list[str]:
     """Return the packages of these programs that apt knows, without repetition, by name."""
-    chosen = set()
+    packages = set()
     for program in programs:
         alternatives = PACKAGES[program]
-        chosen.add(next(filter(_is_known, alternatives), alternatives[0]))
+        packages.add(next(filter(_is_known, alternatives), alternatives[0]))
         if program == "chromium":
-            chosen.add(FONTS)
-    return sorted(chosen)
+            packages.add(FONTS)
+    return sorted(packages)
 
 
 def install() -> None:
@@ -111,9 +111,7 @@ def install() -> None:
     options = ["--yes", "--no-install-recommends"]
     subprocess.run([*command, "install", *options, *packages], check=False, stdout=sys.stderr)
     if Path("/run/systemd/system").is_dir():
-        _say(
-            "Debian starts pgbouncer and prometheus as services; `systemctl disable --now` ends it"
-        )
+        _say("Debian has started pgbouncer and prometheus: `systemctl disable --now` ends that")
 
 
 def _become_root() -> Sequence[str] | None:
