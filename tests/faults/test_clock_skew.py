@@ -74,6 +74,12 @@ def ask_for_token(reader, experiment, expires_at):
     return answer.status_code, answer.json()
 
 
+def read_statuses(reader, session):
+    """Return the statuses that the list of experiments shows to a person."""
+    page = reader.http.get("/", headers=cookie_of(session), follow_redirects=True)
+    return {status for status in ("Running", "Finished") if f">{status}</span>" in page.text}
+
+
 def test_hosts_with_other_clocks_agree(own_servers, tmp_path, monkeypatch, record_figures):
     for name in ("logdir", "other"):
         write_logdir(tmp_path / name)
@@ -116,9 +122,7 @@ def test_hosts_with_other_clocks_agree(own_servers, tmp_path, monkeypatch, recor
         wait_until(lambda: readers["fast"].get(live, "uploads")["uploads"])
         session = new_session(database, workspace.workspace_id)
         for name, reader in readers.items():
-            page = reader.http.get("/", headers=cookie_of(session), follow_redirects=True)
-            for status in ("Running", "Finished"):
-                assert f">{status}</span>" in page.text, (name, status)
+            assert read_statuses(reader, session) == {"Running", "Finished"}, name
 
         # A token of five minutes is valid on both, whichever makes it; one that has ended on neither.
         now = datetime.now(UTC)
