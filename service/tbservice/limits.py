@@ -161,10 +161,13 @@ CHART_POINTS: Final = 60
 """Points of one curve in the list."""
 
 NOTES_MARKDOWN_CHARS_MAX: Final = 20_000
-"""Characters of a description or of notes that our page renders as Markdown, within a second.
+"""Characters of a description or of notes that our page renders as Markdown.
 
 A longer one is shown as it is.
 """
+
+NOTES_MARKDOWN_SECONDS_MAX: Final = 0.15
+"""Seconds of CPU time to parse one; prose of that length takes 0.025. Else it is shown as it is."""
 
 DELETED_EXPERIMENT_SECONDS: Final = 7 * 24 * 3600
 """Seconds after which a deleted experiment is erased; until then it can be restored."""

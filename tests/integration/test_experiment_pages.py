@@ -10,11 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
+from markupsafe import escape
 
 from support.batches import scalars, segment, stream
 from support.page_forms import new_reader
 from support.people import BLOCKED_SECONDS, new_member
 from support.servers import new_workspace
+from tbservice import limits
 from tbservice.experiments import deletion
 from tbservice.pages.markdown import render_markdown
 from tbservice.types import AdminGrant, ExperimentId, Role
@@ -184,9 +186,11 @@ def test_list_has_pages(api, editor, workspace_id):
 @pytest.mark.parametrize(
     "text", ["[" * 20_000, "![a" * 6_666, "> " * 10_000, "`" * 20_000, "*a " * 6_666]
 )
-def test_markdown_takes_bounded_time(text):
+def test_markdown_takes_bounded_time(text, monkeypatch):
     assert "<script" not in render_markdown(text)
     assert render_markdown("x" * 20_001).startswith("<pre>")
+    monkeypatch.setattr(limits, "NOTES_MARKDOWN_SECONDS_MAX", 0.0)
+    assert render_markdown(f"<b>\n{text}") == f"<pre>&lt;b&gt;\n{escape(text)}</pre>"
 
 
 def test_form_keeps_properties_it_cannot_show(api, editor):

@@ -6,12 +6,14 @@ server.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
 import nh3
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.ruler import StateBase
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup, escape
@@ -41,11 +43,27 @@ def _render_image(
     return f'<a href="{escape(image.attrGet("src") or "")}">{escape(name)}</a>'
 
 
+class _ParserTimeout(Exception):
+    """The time for one text has passed."""
+
+
+def _check_time(state: StateBase, *_arguments: object) -> bool:
+    """Raise _ParserTimeout if the time has passed; as a rule of the parser, match nothing."""
+    if time.thread_time() > state.env[_ENDS_AT]:
+        raise _ParserTimeout
+    return False
+
+
 def _make_parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.add_render_rule("image", _render_image)
+    for rulers in (parser.block, parser.inline):
+        rulers.ruler.before(rulers.ruler.get_active_rules()[0], _ENDS_AT, _check_time)
     return parser
 
+
+_ENDS_AT: Final = "ends_at"
+"""Key, in the environment of the parser, of the CPU time of the thread at which it gives up."""
 
 _PARSER: Final = _make_parser()
 
@@ -53,11 +71,18 @@ _PARSER: Final = _make_parser()
 def render_markdown(source: str) -> Markup:
     """Return a text in Markdown (CommonMark, tables, strikethrough) as HTML.
 
-    A text of more than `NOTES_MARKDOWN_CHARS_MAX` is shown as it is.
+    A text of more than `NOTES_MARKDOWN_CHARS_MAX`, or that takes more CPU time than
+    `NOTES_MARKDOWN_SECONDS_MAX`, is shown as it is.
     """
+    plain = Markup("<pre>{}</pre>").format(source)
     if len(source) > limits.NOTES_MARKDOWN_CHARS_MAX:
-        return Markup("<pre>{}</pre>").format(source)
-    tokens = _PARSER.parse(source)
+        return plain
+    try:
+        tokens = _PARSER.parse(
+            source, {_ENDS_AT: time.thread_time() + limits.NOTES_MARKDOWN_SECONDS_MAX}
+        )
+    except _ParserTimeout:
+        return plain
     for token in tokens:
         if token.type in {"heading_open", "heading_close"}:
             level = min(int(token.tag[1]) + _HEADING_LEVELS_DOWN, 6)
