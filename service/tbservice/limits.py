@@ -151,8 +151,13 @@ LIST_FILTER_ITEMS_MAX: Final = 200
 CHART_TAGS_ITEMS_MAX: Final = 40
 """Scalar tags (items) that the list offers to draw."""
 
-CHART_RUNS_ITEMS_MAX: Final = 20
-"""Newest runs (items) of an experiment among which those with the drawn tag are looked for."""
+CHART_RUNS_ITEMS_MAX: Final = 100
+"""Runs (items) of an experiment that its curves are chosen from: the first by the hash of their
+names, so that they do not depend on the order of arrival.
+"""
+
+CHART_SERIES_ITEMS_MAX: Final = 1_000
+"""Series (items) of a run among which its scalar tags are looked for."""
 
 CHART_CURVES_ITEMS_MAX: Final = 3
 """Curves (items) of one experiment in the list."""

@@ -142,7 +142,7 @@ def test_list_looks_well(page, start):
         expect(page.locator("tbody").get_by_text(status, exact=True)).to_have_count(1)
     expect(page.locator("svg.spark").first).to_be_visible()
     expect(page.locator("svg.spark").first).to_have_attribute(
-        "aria-label", re.compile(r"^train/loss(, 2 runs)?: last value 0\.\d+$")
+        "aria-label", re.compile(r"^train/loss of run run \d( and 1 more)?: last value 0\.\d+$")
     )
 
 

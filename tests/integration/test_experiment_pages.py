@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from markupsafe import escape
 
@@ -257,3 +258,46 @@ def test_token_of_the_experiment_is_made_listed_and_revoked(client, editor, expe
     assert client.get(streams, headers=bearer).status_code == 401
     for scopes in ([], ["admin"], ["everything"]):
         assert editor.post(f"{place}/token/new", {**fields, "scope": scopes}).status_code == 422
+
+
+def charts(page):
+    """Return the image and the caption of each chart in the list, from the top."""
+    return re.findall(r'(<svg class="spark".*?</svg>).*?<span[^>]* title="([^"]*)"', page.text)
+
+
+def test_chart_is_the_same_however_data_arrive(api, editor, workspace_id):
+    files = [
+        segment(
+            stream(run),
+            0,
+            9,
+            *(scalars(tag, range(9), start_time + np.arange(9)) for tag in tags),
+            start_time=start_time,
+        )
+        for run, start_time, tags in (
+            ("b", 30.0, ("accuracy", "train/loss")),
+            ("c", 10.0, ("accuracy", "train/loss")),
+            ("a", 20.0, ("train/loss", "accuracy")),
+            ("system/0123abcd", 40.0, ("system/cpu", "loss of packets")),
+        )
+    ]
+    for order in (files, files[::-1]):
+        experiment = api.new_experiment()
+        for file in order:
+            api.write(experiment, file)
+    shown = charts(editor.get(f"/?workspace={workspace_id}"))
+    assert shown[0] == shown[1]
+    assert shown[0][1] == "train/loss of run b"
+    assert "train/loss of run b and 2 more: last value 38" in shown[0][0]
+
+
+def test_chart_is_of_a_tag_that_the_experiment_has(api, editor, workspace_id):
+    for tags in (("accuracy", "loss"), ("accuracy",), ("new",), ()):
+        experiment = api.new_experiment()
+        if tags:
+            api.write(experiment, segment(stream(), 0, 9, *(scalars(tag, [1]) for tag in tags)))
+    address = f"/?workspace={workspace_id}"
+    names = [name for _, name in charts(editor.get(address))]
+    assert names == [f"{tag} of run train" for tag in ("new", "accuracy", "loss")]
+    names = [name for _, name in charts(editor.get(f"{address}&chart=accuracy"))]
+    assert names == ["accuracy of run train"] * 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from fastapi import APIRouter, Request
@@ -21,22 +21,24 @@ from tbservice.pages.landing import show_landing
 from tbservice.pages.list_address import NO_CHART, ListAddress, parse_address
 from tbservice.pages.person_session import PersonSession
 from tbservice.pages.signed_in import MaybeSignedIn
-from tbservice.pages.sparkline import draw_curves, last_value
+from tbservice.pages.sparkline import draw_chart, last_value
 from tbservice.pages.workspace_view import parse_workspace_id
 from tbservice.reading import curves
+from tbservice.reading.curves import Chart
 from tbservice.store.pg.database import Database
-from tbservice.types import Experiment, Membership, Scope, UserId, WorkspaceGrant
+from tbservice.types import Experiment, ExperimentId, Membership, Scope, UserId, WorkspaceGrant
 
 router = APIRouter(include_in_schema=False)
 
 
 class Row(NamedTuple):
-    """An experiment in the list; `curve` is an image of the chosen scalar, "" for none."""
+    """An experiment in the list; `curve` is an image of its chart, "" for none."""
 
     experiment: Experiment
     creator: str
     status: UploadStatus | None
     curve: Markup
+    chart: Chart | None
     value: str
 
 
@@ -46,7 +48,6 @@ class _Found(NamedTuple):
     tags: list[str]
     creators: dict[UserId, str]
     chart_tags: list[str]
-    chart: str
 
 
 @router.get("/")
@@ -128,13 +129,8 @@ def _find(database: Database, grant: WorkspaceGrant, address: ListAddress) -> _F
                 ]
             )
         }
-        chart_tags = curves.list_chart_tags(db, grant, page.experiments)
-        chart = address.chart or _choose(chart_tags)
-        drawn = (
-            {}
-            if chart == NO_CHART or not chart
-            else curves.read_curves(db, grant, page.experiments, chart)
-        )
+        chart_tags = curves.list_tags(db, grant, page.experiments)
+        drawn = curves.read_charts(db, grant, _choose_tags(page.experiments, chart_tags, address))
         tags = listing.list_tags(db, grant, limits.LIST_FILTER_ITEMS_MAX)
         statuses = uploads.find_statuses(db, grant, page.experiments)
     rows = [
@@ -142,17 +138,27 @@ def _find(database: Database, grant: WorkspaceGrant, address: ListAddress) -> _F
             each,
             creators[each.created_by] if each.created_by else "",
             statuses.get(each.experiment_id),
-            draw_curves(chart, drawn.get(each.experiment_id, [])),
-            last_value(drawn.get(each.experiment_id, [])),
+            draw_chart(chart) if chart else Markup(""),
+            chart,
+            last_value(chart) if chart else "",
         )
         for each in page.experiments
+        for chart in (drawn.get(each.experiment_id),)
     ]
-    return _Found(rows, page.next, tags, creators, chart_tags, chart)
+    return _Found(rows, page.next, tags, creators, curves.list_common_tags(chart_tags))
 
 
-def _choose(tags: list[str]) -> str:
-    """Return the tag to draw where none is chosen: a loss if there is one."""
-    return next((tag for tag in tags if "loss" in tag.lower()), tags[0] if tags else "")
+def _choose_tags(
+    experiments: Sequence[Experiment],
+    chart_tags: Mapping[ExperimentId, Sequence[str]],
+    address: ListAddress,
+) -> dict[ExperimentId, str]:
+    """Return the tag to draw of each experiment: the one in the address, else one that it has."""
+    if address.chart == NO_CHART:
+        return {}
+    if address.chart:
+        return {each.experiment_id: address.chart for each in experiments}
+    return {experiment_id: tags[0] for experiment_id, tags in chart_tags.items()}
 
 
 def _name(db: Connection, user_id: UserId) -> str:

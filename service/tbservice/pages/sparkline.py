@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from markupsafe import Markup
 
-from tbservice.reading.curves import Curve
+from tbservice.reading.curves import Chart
 from tbservice.types import Float64s
 
 _WIDTH: Final = 160
@@ -24,11 +23,12 @@ _LINE: Final = Markup('<polyline class="spark-{}" points="{}"/>')
 _DOT: Final = Markup('<circle class="spark-{}" cx="{}" cy="{}" r="2"/>')
 
 
-def draw_curves(tag: str, curves: Sequence[Curve]) -> Markup:
+def draw_chart(chart: Chart) -> Markup:
     """Return the curves on common axes, as an image with a text; "" if no value is finite.
 
     Gaps of values that are not finite remain gaps.
     """
+    curves = chart.curves
     finite = [curve.values[np.isfinite(curve.values)] for curve in curves]
     present = [values for values in finite if len(values)]
     if not present:
@@ -43,20 +43,21 @@ def draw_curves(tag: str, curves: Sequence[Curve]) -> Markup:
         )
         for index, curve in reversed(list(enumerate(curves)))
     )
-    return _SVG.format(_WIDTH, _HEIGHT, describe(tag, curves), drawn)
+    return _SVG.format(_WIDTH, _HEIGHT, describe(chart), drawn)
 
 
-def describe(tag: str, curves: Sequence[Curve]) -> str:
+def describe(chart: Chart) -> str:
     """Return what the curves show, in words."""
-    values = curves[0].values
-    count = "" if len(curves) == 1 else f", {len(curves)} runs"
-    last = _number(float(values[-1])) if len(values) else "unknown"
-    return f"{tag[:100]}{count}: last value {last}"
+    newest, *others = chart.curves
+    more = f" and {len(others)} more" if others else ""
+    last = last_value(chart) or "unknown"
+    return f"{chart.tag[:100]} of run {newest.run[:100]}{more}: last value {last}"
 
 
-def last_value(curves: Sequence[Curve]) -> str:
-    """Return the last value of the newest run."""
-    return _number(float(curves[0].values[-1])) if curves and len(curves[0].values) else ""
+def last_value(chart: Chart) -> str:
+    """Return the last value of the newest run; "" without points."""
+    values = chart.curves[0].values
+    return _number(float(values[-1])) if len(values) else ""
 
 
 def _scale(numbers: Float64s, low: float, high: float, size: int) -> Float64s:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Connection
@@ -30,26 +31,42 @@ class Curve(NamedTuple):
     values: Float64s
 
 
-def list_chart_tags(
+class Chart(NamedTuple):
+    """The curves of one scalar tag in the newest runs that have it, the newest first."""
+
+    tag: str
+    curves: list[Curve]
+
+
+def list_tags(
     db: Connection, _grant: WorkspaceGrant, experiments: Sequence[Experiment]
-) -> list[str]:
-    """Return scalar tags that a list of these experiments may show, the most common first."""
-    ids = [experiment.experiment_id for experiment in experiments]
-    return curves.list_common_tags(db, ids, limits.CHART_TAGS_ITEMS_MAX)
+) -> dict[ExperimentId, list[str]]:
+    """Return scalar tags of each experiment that has any, the one to draw first."""
+    return curves.list_tags(db, [experiment.experiment_id for experiment in experiments])
 
 
-def read_curves(
-    db: Connection, _grant: WorkspaceGrant, experiments: Sequence[Experiment], tag: str
-) -> dict[ExperimentId, list[Curve]]:
-    """Return the curves of the newest runs of each experiment that has the scalar tag.
+def list_common_tags(tags: Mapping[ExperimentId, Sequence[str]]) -> list[str]:
+    """Return those of the tags that a list offers to draw, the ones of most experiments first."""
+    counts = Counter(tag for names in tags.values() for tag in names)
+    ranked = sorted(counts, key=lambda tag: (-counts[tag], curves.rank_tag(tag)))
+    return ranked[: limits.CHART_TAGS_ITEMS_MAX]
 
-    `db` is a snapshot.
+
+def read_charts(
+    db: Connection, _grant: WorkspaceGrant, tags: Mapping[ExperimentId, str]
+) -> dict[ExperimentId, Chart]:
+    """Return the chart of each experiment that has the tag which `tags` names for it.
+
+    Of the same data, it is the same: runs are chosen by name and start. `db` is a snapshot.
     """
-    ids = [experiment.experiment_id for experiment in experiments]
-    runs = curves.list_runs_with_tag(db, ids, tag, limits.CHART_RUNS_ITEMS_MAX)
+    by_tag: defaultdict[str, list[ExperimentId]] = defaultdict(list)
+    for experiment_id, tag in tags.items():
+        by_tag[tag].append(experiment_id)
     return {
-        experiment_id: _read(db, experiment_id, names[: limits.CHART_CURVES_ITEMS_MAX], tag)
-        for experiment_id, names in runs.items()
+        experiment_id: Chart(tag, drawn)
+        for tag, ids in by_tag.items()
+        for experiment_id, runs in curves.list_runs_with_tag(db, ids, tag).items()
+        if (drawn := _read(db, experiment_id, runs[: limits.CHART_CURVES_ITEMS_MAX], tag))
     }
 
 
@@ -64,8 +81,9 @@ def _read(
         if series.count_is_exact or series.count <= limits.BLOCK_POINTS_MAX
     ]
     samples = uniform.sample_scalars(db, experiment_id, series_list, limits.CHART_POINTS, ALL_STEPS)
-    return [
+    drawn = [
         Curve(series.run, sample.steps, sample.values)
         for series in series_list
         if (sample := samples.get(series.series_id)) is not None
     ]
+    return sorted(drawn, key=lambda curve: runs.index(curve.run))

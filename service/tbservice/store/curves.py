@@ -1,23 +1,34 @@
-"""Queries for the small curves of lists: tags of several experiments, and runs with a tag."""
+"""Queries for the small curves of lists: tags of several experiments, and runs with a tag.
+
+What they return depends on names and start times, not on the order in which the data arrived.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import Final
 
 from sqlalchemy import Connection
 
+from tbservice import limits
 from tbservice.store.pg.pipeline import EXPERIMENTS, fetch_of_experiments
 from tbservice.store.runs_tags import hash_name
 from tbservice.types import ExperimentId
 
+_RUNS: Final = f"""(
+    SELECT run_id, name, start_time FROM runs AS r WHERE r.experiment_id = w.experiment_id
+    ORDER BY name_digest LIMIT {limits.CHART_RUNS_ITEMS_MAX})"""  # noqa: S608 - a constant
 
-def list_common_tags(
-    db: Connection, experiment_ids: Sequence[ExperimentId], limit: int
-) -> list[str]:
-    """Return scalar tags of these experiments, those of most experiments first.
+_TAGS_PER_RUN: Final = 20
 
-    Looks at a few tags of the newest runs: what an experiment has in all may be a million.
+
+def list_tags(
+    db: Connection, experiment_ids: Sequence[ExperimentId]
+) -> dict[ExperimentId, list[str]]:
+    """Return scalar tags of each experiment, by `rank_tag`; experiments without any are missing.
+
+    Looks at the newest three of its runs: what an experiment has in all may be a million.
     """
     rows = fetch_of_experiments(
         db,
@@ -25,47 +36,54 @@ def list_common_tags(
             SELECT DISTINCT w.experiment_id, t.name
             FROM {EXPERIMENTS} AS w (experiment_id)
             CROSS JOIN LATERAL (
-                SELECT run_id FROM runs AS r WHERE r.experiment_id = w.experiment_id
-                ORDER BY run_id DESC LIMIT 2
+                SELECT run_id FROM {_RUNS} AS r
+                ORDER BY starts_with(name, 'system/'), start_time DESC NULLS LAST, name COLLATE "C"
+                LIMIT 3
             ) AS r
             CROSS JOIN LATERAL (
-                SELECT tag_id FROM time_series AS s
-                WHERE s.experiment_id = w.experiment_id AND s.run_id = r.run_id AND data_class = 1
-                ORDER BY tag_id LIMIT 20
-            ) AS s
-            JOIN tags AS t ON t.experiment_id = w.experiment_id AND t.tag_id = s.tag_id
-            WHERE length(t.name) <= 200
-        """,  # noqa: S608 - a constant
+                SELECT t.name FROM (
+                    SELECT tag_id FROM time_series AS s
+                    WHERE s.experiment_id = w.experiment_id AND s.run_id = r.run_id
+                        AND data_class = 1
+                    ORDER BY tag_id LIMIT {limits.CHART_SERIES_ITEMS_MAX}
+                ) AS s
+                JOIN tags AS t ON t.experiment_id = w.experiment_id AND t.tag_id = s.tag_id
+                WHERE length(t.name) <= 200
+                ORDER BY strpos(lower(t.name), 'loss') = 0, t.name COLLATE "C"
+                LIMIT {_TAGS_PER_RUN}
+            ) AS t
+        """,  # noqa: S608 - constants
         experiment_ids,
         {},
     )
-    counts = Counter(name for _, name in rows)
-    return sorted(counts, key=lambda name: (-counts[name], name))[:limit]
+    tags: defaultdict[ExperimentId, list[str]] = defaultdict(list)
+    for experiment_id, name in rows:
+        tags[ExperimentId(experiment_id)].append(name)
+    return {experiment_id: sorted(names, key=rank_tag) for experiment_id, names in tags.items()}
+
+
+def rank_tag(tag: str) -> tuple[bool, bool, str]:
+    """Return the key that tags are sorted by: losses first, metrics of the machine last."""
+    return tag.startswith("system/"), "loss" not in tag.lower(), tag
 
 
 def list_runs_with_tag(
-    db: Connection, experiment_ids: Sequence[ExperimentId], tag: str, runs_max: int
+    db: Connection, experiment_ids: Sequence[ExperimentId], tag: str
 ) -> dict[ExperimentId, list[str]]:
-    """Return the newest runs of each experiment that have a scalar series of the tag.
-
-    Looks at `runs_max` runs of each.
-    """
+    """Return the runs of each experiment that have a scalar series of the tag, the newest first."""
     rows = fetch_of_experiments(
         db,
         f"""
             SELECT w.experiment_id, r.name
             FROM {EXPERIMENTS} AS w (experiment_id)
             JOIN tags AS t ON t.experiment_id = w.experiment_id AND t.name_digest = %(tag_digest)s
-            CROSS JOIN LATERAL (
-                SELECT run_id, name FROM runs AS r WHERE r.experiment_id = w.experiment_id
-                ORDER BY run_id DESC LIMIT %(runs_max)s
-            ) AS r
+            CROSS JOIN LATERAL {_RUNS} AS r
             JOIN time_series AS s ON s.experiment_id = w.experiment_id AND s.run_id = r.run_id
                 AND s.tag_id = t.tag_id AND s.data_class = 1
-            ORDER BY w.experiment_id, r.run_id DESC
-        """,  # noqa: S608 - a constant
+            ORDER BY w.experiment_id, r.start_time DESC NULLS LAST, r.name COLLATE "C"
+        """,  # noqa: S608 - constants
         experiment_ids,
-        {"tag_digest": hash_name(tag), "runs_max": runs_max},
+        {"tag_digest": hash_name(tag)},
     )
     runs: dict[ExperimentId, list[str]] = {}
     for experiment_id, name in rows:
