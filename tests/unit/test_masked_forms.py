@@ -60,6 +60,14 @@ def test_command_without_password_is_kept(command):
     assert mask_secrets(command.split()) == command.split()
 
 
+@pytest.mark.parametrize("name", ["-p", "--hf", "--comet", "--access", "--license", "--my-hf"])
+def test_what_looks_like_password_is_masked_after(name):
+    for secret in ("hunter2x", "Tr0ub4dor&3"):
+        assert mask_secrets(["train", name, secret, "run12ab"]) == ["train", name, "***", "run12ab"]
+    for value in ("correct", "8080", "80:80", "org/model-7b", "params2.json", "runs/exp1"):
+        assert mask_secrets(["train", name, value]) == ["train", name, value]
+
+
 def test_rules_of_a_program_end_with_its_command():
     command = ["docker", "login", "-p", "x", "&&", "train", "-p", "fast"]
     assert mask_secrets(command)[3:] == ["***", "&&", "train", "-p", "fast"]

@@ -19,7 +19,7 @@ from tbupload.recording.password_rules import (
     is_login_option,
     split_user,
 )
-from tbupload.recording.secret_names import is_harmless, is_secret_name
+from tbupload.recording.secret_names import is_harmless, is_perhaps_secret, is_secret_name
 from tbupload.recording.token_forms import MASK, mask_tokens
 
 
@@ -69,6 +69,11 @@ _ENTRY: Final = re.compile(
 _URL: Final = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]{0,30}://)([^\s"'<>|]*)""")
 _LOGIN: Final = re.compile(r"(?<![\w/@:])([^\s/:@=\"',;]{1,200}):([^\s/@\"',;]{1,200})@(?=[\w\[])")
 _GLUED_USER: Final = re.compile(r"^(-[uUa][^:\s-][^:\s]*):.+", re.DOTALL)
+_IN_PATH: Final = re.compile(
+    r"(?i)(/(?:tokens?|keys?|api-?keys?|secrets?|passwords?|(?:web)?hooks?)/).+"
+)
+"""Parts of a path after which the rest is masked: an address that is a secret itself."""
+
 _SCHEME: Final = re.compile(r"\b(bearer|basic|token|apikey)(\s+)[^\s\"',;]+", re.IGNORECASE)
 
 
@@ -132,7 +137,8 @@ class _ArgumentMasker:
         elif argument.endswith((":", "=")) or not argument.startswith("-"):
             self._name, self._until = _secret_word(argument), _Until.NEXT
         elif not re.search("[=:]", argument) and is_secret_name(argument):
-            self._name, self._until = argument, _Until.OPTION
+            is_sure = not is_perhaps_secret(argument)
+            self._name, self._until = argument, _Until.OPTION if is_sure else _Until.NEXT
         elif self._until is not _Until.END:
             self._name = ""
 
@@ -149,7 +155,8 @@ def _mask_value(name: str, value: str) -> str:
 def _secret_word(argument: str) -> str:
     """Return an argument that is only a name whose value is a secret; else an empty text."""
     word = re.split(r"[./:\\]", argument.strip(_AROUND).rstrip(":="))[-1]
-    return word if _WORD.fullmatch(word) and is_secret_name(word) else ""
+    is_secret = is_secret_name(word) and not is_perhaps_secret(word)
+    return word if _WORD.fullmatch(word) and is_secret else ""
 
 
 def mask_text(text: str) -> str:
@@ -269,11 +276,15 @@ def _mask_pairs(text: str, names: re.Pattern[str]) -> str:
 
 
 def _mask_location(location: str) -> str:
-    """Return the part of a URL after `://` without user, password, query and fragment."""
+    """Return the part of a URL after `://` without user, password, query and fragment.
+
+    And without what follows a word like `token` or `webhook` in its path.
+    """
     authority = re.split(r"[/?#\\]", location, maxsplit=1)[0]
     end = authority.rfind("@")
     if end < 0 and re.search(r":(?!\d*$)", authority) and not authority.startswith("["):
         end = location.rfind("@")  # the password has a slash
     start, rest = f"{MASK}@" if end >= 0 else "", location[end + 1 :]
     query, fragment = (f"{mark}{MASK}" if mark in rest else "" for mark in "?#")
-    return f"{start}{re.split('[?#]', rest, maxsplit=1)[0]}{query}{fragment}"
+    path = _IN_PATH.sub(rf"\1{MASK}", re.split("[?#]", rest, maxsplit=1)[0])
+    return f"{start}{path}{query}{fragment}"

@@ -37,6 +37,12 @@ _SECRET_WORDS: Final = frozenset(
         "signature",
         "session",
         "private",
+        "salt",
+        "signing",
+        "kennwort",
+        "senha",
+        "contrasena",
+        "wachtwoord",
     ]
 )
 """Words of names whose values are masked."""
@@ -69,6 +75,14 @@ _KEYS_OF_DATA: Final = frozenset(
 )
 """Words before `key` with which it is no secret."""
 
+_PERHAPS_SECRET: Final = frozenset(
+    ["access", "license", "licence", "hf", "comet", "wandb", "neptune", "clearml"]
+)
+"""Last words of names whose values, as that of `-p`, are masked if they look like passwords."""
+
+_LIKE_PASSWORD: Final = re.compile(r"(?=.*[A-Za-z])(?=.*[0-9!@#$%^&*?])[^\s/\\.,=\[\]{}]{6,}")
+"""Letters, and also digits or symbols; no path, no file, no list."""
+
 _SECRET_PARTS: Final = re.compile(
     "passw|passphrase|secret|credential|(?:api|auth|access|account|private|signing|license|wandb)"
     "-?key|(?:auth|access|refresh|id|api|bot|hf|user)token"
@@ -86,17 +100,36 @@ _HARMLESS: Final = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether the value of an option, variable or key of this name is to be masked."""
-    separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
-    words = [word for word in re.split(r"[^a-z0-9]+", separated.lower()) if word]
-    if not words:
-        return False
-    if _SECRET_WORDS.intersection(words) or _SECRET_PARTS.search("".join(words)):
-        return True
-    is_of_data = len(words) > 1 and words[-2] in _KEYS_OF_DATA
-    return words[-1] in _SECRET_LAST_WORDS and not is_of_data
+    """Return whether the value of an option, variable or key of this name is to be masked.
+
+    Unless it is harmless: `is_harmless`.
+    """
+    return _is_of_secret(name) or is_perhaps_secret(name)
+
+
+def is_perhaps_secret(name: str) -> bool:
+    """Return whether the name may be that of a secret, of a setting, or of anything else."""
+    words = _words(name)
+    is_listed = name == "-p" or (bool(words) and words[-1] in _PERHAPS_SECRET)
+    return is_listed and not _is_of_secret(name)
 
 
 def is_harmless(name: str, value: str) -> bool:
     """Return whether a value of such a name is none of a secret, as in `--max-tokens 512`."""
-    return bool(_HARMLESS.fullmatch(value.strip("\"'"))) and not _PASSWORDS.search(name.lower())
+    inner = value.strip("\"'")
+    if is_perhaps_secret(name):
+        return not _LIKE_PASSWORD.fullmatch(inner)
+    return bool(_HARMLESS.fullmatch(inner)) and not _PASSWORDS.search(name.lower())
+
+
+def _is_of_secret(name: str) -> bool:
+    words = _words(name)
+    if _SECRET_WORDS.intersection(words) or _SECRET_PARTS.search("".join(words)):
+        return True
+    is_of_data = len(words) > 1 and words[-2] in _KEYS_OF_DATA
+    return bool(words) and words[-1] in _SECRET_LAST_WORDS and not is_of_data
+
+
+def _words(name: str) -> list[str]:
+    separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
+    return [word for word in re.split(r"[^a-z0-9]+", separated.lower()) if word]
