@@ -7,8 +7,9 @@ from playwright.sync_api import expect, sync_playwright
 
 from support.browser_pages import launch, new_page
 from support.uploading import Uploader
+from support.waiting import SECONDS_MAX
 
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=SECONDS_MAX * 1000)
 
 
 @pytest.fixture(scope="module")

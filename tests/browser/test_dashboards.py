@@ -258,5 +258,10 @@ def test_mesh_draws_surfaces(
     open_tab(page, "Mesh")
     loaders = page.locator("tf-mesh-loader")
     expect(loaders.nth(len(SESSIONS))).to_be_visible()
-    number = loaders.evaluate_all("found => found.findIndex(loader => loader.tag === 'surface')")
-    assert has_drawing(loaders.nth(number).locator("canvas"))
+    find = "found => found.findIndex(loader => loader.tag === 'surface')"
+
+    def surface():  # looked for again: the page moves its loaders while more of them arrive
+        return loaders.nth(loaders.evaluate_all(find)).locator("canvas")
+
+    wait_until(lambda: surface().count())
+    assert has_drawing(surface())

@@ -85,7 +85,7 @@ def test_page_lists_uploads_with_status(page, browser, live_service, recorded, o
     look_again(page, "uploads_opened")
 
     page.goto(f"{live_service.url}/experiment/{recorded}/#timeseries")
-    expect(page.get_by_text("system/", exact=False).first).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("system/", exact=False).first).to_be_visible()
     stranger = new_page(browser, live_service.url)
     stranger.watch.is_expected = lambda problem: "401" in problem or "404" in problem
     stranger.goto(f"{live_service.url}/experiment/{recorded}/about")

@@ -11,7 +11,7 @@ from PIL import Image
 
 from support import axe
 from support.programs import find_node, find_program
-from support.uploading import wait_until
+from support.waiting import SECONDS_MAX, wait_until
 
 # Playwright's own Node.js needs libatomic.so.1, which a minimal Debian lacks.
 os.environ.setdefault("PLAYWRIGHT_NODEJS_PATH", find_node())
@@ -69,6 +69,7 @@ def _is_own(url, server):
 def new_page(browser, server):
     """Return a page of a new profile; `page.watch` records its problems."""
     page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+    page.set_default_timeout(SECONDS_MAX * 1000)
     page.watch = Watch(page, server)
     return page
 
