@@ -67,6 +67,12 @@ def standing_still(process):
         process.resume()
 
 
+def is_reserved(path):
+    """Return whether a file of metrics has its blocks, which a worker that starts reserves late."""
+    file = path.stat()
+    return file.st_blocks * 512 >= file.st_size == limits.METRICS_FILE_BYTES
+
+
 def wait_until(condition):
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not condition():
@@ -85,8 +91,7 @@ def test_scrape_adds_up_workers_also_those_that_are_gone(operator, settings, tmp
         wait_until(lambda: samples(operator)["tbhub_database_connections_max"] == [({}, 2 * 10)])
         for worker in workers:
             for kind in ("counter", "histogram"):  # a write to a hole on a full disk would kill it
-                file = (directory / f"{kind}_{worker.pid}.db").stat()
-                assert file.st_blocks * 512 >= file.st_size == limits.METRICS_FILE_BYTES
+                wait_until(lambda path=directory / f"{kind}_{worker.pid}.db": is_reserved(path))
             with standing_still(worker):
                 for _ in range(3):
                     operator.get("/healthz")
