@@ -82,6 +82,25 @@ def test_second_file_of_a_writer_begins_no_attempt(job, is_compacted):
     assert job.read("scalars", "final/loss", attempt=1) == {0: 0.0}
 
 
+def test_value_that_a_process_logs_again_begins_no_attempt(job):
+    """Such as hyperparameters with a metric at the begin and at the end; another loss curve does."""
+    name = "events.out.tfevents.{}.host.7.{}".format
+
+    def write(start, number, tag, steps, process=name):
+        times = [start + 1 + step for step in steps]
+        job.write(process(start, number), float(start), scalars(tag, steps, wall_times=times))
+
+    write(1000, 0, "loss", range(20))
+    write(1030, 1, "final/loss", [0])
+    write(1040, 2, "final/loss", [0])
+    assert job.attempts() == []
+    write(2000, 3, "loss", range(20))
+    write(2030, 4, "final/loss", [0])
+    assert job.attempts() == [(1, 1000.0, 21), (2, 2000.0, 0)]
+    write(3000, 0, "loss", [19])  # another process of the same number
+    assert job.attempts() == [(1, 1000.0, 21), (2, 2000.0, 1), (3, 3000.0, 0)]
+
+
 def count_rows(job, table):
     with job.database.transaction(job.workspace_id) as db:
         statement = f"SELECT count(*) FROM {table} WHERE experiment_id = :id"  # noqa: S608 - a constant

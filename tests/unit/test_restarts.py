@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tbservice.scalars.restarts import find_restarts, get_starts, select_superseded
+from tbservice.scalars.restarts import find_continued, find_restarts, get_starts, select_superseded
 from tbservice.store.stream_times import StreamTimes
 
 NEVER = -math.inf
@@ -36,6 +36,16 @@ def files(*times):
 )
 def test_restart_is_start_after_points_of_earlier_files(times, restarts):
     assert find_restarts(files(*times)).tolist() == restarts
+
+
+def test_file_continues_process_that_its_name_and_number_tell():
+    names = [
+        *("tfevents.1.h.7.0", "tfevents.2.h.7.1", "tfevents.3.h.8.2", "tfevents.4.h.7.1"),
+        *("tfevents.5.h.7.2.v2", "tfevents.6.h", "tfevents.7.10.0.0.5", "tfevents.8.10.0.0.5"),
+        *("tfevents.9.10.0.0.5.7.0", "tfevents.10.10.0.0.5.7.3", "events.11", "tfevents.12.h.7.x"),
+    ]
+    files = [(float(start), f"events.out.{name}") for start, name in enumerate(names, 1)]
+    assert find_continued(files) == {2.0, 5.0, 10.0}
 
 
 def test_newest_point_of_each_period_but_the_last_is_kept():

@@ -7,7 +7,7 @@ points that it has not merged yet are compared by a scan.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -17,19 +17,19 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import NotFound
-from tbservice.scalars.restarts import find_periods, read_restarts
+from tbservice.scalars.restarts import find_continued, find_periods, read_restarts
 from tbservice.scalars.scan import AttemptScan, read_scalar_chunks
 from tbservice.store import stream_times, superseded_counts
 from tbservice.store.superseded_counts import StoredPeriod
-from tbservice.types import ALL_STEPS, ExperimentId, Float64s, ReadGrant, Series
+from tbservice.types import ALL_STEPS, Booleans, ExperimentId, Float64s, ReadGrant, Series
 from tbwire.digests import Records
 from tbwire.points import DataClass
 
 _SERIES_PER_SCAN: Final = 4_000
 """Series whose points are compared by one query."""
 
-_Counts = Counter[tuple[int, int]]
-"""Superseded points of a run: by their period, and the period of the next newer point."""
+_Counts = Counter[tuple[int, int, int]]
+"""Superseded points of a run: by their period, the period of the next newer point, and series."""
 
 RunBefore = Mapping[int, float]
 """By run id, the wall time (seconds since the epoch) before which points are read."""
@@ -68,15 +68,19 @@ def list_attempts(db: Connection, grant: ReadGrant) -> list[RunAttempts]:
     if not restarts:
         return []
     counts = _count_superseded(db, grant.experiment_id, restarts)
-    return [
-        RunAttempts(
-            run_id,
-            run.name,
-            _number_attempts(run.start_time, restarts[run_id], counts[run_id]),
-        )
-        for run_id, run in runs.items()
-        if counts.get(run_id)
-    ]
+    names = (
+        stream_times.list_file_names(db, grant.experiment_id, list(counts), limits.RUN_FILES_MAX)
+        if grant.view is None
+        else {}
+    )
+    listed = []
+    for run_id, run in runs.items():
+        if counts.get(run_id):
+            continued = np.isin(restarts[run_id], list(find_continued(names.get(run_id, []))))
+            attempts = _number_attempts(run.start_time, restarts[run_id], counts[run_id], continued)
+            if len(attempts) > 1:
+                listed.append(RunAttempts(run_id, run.name, attempts))
+    return listed
 
 
 def find_before(db: Connection, grant: ReadGrant, number: int | None) -> RunBefore:
@@ -107,31 +111,32 @@ def find_series_before(series_list: Iterable[Series], before: RunBefore) -> dict
     }
 
 
-def _find_first_periods(superseded: Collection[tuple[int, int]]) -> list[int]:
+def _find_first_periods(counts: _Counts, continued: Booleans) -> list[int]:
     """Return the period that each attempt begins with: the first one is 0.
 
     An attempt lasts until a period of which a point superseded one of the attempt itself. So a file
     that replaces only what an earlier attempt had logged, such as the second file of a writer that
-    trains again, belongs to the attempt of the first one.
-
-    Args:
-        superseded: Pairs of periods: of a point, and of the next newer point at its step.
+    trains again, belongs to the attempt of the first one. A further file of the same process
+    (`continued`, by restart) ends the attempt only if it repeats several steps of a series: one may
+    be a value that is logged again, as `add_hparams` does.
     """
     firsts = [0]
-    for period, by in sorted(superseded, key=lambda pair: pair[1]):
-        if period >= firsts[-1]:
+    for (period, by, _), points in sorted(counts.items(), key=lambda item: item[0][1]):
+        if period >= firsts[-1] and (points > 1 or not continued[by - 1]):
             firsts.append(by)
     return firsts
 
 
-def _number_attempts(start_time: float, restarts: Float64s, counts: _Counts) -> list[Attempt]:
-    first_periods = _find_first_periods(counts)
+def _number_attempts(
+    start_time: float, restarts: Float64s, counts: _Counts, continued: Booleans
+) -> list[Attempt]:
+    first_periods = _find_first_periods(counts, continued)
     starts = [start_time, *(float(restarts[period - 1]) for period in first_periods[1:])]
     return [
         Attempt(
             number,
             starts[number - 1],
-            sum(points for (period, _), points in counts.items() if first <= period < end),
+            sum(n for (period, by, _), n in counts.items() if first <= period < end <= by),
         )
         for number, (first, end) in enumerate(pairwise([*first_periods, len(restarts) + 1]), 1)
     ]
@@ -142,10 +147,10 @@ def _count_superseded(
 ) -> dict[int, _Counts]:
     counts: defaultdict[int, _Counts] = defaultdict(Counter)
     for data_class in (DataClass.TENSOR, DataClass.BLOB_SEQUENCE):
-        for run_id, period, by, points in superseded_counts.count_values(
+        for run_id, series_id, period, by, points in superseded_counts.count_values(
             db, experiment_id, data_class, restarts
         ):
-            counts[run_id][period, by] += points
+            counts[run_id][period, by, series_id] += points
 
     run_ids = list(restarts)
     compared = set(superseded_counts.list_inexact_scalars(db, experiment_id, run_ids))
@@ -158,7 +163,7 @@ def _count_superseded(
             continue
         times = np.array([row.period_start, row.superseded_by])
         period, by = find_periods(times, restarts[row.run_id]).tolist()
-        counts[row.run_id][period, by] += row.points
+        counts[row.run_id][period, by, row.series_id] += row.points
     _compare_scalars(db, experiment_id, sorted(compared), restarts, counts)
     return counts
 
@@ -195,10 +200,10 @@ def _compare_scalars(
         )
         for id_, records in chunks:
             run_id = run_ids[id_]
-            _add_compared(records, restarts[run_id], counts[run_id])
+            _add_compared(id_, records, restarts[run_id], counts[run_id])
 
 
-def _add_compared(records: Records, restarts: Float64s, counts: _Counts) -> None:
+def _add_compared(series_id: int, records: Records, restarts: Float64s, counts: _Counts) -> None:
     """Count the newest points of each step and period, which are by step, then by wall time."""
     steps = records["step"]
     if len(steps) < 2 or not (is_same := steps[1:] == steps[:-1]).any():  # noqa: PLR2004 - a pair
@@ -206,4 +211,5 @@ def _add_compared(records: Records, restarts: Float64s, counts: _Counts) -> None
     periods = find_periods(np.ascontiguousarray(records["wall_time"]), restarts)
     pairs = np.stack([periods[:-1][is_same], periods[1:][is_same]], axis=1)
     lost, points = np.unique(pairs, axis=0, return_counts=True)
-    counts.update(dict(zip(map(tuple, lost.tolist()), points.tolist(), strict=True)))
+    for (period, by), count in zip(lost.tolist(), points.tolist(), strict=True):
+        counts[period, by, series_id] += count

@@ -14,6 +14,7 @@ their points only the newest of each step is kept.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -24,6 +25,9 @@ from tbservice import limits
 from tbservice.store import stream_times
 from tbservice.store.stream_times import StreamTimes
 from tbservice.types import Booleans, ExperimentId, Float64s, Int64s
+
+_PROCESS: Final = re.compile(r"tfevents\.\d+\.(.+\.\d+)\.(\d+)(?:\.v2)?$", re.ASCII)
+"""Host and process, and the number of the file: in names by TensorFlow 2 and PyTorch."""
 
 NO_RESTARTS: Final = np.empty(0, np.float64)
 
@@ -98,6 +102,26 @@ def find_restarts(files: Sequence[StreamTimes]) -> Float64s:
         previous_start = start
         last_wall_time = max(last_wall_time, last)
     return np.array(restarts, np.float64)
+
+
+def find_continued(files: Iterable[tuple[float, str]]) -> set[float]:
+    """Return the starts of files that a process wrote after another of the run.
+
+    TensorFlow and PyTorch number the files of a process. A number that is not greater than that of
+    the file before is one of another process: a restarted container has the same host and process.
+
+    Args:
+        files: (start, name), by start.
+    """
+    newest: dict[str, int] = {}
+    continued: set[float] = set()
+    for start, name in files:
+        if match := _PROCESS.search(name):
+            process, number = match[1], int(match[2])
+            if number > newest.get(process, number):
+                continued.add(start)
+            newest[process] = number
+    return continued
 
 
 def find_periods(wall_times: Float64s, restarts: Float64s) -> Int64s:

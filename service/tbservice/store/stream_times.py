@@ -59,6 +59,33 @@ def list_times(
     return times
 
 
+def list_file_names(
+    db: Connection, experiment_id: ExperimentId, run_ids: Collection[int], limit: int
+) -> dict[int, list[tuple[float, str]]]:
+    """Return (start, name) of the first `limit` files of each run, ordered by their start.
+
+    Files of unknown start are left out. Readers of a restricted link may not know the names.
+    """
+    rows = fetch_binary(
+        db,
+        """
+            SELECT w.run_id, s.start_time, s.file_name
+            FROM unnest(%(run_ids)s::bigint[]) AS w (run_id)
+            CROSS JOIN LATERAL (
+                SELECT start_time, file_name FROM upload_streams
+                WHERE experiment_id = %(experiment_id)s AND run_id = w.run_id
+                    AND start_time IS NOT NULL
+                ORDER BY start_time LIMIT %(limit)s
+            ) AS s
+        """,
+        {"experiment_id": experiment_id, "run_ids": list(run_ids), "limit": limit},
+    )
+    names: defaultdict[int, list[tuple[float, str]]] = defaultdict(list)
+    for run_id, start, name in rows:
+        names[run_id].append((start, name))
+    return names
+
+
 def list_restarted_runs(db: Connection, experiment_id: ExperimentId) -> list[RestartedRun]:
     """Return the runs of which a file began after the first, in the order of creation."""
     rows = fetch_binary(

@@ -29,9 +29,10 @@ class StoredPeriod(NamedTuple):
 
 
 class PeriodCounts(NamedTuple):
-    """Superseded points of one run, of a period, by the period of the next newer points."""
+    """Superseded points of one series, of a period, by the period of the next newer points."""
 
     run_id: int
+    series_id: int
     period: int
     superseded_by: int
     points: int
@@ -82,7 +83,7 @@ def count_values(
     data_class: DataClass,
     restarts: Mapping[int, Float64s],
 ) -> list[PeriodCounts]:
-    """Return the counts of tensor or blob sequence series by run and periods.
+    """Return the counts of tensor or blob sequence series by series and periods.
 
     Reads step and wall time of all points of the series that have superseded ones.
 
@@ -118,15 +119,15 @@ def count_values(
                     SELECT step, wall_time FROM {superseded}
                     WHERE experiment_id = %(experiment_id)s AND series_id = s.series_id
                 ) AS p)
-            SELECT run_id, period, superseded_by, count(*)
+            SELECT run_id, series_id, period, superseded_by, count(*)
             FROM (
-                SELECT run_id, period,
+                SELECT run_id, series_id, period,
                     lead(period) OVER (PARTITION BY series_id, step ORDER BY period)
                         AS superseded_by
                 FROM points
             ) AS compared
             WHERE superseded_by IS NOT NULL
-            GROUP BY run_id, period, superseded_by
+            GROUP BY run_id, series_id, period, superseded_by
         """,  # noqa: S608 - constants of ours
         {
             "experiment_id": experiment_id,
