@@ -184,7 +184,7 @@ def test_request_sent_again_writes_nothing(api, record):
     listed = [trial(), trial("random-zzzzzzzz", "SUCCEEDED")]
     record(*listed)
     (before,) = api.request("GET", "/experiments").json()["experiments"]
-    path = f"/experiments/{before['experiment_id']}"
+    path = f"/experiments/{before['experiment_id']}/tensors"
     tag = api.request("GET", path).headers["ETag"]
     record(*reversed(listed))
     assert api.request("GET", path).headers["ETag"] == tag
