@@ -67,11 +67,12 @@ def test_trailing_slash_of_api_path_is_404(api, experiment):
 @pytest.mark.parametrize(
     ("path", "methods"),
     [
-        ("/api/v1/experiments", "GET, POST"),
-        ("/api/v1/experiments/{}", "GET, PATCH, DELETE"),
-        ("/api/v1/experiments/{}/scalars", "GET, POST"),
-        ("/api/v1/experiments/{}/scalars/tail", "GET, POST"),
-        ("/api/v1/experiments/{}/blobs/" + SHA256, "GET, PUT"),
+        ("/api/v1/experiments", "GET, HEAD, POST"),
+        ("/api/v1/experiments/{}", "GET, HEAD, PATCH, DELETE"),
+        ("/api/v1/experiments/deleted", "GET, HEAD"),
+        ("/api/v1/experiments/{}/scalars", "GET, HEAD, POST"),
+        ("/api/v1/experiments/{}/scalars/tail", "GET, HEAD, POST"),
+        ("/api/v1/experiments/{}/blobs/" + SHA256, "GET, HEAD, PUT"),
         ("/api/v1/blobs/x", "GET, HEAD"),
         ("/experiment/{}/", "GET, HEAD, POST"),
     ],
@@ -80,6 +81,37 @@ def test_allow_names_every_method_of_path(api, experiment, path, methods):
     answer = api.client.request("OPTIONS", path.format(experiment))
     assert (answer.status_code, answer.headers["allow"]) == (405, methods)
     assert answer.json()["code"] == "method_not_allowed"
+
+
+HEADED = (
+    "/",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/api/v1/docs",
+    "/api/v1/experiments/{}",
+    "/api/v1/experiments/{}/scalars",
+    "/api/v1/experiments/{}/scalars/data?sampling=all&format=csv",
+    "/api/v1/experiments/{}/scalars/tail",
+    "/experiment/{}/data/plugin/scalars/tags",
+    "/api/v1/experiments/nothing",
+)
+VARYING = {"content-length", "x-request-id"}  # the first, as the figures of /metrics change
+
+
+def steady_headers(answer):
+    """Return the headers that two equal requests have in common."""
+    return {name: value for name, value in answer.headers.items() if name not in VARYING}
+
+
+@pytest.mark.parametrize("path", HEADED)
+def test_head_has_the_headers_of_get(api, experiment, path):
+    path = path.format(experiment)
+    head = api.client.head(path, headers=api.headers)
+    assert head.content == b""
+    with api.client.stream("GET", path, headers=api.headers) as answer:
+        assert head.status_code == answer.status_code
+        assert steady_headers(head) == steady_headers(answer)
 
 
 def test_every_answer_carries_nosniff(api, experiment):

@@ -14,6 +14,7 @@ import pytest
 
 from support.source_code import ROOT
 
+OPERATION_ID_CHARS_MAX = 30
 README_LINES_MAX = 100
 SHELLS = {"", "sh", "bash", "console"}
 PROGRAMS = {"tbupload", "tbservice"}
@@ -176,6 +177,17 @@ def test_storage_page_names_every_table_and_index():
     assert {"".join(names) for names in objects} - {"drawn_slots"} <= set(
         re.findall(r"`(\w+)`", page)
     )
+
+
+def test_openapi_suits_strict_validators_and_generated_clients(openapi):
+    """Operation ids are the names of functions of generated clients: they are the API's, too."""
+    operations = [each for path in openapi["paths"].values() for each in path.values()]
+    ids = [each["operationId"] for each in operations]
+    assert len({*ids}) == len(ids)
+    assert max(map(len, ids)) <= OPERATION_ID_CHARS_MAX
+    assert all("security" in each for each in operations)
+    assert all(re.fullmatch(r"\w+", name) for name in openapi["components"]["securitySchemes"])
+    assert openapi["servers"]
 
 
 @pytest.mark.parametrize("words", requests(), ids=lambda words: words[-1][-60:])

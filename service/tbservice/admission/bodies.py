@@ -58,7 +58,7 @@ class RequestBody:
         self._reserved = 0
 
         # No other route reads the body of a GET: receiving there only waits for a disconnect.
-        may_be_read = scope["method"] not in {"GET", "HEAD"} or _is_read_by_route(self._path)
+        may_be_read = scope["method"] != "GET" or _is_read_by_route(self._path)
         self._is_open = may_be_read and (self._announced is None or self._announced > 0)
         self._first: Message | None = None
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from tbservice.api.formats import MEDIA_TYPES, Format, encode_points
+from tbservice.api.http.head_requests import wants_body
 from tbservice.api.http.streaming import stream_response
 from tbservice.errors import NotFound, TooManyRequests, Unavailable
 from tbservice.pages import message_pages, page_auth, token_form
@@ -62,7 +63,7 @@ def _send(request: Request) -> Response:
         "Cache-Control": "no-store",  # a cached copy would only fill the browser's disk
         "Content-Disposition": _content_disposition(experiment.list_experiments()[0].name, name),
     }
-    if request.method == "HEAD":
+    if not wants_body(request):
         return StreamingResponse(iter(()), headers=headers, media_type=MEDIA_TYPES[file_format])
     return stream_response(
         lambda: _encode_chunks(experiment, data_class, file_format),

@@ -41,7 +41,7 @@ def mounts(*prefixes: str) -> list[Mount]:
 
 
 def _mount(prefix: str, *paths: str) -> Mount:
-    routes = [Route(path, _redirect, methods=["GET", "HEAD", "POST"]) for path in paths]
+    routes = [Route(path, _redirect, methods=["GET", "POST"]) for path in paths]
     return Mount(prefix, app=Router(routes, redirect_slashes=False))
 
 

@@ -53,7 +53,7 @@ def static_url(name: str) -> str:
     return f"/static/{_FILES[name].digest}/{name}"
 
 
-@router.api_route("/{digest}/{name}", methods=["GET", "HEAD"])
+@router.get("/{digest}/{name}")
 async def read_static(request: Request, digest: str, name: str) -> Response:
     """Answer with a static file; they are public.
 

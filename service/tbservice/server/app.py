@@ -25,6 +25,7 @@ from tbservice.admission.middleware import AdmissionMiddleware
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.http.api_docs import add_docs
 from tbservice.api.http.change_notifier import ChangeNotifier
+from tbservice.api.http.head_requests import HeadMiddleware
 from tbservice.api.http.methods import allowed_methods
 from tbservice.api.http.metrics_middleware import MetricsMiddleware, set_error_code
 from tbservice.api.http.openapi_errors import Application
@@ -187,6 +188,8 @@ def create_app(settings: Settings) -> FastAPI:
         title="tbhub",
         version=version("tbhub"),
         description=_DESCRIPTION,
+        license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
+        servers=[{"url": settings.public_url.rstrip("/")}],
         openapi_url="/api/v1/openapi.json",
         docs_url=None,  # FastAPI's page loads Swagger UI from a CDN; `add_docs` serves our own
         redoc_url=None,
@@ -247,6 +250,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
     if settings.content_url is not None:
         # Before admission: there too, nobody is signed in on the content origin.
         app.add_middleware(ContentOriginMiddleware, content_url=settings.content_url)
+    app.add_middleware(HeadMiddleware)  # outside of what counts and shortens responses
     app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(MetricsMiddleware)  # outside the others: it counts what they refuse
     if settings.traces_endpoint is not None:

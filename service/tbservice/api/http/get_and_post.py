@@ -19,7 +19,7 @@ def get_and_post(
     """Decorate an endpoint to register it for both GET and POST on the same path.
 
     The endpoint has a parameter `query`, annotated with the model of the JSON body. The POST route
-    has the endpoint's name and the suffix `_by_post`; FastAPI makes operation ids from the names.
+    has the endpoint's name and the suffix `_by_post`.
 
     Args:
         router: Router of both routes.

@@ -6,26 +6,24 @@ one that is stopped ends all. The reader does not learn of it.
 
 from __future__ import annotations
 
-from typing import Final
-
 from starlette import status
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tbservice.store.pg.database import Database
 
-_REPEATABLE: Final = frozenset({"GET", "HEAD"})
-"""Methods that change nothing. Others get 503, and `Retry-After`."""
-
 
 class PrimaryRetryMiddleware:
-    """Middleware that repeats such a request, if no part of its response has been sent."""
+    """Middleware that repeats such a GET, if no part of its response has been sent.
+
+    Others may change something: they get 503, and `Retry-After`.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http" or scope["method"] not in _REPEATABLE:
+        if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
         attempt = Database.begin_attempt()

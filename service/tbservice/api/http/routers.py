@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Depends
+from fastapi.routing import APIRoute
 
 from tbservice.api.http.openapi_errors import ERROR_RESPONSES
 from tbservice.api.http.query_names import check_query_names
@@ -19,8 +20,18 @@ def make_router(*, ignores_unknown_query: bool = False, **options: Any) -> APIRo
 
     They refuse query parameters that they do not have, and repeated ones that are no lists, unless
     `ignores_unknown_query`: probes add some of their own to a URL, and clients of the classic API
-    some to the queries that it names, as TensorBoard's own page does. `options` are those of
-    `APIRouter`.
+    some to the queries that it names, as TensorBoard's own page does. The name of a route's
+    function is its operation id. `options` are those of `APIRouter`.
     """
     dependencies = [] if ignores_unknown_query else [Depends(check_query_names)]
-    return APIRouter(dependencies=dependencies, responses=ERROR_RESPONSES, **options)
+    return APIRouter(
+        dependencies=dependencies,
+        responses=ERROR_RESPONSES,
+        generate_unique_id_function=_get_name,
+        **options,
+    )
+
+
+def _get_name(route: APIRoute) -> str:
+    """Return the operation id: generated clients name their functions by it."""
+    return route.name

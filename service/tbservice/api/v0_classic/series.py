@@ -37,7 +37,7 @@ _TAG_TYPES_BY_PLUGIN: Final = {
 
 
 @router.get("/data/runs")
-def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
+def list_classic_runs(grant: MayRead, database: UsesDatabase) -> Response:
     """Return all runs with their tags by type, and whether they have a graph.
 
     `{run: {"scalars": [tag], "histograms": [tag], "compressedHistograms": [tag], "images": [tag],
@@ -57,7 +57,7 @@ def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
 
 
 @router.get("/data/scalars")
-def read_scalars(
+def read_classic_scalars(
     grant: MayRead,
     database: UsesDatabase,
     settings: UsesSettings,

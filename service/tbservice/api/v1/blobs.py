@@ -11,6 +11,7 @@ from starlette.responses import StreamingResponse
 
 from tbservice.admission import admitted
 from tbservice.api.http.dependencies import Secret, UsesDatabase, UsesObjects
+from tbservice.api.http.head_requests import wants_body
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
 from tbservice.api.http.routers import make_router
 from tbservice.auth import grants
@@ -39,8 +40,6 @@ def _may_read_blob(blob_key: str, database: UsesDatabase, secret: Secret) -> Rea
         return grants.grant_read(db, blobs.parse_blob_experiment(blob_key), secret)
 
 
-@router.head("/data/blob/{blob_key}", response_class=Response, include_in_schema=False)
-@router.head("/api/v1/blobs/{blob_key}", response_class=Response, include_in_schema=False)
 @router.get("/data/blob/{blob_key}", response_class=Response, include_in_schema=False)
 @router.get("/api/v1/blobs/{blob_key}", response_class=Response, responses=OBJECT_MISSING)
 def read_blob(
@@ -50,7 +49,10 @@ def read_blob(
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
-    """Return the bytes of a blob, or a `Range` of them, by its key in a blob sequence."""
+    """Return the bytes of a blob, or a `Range` of them, by its key in a blob sequence.
+
+    `/data/blob/{blob_key}` is the same: TensorBoard's own path.
+    """
     with database.snapshot(grant) as db:
         blob = blobs.find_blob(db, grant, blob_key)
     return blob_response(objects, blob, request)
@@ -77,7 +79,7 @@ def blob_response(objects: ObjectStore, blob: Blob, request: Request) -> Respons
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{blob.size}"
     headers["Content-Length"] = str(end - start)
     chunks: Iterator[bytes] = (
-        iter(()) if request.method == "HEAD" else objects.read(blob.object_key, start, end)
+        objects.read(blob.object_key, start, end) if wants_body(request) else iter(())
     )
     return StreamingResponse(
         admitted.iterate_in_turns(chunks), 206 if is_partial else 200, headers, blob.content_type

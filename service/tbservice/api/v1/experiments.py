@@ -104,7 +104,7 @@ def list_experiments(
 
 
 @router.get("/deleted")
-def list_deleted(
+def list_deleted_experiments(
     grant: MayList,
     database: UsesDatabase,
     settings: UsesSettings,

@@ -52,7 +52,7 @@ def _describe(request: str, response: dict[str, Any]) -> dict[str, Any]:
 
 
 @router.post("/experiment", **_describe("GetExperimentRequest", hparams_openapi.EXPERIMENT))
-def get_experiment(source: _Source, body: _Body) -> Response:
+def list_columns(source: _Source, body: _Body) -> Response:
     """Return the columns of the experiment: its hyperparameters and metrics, declared or seen.
 
     Hyperparameters that differ between sessions are first, then by name. `docs/hparams.md` has the

@@ -69,7 +69,7 @@ def show_me(secret: Secret, database: UsesDatabase) -> MeAnswer:
 
 
 @router.get("/tokens")
-def list_tokens(grant: ActsForPerson, database: UsesDatabase) -> TokenList:
+def list_own_tokens(grant: ActsForPerson, database: UsesDatabase) -> TokenList:
     """List the tokens that act for the same person in the same workspace, newest first.
 
     Needs the scope admin. Expired and revoked ones are listed for about 90 days.
@@ -80,7 +80,7 @@ def list_tokens(grant: ActsForPerson, database: UsesDatabase) -> TokenList:
 
 
 @router.post("/tokens", status_code=status.HTTP_201_CREATED)
-def create_token(
+def create_own_token(
     grant: ActsForPerson, new: NewWorkspaceToken, database: UsesDatabase
 ) -> NewTokenAnswer:
     """Create another token that acts for the same person in the same workspace.
@@ -97,7 +97,7 @@ def create_token(
 
 
 @router.delete("/tokens/{token_id}", status_code=status.HTTP_204_NO_CONTENT)
-def revoke_token(grant: ActsForPerson, token_id: str, database: UsesDatabase) -> None:
+def revoke_own_token(grant: ActsForPerson, token_id: str, database: UsesDatabase) -> None:
     """Revoke a token of the same person in the same workspace, with immediate effect.
 
     Needs the scope admin. Repeating the request changes nothing.
@@ -107,7 +107,7 @@ def revoke_token(grant: ActsForPerson, token_id: str, database: UsesDatabase) ->
 
 
 @router.delete("/token", status_code=status.HTTP_204_NO_CONTENT)
-def revoke_own_token(grant: IsPersonal, database: UsesDatabase) -> None:
+def revoke_this_token(grant: IsPersonal, database: UsesDatabase) -> None:
     """Revoke the token that the request is made with: log out.
 
     Of any scope, but it must be a person's for a workspace: a machine's and an experiment's are

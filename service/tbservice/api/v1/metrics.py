@@ -21,7 +21,7 @@ router = make_router(ignores_unknown_query=True, tags=["health"])
 
 _bearer = HTTPBearer(
     auto_error=False,
-    scheme_name="metrics token",
+    scheme_name="MetricsToken",
     description="The value of the server's setting TBHUB_METRICS_TOKEN",
 )
 _PROXY_HEADERS: Final = {"forwarded", "via", "x-real-ip"}

@@ -53,9 +53,7 @@ def _read_value(value: Any) -> HparamValue:
 
 
 def _check_count(hparams: object) -> object:
-    """Return none for null. Raise TooLarge for too many: 1 MiB could cause 100,000 errors."""
-    if hparams is None:
-        return {}
+    """Raise TooLarge for too many hyperparameters: 1 MiB could cause 100,000 errors."""
     if isinstance(hparams, dict) and len(hparams) > limits.SESSION_HPARAMS_ITEMS_MAX:
         limit = f"{limits.SESSION_HPARAMS_ITEMS_MAX} hyperparameters (session_hparams_items_max)"
         raise TooLarge(f"hparams: a session has at most {limit}; this has {len(hparams)}")
@@ -89,7 +87,7 @@ class SessionChange(FewFields):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     hparams: Annotated[dict[str, _Value] | None, BeforeValidator(_check_count)] = Field(
-        default={},
+        default=None,
         description="Hyperparameters by name; others that the session has are kept. A number may "
         'be the string "NaN", "Infinity" or "-Infinity"; null is one without a value',
         json_schema_extra={"maxProperties": limits.SESSION_HPARAMS_ITEMS_MAX},
@@ -107,9 +105,9 @@ class SessionChange(FewFields):
 
     def to_fields(self) -> SessionFields:
         """Return the change as the use case takes it."""
-        fields = self.model_dump(exclude={"status"})
+        fields = self.model_dump(exclude={"hparams", "status"})
         status = None if self.status is None else SessionStatus[self.status.upper()]
-        return SessionFields(**fields, status=status)
+        return SessionFields(self.hparams or {}, **fields, status=status)
 
 
 class SessionAnswer(BaseModel):

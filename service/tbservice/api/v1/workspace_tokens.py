@@ -22,7 +22,7 @@ router = make_router(prefix="/api/v1/workspaces/{workspace_id}/tokens", tags=["w
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
-def create_token(
+def create_workspace_token(
     grant: MayManage, new: NewWorkspaceToken, database: UsesDatabase
 ) -> NewTokenAnswer:
     """Create a machine's token for the whole workspace.
@@ -39,7 +39,7 @@ def create_token(
 
 
 @router.get("")
-def list_tokens(
+def list_workspace_tokens(
     grant: MayManage,
     database: UsesDatabase,
     after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
@@ -57,7 +57,7 @@ def list_tokens(
 
 
 @router.delete("/{token_id}", status_code=status.HTTP_204_NO_CONTENT)
-def revoke_token(grant: MayManage, token_id: str, database: UsesDatabase) -> None:
+def revoke_workspace_token(grant: MayManage, token_id: str, database: UsesDatabase) -> None:
     """Revoke a token for the whole workspace, with immediate effect.
 
     Repeating the request changes nothing.
