@@ -19,6 +19,7 @@ import pytest
 
 from support import programs
 from support import servers as support
+from support.fixture_retries import pytest_fixture_setup  # noqa: F401 - a hook
 from tbservice.local.embedded.ports import choose_ports
 
 QUICK = ("tidy", "unit")

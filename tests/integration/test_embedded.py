@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -20,7 +21,7 @@ from tbservice.local.embedded import subprocesses
 from tbservice.local.embedded.accounts import find_unprivileged_account
 from tbservice.local.embedded.data_directory import FREE_BYTES_MIN, DataDirectory
 from tbservice.local.embedded.instance import Instance, make_settings
-from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.local.embedded.ports import LOOPBACK, choose_ports, release_ports
 from tbservice.local.embedded.postgres import Postgres, copy_programs, find_programs
 from tbservice.local.embedded.seaweedfs import SeaweedFS, is_port_usable
 
@@ -340,6 +341,51 @@ def test_ports_are_kept_unless_another_process_has_them():
         second = choose_ports(["a", "b"], first)
     assert second["a"] != first["a"]
     assert second["b"] == first["b"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the names of claims are Linux's")
+def test_ports_of_one_process_are_chosen_by_no_other():
+    def others(ports):
+        source = f"""
+from tbservice.local.embedded.ports import choose_ports
+print(choose_ports(["a"], {ports!r})["a"])
+"""
+        return int(subprocess.check_output([sys.executable, "-c", source]))
+
+    ports = choose_ports(["a"], {})
+    assert others(ports) != ports["a"]
+    release_ports(ports.values())
+    assert others(ports) == ports["a"]
+
+
+def test_instance_whose_ports_were_taken_starts_with_others(path):
+    import socket  # noqa: PLC0415 - few tests need it
+
+    instance = Instance(path)
+    before = instance.directory.saved_ports()
+    with ExitStack() as others:
+        for name in ("postgres", "volume"):
+            others.enter_context(socket.socket()).bind((LOOPBACK, before[name]))
+        with instance:
+            commit_number(instance, 1)
+            assert read_numbers(instance) == [1]
+    assert not set(before.values()) & set(DataDirectory.attach(path).saved_ports().values())
+
+
+def test_reason_of_stopped_server_is_no_stack_frame(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("F1123 07:00:00.000000 mini.go:1 of an earlier start\n")
+    earlier_bytes = log.stat().st_size
+    with log.open("a") as file:
+        file.write(
+            "I1124 05:48:10.1 mini.go:1244 Volume is ready\n"
+            "F1124 05:48:11.1 mini.go:1459 Admin server readiness check failed\n"
+            "goroutine 1 [running]:\n\tmini.go:1459 +0x1d\n"
+        )
+    reason = "F1124 05:48:11.1 mini.go:1459 Admin server readiness check failed"
+    assert subprocesses.find_reason(log, earlier_bytes) == reason
+    log.write_text("killed\n")
+    assert subprocesses.find_reason(log) == "killed"
 
 
 @pytest.mark.skipif(

@@ -112,11 +112,14 @@ class DataDirectory:
         _write_atomically(file, text)
 
     def choose_ports(
-        self, names: Iterable[str], is_usable: Callable[[int], bool]
+        self, names: Iterable[str], is_usable: Callable[[int], bool], *, keeps_saved: bool
     ) -> dict[str, int]:
-        """Return a free loopback port for each name; save them for the next start."""
+        """Return a free loopback port for each name; save them for the next start.
+
+        They are the saved ones if possible, unless other ones are wanted.
+        """
         saved = self.saved_ports()
-        ports = choose_ports(names, saved, is_usable)
+        ports = choose_ports(names, saved if keeps_saved else {}, is_usable)
         _write_atomically(self._ports_file, json.dumps(saved | ports, indent=2))
         return ports
 

@@ -11,10 +11,14 @@ from pydantic import SecretStr
 from tbservice.local.embedded import seaweedfs
 from tbservice.local.embedded.accounts import Account
 from tbservice.local.embedded.data_directory import DataDirectory
+from tbservice.local.embedded.ports import release_ports
 from tbservice.local.embedded.postgres import Postgres
 from tbservice.local.embedded.seaweedfs import SeaweedFS
-from tbservice.local.embedded.subprocesses import ChildProcess
+from tbservice.local.embedded.subprocesses import ChildProcess, ServerStopped
 from tbservice.settings import Settings
+
+STARTS_MAX = 3
+"""Starts with other ports, if a server stops before it is ready: a foreign one may have a port."""
 
 
 class Instance:
@@ -29,16 +33,15 @@ class Instance:
         `account` is the one PostgreSQL runs as; by default that of `accounts.choose_account`.
         """
         self.directory = DataDirectory.open(path)
+        self._account = account
+        self._ports: list[int] = []
+        self.children: list[ChildProcess] = []
         try:
-            ports = self.directory.choose_ports(
-                ["postgres", *seaweedfs.PORTS], seaweedfs.is_port_usable
-            )
-            self.postgres = Postgres(self.directory, ports.pop("postgres"), account)
-            self.seaweedfs = SeaweedFS(self.directory, ports)
+            self._choose_ports(keeps_saved=True)
         except BaseException:
+            release_ports(self._ports)
             self.directory.close()
             raise
-        self.children: list[ChildProcess] = []
 
     def __enter__(self) -> Self:
         """Start both servers. Raises StartupError after stopping what was started."""
@@ -70,8 +73,20 @@ class Instance:
     def wait_ready(self) -> None:
         """Wait until both servers are ready and the service's database exists.
 
-        Raises StartupError.
+        Starts both with other ports if one stops. Raises StartupError.
         """
+        for _attempt in range(STARTS_MAX - 1):
+            try:
+                self._wait_ready()
+            except ServerStopped:
+                self._stop_children()
+                self._choose_ports(keeps_saved=False)
+                self.start()
+            else:
+                return
+        self._wait_ready()
+
+    def _wait_ready(self) -> None:
         self.postgres.wait_ready(self._database)
         self.postgres.ensure_database()
         self.seaweedfs.wait_ready(self._objects)
@@ -83,13 +98,27 @@ class Instance:
 
     def stop(self) -> None:
         """Stop both servers concurrently, wait for their end, and unlock the data directory."""
+        self._stop_children()
+        release_ports(self._ports)
+        self.directory.close()
+
+    def _choose_ports(self, *, keeps_saved: bool) -> None:
+        """Choose the ports of both servers in place of earlier ones."""
+        release_ports(self._ports)
+        ports = self.directory.choose_ports(
+            ["postgres", *seaweedfs.PORTS], seaweedfs.is_port_usable, keeps_saved=keeps_saved
+        )
+        self._ports = list(ports.values())
+        self.postgres = Postgres(self.directory, ports.pop("postgres"), self._account)
+        self.seaweedfs = SeaweedFS(self.directory, ports)
+
+    def _stop_children(self) -> None:
         for child in self.children:
             child.request_stop()
         for child in self.children:
             child.stop()
         self.children.clear()
         self.seaweedfs.remove_sockets()
-        self.directory.close()
 
     def _add(self, child: ChildProcess) -> ChildProcess:
         self.children.append(child)

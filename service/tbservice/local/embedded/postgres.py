@@ -38,6 +38,7 @@ STOP_POLICY = subprocesses.StopPolicy(signal.SIGINT, seconds=20)
 """PostgreSQL's fast shutdown: it closes connections, then writes a checkpoint."""
 START_SECONDS_MAX = 300
 """Seconds that a start may take: after a crash PostgreSQL replays its write-ahead log first."""
+CONNECT_SECONDS = 10
 
 PARAMETERS = {
     "listen_addresses": LOOPBACK,
@@ -145,6 +146,7 @@ class Postgres:
             password=self._directory.secrets.postgres_password,
             dbname=database,
             require_auth=AUTHENTICATION,
+            connect_timeout=CONNECT_SECONDS,  # what listens may be another program
             autocommit=True,
         )
 

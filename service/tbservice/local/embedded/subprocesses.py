@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from tbservice.errors import StartupError
 LAUNCHER = Path(launch.__file__)
 POLL_SECONDS = 0.02
 LOG_LINES_SHOWN = 3
+REASON = re.compile(r"^[EF]\d{4} |\b(ERROR|FATAL|PANIC): ")
+"""Lines of logs that say why a server stopped: SeaweedFS prints stack frames after them."""
 LOG_BYTES_MAX = 8 * 1024 * 1024
 """Bytes above which a log is rotated at the next start."""
 
@@ -32,6 +35,10 @@ class StopPolicy:
     seconds: float
 
 
+class ServerStopped(StartupError):
+    """A server process has ended by itself."""
+
+
 class ChildProcess:
     """A running server process.
 
@@ -40,11 +47,17 @@ class ChildProcess:
     """
 
     def __init__(
-        self, name: str, process: subprocess.Popen[bytes], log: Path, stop_policy: StopPolicy
+        self,
+        name: str,
+        process: subprocess.Popen[bytes],
+        log: Path,
+        stop_policy: StopPolicy,
+        earlier_log_bytes: int,
     ) -> None:
         """Use `start`."""
         self.name = name
         self.log = log
+        self._earlier_log_bytes = earlier_log_bytes
         self._process = process
         self._stop_policy = stop_policy
 
@@ -53,12 +66,12 @@ class ChildProcess:
         return self._process.poll() is None
 
     def check(self) -> None:
-        """Raise StartupError with the last lines of its log if the process has ended."""
+        """Raise ServerStopped with the reason in its log if the process has ended."""
         if not self.is_running():
             code = self._process.returncode
-            raise StartupError(
+            raise ServerStopped(
                 f"{self.name} stopped with exit code {code}: "
-                f"{last_lines(self.log)} (full log: {self.log})"
+                f"{find_reason(self.log, self._earlier_log_bytes)} (full log: {self.log})"
             )
 
     def request_stop(self) -> None:
@@ -102,6 +115,7 @@ def start(
 
     death = ["--death-signal", str(int(stop_policy.signal)), "--parent", str(os.getpid())]
     with _open_log(log) as output:
+        earlier_log_bytes = output.seek(0, os.SEEK_END)
         process = subprocess.Popen(
             launch_command(command, ["--lock", str(lock), *account, *death]),
             stdin=subprocess.DEVNULL,
@@ -110,7 +124,7 @@ def start(
             env=dict(environment),
             cwd=log.parent,
         )
-    return ChildProcess(name, process, log, stop_policy)
+    return ChildProcess(name, process, log, stop_policy, earlier_log_bytes)
 
 
 def launch_command(command: Sequence[str | Path], options: Sequence[str]) -> list[str]:
@@ -149,13 +163,15 @@ def find_lock_holder(lock: Path) -> int | None:
         return None
 
 
-def last_lines(log: Path) -> str:
-    """Return the last LOG_LINES_SHOWN lines of a log, joined to one line."""
-    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-    return (
-        " / ".join([line.strip() for line in lines if line.strip()][-LOG_LINES_SHOWN:])
-        or "its log is empty"
-    )
+def find_reason(log: Path, earlier_bytes: int = 0) -> str:
+    """Return the last LOG_LINES_SHOWN errors of a log, or lines if it has none, as one line.
+
+    What `earlier_bytes` at its beginning contain is of earlier processes.
+    """
+    text = log.read_bytes()[earlier_bytes:].decode(errors="replace") if log.exists() else ""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    reasons = [line for line in lines if REASON.search(line)] or lines
+    return " / ".join(reasons[-LOG_LINES_SHOWN:]) or "its log is empty"
 
 
 def _read_process_id(file: BinaryIO) -> int:
