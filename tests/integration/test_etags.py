@@ -74,3 +74,29 @@ def test_error_response_has_no_etag(api, experiment):
     assert (answer.status_code, "ETag" in answer.headers) == (422, False)
     posted = api.request("POST", f"/experiments/{experiment}/scalars/data", json={})
     assert (posted.status_code, "ETag" in posted.headers) == (200, False)
+
+
+def test_json_is_compressed_for_clients_that_accept_gzip(api):
+    experiment = api.new_experiment()
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(1_000))))
+    path = "/api/v1/experiments/{id}/scalars/data"
+    plain, packed, refused = (
+        ask(api, experiment, path, **{"Accept-Encoding": coding})
+        for coding in ("identity", "br;q=1.0, gzip;q=0.8", "gzip;q=0, identity")
+    )
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert "Accept-Encoding" in packed.headers["Vary"]
+    assert int(packed.headers["Content-Length"]) < len(plain.content) / 2
+    assert packed.json() == plain.json()
+    assert "Content-Encoding" not in {**plain.headers, **refused.headers}
+    assert packed.headers["ETag"] != plain.headers["ETag"] == refused.headers["ETag"]
+    again = {"Accept-Encoding": "gzip", "If-None-Match": packed.headers["ETag"]}
+    assert ask(api, experiment, path, **again).status_code == 304
+
+
+@pytest.mark.parametrize("coding", ["gzip", "identity"])
+def test_short_json_and_secrets_are_not_compressed(api, experiment, coding):
+    for path in ("/api/v1/experiments/{id}/scalars", "/api/v1/me", "/api/v1/experiments"):
+        answer = ask(api, experiment, path, **{"Accept-Encoding": coding})
+        assert answer.status_code == 200
+        assert "Content-Encoding" not in answer.headers

@@ -142,6 +142,34 @@ def test_every_answer_carries_nosniff(api, experiment):
         assert (answer.status_code, answer.headers["x-content-type-options"]) == (status, "nosniff")
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/me",
+        "/experiments",
+        "/experiments/{}",
+        "/experiments/{}/uploads",
+        "/experiments/{}/tokens",
+        "/experiments/{}/links",
+        "/experiments/{}/streams",
+        "/experiments/{}/scalars/data",
+    ],
+)
+def test_private_json_is_kept_out_of_shared_caches(api, experiment, path):
+    answer = api.request("GET", path.format(experiment))
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "private, no-cache")
+    assert {"Authorization", "Accept"} <= set(answer.headers["Vary"].split(", "))
+
+
+def test_refused_token_is_told_from_none(api):
+    for headers, expected in (
+        ({}, "Bearer"),
+        ({"Authorization": "Bearer x"}, 'Bearer error="invalid_token"'),
+    ):
+        answer = api.client.get("/api/v1/experiments", headers=headers)
+        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, expected)
+
+
 @pytest.mark.parametrize("number", [2**63, 2**64, 10**30, -1, 0])
 def test_blob_size_no_bigint_holds_is_invalid(api, experiment, number):
     for method, options in (("GET", {}), ("PUT", {"content": b"x"})):

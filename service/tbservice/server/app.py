@@ -356,7 +356,9 @@ async def _render(request: Request, error: Exception) -> Response:
         # The first one by itself, for uploaders that know no others.
         more = {"segment": error.segments[0], "segments": list(error.segments)}
     if isinstance(error, Unauthenticated):
-        headers["WWW-Authenticate"] = "Bearer"  # RFC 6750, section 3
+        # RFC 6750, section 3: the reason is said to those who sent a token.
+        has_token = "authorization" in request.headers
+        headers["WWW-Authenticate"] = 'Bearer error="invalid_token"' if has_token else "Bearer"
     if isinstance(error, ObjectMissing):
         # It may be repaired, and caches may store a 410 (RFC 9110, 15.5.11).
         headers["Cache-Control"] = "no-store"

@@ -14,11 +14,12 @@ from typing import Any, Final
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from tbservice.api.http import compression
 from tbservice.api.http.openapi_errors import NOT_MODIFIED
 from tbservice.settings import Settings
 
 _SOFTWARE_VERSION: Final = version("tbhub")
-_HEADERS: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Accept"}
+_VARY: Final = "Authorization, Accept, Accept-Encoding"
 
 
 class _NotModified(Exception):
@@ -26,7 +27,10 @@ class _NotModified(Exception):
 
 
 class ConditionalRoute(APIRoute):
-    """Route whose GET responses have the ETag of `set_etag`, or are 304 if the client has it."""
+    """Route whose GET responses have the ETag of `set_etag`, or are 304 if the client has it.
+
+    Responses are compressed if that pays.
+    """
 
     def __init__(self, *path: Any, **options: Any) -> None:
         if "GET" in options.get("methods", ()):
@@ -34,18 +38,18 @@ class ConditionalRoute(APIRoute):
         super().__init__(*path, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the route's handler, wrapped to add the ETag."""
+        """Return the route's handler, wrapped to compress and to add the ETag."""
         handle = super().get_route_handler()
 
         async def handle_conditionally(request: Request) -> Response:
             try:
-                response = await handle(request)
+                response = await compression.compress(request, await handle(request))
             except _NotModified:
                 response = Response(status_code=304)
             etag = getattr(request.state, "entity_tag", None)
             if etag is not None:
-                for name, value in (_HEADERS | {"ETag": etag}).items():
-                    response.headers.setdefault(name, value)
+                response.headers.setdefault("ETag", etag)
+            response.headers.setdefault("Vary", _VARY)
             return response
 
         return handle_conditionally
@@ -60,10 +64,15 @@ def set_etag(request: Request, state: str) -> None:
     """Set the ETag of the response, and end the request with 304 if `If-None-Match` has it.
 
     `state` must change whenever the data changes. The ETag also depends on the software version and
-    on what else a representation varies with: the Accept header and the reservoir sizes.
+    on what else a representation varies with: the Accept header, gzip, and the reservoir sizes.
     """
     settings: Settings = request.app.state.settings
-    variant = zlib.crc32(f"{request.headers.get('accept', '')} {settings.reservoir_sizes}".encode())
+    varies_with = (
+        request.headers.get("accept", ""),
+        settings.reservoir_sizes,
+        compression.accepts_gzip(request),
+    )
+    variant = zlib.crc32(repr(varies_with).encode())
     request.state.entity_tag = f'"{_SOFTWARE_VERSION}-{state}-{variant:x}"'
     # If-None-Match uses the weak comparison (RFC 9110, section 13.1.2): "W/" does not count.
     client_tags = [

@@ -1,4 +1,4 @@
-"""Security headers for browsers: nosniff on every response, and hashes for CSP."""
+"""Headers of all responses: nosniff, and no shared cache for those of the API; hashes for CSP."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ NOSNIFF: Final = {"X-Content-Type-Options": "nosniff"}
 """Stops browsers from guessing a content type: any response may contain data of tenants."""
 
 
+_PRIVATE: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Accept"}
+"""Of responses of the API that do not say it themselves: they depend on the token."""
+
+
 def content_hash(page: str, element: str) -> str:
     """Return the hash source of a page's only `<style>` or `<script>` element.
 
@@ -24,7 +28,7 @@ def content_hash(page: str, element: str) -> str:
 
 
 class SecurityHeadersMiddleware:
-    """Middleware that adds `NOSNIFF` to every response."""
+    """Middleware that adds `NOSNIFF`, and keeps responses of the API out of shared caches."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -35,7 +39,11 @@ class SecurityHeadersMiddleware:
         @functools.wraps(send)
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(NOSNIFF)
+                headers = MutableHeaders(scope=message)
+                headers.update(NOSNIFF)
+                if scope["path"].startswith("/api/"):
+                    for name, value in _PRIVATE.items():
+                        headers.setdefault(name, value)
             await send(message)
 
         await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
