@@ -132,7 +132,9 @@ def test_report_cut_off_at_any_statement_is_stored_once(api, faults, fault):
             proxy.disarm()
             katib.report(trial, log("m", 1), log("m", 1), log("t", "x"), experiment="cut off")
         else:
-            break
+            if not proxy.hits:
+                break
+            proxy.disarm()  # the service has tried a statement again that wrote nothing
         assert katib.values(trial) == ["1", "1", "x"]
         assert steps(api, trial) == {"m": [0, 1]}
     assert at > 10
