@@ -256,6 +256,18 @@ def test_page_sorts_and_selects_where_stock_fails(page):
     assert page.stock_groups() == page.stock_groups(mixed) == 400
 
 
+def test_page_takes_values_that_are_not_finite_as_missing(page):
+    """As in TensorBoard; in the API they are values."""
+    for run, value in (("a", math.nan), ("b", 1.0), ("c", math.inf), ("d", 2.0)):
+        page.write(run, start({"lr": value}))
+    many = {"hparam": "lr", "filterInterval": {"minValue": 0, "maxValue": 1.5}}
+    few = {**many, "excludeMissingValues": True}
+    order = {"hparam": "lr", "order": "ORDER_DESC", "missingValuesFirst": True}
+    for wanted, expected in ((many, "abc"), (few, "b"), (order, "acdb")):
+        assert page.names(wanted) == list(expected)
+        assert list(page.stock_groups(wanted)) == list(expected)
+
+
 def test_page_attaches_metrics_to_root_session(page):
     """H9."""
     page.write(".", start({"x": 1}), last("loss", 1.0))
@@ -467,6 +479,7 @@ def provided(page):
     declared = [
         column("lr", (0.0, 1.0), type=3, display_name="Rate"),
         column("width", [8.0], type=3),
+        column("unused", type=2),
     ]
     page.write("schema", summary(declared))
     page.write("a", start({"lr": 0.1, "kind": "x", "flag": True, "width": 8}, group_name="g"))
@@ -491,6 +504,7 @@ def test_data_provider_lists_columns_and_groups(provided):
         "kind": ("DISCRETE_STRING", ("x", "y")),
         "flag": ("DISCRETE_BOOL", (True,)),
         "width": ("DISCRETE_FLOAT", (8.0,)),
+        "unused": ("DISCRETE_BOOL", ()),
     }
     assert (columns["lr"].hyperparameter_display_name, columns["lr"].differs) == ("Rate", True)
     groups = {

@@ -112,7 +112,7 @@ class SessionGroupsRequest:
     """A request for session groups; `experiment_name` is "" if it names none.
 
     `hparams` are the hyperparameters to return, None for all. With `is_per_session` each session is
-    a group of its own.
+    a group of its own. With `is_finite_only`, hyperparameters that are NaN or infinite are missing.
     """
 
     allowed_statuses: frozenset[Status]
@@ -125,6 +125,7 @@ class SessionGroupsRequest:
     hparams: frozenset[str] | None = None
     experiment_name: str = ""
     is_per_session: bool = False
+    is_finite_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

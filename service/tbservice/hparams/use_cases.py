@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -241,7 +242,14 @@ class _Grouping:
         type_ = HparamType.DATA_TYPE_UNSET
         if name in declared or seen:
             type_ = self._complete(declared.get(name) or DeclaredHparam(name), seen).type
-        return HparamColumn(group_values(self._groups, by_session), type_)
+        values = group_values(self._groups, by_session)
+        return HparamColumn([each if self._has(each) else None for each in values], type_)
+
+    def _has(self, value: HparamValue | None) -> bool:
+        """Return whether the request takes this for a value, and not for a missing one."""
+        return not (
+            self._request.is_finite_only and isinstance(value, float) and not math.isfinite(value)
+        )
 
     def render(self, page: Sequence[int], members: Sequence[int]) -> list[SessionGroupRow]:
         """Return groups with their sessions (`members`) and, if requested, all metrics."""
@@ -282,9 +290,11 @@ class _Grouping:
     def _hparams(self, group: int) -> dict[str, HparamValue]:
         table, included = self._sessions.table, self._request.hparams
         hparams = agreed_hparams([table.starts[each] for each in self._groups.members(group)])
-        if included is None:
-            return hparams
-        return {name: value for name, value in hparams.items() if name in included}
+        return {
+            name: value
+            for name, value in hparams.items()
+            if (included is None or name in included) and self._has(value)
+        }
 
     def _rank_metrics(self, metrics: Sequence[MetricId]) -> Int64s:
         """Return the rank of each metric in the order of the experiment's metrics."""

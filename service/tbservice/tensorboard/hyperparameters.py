@@ -27,12 +27,17 @@ from tbservice.hparams.requests import (
     SortOrder,
 )
 from tbservice.reading.source import Source
-from tbwire.hparams import DeclaredHparam, HparamValue, Interval, Status
+from tbwire.hparams import DeclaredHparam, HparamType, HparamValue, Interval, Status
 
 _DISCRETE: Final = {
     str: DomainType.DISCRETE_STRING,
     bool: DomainType.DISCRETE_BOOL,
     float: DomainType.DISCRETE_FLOAT,
+}
+_DECLARED: Final = {
+    HparamType.DATA_TYPE_STRING: DomainType.DISCRETE_STRING,
+    HparamType.DATA_TYPE_BOOL: DomainType.DISCRETE_BOOL,
+    HparamType.DATA_TYPE_FLOAT64: DomainType.DISCRETE_FLOAT,
 }
 
 
@@ -108,8 +113,8 @@ def _hyperparameter(column: DeclaredHparam) -> provider.Hyperparameter:
     domain: Any = column.domain
     if isinstance(domain, Interval):
         type_, domain = DomainType.INTERVAL, (domain.min_value, domain.max_value)
-    elif domain:
-        type_ = _DISCRETE[type(domain[0])]
+    elif column.type in _DECLARED:
+        type_, domain = _DECLARED[column.type], domain or ()
     return provider.Hyperparameter(
         column.name, column.display_name or column.name, type_, domain, column.differs
     )

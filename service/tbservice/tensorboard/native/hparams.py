@@ -8,8 +8,7 @@ because they are wrong, is in `docs/hparams.md`.
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -20,7 +19,6 @@ from werkzeug.wrappers import Request
 from tbservice import limits
 from tbservice.errors import Invalid, MalformedRequest, NotFound, ServiceError, TooLarge
 from tbservice.hparams import encoding, requests, use_cases
-from tbservice.hparams.encoding import SessionGroupRow
 from tbservice.hparams.requests import ExperimentRequest, SessionGroupsRequest
 from tbservice.reading.source import Source
 from tbservice.tensorboard.native import hparams_download, json_answers
@@ -77,9 +75,8 @@ def list_session_groups(source: Source, request: Request) -> Response:
     """Answer `session_groups` with a slice of the groups."""
     wanted = _session_groups_request(request)
     page = use_cases.list_session_groups(source, wanted, cover)
-    groups = _without_infinite(page.groups)
     return json_answers.gzip_response(
-        request, [encoding.encode_session_groups(groups, page.total_size)]
+        request, [encoding.encode_session_groups(page.groups, page.total_size)]
     )
 
 
@@ -103,7 +100,7 @@ def download(source: Source, request: Request) -> Response:
     groups = use_cases.list_session_groups(source, wanted, cover).groups
     schema = use_cases.get_experiment(source, ExperimentRequest("", wanted.includes_metrics))
     columns = hparams_download.list_columns(wanted.columns, schema, visibility)
-    content = hparams_download.render(layout, columns, _without_infinite(groups))
+    content = hparams_download.render(layout, columns, groups)
     return json_answers.gzip_response(request, [content], hparams_download.MEDIA_TYPES[layout])
 
 
@@ -115,35 +112,18 @@ def _read_message(request: Request) -> bytes:
 
 
 def _session_groups_request(request: Request) -> SessionGroupsRequest:
-    return replace(
-        requests.parse_session_groups_request(_read_message(request)), experiment_name=""
-    )
+    """Return the request, for which values that are not finite are missing.
+
+    In JSON they are strings, for which the front ends have no place on a numeric axis, and which
+    the run table takes for values outside of the domain. The stock handlers leave them out, too.
+    """
+    wanted = requests.parse_session_groups_request(_read_message(request))
+    return replace(wanted, experiment_name="", is_finite_only=True)
 
 
 def _without_name(wanted: ExperimentRequest) -> ExperimentRequest:
     """Return the request without the experiment's name: the page has a made-up one for all."""
     return replace(wanted, experiment_name="")
-
-
-def _without_infinite(groups: Sequence[SessionGroupRow]) -> list[SessionGroupRow]:
-    """Return the groups without hyperparameters that are NaN or infinite.
-
-    In JSON they are strings, for which the front ends have no place on a numeric axis, and which
-    the run table takes for values outside of the domain. The stock handlers leave them out, too.
-    """
-    return [
-        group
-        if all(type(value) is not float or math.isfinite(value) for value in group.hparams.values())
-        else replace(
-            group,
-            hparams={
-                name: value
-                for name, value in group.hparams.items()
-                if type(value) is not float or math.isfinite(value)
-            },
-        )
-        for group in groups
-    ]
 
 
 def _parse_visibility(text: str) -> list[bool]:
