@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from sqlalchemy import event, text
@@ -12,6 +12,8 @@ from sqlalchemy import event, text
 from support.servers import database_name, new_workspace
 from support.uploading import wait_until
 from tbservice import limits
+from tbservice.auth.workspaces import create_workspace
+from tbservice.errors import Unavailable
 from tbservice.experiments import lifecycle
 from tbservice.experiments.metadata import Metadata
 from tbservice.store import runs_tags
@@ -187,3 +189,23 @@ def test_connections_of_all_nodes_together_are_bounded(small, cluster, database_
             ).fetchone()
             opened += count
     assert opened <= POOL_SIZE + (cluster.workers + 1) * POOL_SIZE // 2
+
+
+def test_lost_connections_between_nodes_fail_one_transaction(small, servers, database_url):
+    def write_everywhere():
+        """Use all connections, each of which opens one to each node."""
+        with ExitStack() as stack:
+            for _ in range(POOL_SIZE):
+                create_workspace(stack.enter_context(small.transaction()), "a test's workspace")
+
+    write_everywhere()
+    servers.execute_on_nodes(
+        database_url,
+        """
+        SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name LIKE 'citus_internal%'
+        """,
+    )
+    with pytest.raises(Unavailable):
+        write_everywhere()
+    write_everywhere()

@@ -61,6 +61,12 @@ def is_read_only(error: BaseException) -> bool:
     return isinstance(getattr(error, "orig", error), psycopg.errors.ReadOnlySqlTransaction)
 
 
+def is_node_lost(error: BaseException) -> bool:
+    """Return whether a node of a cluster had lost its connection to another one."""
+    original = getattr(error, "orig", error)
+    return isinstance(original, psycopg.errors.InternalError_) and _NODE_LOST in str(original)
+
+
 def _make_unavailable(error: BaseException | None) -> Unavailable:
     return Unavailable(_DISK_FULL if isinstance(error, psycopg.errors.DiskFull) else _UNAVAILABLE)
 
@@ -69,7 +75,7 @@ def _translate_error(error: BaseException | None) -> Exception | None:
     """Return the service's error; None for an error that is a bug of the service."""
     if error is not None and is_read_only(error):
         return Unavailable(READ_ONLY)
-    if isinstance(error, psycopg.errors.InternalError_) and _NODE_LOST in str(error):
+    if error is not None and is_node_lost(error):
         return Unavailable(_UNAVAILABLE)
     if isinstance(error, psycopg.errors.ForeignKeyViolation) and _violates_experiment_key(error):
         return NotFound("the experiment has been deleted")

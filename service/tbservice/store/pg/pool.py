@@ -26,7 +26,7 @@ from tbservice.store.pg.connection import (
     record_idle_since,
 )
 from tbservice.store.pg.engine import make_engine
-from tbservice.store.pg.errors import is_read_only
+from tbservice.store.pg.errors import is_node_lost, is_read_only
 from tbservice.store.pg.pipeline import get_driver_connection
 
 CANCEL_SECONDS_MAX = 1.0
@@ -137,6 +137,11 @@ class Pool:
             except (psycopg.Error, exc.DBAPIError) as error:
                 if driver.closed or is_read_only(error):
                     connection.invalidate()
+                elif is_node_lost(error):
+                    # The session may have lost its connections to other nodes too, and sessions
+                    # that are idle theirs: each would fail once for each of them.
+                    connection.invalidate()
+                    self.engine.dispose()
                 raise
 
     def _seat(self) -> contextlib.AbstractContextManager[object]:
