@@ -55,6 +55,13 @@ def tbupload(home, *arguments, stdin=subprocess.DEVNULL, code=0):
     return done
 
 
+@pytest.mark.parametrize("options", [(), ("--with-token",)])
+def test_login_without_terminal_and_token_says_what_to_do(home, options):
+    refused = tbupload(home, "login", "--server", "http://127.0.0.1:1", *options, code=2)
+    assert "login --with-token" in refused.stderr
+    assert "login --web" in refused.stderr
+
+
 def answer_in_browser(server, cookie, action, code, **fields):
     with requests.Session() as browser:
         browser.headers.update({**FORM, "Cookie": f"{SESSION_COOKIE}={cookie}"})

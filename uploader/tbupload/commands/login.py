@@ -206,4 +206,10 @@ def _check_accepted(client: Client) -> None:
 def _read_token(server: str) -> str:
     if sys.stdin.isatty():
         return getpass.getpass(escape(f"token for {server} (not shown while you type): "))
-    return sys.stdin.readline()
+    token = sys.stdin.readline()
+    if not token.strip():
+        raise UsageError(
+            "no terminal, and no token on stdin: pipe one to `tbupload login --with-token`, or run "
+            "`tbupload login --web`, whose address can be opened on any machine"
+        )
+    return token
