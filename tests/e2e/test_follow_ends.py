@@ -207,10 +207,29 @@ def test_exit_waits_for_server_that_has_not_answered_yet(
         )
         out, err = training.communicate(timeout=SECONDS_MAX)
         psutil.Process(int(out)).kill()
-    assert is_sent or "waiting up to" in err
+    assert is_sent or "for the server to answer" in err
     assert ("is still sending the rest" in err) != is_sent
     listed = reader.http.get("/api/v1/experiments").json()["experiments"]
     assert [each["points"] for each in listed] == [10] * is_sent
+
+
+def test_exit_by_default_does_not_wait_long_for_absent_server(start, live_service):
+    with flaky_proxy(live_service.url, ["503"] * 1000) as proxy:
+        training = start(
+            """
+            from tbupload.background_upload import uploaders
+            uploaders.EXIT_SECONDS, uploaders.ANSWER_SECONDS = 10_000.0, 3.0
+            upload = tbupload.follow("runs")
+            print(upload._process._process.pid, flush=True)
+            train(range(10))
+            """,
+            TBHUB_SERVER=proxy,
+            SLURM_JOB_ID="1",
+        )
+        out, err = training.communicate(timeout=SECONDS_MAX)
+        psutil.Process(int(out)).kill()
+    assert "waiting up to 3 s for the server to answer" in err
+    assert "is still sending the rest" in err
 
 
 def test_second_ctrl_c_prints_no_traceback(start, live_service):

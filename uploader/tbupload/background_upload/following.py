@@ -97,8 +97,8 @@ class Following:
 
     Where the uploader would be killed with the script (in a container, and in jobs of SLURM, PBS
     and LSF), the script waits at its exit until everything is stored, for at most `end_seconds`: by
-    default 60 s there, and 0 s elsewhere. Also while the server does not answer: what is not sent
-    by then is lost with a container's file system.
+    default 60 s there, of which 10 s for a server that has never answered, and 0 s elsewhere. What
+    is not sent by then is lost with a container's file system.
 
     Of several processes that train together, one should call `follow`, for the files of all. Called
     again with the same arguments while the upload is running, as in a notebook, it

@@ -79,6 +79,7 @@ class UploaderProcess:
         self._latest: dict[str, Any] = {}
         self._look_count = 0
         self._messaged_at = math.inf
+        self._asked_at = math.inf
         self._has_output = True
         self._may_end = False
         self._process = _start(options, token)
@@ -100,6 +101,11 @@ class UploaderProcess:
     def is_running(self) -> bool:
         """Return whether the process has not exited; False in a forked process."""
         return self.is_owned_here and self._process.poll() is None
+
+    @property
+    def has_experiment(self) -> bool:
+        """Return whether the uploader has reported one: the server has answered."""
+        return self._experiment is not None
 
     def experiment_event(self) -> dict[str, Any]:
         """Return the last event with an experiment, or {} if none arrived.
@@ -139,16 +145,23 @@ class UploaderProcess:
         self._command(f"look {name}", may_end=self._may_end)
         return name
 
-    def wait_for_look(self, name: str, seconds: float) -> Result:
+    def wait_for_look(
+        self, name: str, seconds: float, answer_seconds: float = math.inf, since: float = 0.0
+    ) -> Result:
         """Wait until it has committed what was in the files when it was asked, or has ended.
 
-        After `seconds`, return the result so far, with the exit code None.
+        After `seconds`, return the result so far, with the exit code None. A server that has never
+        answered is waited for no longer than `answer_seconds`: from `since` (of the monotonic
+        clock) on, or from the first request if that was later, as on a machine that is busy.
         """
         deadline = time.monotonic() + seconds
         with self._changed:
             while self._has_output and int(self._latest.get("look", 0)) < int(name):
-                self._changed.wait(max(0.0, min(deadline - time.monotonic(), WAIT_SECONDS)))
-                if time.monotonic() >= deadline:
+                end = deadline
+                if self._experiment is None:
+                    end = min(end, max(since, self._asked_at) + answer_seconds)
+                self._changed.wait(max(0.0, min(end - time.monotonic(), WAIT_SECONDS)))
+                if time.monotonic() >= end:
                     return self._result(None)
         if not self._has_output:
             return self.wait(max(1.0, deadline - time.monotonic()))
@@ -186,7 +199,9 @@ class UploaderProcess:
         for line in _lines(_pipe(self._process.stdout)):
             with contextlib.suppress(ValueError), self._changed:
                 event = json.loads(line)
-                if "url" in event:  # the first, or another one: a run was trained again
+                if event.get("event") == "connecting":
+                    self._asked_at = time.monotonic()
+                elif "url" in event:  # the first, or another one: a run was trained again
                     self._lower_priority()
                     self._experiment = event
                 else:

@@ -28,6 +28,9 @@ Longer than the 120 s for which writers hold data by default.
 EXIT_SECONDS: Final = 60.0
 """How long the script waits at its exit where the uploader would end with it."""
 
+ANSWER_SECONDS: Final = 10.0
+"""How long of that it waits for a server that has never answered, unless it is told how long."""
+
 TOLD_WAIT_SECONDS: Final = 2.0
 """How long the script waits at its exit before it says so."""
 
@@ -50,13 +53,15 @@ _lock: Final = threading.Lock()
 class Uploader:
     """An uploader process and what was asked for; `has_left` its block, if it has one.
 
-    `exit_seconds` is the longest time that the script waits for it at its exit.
+    `exit_seconds` is the longest time that the script waits for it at its exit; `answer_seconds`
+    that for the first answer of the server.
     """
 
     process: UploaderProcess
     key: tuple[object, ...]
     logdir: str
     exit_seconds: float
+    answer_seconds: float
     has_left: bool = False
 
 
@@ -71,6 +76,7 @@ def start(
     _install_exit()
     logdir = str(make_path(os.fspath(logdir)).absolute())
     key = (*options, token, logdir, *map(os.environ.get, START_VARIABLES))
+    answer_seconds = ANSWER_SECONDS if exit_seconds is None else exit_seconds
     if exit_seconds is None:
         exit_seconds = default_exit_seconds(os.environ, Path("/proc/1/comm"))
     with _lock:
@@ -78,12 +84,14 @@ def start(
         for each in _uploaders:
             if each.key == key and not NEW_OPTIONS.intersection(options):
                 each.exit_seconds = max(each.exit_seconds, exit_seconds)
+                each.answer_seconds = max(each.answer_seconds, answer_seconds)
                 rejoin(each)
                 return each
         for each in _uploaders:
             if each.has_left:
                 each.process.retire(0.0 if each.logdir == logdir else RETIRED_QUIET_SECONDS)
-        uploader = Uploader(UploaderProcess(options, token), key, logdir, exit_seconds)
+        process = UploaderProcess(options, token)
+        uploader = Uploader(process, key, logdir, exit_seconds, answer_seconds)
         _uploaders.append(uploader)
         return uploader
 
@@ -167,10 +175,11 @@ def _wait_for(uploaders: list[Uploader]) -> None:
         result = each.process.wait_for_look(look, min(end - began, TOLD_WAIT_SECONDS))
         rest = end - time.monotonic()
         if result.exit_code is None and rest > 0:
+            is_known = each.process.has_experiment
             logger.warning(
-                "tbupload: waiting up to %.0f s until everything is uploaded "
-                "(end_seconds of follow); Ctrl-C ends the wait",
-                rest,
+                "tbupload: waiting up to %.0f s %s (end_seconds of follow); Ctrl-C ends the wait",
+                rest if is_known else min(rest, each.answer_seconds),
+                "until everything is uploaded" if is_known else "for the server to answer",
             )
-            result = each.process.wait_for_look(look, rest)
+            result = each.process.wait_for_look(look, rest, each.answer_seconds, began)
         log_result(result)

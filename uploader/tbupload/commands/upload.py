@@ -149,6 +149,9 @@ class _UploadRun:
             if self._options.end_with_stdin:
                 stop_on_stdin(self._stop_token)
             self._recording.announce()
+            if self._options.commands_from_stdin:
+                with ignore_broken_pipe():
+                    print_json({"event": "connecting"})
             target = self._resolver.resolve()
             self._progress.start(target.streams.url)
             target, summary = self._record_upload(target)
