@@ -16,13 +16,13 @@ from support.page_routes import SIGN_IN, TABLE
 from support.people import new_member, new_person, new_session
 from support.servers import new_workspace
 from support.share_links import make_link
-from tbservice.auth import invitations, members, tokens
+from tbservice.auth import invitations, members, people, tokens
 from tbservice.server import app as application
 from tbservice.types import OwnerGrant, Role, Scope
 
 HOSTILE = '"><script>alert(1)</script>{{ 7 * 7 }}\u202e'
 NOBODY, STRANGER, VIEWER, EDITOR, OWNER = "nobody", "stranger", "viewer", "editor", "owner"
-OPEN_FORMS = {"/sign-in/link", "/sign-in/oidc/nothing"}
+OPEN_FORMS = {"/sign-in/link", "/sign-in/oidc/nothing", "/invitation/join"}
 NAMES = {"ID": "{workspace_id}", "EXPERIMENT": "{experiment_id}", "nothing": "{provider}"}
 PUBLIC = {"/static/{digest}/{name}"}
 
@@ -113,6 +113,25 @@ def test_every_form_refuses_other_sites_and_forged_tokens(
         assert answer.status_code in {200, 303, 404, 405}
     assert owner.get("/sign-in").status_code == 303  # still signed in
     assert owner.get(f"/workspace/{workspace_id}").status_code == 200
+
+
+def test_start_page_shows_workspace_used_last(
+    client, database, database_url, workspace_id, owner, ann
+):
+    other = new_workspace(database_url).workspace_id
+    with database.transaction(other) as db:
+        people.add_member(db, other, ann.user_id, Role.VIEWER)
+    for used in (workspace_id, other, workspace_id):
+        page = owner.get(f"/workspace/{used}")
+        cookie = page.headers["set-cookie"].partition(";")[0]
+        assert cookie == f"tbhub_workspace={used}"
+        kept = f"tbhub_session={owner.secret}; {cookie}"
+        assert f'"/workspace/{used}"' in owner.get("/", cookie=kept).text
+        assert "set-cookie" not in owner.get("/", cookie=kept).headers
+    stranger = new_reader(client, database)
+    for planted in (other, "x", "9" * 30, ""):
+        kept = f"tbhub_session={stranger.secret}; tbhub_workspace={planted}"
+        assert stranger.get("/", cookie=kept).status_code == 200
 
 
 def test_workspace_that_is_not_there_looks_like_another_tenants(owner, database_url):

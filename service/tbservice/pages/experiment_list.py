@@ -97,13 +97,13 @@ def show_list(
 
 
 def find_workspace(query: Mapping[str, str], session: PersonSession) -> Membership | None:
-    """Return the workspace in the query, else the person's first; None if they have none.
+    """Return the workspace in the query, else the one used last; None if they have none.
 
     Raises NotFound for one that is not the person's.
     """
     text = query.get("workspace")
     if text is None:
-        return session.memberships[0] if session.memberships else None
+        return session.current_membership
     number = parse_workspace_id(text)
     membership = None if number is None else session.find_membership(number)
     if membership is None:

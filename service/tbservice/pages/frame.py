@@ -15,13 +15,21 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tbservice.admission.callers import cookie_values
 from tbservice.api.http.dependencies import get_settings
 from tbservice.pages import texts
 from tbservice.pages.csrf import csrf_field
 from tbservice.pages.person_session import PersonSession
 from tbservice.pages.static_files import static_url
+from tbservice.types import WorkspaceId
 
 _STATE: Final = "tbhub.person_session"
+
+_WORKSPACE_COOKIE: Final = "tbhub_workspace"
+_WORKSPACE_SECONDS: Final = 365 * 24 * 3600
+"""Seconds for which a browser keeps it, longer than any session."""
+
+_DIGITS_MAX: Final = 18
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -60,6 +68,14 @@ def set_person_session(request: Request, session: PersonSession) -> None:
     request.scope[_STATE] = session
 
 
+def last_workspace(request: Request) -> WorkspaceId | None:
+    """Return the workspace whose page this browser showed last, as its cookie says; or None."""
+    for value in cookie_values(request.headers.get("cookie", ""), _WORKSPACE_COOKIE):
+        if value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX:
+            return WorkspaceId(int(value))
+    return None
+
+
 def render(
     request: Request,
     template: str,
@@ -96,7 +112,10 @@ def render(
     content_url = get_settings(request).content_url
     targets = [*form_targets, *([content_url] if content_url else [])]
     headers = _HEADERS | {"Content-Security-Policy": _policy(targets)}
-    return HTMLResponse(page, status, headers)
+    response = HTMLResponse(page, status, headers)
+    if session is not None and (workspace := context.get("workspace")) is not None:
+        _keep_workspace(request, response, workspace.workspace_id)
+    return response
 
 
 def redirect(path: str, **query: str) -> Response:
@@ -107,6 +126,20 @@ def redirect(path: str, **query: str) -> Response:
     """
     address = f"{path}?{urlencode(query)}" if query else path
     return RedirectResponse(address, status_code=303, headers={"Cache-Control": "no-store"})
+
+
+def _keep_workspace(request: Request, response: Response, workspace_id: WorkspaceId) -> None:
+    """Let the next sign-in on this browser begin with this workspace; the cookie gives no right."""
+    if last_workspace(request) == workspace_id:
+        return
+    response.set_cookie(
+        _WORKSPACE_COOKIE,
+        str(workspace_id),
+        max_age=_WORKSPACE_SECONDS,
+        secure=get_settings(request).public_url.startswith("https:"),
+        httponly=True,
+        samesite="lax",
+    )
 
 
 def _policy(form_targets: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from tbservice.auth import people, sessions
 from tbservice.errors import Forbidden, Unauthenticated
 from tbservice.pages.csrf import is_navigation
 from tbservice.pages.forms import FormFields, read_form
-from tbservice.pages.frame import set_person_session
+from tbservice.pages.frame import last_workspace, set_person_session
 from tbservice.pages.person_session import PersonSession
 from tbservice.types import Person
 
@@ -44,7 +44,9 @@ def find_person_session(request: Request) -> PersonSession | None:
         if found is None:
             return None
         memberships = tuple(people.list_memberships(db, found.person.user_id))
-    session = PersonSession(found.person, found.session_id, secret, memberships)
+    session = PersonSession(
+        found.person, found.session_id, secret, memberships, last_workspace(request)
+    )
     set_person_session(request, session)
     return session
 
