@@ -504,7 +504,7 @@ SIGN_IN_LINK_SECONDS: Final = 24 * 3600
 """Seconds for which a one-time sign-in link of an administrator is valid."""
 
 SIGN_IN_LINK_LOCAL_SECONDS: Final = 15 * 60
-"""Seconds for which the sign-in link that `tbservice up` prints is valid."""
+"""Seconds for which a sign-in link is valid that `tbservice up` prints, or a person makes."""
 
 INVITATION_SECONDS: Final = 7 * 24 * 3600
 """Seconds for which an invitation is valid, unless it says otherwise."""
@@ -705,6 +705,12 @@ KATIB_KEPT_POINTS_MAX: Final = 5_000_000
 
 DEVICE_LOGIN_SECONDS_MAX: Final = 15 * 60
 """Seconds a login of a command waits for a person's approval."""
+
+DEVICE_LOGINS_WAITING_PER_NETWORK_ITEMS_MAX: Final = 50
+"""Logins of commands (items) begun from one IPv4 address or IPv6 /64 that wait for approval."""
+
+DEVICE_LOGINS_WAITING_ITEMS_MAX: Final = 10_000
+"""Logins of commands (items) that wait for approval, in all."""
 
 DEVICE_POLL_SECONDS: Final = 3
 """Seconds that a command waits between two questions whether its login was approved."""

@@ -42,7 +42,9 @@ def test_login_is_approved_by_keyboard(page, live_service, session):
 
     expect(page.get_by_text("tbupload 0.1.0 on cluster-node-17")).to_be_visible()
     expect(page.get_by_label("Upload")).to_be_checked()
-    expect(page.get_by_label("Manage")).not_to_be_checked()
+    expect(page.get_by_label("Manage")).to_be_checked()
+    expect(page.get_by_text("127.0.0.1 (as this browser)")).to_be_visible()
+    expect(page.get_by_text("If somebody sent you this code, deny it")).to_be_visible()
     look_again(page, "device_approve")
     page.get_by_role("button", name="Approve").focus()
     page.keyboard.press("Enter")
@@ -52,7 +54,18 @@ def test_login_is_approved_by_keyboard(page, live_service, session):
         json={"device_code": login["device_code"]},
         timeout=10,
     )
-    assert answer.json()["scopes"] == ["append", "read"]
+    assert answer.json()["scopes"] == ["admin", "append", "read"]
+    manage_own_experiment(f"{live_service.url}/api/v1/experiments", answer.json()["token"])
+
+
+def manage_own_experiment(experiments, token):
+    """Share and rename an experiment with the token of a login, as the README does."""
+    headers = {"Authorization": f"Bearer {token}"}
+    made = requests.post(experiments, json={}, headers=headers, timeout=10).json()["experiment_id"]
+    address = f"{experiments}/{made}"
+    shared = requests.post(f"{address}/links", json={}, headers=headers, timeout=10)
+    renamed = requests.patch(address, json={"name": "renamed"}, headers=headers, timeout=10)
+    assert (shared.status_code, renamed.status_code) == (201, 200)
 
 
 def test_wrong_code_says_what_to_compare(page, live_service, session):

@@ -2,11 +2,17 @@
 
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import NullPool
 
 from support.people import SESSION_COOKIE, new_member, new_person, sign_in
-from tbservice.auth import people
+from tbservice.auth import device_logins, people
+from tbservice.errors import Conflict
+from tbservice.store.pg import migrate, schema_versions
+from tbservice.store.pg.database import Database
+from tbservice.store.pg.engine import make_engine
 from tbservice.types import Role
 
 FORM = {"Sec-Fetch-Site": "same-origin", "Accept": "text/html"}
@@ -208,3 +214,58 @@ def test_client_is_shown_as_text(client, editor):
     page = editor.post("/device", code=login["user_code"])
     assert "<script>alert" not in page.text
     assert "&lt;script&gt;" in page.text
+
+
+def test_page_shows_where_command_asks_from(client, database, editor):
+    page = editor.post("/device", code=begin(client)["user_code"]).text
+    assert "testclient (as this browser)" in page
+    assert "If somebody sent you this code, deny it" in page
+    with database.transaction() as db:
+        login = device_logins.begin(db, "tbupload on a host", "203.0.113.9")
+    page = editor.post("/device", code=login.user_code).text
+    assert "203.0.113.9" in page
+    assert "from another address than this browser" in page
+    assert "Never type a code that someone sent you" in editor.get("/device").text
+
+
+@pytest.mark.own_database
+def test_logins_that_wait_are_bounded_by_network_and_in_all(
+    client, database, editor, workspace_id, monkeypatch
+):
+    monkeypatch.setattr("tbservice.limits.DEVICE_LOGINS_WAITING_PER_NETWORK_ITEMS_MAX", 2)
+    monkeypatch.setattr("tbservice.limits.DEVICE_LOGINS_WAITING_ITEMS_MAX", 3)
+    first = begin(client)
+    begin(client)
+    refused = client.post("/api/v1/device-logins", json={})
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    assert "2 logins from your network (testclient) wait for approval" in refused.json()["detail"]
+    with database.transaction() as db:
+        device_logins.begin(db, "another", "203.0.113.9")
+    with database.transaction() as db, pytest.raises(Conflict, match="on this server"):
+        device_logins.begin(db, "another", "2001:db8::/64")
+
+    assert approve(editor, first, workspace_id).status_code == 303
+    begin(client)
+
+
+def test_logins_begun_at_once_do_not_pass_limit(client, monkeypatch):
+    monkeypatch.setattr("tbservice.api.v1.device_logins.client_network", lambda _: "at once")
+    monkeypatch.setattr("tbservice.limits.DEVICE_LOGINS_WAITING_PER_NETWORK_ITEMS_MAX", 3)
+    with ThreadPoolExecutor(12) as threads:
+        begun = [threads.submit(client.post, "/api/v1/device-logins", json={}) for _ in range(12)]
+    assert sorted(each.result().status_code for each in begun) == [201] * 3 + [409] * 9
+
+
+def test_login_works_before_its_migration(servers):
+    with servers.database(migrated=False) as url:
+        engine = make_engine(url, poolclass=NullPool)
+        for migration in schema_versions.list_migrations():
+            if migration.name < "0011":
+                with engine.begin() as db:
+                    migrate.apply(db, migration.name)
+        engine.dispose()
+        database = Database(url, 1)
+        with database.transaction() as db:
+            login = device_logins.begin(db, "a command", "203.0.113.9")
+            assert device_logins.find(db, login.user_code).network == ""
+        database.close()

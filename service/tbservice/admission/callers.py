@@ -179,6 +179,11 @@ def customer_of(host: str) -> str:
     return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
 
 
+def client_network(request: HTTPConnection) -> str:
+    """Return `customer_of` the client of a request; "" if it has no address."""
+    return customer_of(request.client.host if request.client else "")
+
+
 def _experiment(scope: Scope) -> str | None:
     """Return the experiment or the comparison that a request's path names."""
     match = _READ.match(scope["path"])

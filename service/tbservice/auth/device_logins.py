@@ -51,21 +51,29 @@ class RedeemedLogin:
     workspace_name: str
 
 
-def begin(db: Connection, client: str) -> NewDeviceLogin:
-    """Begin a login of a command, which `client` describes for the person who approves it.
+def begin(db: Connection, client: str, network: str) -> NewDeviceLogin:
+    """Begin a login of a command, which nobody has to sign in for.
 
-    Raises Invalid for a description that is too long.
+    Args:
+        db: A transaction of no workspace.
+        client: What the command says of itself, for the person who approves it.
+        network: The IPv4 address or IPv6 network that asks.
+
+    Raises:
+        Invalid: The description is too long.
+        Conflict: Too many logins wait for approval.
     """
     if len(client) > limits.DEVICE_CLIENT_CHARS_MAX or "\0" in client:
         raise Invalid(
             f"client has at most {limits.DEVICE_CLIENT_CHARS_MAX} characters, none of them NUL"
         )
     device_logins.delete_expired(db, limits.SIGN_IN_SWEEP_ITEMS_MAX)
+    _check_room(db, network)
     device_code = secrets.token_urlsafe(_DEVICE_CODE_BYTES)
     lifetime = timedelta(seconds=limits.DEVICE_LOGIN_SECONDS_MAX)
     for _ in range(_ATTEMPTS):
         user_code = "".join(secrets.choice(_CODE_LETTERS) for _ in range(_CODE_CHARS))
-        if device_logins.create(db, _digest(device_code), user_code, client, lifetime):
+        if device_logins.create(db, _digest(device_code), user_code, client, network, lifetime):
             return NewDeviceLogin(device_code, show_code(user_code))
     raise Conflict("too many logins wait for approval: try again in a minute")
 
@@ -159,6 +167,21 @@ def parse_code(typed: str) -> str:
     """Return the user code that was typed, in any case and with any separators; "" for no code."""
     letters = "".join(char for char in typed.upper() if char in _CODE_LETTERS)
     return letters if len(letters) == _CODE_CHARS else ""
+
+
+def _check_room(db: Connection, network: str) -> None:
+    minutes = limits.DEVICE_LOGIN_SECONDS_MAX // 60
+    of_network, total = device_logins.count_waiting(db, network)
+    if of_network >= limits.DEVICE_LOGINS_WAITING_PER_NETWORK_ITEMS_MAX:
+        raise Conflict(
+            f"{of_network} logins from your network ({network}) wait for approval: approve or deny "
+            f"them on the server's page /device, or wait until they end after {minutes} minutes"
+        )
+    if total >= limits.DEVICE_LOGINS_WAITING_ITEMS_MAX:
+        raise Conflict(
+            f"too many logins wait for approval on this server; they end after {minutes} minutes: "
+            "try again later, or log in with a token (--with-token)"
+        )
 
 
 def _unknown_code() -> NotFound:

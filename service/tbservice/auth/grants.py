@@ -365,8 +365,12 @@ def _require_scope(identity: _Identity, scope: Scope) -> None:
         return
     if isinstance(identity, SessionIdentity):
         raise Forbidden(f"your role in this workspace does not include the right to {scope.value}")
+    advice = ""
+    if scope is Scope.ADMIN and identity.user_id is not None:
+        advice = ": log in again, and tick Manage"
     raise Forbidden(
         f"this token lacks the scope {scope.value}; it has {', '.join(sorted(identity.scopes))}"
+        f"{advice}"
     )
 
 

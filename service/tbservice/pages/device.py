@@ -9,6 +9,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from tbservice.admission.callers import client_network
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import device_logins
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
@@ -99,12 +100,16 @@ def _parse_choices(
 
 
 def _default_values(session: PersonSession) -> Mapping[str, Any]:
-    """Return what is chosen at first: to upload and to read, as far as the person may."""
-    workspace = next(iter(sorted(session.memberships, key=_is_viewer)), None)
-    may_upload = workspace is not None and not _is_viewer(workspace)
+    """Return what is chosen at first: all that the person may do with experiments.
+
+    As other commands of a person do: they upload, then rename, share and delete what they uploaded.
+    """
+    workspace = session.current_membership
+    if workspace is not None and _is_viewer(workspace):
+        workspace = min(session.memberships, key=_is_viewer)
     return {
         "workspace_id": str(workspace.workspace_id) if workspace else "",
-        "scopes": [Scope.APPEND, Scope.READ] if may_upload else [Scope.READ],
+        "scopes": list(workspace.role.scopes) if workspace else [],
         "expires_days": _DEFAULT_EXPIRY_DAYS,
     }
 
@@ -142,6 +147,7 @@ def _show_login(
         login=login,
         code=device_logins.show_code(device_logins.parse_code(code)),
         values=values,
+        is_other_network=login.network != client_network(request),
         scopes=token_pages.scopes_of(role),
         error="" if error is None else error.detail,
     )

@@ -21,7 +21,11 @@ Scopes = Sequence[tuple[Scope, str, str]]
 _SCOPES: Final[Scopes] = (
     (Scope.APPEND, "Upload", "Create experiments, and append to all of the workspace."),
     (Scope.READ, "Read", "List and read all experiments of the workspace."),
-    (Scope.ADMIN, "Manage", "All of that, and rename, share and delete experiments."),
+    (
+        Scope.ADMIN,
+        "Manage",
+        "All of that, and rename, share and delete experiments; for an owner, also manage members.",
+    ),
 )
 EXPERIMENT_SCOPES: Final[Scopes] = (
     (Scope.APPEND, "Upload", "Append to this experiment."),

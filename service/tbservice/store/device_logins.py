@@ -8,11 +8,14 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.store.pg import citus
 from tbservice.store.pg.pipeline import query_with_rls
 from tbservice.types import Scope, UserId, WorkspaceId
 
+# The network by way of JSON, which also works before the migration 0011.
 _COLUMNS: Final = """
-    client, created_at, expires_at, user_id, workspace_id, scopes, label, token_expires_at
+    client, coalesce(to_jsonb(device_logins) ->> 'network', ''), created_at, expires_at,
+    user_id, workspace_id, scopes, label, token_expires_at
 """
 
 
@@ -31,16 +34,40 @@ class DeviceLogin:
     """A login that has neither expired nor been redeemed.
 
     `user_id` is None while nobody has answered; `approval` is None then, and if it was denied.
+    `network` is the IPv4 address or IPv6 network that it was begun from; "" if it is not known.
     """
 
     client: str
+    network: str
     created_at: datetime
     expires_at: datetime
     user_id: UserId | None
     approval: Approval | None
 
 
-def create(db: Connection, digest: bytes, user_code: str, client: str, lifetime: timedelta) -> bool:
+def count_waiting(db: Connection, network: str) -> tuple[int, int]:
+    """Return how many logins wait for an answer: begun from this network, and in all.
+
+    Transactions that count wait for each other, so that what each then creates is counted too.
+    """
+    if not _has_networks(db):
+        return 0, 0
+    citus.lock_name(db, "count device_logins")
+    ((of_network, total),) = query_with_rls(
+        db,
+        {"counted": "device_logins"},
+        """
+            SELECT count(*) FILTER (WHERE network = %(network)s), count(*) FROM device_logins
+            WHERE user_id IS NULL AND expires_at > now()
+        """,
+        {"network": network},
+    )
+    return of_network, total
+
+
+def create(
+    db: Connection, digest: bytes, user_code: str, client: str, network: str, lifetime: timedelta
+) -> bool:
     """Insert a login; return False if another one has this user code.
 
     Args:
@@ -48,17 +75,25 @@ def create(db: Connection, digest: bytes, user_code: str, client: str, lifetime:
         digest: SHA-256 of the device code.
         user_code: What the person types.
         client: What the command says of itself.
+        network: From which network it was begun.
         lifetime: How long it can be approved and redeemed.
     """
+    column, value = (", network", ", %(network)s") if _has_networks(db) else ("", "")
     rows = query_with_rls(
         db,
         {"secret_digest": digest.hex()},
-        """
-            INSERT INTO device_logins (digest, user_code, client, expires_at)
-            VALUES (%(digest)s, %(user_code)s, %(client)s, now() + %(lifetime)s)
+        f"""
+            INSERT INTO device_logins (digest, user_code, client, expires_at{column})
+            VALUES (%(digest)s, %(user_code)s, %(client)s, now() + %(lifetime)s{value})
             ON CONFLICT (user_code) DO NOTHING RETURNING digest
-        """,
-        {"digest": digest, "user_code": user_code, "client": client, "lifetime": lifetime},
+        """,  # noqa: S608 - constants above
+        {
+            "digest": digest,
+            "user_code": user_code,
+            "client": client,
+            "network": network,
+            "lifetime": lifetime,
+        },
     )
     return bool(rows)
 
@@ -140,9 +175,19 @@ def delete_expired(db: Connection, limit: int) -> None:
     db.execute(statement, {"limit": limit})
 
 
+def _has_networks(db: Connection) -> bool:
+    """Return whether the database has the migration 0011, which servers must not wait for."""
+    statement = text("""
+        SELECT EXISTS (SELECT FROM pg_attribute
+            WHERE attrelid = CAST('device_logins' AS regclass) AND attname = 'network')
+    """)
+    return bool(db.execute(statement).scalar_one())
+
+
 def _device_login(row: tuple[Any, ...]) -> DeviceLogin:
-    client, created_at, expires_at, user_id, workspace_id, scopes, label, token_expires_at = row
+    client, network, created_at, expires_at, user_id, *approved = row
+    workspace_id, scopes, label, token_expires_at = approved
     approval = None
     if workspace_id is not None:
         approval = Approval(workspace_id, tuple(map(Scope, scopes)), label, token_expires_at)
-    return DeviceLogin(client, created_at, expires_at, user_id, approval)
+    return DeviceLogin(client, network, created_at, expires_at, user_id, approval)

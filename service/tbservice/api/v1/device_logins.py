@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from fastapi import Response, status
+from fastapi import Request, Response, status
 from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
+from tbservice.admission.callers import client_network
 from tbservice.api.http.dependencies import UsesDatabase, UsesSettings
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import FewFields
@@ -65,13 +66,16 @@ class LoginAnswer(BaseModel):
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
-def begin_login(new: NewLogin, database: UsesDatabase, settings: UsesSettings) -> NewLoginAnswer:
+def begin_login(
+    new: NewLogin, request: Request, database: UsesDatabase, settings: UsesSettings
+) -> NewLoginAnswer:
     """Begin the login of a command. Needs no token.
 
+    409 while too many logins wait for approval, of the same IPv4 address or IPv6 /64, or in all.
     Show the person `user_code` and `verification_uri`, and ask for the token with `device_code`.
     """
     with database.transaction() as db:
-        login = device_logins.begin(db, new.client)
+        login = device_logins.begin(db, new.client, client_network(request))
     return NewLoginAnswer(
         device_code=login.device_code,
         user_code=login.user_code,
