@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from tbservice.cli_administration import add_migrate, add_token, add_user, add_workspace
 from tbservice.cli_maintenance import add_backup, add_check, add_sweep
 
 INSTALL_HINT = (
@@ -80,72 +81,10 @@ def _serve(options: argparse.Namespace) -> None:
     serve(options.grpc_port)
 
 
-def _migrate(options: argparse.Namespace) -> None:
-    from tbservice.errors import StartupError
-    from tbservice.server.administration import check_migrations, upgrade_database
-
-    if not options.check:
-        for name in upgrade_database():
-            print(name)
-        return
-    lines, is_current = check_migrations()
-    print("\n".join(lines))
-    if not is_current:
-        raise StartupError(f"steps to do: {len(lines)}; run 'tbservice migrate'")
-
-
 def _openapi(_options: argparse.Namespace) -> None:
     from tbservice.server.workers import openapi_json
 
     print(openapi_json())
-
-
-def _create_workspace(options: argparse.Namespace) -> None:
-    from tbservice.server.administration import add_workspace
-
-    print(add_workspace(options.name))
-
-
-def _list_workspaces(_options: argparse.Namespace) -> None:
-    from tbservice.server.administration import read_workspaces
-
-    for workspace_id, name in read_workspaces():
-        print(f"{workspace_id}\t{name}")
-
-
-def _create_token(options: argparse.Namespace) -> None:
-    from tbservice.server.administration import issue_owner_token
-
-    print(issue_owner_token(options.workspace, options.label))
-
-
-def _invite_user(options: argparse.Namespace) -> None:
-    from tbservice.server.administration import invite_user
-    from tbservice.types import Role
-
-    print(invite_user(options.email, options.name, options.workspace, Role(options.role)))
-
-
-def _list_users(_options: argparse.Namespace) -> None:
-    from tbservice.server.administration import read_users
-
-    for user in read_users():
-        places = [f"{each.workspace_id}:{each.role.value}" for each in user.memberships]
-        state = "disabled" if user.is_disabled else "active"
-        person = user.person
-        print("\t".join((person.user_id, person.email, person.name, state, " ".join(places))))
-
-
-def _disable_user(options: argparse.Namespace) -> None:
-    from tbservice.server.administration import disable_user
-
-    disable_user(options.email)
-
-
-def _enable_user(options: argparse.Namespace) -> None:
-    from tbservice.server.administration import enable_user
-
-    enable_user(options.email)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -161,33 +100,16 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help=text, description=text)
     _add_grpc_port(serve)
     serve.set_defaults(command=_serve)
-    text = "upgrade the schema of the database at TBHUB_DATABASE_URL"
-    migrate = commands.add_parser("migrate", help=text, description=text)
-    migrate.add_argument(
-        "--check",
-        action="store_true",
-        help="print what would be run and locked, and change nothing; exit code 1 if anything is",
-    )
-    migrate.set_defaults(command=_migrate)
+    add_migrate(commands)
     text = "print the OpenAPI document of the HTTP API"
     openapi = commands.add_parser("openapi", help=text, description=text)
     openapi.set_defaults(command=_openapi)
     add_check(commands)
     add_backup(commands)
     add_sweep(commands)
-    _add_workspace(
-        commands.add_parser("workspace", help="create and list workspaces").add_subparsers(
-            required=True
-        )
-    )
-    _add_token(
-        commands.add_parser("token", help="create a workspace token").add_subparsers(required=True)
-    )
-    _add_user(
-        commands.add_parser(
-            "user", help="invite people by sign-in links, list, disable and enable them"
-        ).add_subparsers(required=True)
-    )
+    add_workspace(commands)
+    add_token(commands)
+    add_user(commands)
     return parser
 
 
@@ -219,65 +141,6 @@ def _add_grpc_port(parser: argparse.ArgumentParser) -> None:
         type=_port,
         help="port for Katib's gRPC API, 0 for any (default: TBHUB_GRPC_PORT, or none)",
     )
-
-
-def _add_workspace(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    create = commands.add_parser("create", help="create a workspace and print its id")
-    create.add_argument("name")
-    create.set_defaults(command=_create_workspace)
-    commands.add_parser("list", help="print the id and name of every workspace").set_defaults(
-        command=_list_workspaces
-    )
-
-
-def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    create = commands.add_parser(
-        "create", help="create an admin token of a workspace and print it, this once"
-    )
-    create.add_argument(
-        "--workspace", type=int, required=True, metavar="ID", help="the workspace's id"
-    )
-    create.add_argument("--label", default="", help="what the token is for")
-    create.set_defaults(command=_create_token)
-
-
-def _add_user(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = (
-        "print a link that signs the person with this e-mail address in, once, within 24 hours; "
-        "the person is created if there is none"
-    )
-    invite = commands.add_parser("invite", help=text, description=text)
-    invite.add_argument("email", metavar="EMAIL")
-    invite.add_argument("--name", default="", help="what others see of a new person")
-    invite.add_argument(
-        "--workspace",
-        type=_workspace_id,
-        metavar="ID",
-        help="make the person a member of this workspace",
-    )
-    invite.add_argument(
-        "--role",
-        choices=("owner", "editor", "viewer"),
-        default="editor",
-        help="the role in it (default: %(default)s); a member keeps a higher one",
-    )
-    invite.set_defaults(command=_invite_user)
-
-    text = "print id, e-mail address, name, state and workspaces of everyone, separated by tabs"
-    commands.add_parser("list", help=text, description=text).set_defaults(command=_list_users)
-    for name, command, text in (
-        ("disable", _disable_user, "disable a person: end all sessions and revoke all tokens"),
-        ("enable", _enable_user, "enable a person again, who must then sign in"),
-    ):
-        parser = commands.add_parser(name, help=text, description=text)
-        parser.add_argument("email", metavar="EMAIL")
-        parser.set_defaults(command=command)
-
-
-def _workspace_id(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 2**63:
-        raise argparse.ArgumentTypeError(f"{text} is not the id of a workspace")
-    return int(text)
 
 
 def _port(text: str) -> int:

@@ -16,6 +16,16 @@ from typing import Any
 _Commands = Any  # the type of `add_subparsers` has no public name
 
 
+def add_data_dir(parser: argparse.ArgumentParser, state: str = "running or not") -> None:
+    """Add the option --data-dir, which every command has that works on a service's database."""
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help=f"the data directory of 'tbservice up', {state}, instead of TBHUB_* settings",
+    )
+
+
 def add_check(commands: _Commands) -> None:
     """Add `tbservice check`."""
     text = (
@@ -85,13 +95,7 @@ def add_sweep(commands: _Commands) -> None:
         "delete them: every tbservice must be stopped for that"
     )
     parser = commands.add_parser("sweep-objects", help=text, description=text)
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help="the data directory of 'tbservice up' instead of TBHUB_* settings; not running, for "
-        "--delete",
-    )
+    add_data_dir(parser, "running or not (for --delete, not)")
     parser.add_argument(
         "--older-than",
         type=_days,
@@ -115,12 +119,7 @@ def _days(text: str) -> float:
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help="the data directory of 'tbservice up', running or not, instead of TBHUB_* settings",
-    )
+    add_data_dir(parser)
     parser.add_argument(
         "--rate",
         type=_rate,
@@ -143,6 +142,7 @@ def _rate(text: str) -> float:
 def _check(options: argparse.Namespace) -> int:
     from tbservice.integrity.check import CheckOptions
     from tbservice.server import maintenance
+    from tbservice.server.command_settings import open_settings
 
     chosen = CheckOptions(
         options.after,
@@ -151,7 +151,7 @@ def _check(options: argparse.Namespace) -> int:
         options.no_objects or options.experiment is not None,
     )
     show = (lambda _damage: None) if options.json else (lambda damage: print(damage, flush=True))
-    with maintenance.open_settings(options.data_dir) as settings:
+    with open_settings(options.data_dir) as settings:
         findings, is_complete = maintenance.check_service(
             settings,
             chosen,
@@ -183,8 +183,9 @@ def _check(options: argparse.Namespace) -> int:
 
 def _backup(options: argparse.Namespace) -> int:
     from tbservice.server import maintenance
+    from tbservice.server.command_settings import open_settings
 
-    with maintenance.open_settings(options.data_dir) as settings:
+    with open_settings(options.data_dir) as settings:
         manifest = maintenance.back_up(
             settings,
             options.target,
@@ -205,6 +206,7 @@ def _backup(options: argparse.Namespace) -> int:
 
 def _restore(options: argparse.Namespace) -> int:
     from tbservice.server import maintenance
+    from tbservice.server.command_settings import open_settings
 
     if options.list:
         with maintenance.open_target_settings(options.target, options.data_dir) as settings:
@@ -214,7 +216,7 @@ def _restore(options: argparse.Namespace) -> int:
     if options.check:
         return _verify(options)
 
-    with maintenance.open_settings(options.data_dir, creates=True) as settings:
+    with open_settings(options.data_dir, creates=True) as settings:
         manifest = maintenance.restore_backup(
             settings,
             options.target,
@@ -262,8 +264,9 @@ def _describe_counts(counts: dict[str, int]) -> str:
 
 def _sweep(options: argparse.Namespace) -> int:
     from tbservice.server import maintenance
+    from tbservice.server.command_settings import open_settings
 
-    with maintenance.open_settings(options.data_dir) as settings:
+    with open_settings(options.data_dir) as settings:
         swept = maintenance.sweep_objects(
             settings,
             options.older_than,

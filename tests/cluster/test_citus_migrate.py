@@ -51,24 +51,21 @@ def test_migrate_names_who_is_in_its_way_on_any_node(
     ), told
 
 
-def test_check_tells_tables_and_nodes_that_lack_something(
-    cluster, owner_url, database_url, monkeypatch
-):
-    monkeypatch.setenv("TBHUB_DATABASE_URL", database_url)
-    assert check_migrations()[1]
+def test_check_tells_tables_and_nodes_that_lack_something(cluster, owner_url, settings):
+    assert check_migrations(settings)[1]
     with psycopg.connect(owner_url) as db:
         db.execute('CREATE TABLE notes (experiment_id text COLLATE "C")')
     told = "not distributed over the cluster yet: notes; locks each until all are"
-    assert check_migrations() == ([told], False)
+    assert check_migrations(settings) == ([told], False)
     assert migrate.upgrade(owner_url) == []
-    assert check_migrations()[1]
+    assert check_migrations(settings)[1]
     with psycopg.connect(owner_url) as db:
         revoke = "REVOKE SELECT ON ALL TABLES IN SCHEMA link_views FROM tbhub_app"
         db.execute("SELECT run_command_on_workers(%s)", [revoke])
-    told, is_current = check_migrations()
+    told, is_current = check_migrations(settings)
     assert not is_current
     nodes = [f"{LOOPBACK}:{port}" for port in cluster.ports[1:]]
     lacks = "the role that serves lacks rights to the views of share links; locks nothing"
     assert told == [f"{node}: {lacks}" for node in nodes]
     migrate.upgrade(owner_url)
-    assert check_migrations()[1]
+    assert check_migrations(settings)[1]

@@ -113,7 +113,7 @@ def test_user_commands_invite_list_disable_and_enable(settings, workspace_id, da
     assert again != url
     with database.transaction() as db:
         assert sign_in_links.use_link(db, secret).name == "Ann Lee"
-        person = people.find_by_email(db, "ann@example.org")
+        person = people.find_named(db, "ann@example.org")
     listed = f"{person.user_id}\tAnn@Example.org\tAnn Lee\t{{}}\t{place}:editor"
     assert listed.format("active") in user("list")[1].splitlines()
     assert user("disable", "ANN@example.org") == (0, "", "")

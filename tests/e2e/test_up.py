@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import pty
 import re
+import shlex
 import signal
 import stat
 import subprocess
@@ -66,6 +68,7 @@ class Up:
             raise AssertionError((line, self.errors.read_text()))
         self.url = match[1]
         self.sign_in = self.process.stdout.readline().strip()
+        self.another_link = self.process.stdout.readline().strip()
         self.where_token_is = self.process.stdout.readline().strip()
         self.next_command = self.process.stdout.readline().strip()
 
@@ -273,6 +276,96 @@ def test_up_keeps_committed_data_and_leaves_no_process(home):
     check_links(home, links)
 
 
+def administer(home, *arguments, expected=0, **more):
+    """Run a command of `tbservice`; return its lines, and those of its errors."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tbservice", *arguments],
+        cwd=home,
+        env=environment(home) | more,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == expected, done
+    return done.stdout.splitlines(), done.stderr.splitlines()
+
+
+def test_commands_work_on_data_directory_while_it_runs_and_not(home):
+    data = ("--data-dir", str(home / "data dir"))
+    with running(home, *data, port="0") as up:
+        # As printed, for the owner who has lost the session, and no terminal to press Enter in.
+        command = re.fullmatch(r"another sign-in link: run (.*)", up.another_link)[1]
+        assert command.endswith(f"user invite --data-dir '{data[1]}' owner@localhost")
+        lines, said = administer(home, *shlex.split(command)[1:])
+        assert (lines[0].startswith(f"{up.url}/sign-in/link?token=tbl_"), said) == (True, [])
+        opened = httpx2.get(lines[0], trust_env=False)
+        assert (opened.status_code, "owner@localhost" in opened.text) == (httpx2.codes.OK, True)
+
+        assert administer(home, "workspace", "create", "second", *data) == (["2"], [])
+        assert administer(home, "workspace", "list", *data)[0] == ["1\tdefault", "2\tsecond"]
+        assert administer(home, "token", "create", "--workspace", "2", *data)[0][0][:4] == "tbh_"
+        bob = ("user", "invite", "bob@example.org", "--workspace", "1", *data)
+        assert administer(home, *bob)[0][0].startswith(f"{up.url}/sign-in/link?token=tbl_")
+        administer(home, "user", "disable", "bob@example.org", *data)
+        owner, listed = (line.split("\t") for line in administer(home, "user", "list", *data)[0])
+        assert listed[1:] == ["bob@example.org", "", "disabled", "1:editor"]
+        administer(home, "user", "enable", listed[0], *data)
+        assert "up to date" in administer(home, "migrate", "--check", *data)[0][0]
+        assert up.end(signal.SIGTERM)[0] == 0
+
+    lines, said = administer(home, "user", "invite", owner[0], *data)
+    assert lines[0].startswith(f"{up.url}/sign-in/link?token=tbl_")
+    assert len(said) == 1
+    assert (
+        "'tbservice up' is not running on this directory: start it, then open the link" in said[0]
+    )
+    for arguments in (("user", "list"), ("workspace", "create", "x"), ("migrate",), ("check",)):
+        code = 2 if arguments == ("check",) else 1
+        (line,) = administer(home, *arguments, expected=code)[1]
+        assert "--data-dir DIR" in line
+        assert "TBHUB_DATABASE_URL" in line
+
+
+def test_enter_at_terminal_prints_new_link(home):
+    # The terminal of its session, as a shell's: else nothing is in its foreground.
+    take = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    run = "os.execv(sys.executable, [sys.executable, '-m', 'tbservice', 'up', '--port', '0'])"
+    terminal, inside = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", take + run],
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        cwd=home,
+        env=environment(home),
+        start_new_session=True,
+    )
+    os.close(inside)
+    shown = bytearray()
+
+    def wait_for(pattern, count=1):
+        while len(found := re.findall(pattern, shown.decode())) < count:
+            shown.extend(os.read(terminal, 4096))
+        return found
+
+    try:
+        wait_for(r"another sign-in link: press Enter here, or run .* owner@localhost")
+        wait_for("upload, in another terminal")
+        os.write(terminal, b"\n")
+        first, second = wait_for(r"within 15 minutes, once: (http://\S+token=tbl_\w+)\r\n", 2)
+        assert first != second
+        for link in (first, second):
+            assert httpx2.get(link, trust_env=False).status_code == httpx2.codes.OK
+    finally:
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # the terminal is gone with the process
+            while os.read(terminal, 4096):
+                pass
+        assert process.wait(STOP_SECONDS_MAX) == 0
+        os.close(terminal)
+
+
 def test_troubles_of_running_one_are_one_line_each(home):
     with running(home) as up:
         port = up.url.rsplit(":", 1)[1]
@@ -311,7 +404,8 @@ def test_up_by_ordinary_user_keeps_foreign_client_config(home):
         ready = READY.match(process.stdout.readline().strip())
         assert ready, process.stderr.read()
         try:
-            _, where_token_is, next_command = (process.stdout.readline().strip() for _ in range(3))
+            lines = [process.stdout.readline().strip() for _ in range(4)]
+            where_token_is, next_command = lines[2:]
             assert ready[1] in upload_as_printed(home, next_command)
         finally:
             process.terminate()

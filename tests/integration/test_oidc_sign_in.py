@@ -81,7 +81,7 @@ def count_attempts(database):
 
 def memberships(database, email):
     with database.transaction() as db:
-        person = people.find_by_email(db, email)
+        person = people.find_named(db, email)
         workspaces = people.list_memberships(db, person.user_id)
     return person, {item.workspace_id: item.role for item in workspaces}
 
@@ -105,7 +105,7 @@ def test_second_sign_in_is_the_same_person_in_another_session(client, providers,
     )
     assert first != second
     with database.transaction() as db:
-        person = people.find_by_email(db, "alice@example.org")
+        person = people.find_named(db, "alice@example.org")
     assert person.name == "Alice Adams"
 
 

@@ -25,6 +25,8 @@ from tbservice.types import Membership, Person, Role, UserId, WorkspaceId
 _IDENTITY_CHARS_MAX: Final = 2_000
 """Characters of an issuer or a subject: OpenID Connect Core 1.0, section 2, permits 255."""
 
+_DISABLED: Final = "this person is disabled: ask the administrator of this service"
+
 
 def find_or_create_by_email(db: Connection, email: str, name: str = "") -> Person:
     """Return the person with this address; create one if there is none.
@@ -43,17 +45,108 @@ def find_or_create_by_email(db: Connection, email: str, name: str = "") -> Perso
     return created.person
 
 
+def create_by_invitation(db: Connection, email: str, name: str) -> Person:
+    """Create the person who opened the link of an invitation to this address, or to "" for anyone.
+
+    The address is not confirmed: who invited chose it, and had the link too. Otherwise they could
+    make the account to which an administrator or a provider later admits the real person.
+
+    Raises:
+        Invalid: The name is empty or too long.
+        Conflict: A person has confirmed this address: they must sign in by themselves.
+        Forbidden: A person who shows this address is disabled.
+    """
+    if not (cleaned := _clean_name(name)):
+        raise Invalid("write your name: the members of the workspace see it")
+    _check_name_length(name)
+    key = email_key(email)
+    if key is not None:
+        check_joins(db, key)
+    created = users.create(db, secrets.generate_user_id(), cleaned, email, None)
+    assert created is not None  # noqa: S101 - no key that can be another's
+    return created.person
+
+
+def check_joins(db: Connection, key: str) -> None:
+    """Check that an invitation to this address may create a person.
+
+    Raises Conflict and Forbidden as `create_by_invitation` does.
+    """
+    shown = users.list_by_address(db, key)
+    if any(user.is_disabled for user in shown):
+        raise Forbidden(_DISABLED)
+    if any(user.email_key is not None for user in shown):
+        raise Conflict("a person with this e-mail address has an account here: sign in with it")
+
+
 def find_person(db: Connection, user_id: UserId) -> Person:
     """Return a person. Raises NotFound."""
     return _require_user(db, user_id).person
 
 
-def find_by_email(db: Connection, email: str) -> Person:
-    """Return the person with this confirmed address. Raises NotFound and Invalid."""
-    user = users.find_by_email_key(db, require_email_key(email))
-    if user is None:
+def find_named(db: Connection, named: str) -> Person:
+    """Return the person with this id, confirmed address, or address of nobody else.
+
+    For administrators. Raises NotFound; Invalid for what is neither an id nor an address; Conflict
+    if several people show the address, and none has confirmed it.
+    """
+    user = users.find(db, UserId(named)) if "@" not in named else None
+    if user is not None:
+        return user.person
+    shown = users.list_by_address(db, require_email_key(named))
+    confirmed = [user for user in shown if user.email_key is not None]
+    if not shown:
         raise NotFound("there is no person with this e-mail address")
-    return user.person
+    if not confirmed and len(shown) > 1:
+        raise Conflict(f"several people show this e-mail address, name one by id: {_list(shown)}")
+    return (confirmed or shown)[0].person
+
+
+def admit(db: Connection, named: str, name: str = "", *, is_new: bool = False) -> Person:
+    """Return the person with this id or confirmed address; create one for an address of nobody.
+
+    For administrators, who thereby confirm that the address is that person's. A person who is named
+    by id and whose address nobody had confirmed is signed out everywhere: another person who joined
+    with the address loses the account. Tokens stay, each of which opens one workspace alone.
+
+    Args:
+        db: A transaction.
+        named: An id or an address.
+        name: What others see of a new person.
+        is_new: Create a person also if the address is shown by people who did not confirm it.
+
+    Raises:
+        Conflict: People show the address who did not confirm it; or to confirm the address of the
+            person who is named by id, which is another's.
+        Invalid: Neither an id nor an address.
+    """
+    user = users.find(db, UserId(named)) if "@" not in named else None
+    if user is not None:
+        _confirm_address(db, user)
+        return user.person
+    key = require_email_key(named)
+    shown = users.list_by_address(db, key)
+    if shown and not is_new and all(user.email_key is None for user in shown):
+        raise Conflict(
+            f"nobody has confirmed that this e-mail address is theirs, and it is shown by "
+            f"{_list(shown)}: name the person by that id if the account is theirs, which confirms "
+            "the address and signs them out everywhere; --new makes another person"
+        )
+    return find_or_create_by_email(db, named, name)
+
+
+def _confirm_address(db: Connection, user: User) -> None:
+    key = email_key(user.person.email)
+    if user.email_key is not None or key is None:
+        return
+    if users.find_by_email_key(db, key) is not None:
+        raise Conflict("the e-mail address of this person is confirmed as another person's")
+    users.confirm_address(db, user.person.user_id, key)
+    _sign_out(db, user.person.user_id)
+
+
+def _list(shown: list[User]) -> str:
+    return ", ".join(f"{user.person.user_id} ({user.person.name})" for user in shown)
 
 
 def list_people(db: Connection) -> list[User]:
@@ -163,7 +256,7 @@ def require_enabled(db: Connection, user_id: UserId) -> Person:
     if user is None:
         raise NotFound("there is no such person")
     if user.is_disabled:
-        raise Forbidden("this person is disabled: ask the administrator of this service")
+        raise Forbidden(_DISABLED)
     return user.person
 
 
@@ -174,8 +267,7 @@ def disable(db: Connection, user_id: UserId) -> None:
     """
     _require_user(db, user_id)
     users.set_disabled(db, user_id, is_disabled=True)
-    browser_sessions.delete_of_user(db, user_id, None)
-    sign_in_links.delete_of_user(db, user_id)
+    _sign_out(db, user_id)
     tokens.revoke_of_user(db, user_id)
 
 
@@ -193,8 +285,7 @@ def rename(db: Connection, user_id: UserId, name: str) -> Person:
 
     Raises NotFound, and Invalid for a text over its limit.
     """
-    if len(name) > limits.PERSON_NAME_CHARS_MAX:
-        raise Invalid(f"a name has at most {limits.PERSON_NAME_CHARS_MAX} characters")
+    _check_name_length(name)
     users.set_name(db, user_id, _clean_name(name))
     return find_person(db, user_id)
 
@@ -204,6 +295,17 @@ def _require_user(db: Connection, user_id: UserId) -> User:
     if user is None:
         raise NotFound("there is no such person")
     return user
+
+
+def _sign_out(db: Connection, user_id: UserId) -> None:
+    """End all browser sessions and sign-in links of a person."""
+    browser_sessions.delete_of_user(db, user_id, None)
+    sign_in_links.delete_of_user(db, user_id)
+
+
+def _check_name_length(name: str) -> None:
+    if len(name) > limits.PERSON_NAME_CHARS_MAX:
+        raise Invalid(f"a name has at most {limits.PERSON_NAME_CHARS_MAX} characters")
 
 
 def _clean_name(name: str) -> str:

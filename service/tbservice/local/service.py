@@ -106,6 +106,7 @@ def serve(
     """
     port = bound.getsockname()[1]
     url = os.environ.get("TBHUB_PUBLIC_URL") or bind.public_url(host, port)
+    instance.directory.record_service(url)
     named = make_settings(instance, host=host, port=port, public_url=url)
     if grpc_port is not None:
         named = named.model_copy(update={"grpc_port": grpc_port})

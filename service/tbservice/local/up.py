@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from tbservice.errors import StartupError
+from tbservice.local import terminal
 from tbservice.local.client_config import client_config_file
 from tbservice.local.embedded.accounts import can_use_namespace, is_reachable
 from tbservice.local.embedded.instance import Instance
@@ -90,6 +91,12 @@ def first_steps(url: str, token_file: Path, *, is_configured: bool) -> list[str]
     return [token, f"upload, in another terminal: {command}"]
 
 
+def _another_link(data_dir: Path, email: str) -> str:
+    """Return the command that prints a sign-in link of the owner, from another terminal."""
+    program, directory = _shown_program("tbservice"), shlex.quote(str(data_dir))
+    return f"{program} user invite --data-dir {directory} {email}"
+
+
 def _shown_program(name: str) -> str:
     """Return a program of this environment as one types it here; its name if it is elsewhere."""
     program = Path(sys.executable).with_name(name)
@@ -114,18 +121,31 @@ def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
     url = bind.local_url(options.host, bound.getsockname()[1])
     owner = service.prepare(instance, url, _print_progress)
     link = service.create_sign_in_link(instance)
+    has_terminal = terminal.is_interactive()
     demo = DemoUpload(instance.directory.path / "demo", url, owner.token, _print_result)
 
     def when_ready(public_url: str, grpc_port: int | None) -> None:
         _print_result(f"tbhub is ready at {public_url}")
-        if link is not None:
-            _print_result(f"sign in within 15 minutes, once: {sign_in_url(public_url, link)}")
+        _print_result(sign_in_line(public_url, link))
+        key = "press Enter here, or " if has_terminal else ""
+        command = _another_link(instance.directory.path, service.LOCAL_EMAIL)
+        _print_result(f"another sign-in link: {key}run {command}")
         for line in first_steps(url, owner.file, is_configured=owner.is_configured):
             _print_result(line)
         if grpc_port is not None:
             _print_result(f"gRPC (Katib) is ready at {options.host} port {grpc_port}")
         if options.demo:
             demo.start()
+        if has_terminal:
+            terminal.on_enter(lambda: print_link(public_url))
+
+    def sign_in_line(public_url: str, link: str | None) -> str:
+        if link is None:
+            return "the owner is disabled: `tbservice user enable` lets them sign in again"
+        return f"sign in within 15 minutes, once: {sign_in_url(public_url, link)}"
+
+    def print_link(public_url: str) -> None:
+        _print_result(sign_in_line(public_url, service.create_sign_in_link(instance)))
 
     try:
         service.serve(instance, bound, options.host, options.grpc_port, when_ready)

@@ -14,7 +14,7 @@ from tbservice.auth.sign_in_links import create_link
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace, list_workspaces
 from tbservice.errors import NotFound, StartupError
-from tbservice.settings import read_settings
+from tbservice.settings import Settings
 from tbservice.store.pg import migrate
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.schema import check_schema
@@ -22,22 +22,22 @@ from tbservice.store.pg.schema_versions import list_migrations
 from tbservice.types import Membership, Person, Role, WorkspaceId
 
 
-def upgrade_database() -> list[str]:
+def upgrade_database(settings: Settings) -> list[str]:
     """Migrate the database and return the names of the migrations that ran.
 
     Raises StartupError if the database refuses; the migration that failed has changed nothing.
     """
     with _one_line_errors("migrated"):
-        return migrate.upgrade(_database_url())
+        return migrate.upgrade(_database_url(settings))
 
 
-def check_migrations() -> tuple[list[str], bool]:
+def check_migrations(settings: Settings) -> tuple[list[str], bool]:
     """Return what a migration would do, in lines, and whether the schema is current.
 
     Changes nothing. Raises StartupError if this program does not work with the schema.
     """
     with _one_line_errors("checked"):
-        found = migrate.check(_database_url())
+        found = migrate.check(_database_url(settings))
     lines = [migration.describe() for migration in found.missing]
     if found.undistributed:
         lines.append(
@@ -59,29 +59,29 @@ def check_migrations() -> tuple[list[str], bool]:
     return [f"up to date: {found.applied}{newer}"], True
 
 
-def add_workspace(name: str) -> WorkspaceId:
+def add_workspace(settings: Settings, name: str) -> WorkspaceId:
     """Create a workspace and return its id."""
-    with _open_database() as database, database.transaction() as db:
+    with _open_database(settings) as database, database.transaction() as db:
         return create_workspace(db, name)
 
 
-def read_workspaces() -> list[tuple[WorkspaceId, str]]:
+def read_workspaces(settings: Settings) -> list[tuple[WorkspaceId, str]]:
     """Return the id and name of every workspace."""
-    with _open_database() as database, database.transaction() as db:
+    with _open_database(settings) as database, database.transaction() as db:
         return list_workspaces(db)
 
 
-def issue_owner_token(workspace_id: int, label: str) -> str:
+def issue_owner_token(settings: Settings, workspace_id: int, label: str) -> str:
     """Create an owner token and return its secret, which cannot be read again.
 
     Raises NotFound if there is no such workspace.
     """
-    if workspace_id not in dict(read_workspaces()):
+    if workspace_id not in dict(read_workspaces(settings)):
         raise NotFound(
             f"there is no workspace {workspace_id}: `tbservice workspace list` shows them"
         )
     workspace = WorkspaceId(workspace_id)
-    with _open_database() as database, database.transaction(workspace) as db:
+    with _open_database(settings) as database, database.transaction(workspace) as db:
         return create_owner_token(db, workspace, label)[1]
 
 
@@ -94,27 +94,38 @@ class ListedUser:
     memberships: list[Membership]
 
 
-def invite_user(email: str, name: str, workspace_id: int | None, role: Role) -> str:
-    """Return the URL of a new link that signs the person with this address in, once.
+def invite_user(
+    settings: Settings,
+    named: str,
+    name: str,
+    workspace_id: int | None,
+    role: Role,
+    *,
+    is_new: bool = False,
+) -> str:
+    """Return the URL of a new link that signs a person in, once.
 
-    Creates the person if there is none, and makes them a member of the workspace, if one is named;
-    a member keeps a higher role. Links that were not used before remain valid.
+    The person is named by id or address; one is created for an address of nobody. Makes them a
+    member of the workspace, if one is named; a member keeps a higher role. Links that were not used
+    before remain valid.
 
-    Raises NotFound if there is no such workspace, Invalid for what is no address, Forbidden if the
-    person is disabled.
+    Raises:
+        NotFound: There is no such workspace.
+        Invalid: What is neither an address nor an id.
+        Forbidden: The person is disabled.
+        Conflict: The workspace is full, or as `people.admit` does.
     """
-    settings = read_settings()
-    with _open_database() as database, database.transaction() as db:
-        person = people.find_or_create_by_email(db, email, name)
+    with _open_database(settings) as database, database.transaction() as db:
+        person = people.admit(db, named, name, is_new=is_new)
         secret = create_link(db, person.user_id)
         if workspace_id is not None:
             people.add_member(db, WorkspaceId(workspace_id), person.user_id, role)
     return sign_in_url(settings.public_url, secret)
 
 
-def read_users() -> list[ListedUser]:
+def read_users(settings: Settings) -> list[ListedUser]:
     """Return everyone, the oldest first."""
-    with _open_database() as database, database.transaction() as db:
+    with _open_database(settings) as database, database.transaction() as db:
         return [
             ListedUser(
                 user.person, user.is_disabled, people.list_memberships(db, user.person.user_id)
@@ -123,20 +134,20 @@ def read_users() -> list[ListedUser]:
         ]
 
 
-def disable_user(email: str) -> None:
+def disable_user(settings: Settings, named: str) -> None:
     """Disable a person: end their sessions, links and tokens. Raises NotFound. Idempotent."""
-    with _open_database() as database, database.transaction() as db:
-        people.disable(db, people.find_by_email(db, email).user_id)
+    with _open_database(settings) as database, database.transaction() as db:
+        people.disable(db, people.find_named(db, named).user_id)
 
 
-def enable_user(email: str) -> None:
+def enable_user(settings: Settings, named: str) -> None:
     """Enable a person again, without what was ended. Raises NotFound. Idempotent."""
-    with _open_database() as database, database.transaction() as db:
-        people.enable(db, people.find_by_email(db, email).user_id)
+    with _open_database(settings) as database, database.transaction() as db:
+        people.enable(db, people.find_named(db, named).user_id)
 
 
-def _database_url() -> str:
-    return read_settings().database_url.get_secret_value()
+def _database_url(settings: Settings) -> str:
+    return settings.database_url.get_secret_value()
 
 
 @contextmanager
@@ -149,9 +160,9 @@ def _one_line_errors(done: str) -> Iterator[None]:
 
 
 @contextmanager
-def _open_database() -> Iterator[Database]:
+def _open_database(settings: Settings) -> Iterator[Database]:
     """Open the database of the settings. Raises SchemaMismatch if its schema is another."""
-    database = Database(_database_url(), 1)
+    database = Database(_database_url(settings), 1)
     try:
         check_schema(database)
         yield database

@@ -20,7 +20,8 @@ from tbservice.errors import CommandFailed, StartupError, Unavailable
 from tbservice.integrity.check import Check, CheckOptions
 from tbservice.integrity.findings import Damage, Findings
 from tbservice.integrity.sweep import Swept, sweep
-from tbservice.settings import Settings, read_settings
+from tbservice.server.command_settings import open_settings
+from tbservice.settings import Settings
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.schema import check_schema
@@ -33,21 +34,6 @@ _RESTORE_AGAIN: Final = (
     "nothing is restored; add --keep-objects to the same command to continue with the objects that "
     "are missing, or delete a --data-dir and run it again"
 )
-
-
-@contextmanager
-def open_settings(data_dir: Path | None, *, creates: bool = False) -> Iterator[Settings]:
-    """Yield the settings of the environment, or those of a data directory of `tbservice up`.
-
-    With `creates`, the directory must be new. Raises StartupError.
-    """
-    if data_dir is None:
-        yield read_settings()
-        return
-    from tbservice.local.attach import open_instance  # noqa: PLC0415 - needs the extra `up`
-
-    with open_instance(data_dir, creates=creates) as settings:
-        yield settings
 
 
 @contextmanager

@@ -49,6 +49,24 @@ def find_by_email_key(db: Connection, email_key: str) -> User | None:
     return _find(db, "email_key = :value", email_key)
 
 
+def list_by_address(db: Connection, email_key: str) -> list[User]:
+    """Return the users who show this address, confirmed or not, the oldest first.
+
+    Reads all users: for what happens once to a person.
+    """
+    # Accepted addresses are ASCII, which every collation lowers as `email_key` does.
+    statement = text(f"""
+        SELECT {_COLUMNS} FROM users WHERE lower(email) = :value ORDER BY created_at, user_id
+    """)  # noqa: S608 - a constant above
+    return [_user(row) for row in db.execute(statement, {"value": email_key})]
+
+
+def confirm_address(db: Connection, user_id: UserId, email_key: str) -> None:
+    """Record that a user's address is theirs; it must not be confirmed as another's."""
+    statement = text("UPDATE users SET email_key = :email_key WHERE user_id = :user_id")
+    db.execute(statement, {"user_id": user_id, "email_key": email_key})
+
+
 def lock(db: Connection, user_id: UserId) -> User | None:
     """Return a user and keep it enabled, or disabled, until the transaction ends; or None."""
     if not citus.is_cluster(db):

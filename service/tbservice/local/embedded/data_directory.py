@@ -4,6 +4,7 @@ lock            locked while an instance runs
 secrets.json    generated passwords and keys, mode 0600
 owner-token     the first workspace's owner token, mode 0600, for the user who runs the instance
 ports.json      the ports of the last start
+service.json    process id and public URL of the last `tbservice up`
 seaweedfs.pem   key and certificate of SeaweedFS's internal ports, mode 0600
 postgres/       PostgreSQL's files
 objects/        SeaweedFS's files
@@ -129,6 +130,34 @@ class DataDirectory:
             return {}
         ports: dict[str, int] = json.loads(self._ports_file.read_text())
         return ports
+
+    def record_service(self, public_url: str) -> None:
+        """Record that this process serves the directory at a public URL."""
+        fields = {"process": os.getpid(), "public_url": public_url}
+        _write_atomically(self._service_file, json.dumps(fields))
+
+    @property
+    def public_url(self) -> str | None:
+        """Return the public URL of the `tbservice up` that served the directory last, or None."""
+        url = self._read_service().get("public_url")
+        return None if url is None else str(url)
+
+    @property
+    def is_served(self) -> bool:
+        """Return whether the process that locked the directory last is one that serves it."""
+        holder = (self.path / "lock").read_text().strip()
+        return holder == str(self._read_service().get("process"))
+
+    def _read_service(self) -> dict[str, object]:
+        try:
+            fields: dict[str, object] = json.loads(self._service_file.read_text())
+        except FileNotFoundError:
+            return {}
+        return fields
+
+    @property
+    def _service_file(self) -> Path:
+        return self.path / "service.json"
 
     @property
     def _ports_file(self) -> Path:

@@ -1,0 +1,198 @@
+"""The commands of `tbservice` for administrators: `migrate`, `workspace`, `token` and `user`.
+
+Imports only the standard library, as `tbservice.cli` does.
+"""
+# ruff: noqa: PLC0415, T201 - each command imports what it needs, and prints its answer
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tbservice.cli_maintenance import add_data_dir
+
+if TYPE_CHECKING:
+    from tbservice.settings import Settings
+
+_Commands = Any  # the type of `add_subparsers` has no public name
+
+_PERSON = "the person's e-mail address, or their id (`tbservice user list` shows it)"
+
+
+def add_migrate(commands: _Commands) -> None:
+    """Add `tbservice migrate`."""
+    migrate = _add(commands, "migrate", _migrate, "upgrade the schema of the database")
+    migrate.add_argument(
+        "--check",
+        action="store_true",
+        help="print what would be run and locked, and change nothing; exit code 1 if anything is",
+    )
+
+
+def add_workspace(commands: _Commands) -> None:
+    """Add `tbservice workspace`."""
+    group = commands.add_parser("workspace", help="create and list workspaces")
+    places = group.add_subparsers(required=True, metavar="COMMAND")
+    create = _add(places, "create", _create_workspace, "create a workspace and print its id")
+    create.add_argument("name")
+    _add(places, "list", _list_workspaces, "print the id and name of every workspace")
+
+
+def add_token(commands: _Commands) -> None:
+    """Add `tbservice token`."""
+    group = commands.add_parser("token", help="create a workspace token")
+    tokens = group.add_subparsers(required=True, metavar="COMMAND")
+    text = "create an admin token of a workspace and print it, this once"
+    create = _add(tokens, "create", _create_token, text)
+    create.add_argument(
+        "--workspace", type=int, required=True, metavar="ID", help="the workspace's id"
+    )
+    create.add_argument("--label", default="", help="what the token is for")
+
+
+def add_user(commands: _Commands) -> None:
+    """Add `tbservice user`."""
+    text = "invite people by sign-in links, list, disable and enable them"
+    people = commands.add_parser("user", help=text).add_subparsers(required=True, metavar="COMMAND")
+    _add_invite(people)
+    text = "print id, e-mail address, name, state and workspaces of everyone, separated by tabs"
+    _add(people, "list", _list_users, text)
+    for name, command, text in (
+        ("disable", _disable_user, "disable a person: end all sessions and revoke all tokens"),
+        ("enable", _enable_user, "enable a person again, who must then sign in"),
+    ):
+        _add(people, name, command, text).add_argument("person", metavar="PERSON", help=_PERSON)
+
+
+def _add_invite(people: _Commands) -> None:
+    text = (
+        "print a link that signs a person in, once, within 24 hours; for an e-mail address that "
+        "nobody has, the person is created"
+    )
+    invite = _add(people, "invite", _invite_user, text)
+    invite.add_argument("person", metavar="PERSON", help=_PERSON)
+    invite.add_argument("--name", default="", help="what others see of a new person")
+    invite.add_argument(
+        "--new",
+        action="store_true",
+        help="create a person also if somebody joined with this address, which nobody confirmed",
+    )
+    invite.add_argument(
+        "--workspace",
+        type=_workspace_id,
+        metavar="ID",
+        help="make the person a member of this workspace",
+    )
+    invite.add_argument(
+        "--role",
+        choices=("owner", "editor", "viewer"),
+        default="editor",
+        help="the role in it (default: %(default)s); a member keeps a higher one",
+    )
+
+
+def _add(
+    commands: _Commands,
+    name: str,
+    command: Callable[[argparse.Namespace, Settings], None],
+    text: str,
+) -> argparse.ArgumentParser:
+    """Add a command that works on the service of --data-dir, or of the settings."""
+
+    def run(options: argparse.Namespace) -> None:
+        from tbservice.server.command_settings import open_settings
+
+        with open_settings(options.data_dir) as settings:
+            command(options, settings)
+
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    add_data_dir(parser)
+    parser.set_defaults(command=run)
+    return parser
+
+
+def _migrate(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.errors import StartupError
+    from tbservice.server.administration import check_migrations, upgrade_database
+
+    if not options.check:
+        for name in upgrade_database(settings):
+            print(name)
+        return
+    lines, is_current = check_migrations(settings)
+    print("\n".join(lines))
+    if not is_current:
+        raise StartupError(f"steps to do: {len(lines)}; run 'tbservice migrate'")
+
+
+def _create_workspace(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import add_workspace
+
+    print(add_workspace(settings, options.name))
+
+
+def _list_workspaces(_options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import read_workspaces
+
+    for workspace_id, name in read_workspaces(settings):
+        print(f"{workspace_id}\t{name}")
+
+
+def _create_token(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import issue_owner_token
+
+    print(issue_owner_token(settings, options.workspace, options.label))
+
+
+def _invite_user(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import invite_user
+    from tbservice.types import Role
+
+    url = invite_user(
+        settings,
+        options.person,
+        options.name,
+        options.workspace,
+        Role(options.role),
+        is_new=options.new,
+    )
+    print(url, flush=True)
+    if options.data_dir is not None:
+        from tbservice.local.attach import is_served
+
+        if not is_served(options.data_dir):
+            print(
+                "tbservice: 'tbservice up' is not running on this directory: start it, then open "
+                "the link (another --port is another port in the link)",
+                file=sys.stderr,
+            )
+
+
+def _list_users(_options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import read_users
+
+    for user in read_users(settings):
+        places = [f"{each.workspace_id}:{each.role.value}" for each in user.memberships]
+        state = "disabled" if user.is_disabled else "active"
+        person = user.person
+        print("\t".join((person.user_id, person.email, person.name, state, " ".join(places))))
+
+
+def _disable_user(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import disable_user
+
+    disable_user(settings, options.person)
+
+
+def _enable_user(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import enable_user
+
+    enable_user(settings, options.person)
+
+
+def _workspace_id(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 2**63:
+        raise argparse.ArgumentTypeError(f"{text} is not the id of a workspace")
+    return int(text)
