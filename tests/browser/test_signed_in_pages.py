@@ -156,6 +156,44 @@ def test_invitation_makes_member(page, browser, live_service, database, ann, wor
     expect(page.get_by_role("status")).to_contain_text("The member was removed")
 
 
+def test_invited_person_joins_and_sees_a_curve(
+    page, browser, live_service, database, ann, uploader, tmp_path
+):
+    """With nothing but the link, in a browser of their own; then in another one."""
+    workspace = uploader_workspace(database, uploader, ann)
+    events = [version_event(), *(scalar_event("loss", step, 1 / (step + 1)) for step in range(100))]
+    write_records(tmp_path / "train" / "events.out.tfevents.1.host", events)
+    uploader.run("--logdir", tmp_path, "--one-shot", "--name", "To be seen")
+    open_as(page, database, ann, live_service.url)
+    page.goto(f"{live_service.url}/workspace/{workspace}")
+    page.get_by_label("E-mail address").fill("joe@example.org")
+    page.get_by_role("button", name="Create invitation link").press("Enter")
+    link = page.get_by_label("Invitation link").input_value()
+
+    other = new_page(browser, live_service.url)
+    look_at(other, link, "invitation_join")
+    expect(other.get_by_label("E-mail address")).to_have_value("joe@example.org")
+    expect(other.get_by_label("Your name")).to_be_focused()
+    other.keyboard.type("Joe Joiner")
+    other.keyboard.press("Enter")
+    expect(other.get_by_role("heading", name="Welcome, Joe Joiner")).to_be_visible()
+    look_again(other, "joined")
+    other.get_by_role("link", name="See the experiments").click()
+    other.get_by_role("link", name="To be seen").first.click()
+    expect(other.locator("card-view canvas").first).to_be_visible()
+    assert other.watch.problems == []
+
+    other.goto(f"{live_service.url}/me")
+    other.get_by_role("button", name="New sign-in link").press("Enter")
+    look_again(other, "own_sign_in_link")
+    own = other.get_by_label("Sign-in link for another browser").input_value()
+    third = new_page(browser, live_service.url)
+    third.goto(f"{own}&next=/me")
+    expect(third.get_by_label("Name", exact=True)).to_have_value("Joe Joiner")
+    for each in (other, third):
+        each.context.close()
+
+
 def test_tabs_of_workspace_look_well(page, live_service, database, ann, uploader, tmp_path):
     address = f"{live_service.url}/workspace/{uploader_workspace(database, uploader, ann)}"
     write_records(

@@ -14,10 +14,12 @@ TABLE = [
     ("/sign-in/link", {"token": "x"}, (404, 404, 404, 404, 404)),
     ("/invitation", None, (404, 404, 404, 404, 404)),
     ("/invitation", {"token": "x"}, (SIGN_IN, 404, 404, 404, 404)),
+    ("/invitation/join", {"token": "x"}, (404, 303, 303, 303, 303)),
     ("/me", None, (SIGN_IN, 200, 200, 200, 200)),
     ("/me/name", {"name": "x"}, (SIGN_IN, 303, 303, 303, 303)),
     ("/me/session/end", {"session_id": "x"}, (SIGN_IN, 404, 404, 404, 404)),
     ("/me/session/end-others", {}, (SIGN_IN, 303, 303, 303, 303)),
+    ("/me/sign-in-link", {}, (SIGN_IN, 200, 200, 200, 200)),
     ("/me/leave", {"workspace_id": "ID"}, (SIGN_IN, 404, 303, 303, 409)),
     ("/me/token/new", None, (SIGN_IN, 200, 200, 200, 200)),
     (

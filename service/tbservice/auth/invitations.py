@@ -75,7 +75,9 @@ def find_invitation(db: Connection, secret: str) -> Invitation:
     return invitation
 
 
-def accept(db: Connection, secret: str, person: Person) -> Membership:
+def accept(
+    db: Connection, secret: str, person: Person, *, is_link_enough: bool = False
+) -> Membership:
     """Make a person a member with the invitation's role; of several requests, one succeeds.
 
     A member with a lower role gets the higher one. For one who has the role already, nothing
@@ -85,6 +87,8 @@ def accept(db: Connection, secret: str, person: Person) -> Membership:
         db: A transaction of no workspace.
         secret: The link's secret.
         person: Who has signed in.
+        is_link_enough: As for `join`: then the address that the person shows need not be confirmed,
+            since they could join with it as somebody new.
 
     Raises:
         NotFound: The invitation is unknown or not open.
@@ -93,7 +97,7 @@ def accept(db: Connection, secret: str, person: Person) -> Membership:
     """
     invitation = find_invitation(db, secret)
     people.require_enabled(db, person.user_id)
-    _check_address(db, invitation, person)
+    _check_address(db, invitation, person, is_link_enough=is_link_enough)
 
     workspace_id = invitation.workspace_id
     set_local(db, "workspace_id", str(workspace_id))
@@ -106,6 +110,42 @@ def accept(db: Connection, secret: str, person: Person) -> Membership:
         raise NotFound(_ENDED)
     member_rows.put(db, workspace_id, person.user_id, invitation.role)
     return Membership(workspace_id, invitation.workspace_name, invitation.role)
+
+
+def may_join(db: Connection, invitation: Invitation) -> bool:
+    """Return whether an invitation may create a person, or is for one who must sign in first."""
+    key = email_key(invitation.email)
+    try:
+        if key is not None:
+            people.check_joins(db, key)
+    except (Conflict, Forbidden):
+        return False
+    return True
+
+
+def join(
+    db: Connection, secret: str, name: str, *, is_link_enough: bool
+) -> tuple[Person, Membership]:
+    """Create a person with this name, who accepts; of several requests, one succeeds.
+
+    Args:
+        db: A transaction of no workspace.
+        secret: The link's secret, which proves that the person was invited.
+        name: What others see of the person.
+        is_link_enough: Whether people may come into being so. With an OpenID provider they must
+            not: an invitation would be a way around it.
+
+    Raises:
+        NotFound: The invitation is unknown or not open.
+        Forbidden: People sign in at a provider, or the invitation's address is a disabled person's.
+        Invalid: The name is empty or too long.
+        Conflict: A person has confirmed the address, or the workspace is full.
+    """
+    if not is_link_enough:
+        raise Forbidden("sign in first: here, people have an account at a provider")
+    invitation = find_invitation(db, secret)
+    person = people.create_by_invitation(db, invitation.email, name)
+    return person, accept(db, secret, person, is_link_enough=True)
 
 
 def list_invitations(db: Connection, grant: OwnerGrant) -> list[Invitation]:
@@ -142,13 +182,21 @@ def _create(
     return invitation, secret
 
 
-def _check_address(db: Connection, invitation: Invitation, person: Person) -> None:
-    """Check that the invitation is for anyone, or for the person's confirmed address."""
+def _check_address(
+    db: Connection, invitation: Invitation, person: Person, *, is_link_enough: bool
+) -> None:
+    """Check that the invitation is for anyone, or for the person's address."""
     if not invitation.email:
         return
+    key = email_key(invitation.email)
     user = users.find(db, person.user_id)
-    if user is None or user.email_key is None or user.email_key != email_key(invitation.email):
-        raise Forbidden(
-            "this invitation is for another e-mail address; sign in as the person it is for, or "
-            "ask who invited you for one without an address"
-        )
+    if user is not None and key is not None:
+        if user.email_key == key:
+            return
+        is_shown = user.email_key is None and email_key(user.person.email) == key
+        if is_shown and is_link_enough and users.find_by_email_key(db, key) is None:
+            return
+    raise Forbidden(
+        "this invitation is for another e-mail address; sign in as the person it is for, or ask "
+        "who invited you for one without an address"
+    )

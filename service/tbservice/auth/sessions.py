@@ -13,7 +13,7 @@ from tbservice import limits
 from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.errors import NotFound
-from tbservice.store import browser_sessions, secret_use
+from tbservice.store import browser_sessions, secret_use, sign_in_links
 from tbservice.store.pg.clock import read_now
 from tbservice.types import BrowserSession, UserId
 
@@ -102,5 +102,6 @@ def revoke_session(db: Connection, user_id: UserId, session_id: str) -> None:
 
 
 def revoke_other_sessions(db: Connection, user_id: UserId, session_id: str) -> int:
-    """End all sessions of a person but this one; return how many. Idempotent."""
+    """End all sessions of a person but this one, and sign-in links; return how many. Idempotent."""
+    sign_in_links.delete_of_user(db, user_id)
     return browser_sessions.delete_others(db, user_id, session_id)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
-from tbservice.errors import NotFound
+from tbservice.errors import Forbidden, NotFound
 from tbservice.store import sign_in_links, users
 from tbservice.store.pg.clock import read_now
 from tbservice.types import Person, UserId
@@ -29,6 +29,19 @@ def create_link(
     expires_at = read_now(db) + timedelta(seconds=seconds)
     sign_in_links.create(db, secrets.secret_digest(secret), user_id, expires_at)
     return secret
+
+
+def create_own_link(db: Connection, user_id: UserId, *, has_providers: bool) -> str:
+    """Return the secret of a short-lived link with which a person signs in on another browser.
+
+    It replaces those that were not used: a person has one link of their own. Raises Forbidden where
+    people sign in at an OpenID provider, which decides each time whether they still may, and if the
+    person is disabled.
+    """
+    if has_providers:
+        raise Forbidden("here, people sign in at a provider: do so in the other browser")
+    sign_in_links.delete_of_user(db, user_id)
+    return create_link(db, user_id, limits.SIGN_IN_LINK_LOCAL_SECONDS)
 
 
 def find_link(db: Connection, secret: str) -> Person:

@@ -8,13 +8,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from tbservice import limits
-from tbservice.api.http.dependencies import UsesDatabase, get_settings
-from tbservice.auth import members, people, sessions, tokens
+from tbservice.api.http.dependencies import UsesDatabase, UsesSettings, get_settings
+from tbservice.auth import members, people, sessions, sign_in_links, tokens
+from tbservice.auth.link_urls import sign_in_url
 from tbservice.errors import NotFound, ServiceError
 from tbservice.pages import token_pages
 from tbservice.pages.forms import FormFields
 from tbservice.pages.frame import redirect, render
 from tbservice.pages.person_session import PersonSession
+from tbservice.pages.sign_in import has_providers
 from tbservice.pages.signed_in import SignedIn, SignedInForm
 from tbservice.pages.workspace_view import SHOWN_ERRORS, parse_workspace_id
 from tbservice.store.pg.database import Database
@@ -66,6 +68,26 @@ def end_other_sessions(session: SignedIn, _form: SignedInForm, database: UsesDat
     with database.transaction() as db:
         sessions.revoke_other_sessions(db, session.person.user_id, session.session_id)
     return redirect(PATH, done="sessions-ended")
+
+
+@router.post(f"{PATH}/sign-in-link")
+def create_sign_in_link(
+    request: Request,
+    session: SignedIn,
+    _form: SignedInForm,
+    database: UsesDatabase,
+    settings: UsesSettings,
+) -> Response:
+    """Create a link that signs the person in on another browser, and show it this once."""
+    try:
+        with database.transaction() as db:
+            secret = sign_in_links.create_own_link(
+                db, session.person.user_id, has_providers=has_providers(request)
+            )
+    except SHOWN_ERRORS as error:
+        return _show(request, session, database, error)
+    link = sign_in_url(settings.public_url, secret)
+    return _show(request, session, database, sign_in_link=link)
 
 
 @router.post(f"{PATH}/leave")
@@ -152,6 +174,7 @@ def _show(
     database: Database,
     error: ServiceError | None = None,
     name: str | None = None,
+    sign_in_link: str = "",
 ) -> Response:
     with database.transaction() as db:
         open_sessions = sessions.list_sessions(db, session.person.user_id)
@@ -163,6 +186,11 @@ def _show(
         error="" if error is None else error.detail,
         name=session.person.name if name is None else name,
         sessions=open_sessions,
+        sign_in_link=sign_in_link,
+        sign_in_link_minutes=limits.SIGN_IN_LINK_LOCAL_SECONDS // 60,
+        session_days=limits.PERSON_SESSION_SECONDS_MAX // 86_400,
+        idle_days=limits.PERSON_SESSION_IDLE_SECONDS_MAX // 86_400,
+        has_providers=has_providers(request),
         tokens=own_tokens,
         may_create_workspaces=get_settings(request).people_create_workspaces,
         workspace_names={each.workspace_id: each.workspace_name for each in session.memberships},

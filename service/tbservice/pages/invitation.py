@@ -7,11 +7,19 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import invitations
-from tbservice.errors import Conflict, Forbidden, NotFound, ServiceError
+from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
 from tbservice.pages.frame import redirect, render
-from tbservice.pages.signed_in import MaybeSignedIn, SignedIn, SignedInForm
+from tbservice.pages.sign_in import has_providers
+from tbservice.pages.signed_in import (
+    MaybeSignedIn,
+    OpenForm,
+    SignedIn,
+    SignedInForm,
+    start_session,
+)
 from tbservice.store.pg.database import Database
 
 PATH: Final = "/invitation"
@@ -35,7 +43,9 @@ def accept_invitation(
     token = form.text("token")
     try:
         with database.transaction() as db:
-            membership = invitations.accept(db, token, session.person)
+            membership = invitations.accept(
+                db, token, session.person, is_link_enough=not has_providers(request)
+            )
     except (Conflict, Forbidden) as error:
         return _show(request, database, token, error)
     except NotFound:
@@ -43,12 +53,42 @@ def accept_invitation(
     return redirect(f"/workspace/{membership.workspace_id}", done="joined")
 
 
+@router.post(f"{PATH}/join")
+def join(
+    request: Request, session: MaybeSignedIn, form: OpenForm, database: UsesDatabase
+) -> Response:
+    """Create the person whom the link invites, and sign them in as a member.
+
+    Who is signed in already is asked whether to accept as that person.
+    """
+    token, name = form.text("token"), form.text("name")
+    if session is not None:
+        return redirect(PATH, token=token)
+    try:
+        with database.transaction() as db:
+            person, membership = invitations.join(
+                db, token, name, is_link_enough=not has_providers(request)
+            )
+            response = redirect(f"/workspace/{membership.workspace_id}", done="joined-new")
+            start_session(db, request, response, person)
+    except (Conflict, Forbidden, Invalid) as error:
+        return _show(request, database, token, error, name)
+    except NotFound:
+        return _show_dead(request)
+    return response
+
+
 def _show(
-    request: Request, database: Database, token: str, error: ServiceError | None = None
+    request: Request,
+    database: Database,
+    token: str,
+    error: ServiceError | None = None,
+    name: str = "",
 ) -> Response:
     try:
         with database.transaction() as db:
             invitation = invitations.find_invitation(db, token)
+            may_join = not has_providers(request) and invitations.may_join(db, invitation)
     except NotFound:
         return _show_dead(request)
     return render(
@@ -58,6 +98,10 @@ def _show(
         invitation=invitation,
         token=token,
         error="" if error is None else error.detail,
+        has_providers=has_providers(request),
+        may_join=may_join,
+        name=name,
+        name_chars_max=limits.PERSON_NAME_CHARS_MAX,
     )
 
 

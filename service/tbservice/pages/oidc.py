@@ -64,7 +64,8 @@ def finish(
     )
     response = redirect(next_path)
     response.delete_cookie(name, secure=_is_https(request), httponly=True, samesite="lax")
-    start_session(request, response, person)
+    with database.transaction() as db:
+        start_session(db, request, response, person)
     return response
 
 

@@ -71,13 +71,13 @@ def show_link(
 @router.post(f"{PATH}/link")
 def use_link(request: Request, form: OpenForm, database: UsesDatabase) -> Response:
     """Use up a one-time link, and sign its person in."""
+    response = redirect(safe_next(form.text("next")))
     try:
         with database.transaction() as db:
             person = sign_in_links.use_link(db, form.text("token"))
+            start_session(db, request, response, person)
     except NotFound:
         return _show_dead_link(request)
-    response = redirect(safe_next(form.text("next")))
-    start_session(request, response, person)
     return response
 
 
@@ -87,6 +87,11 @@ def sign_out(request: Request, _session: SignedIn, _form: SignedInForm) -> Respo
     response = redirect("/")
     end_session(request, response)
     return response
+
+
+def has_providers(request: Request) -> bool:
+    """Return whether people sign in at an OpenID provider, and not by links alone."""
+    return bool(cast("SignIn", request.app.state.sign_in).list_providers())
 
 
 def redirect_to_sign_in(request: Request) -> Response:

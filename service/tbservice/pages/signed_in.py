@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Depends, Request
+from sqlalchemy import Connection
 from starlette.responses import Response
 
 from tbservice import limits
@@ -80,17 +81,19 @@ OpenForm = Annotated[FormFields, Depends(_read_open_form)]
 """The fields of a form that needs no session: to sign in."""
 
 
-def start_session(request: Request, response: Response, person: Person) -> None:
+def start_session(db: Connection, request: Request, response: Response, person: Person) -> None:
     """Sign a person in: open a browser session and set its cookie on the response.
 
-    The session that the browser had before ends. Raises Forbidden for a person who is disabled.
+    The session that the browser had before ends. In the transaction that uses up what the person
+    signs in with, so that a failure leaves both as they were.
+
+    Raises Forbidden for a person who is disabled.
     """
     address = request.client.host if request.client else ""
-    with get_database(request).transaction() as db:
-        sessions.close_session(db, session_cookie(request))
-        secret = sessions.open_session(
-            db, person.user_id, request.headers.get("user-agent", ""), address
-        )
+    sessions.close_session(db, session_cookie(request))
+    secret = sessions.open_session(
+        db, person.user_id, request.headers.get("user-agent", ""), address
+    )
     response.set_cookie(
         session_cookie_name(request),
         secret,

@@ -15,6 +15,7 @@ from tbservice.errors import ServiceError
 from tbservice.pages.forms import FormFields
 from tbservice.pages.frame import redirect
 from tbservice.pages.person_session import PersonSession
+from tbservice.pages.sign_in import has_providers
 from tbservice.pages.signed_in import SignedIn, SignedInForm
 from tbservice.pages.workspace_view import (
     SHOWN_ERRORS,
@@ -142,6 +143,9 @@ def _show(
         "invitations": [],
         "invitation_link": "",
         "values": _DEFAULTS,
+        "has_providers": has_providers(request),
+        "session_days": limits.PERSON_SESSION_SECONDS_MAX // 86_400,
+        "idle_days": limits.PERSON_SESSION_IDLE_SECONDS_MAX // 86_400,
         "days_max": limits.INVITATION_SECONDS_MAX // 86_400,
     } | context
     if workspace.role is Role.OWNER:
