@@ -327,6 +327,24 @@ def test_commands_work_on_data_directory_while_it_runs_and_not(home):
         assert "TBHUB_DATABASE_URL" in line
 
 
+def test_commands_on_directory_of_other_user_are_one_line(home):
+    (home / "shut").mkdir(mode=0)
+    command = [sys.executable, "-m", "tbservice", "user", "list"]
+    if os.geteuid() == 0:
+        command = subprocesses.launch_command(command, ["--namespace-uid", str(NOBODY)])
+    done = subprocess.run(
+        [*command, "--data-dir", str(home / "shut" / "data")],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("data is another user's: run this as the user of 'tbservice up'")
+
+
 def test_enter_at_terminal_prints_new_link(home):
     # The terminal of its session, as a shell's: else nothing is in its foreground.
     take = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
@@ -345,9 +363,9 @@ def test_enter_at_terminal_prints_new_link(home):
     shown = bytearray()
 
     def wait_for(pattern, count=1):
-        while len(found := re.findall(pattern, shown.decode())) < count:
+        while len(matches := re.findall(pattern, shown.decode())) < count:
             shown.extend(os.read(terminal, 4096))
-        return found
+        return matches
 
     try:
         wait_for(r"another sign-in link: press Enter here, or run .* owner@localhost")
