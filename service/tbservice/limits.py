@@ -374,6 +374,30 @@ CALLER_REQUESTS_ITEMS_MAX: Final = 2
 CALLER_QUEUED_REQUESTS_ITEMS_MAX: Final = 200
 """Requests (items) of one caller queued in one worker; further ones are refused with 429."""
 
+PACE_BURST_SECONDS: Final = 2.0
+"""Seconds of the requests of an account or address that may come at once, after a pause.
+
+Their number per second is a setting, of an address without an account.
+"""
+
+PACE_WAIT_SECONDS_MAX: Final = 5.0
+"""Seconds that a request waits to keep the pace of its caller before it is refused with 429."""
+
+ACCOUNT_PACE: Final = 2.0
+"""Requests of an account, in one worker, per request of an address without one."""
+
+IPV6_SITE_PACE: Final = 2.0
+"""Requests of all subnets of an IPv6 network of 48 bits, which anybody gets, in the same unit."""
+
+PROBE_PACE: Final = 0.2
+"""Requests of an address for `/healthz`, `/readyz` and `/metrics`, in the same unit."""
+
+PACED_CALLERS_ITEMS_MAX: Final = 10_000
+"""Accounts, addresses and networks (items) of which a worker remembers how many requests came."""
+
+REFUSAL_SECONDS: Final = 5.0
+"""Seconds that a refusal with 429 is held, unless its client disconnects before."""
+
 QUEUE_WAIT_SECONDS_MAX: Final = 20.0
 """Seconds that a request is queued before it is refused with 429."""
 

@@ -208,6 +208,13 @@ class Settings(BaseSettings):
         description="Serve gRPC without TLS also on an address that is not loopback: only where a "
         "proxy that speaks TLS is the only way in, because calls carry tokens",
     )
+    requests_per_second: float = Field(
+        default=100,
+        ge=0,
+        le=1_000_000,
+        description="Requests per second that one worker processes of one client address without "
+        "an account; twice as many of an account; 0 for no limit",
+    )
     workers: int = Field(default=1, ge=1, le=64, description="Worker processes")
     reservoir_sizes: ReservoirSizes = Field(
         default=ReservoirSizes(),

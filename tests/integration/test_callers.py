@@ -92,12 +92,49 @@ def test_caller_by_link_is_reader_of_its_workspace(api, owner_token, identify):
         assert (caller.line, caller.client) == (experiment, ADDRESS)
 
 
-def test_caller_of_private_experiment_is_address(api, identify):
+def test_caller_chooses_no_line_by_id_that_is_not_public(api, identify):
     experiment = api.new_experiment()
     for name in (experiment, "A" * 22, "no id", f"{experiment},{experiment}"):
         caller = identify(name)
         assert caller.is_anonymous
-        assert (caller.key, caller.line, caller.client) == (ADDRESS, name, ADDRESS)
+        assert (caller.key, caller.line, caller.client) == (ADDRESS, ADDRESS, ADDRESS)
+
+
+def test_account_is_known_once_looked_up_until_it_ends(database, workspace_id, owner_token):
+    lookup = CallerLookup(database)
+    with database.transaction(workspace_id) as db:
+        token, ending = tokens.create_owner_token(db, workspace_id, "a test")
+    reading = new_machine_token(database, workspace_id, Scope.READ)
+
+    def scope_of(secret):
+        headers = [(b"authorization", f"Bearer {secret}".encode())]
+        return {"type": "http", "path": "/", "query_string": b"", "headers": headers}
+
+    for secret in (owner_token, ending, reading):
+        assert lookup.find_account(scope_of(secret)) is None
+        asyncio.run(lookup.identify(scope_of(secret)))
+    account = f"workspace {workspace_id}"
+    assert lookup.find_account(scope_of(owner_token)) == account
+    assert lookup.find_account(scope_of(ending)) == account
+    assert lookup.find_account(scope_of(reading)) is None  # its readers may be anybody
+
+    with database.transaction(workspace_id) as db:
+        tokens.revoke_workspace_token(db, owner_of(workspace_id), token.token_id)
+    lookup._known = {known: (caller, 0.0) for known, (caller, _until) in lookup._known.items()}
+    asyncio.run(lookup.identify(scope_of(ending)))
+    assert lookup.find_account(scope_of(ending)) is None
+    assert lookup.find_account(scope_of(owner_token)) == account
+
+
+def test_caller_at_sign_in_is_of_another_group(database):
+    scope = {"type": "http", "query_string": b"", "headers": [], "client": ("192.0.2.1", 1)}
+    lookup = CallerLookup(database)
+    groups = {
+        path: asyncio.run(lookup.identify({**scope, "path": path})).group
+        for path in ("/", "/sign-in", "/sign-in/oidc/x/callback", "/sign-in-now")
+    }
+    assert groups["/sign-in"] == groups["/sign-in/oidc/x/callback"] != groups["/"]
+    assert groups["/"] == groups["/sign-in-now"]
 
 
 def test_caller_with_unknown_token_is_address(api, identify):

@@ -13,6 +13,8 @@ limits.RESPONSE_STALL_SECONDS_MAX = 1
 limits.CALLER_UNSENT_RESPONSE_BYTES_MAX = 4 * limits.MIB
 limits.CALLER_REQUEST_BODIES_BYTES_MAX = 2 * limits.MIB
 limits.QUEUE_WAIT_SECONDS_MAX = 0.5
+limits.REFUSAL_SECONDS = 0.1
+limits.PACE_WAIT_SECONDS_MAX = 0.5
 
 if __name__ == "__main__":
     from tbservice.cli import main

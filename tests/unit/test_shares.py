@@ -204,6 +204,104 @@ def test_queue_serves_lines_of_callers_in_rotation():
     assert len(set(served[4:8])) == 4
 
 
+def test_queue_release_tries_few_of_many_lines(monkeypatch):
+    tried = []
+
+    async def run():
+        queue = FairQueue("turns", 8, 2)
+        crowd = [address_caller(f"192.0.2.{number}") for number in range(200)]
+        for caller in crowd[:2]:  # as much as all addresses may have
+            await queue.wait(caller)
+        waiting = [asyncio.create_task(queue.wait(caller)) for caller in crowd]
+        await asyncio.sleep(0)
+
+        try_acquire = queue.try_acquire
+        monkeypatch.setattr(queue, "try_acquire", lambda *a: tried.append(a) or try_acquire(*a))
+        assert queue.try_acquire_now(CALLER)
+        queue.release(CALLER)
+        assert len(tried) < 20
+        queue.release(crowd[0])
+        await waiting[0]
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        assert not queue._waiting
+        assert not queue._waiting_counts
+
+    asyncio.run(run())
+
+
+def test_queue_counts_waiting_of_address_in_all_lines():
+    async def run():
+        queue = FairQueue("turns", 1, 1, waiting_max=2)
+        reader = replace(CALLER, is_reader=True, client="address", network="address")
+        await queue.wait(OTHER)
+        waiting = [
+            asyncio.create_task(queue.wait(replace(reader, line=f"experiment {number}")))
+            for number in range(2)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests):
+            queue.wait(replace(reader, line="experiment 2")).send(None)  # at once
+        subnets = [address_caller(f"2001:db8:0:{number}::1") for number in range(5)]
+        waiting += [asyncio.create_task(queue.wait(caller)) for caller in subnets[:4]]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests):
+            queue.wait(subnets[4]).send(None)  # at once
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        assert not queue._waiting_counts
+
+    asyncio.run(run())
+
+
+def test_queue_line_keeps_its_place_when_clients_leave():
+    served = []
+
+    async def work(queue, caller):
+        async with queue.turn(caller):
+            served.append(caller.client)
+
+    async def run():
+        queue = FairQueue("turns", 1, 1)
+        leaving, staying, other = (
+            replace(STRANGER, key=name, client=name, line=name.split()[0])
+            for name in ("hot leaving", "hot staying", "other")
+        )
+        async with queue.turn(CALLER):
+            left = asyncio.create_task(work(queue, leaving))
+            await asyncio.sleep(0)
+            tasks = []
+            for caller in (staying, other):
+                tasks.append(asyncio.create_task(work(queue, caller)))
+                await asyncio.sleep(0)
+            left.cancel()
+            await asyncio.wait([left])
+        await asyncio.gather(*tasks)
+
+    asyncio.run(run())
+    assert served == ["hot staying", "other"]
+
+
+def test_shares_bound_ipv6_site_beside_its_subnets():
+    shares = Shares("things", 160, 100)
+    subnets = [address_caller(f"2001:db8:0:{number}::1") for number in range(4)]
+    for subnet in subnets:
+        while shares.try_acquire(subnet):
+            pass
+    assert [shares._by_caller[subnet] for subnet in subnets] == [20, 10, 0, 0]
+    assert shares.try_acquire(address_caller("2001:db8:1::1"), 10)
+
+
+def test_shares_for_sign_in_are_apart():
+    shares = Shares("things", 8, 4)
+    strangers = strangers_of("experiment", 2)
+    assert [shares.try_acquire(stranger) for stranger in strangers] == [True, True]
+    assert not shares.try_acquire(STRANGER)
+    assert shares.try_acquire(replace(STRANGER, is_signing_in=True))
+
+
 def test_queue_refuses_too_many_and_too_long_waits(monkeypatch):
     monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.01)
 
@@ -252,7 +350,9 @@ def test_queue_gives_back_turn_whose_waiter_left():
     ],
 )
 def test_caller_address_is_one_per_customer(host, key):
-    assert address_caller(host).key == key
+    caller = address_caller(host)
+    site = "address 2001:db8:1::/48" if caller.key.endswith("/64") else key
+    assert (caller.key, caller.client, caller.line, caller.network) == (key, key, site, site)
 
 
 @pytest.mark.parametrize(

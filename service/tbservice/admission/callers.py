@@ -45,8 +45,16 @@ _LOOKUPS_WAITING_MAX: Final = 100
 _IN_QUERY: Final = re.compile(rb"(?:^|&)token=([0-9A-Za-z_]{1,100})(?:&|$)")
 _READ: Final = re.compile(r"/(?:api/v[01]/experiments|experiment|compare)/([^/]{1,500})")
 
-_IPV6_PREFIX: Final = 64
+_CUSTOMER_PREFIX: Final = 64
 """Bits of a subnet, the least that a provider assigns to one customer (RFC 4291, 2.5.4)."""
+
+_SITE_PREFIX: Final = 48
+"""Bits of the network that anybody gets free of charge: 65,536 subnets (RFC 6177)."""
+
+_PREFIXES: Final = (_CUSTOMER_PREFIX, _SITE_PREFIX)
+_SIGN_IN: Final = re.compile(r"/sign-in(/.*)?")
+_ADDRESS_KEY: Final = "tbhub.address_caller"
+"""Key of the ASGI scope for the caller by its address alone, made once."""
 
 _TOKEN_CHARS_MAX: Final = 100
 """Characters above which a string cannot be a token."""
@@ -84,21 +92,29 @@ class CallerLookup:
         uses; or else its address, also if the lookup fails because too many lookups of the address
         wait or the database does not respond.
         """
-        experiment = _experiment(scope)
-        address = address_caller(scope["client"][0] if scope.get("client") else "")
-        if experiment is not None:
-            address = replace(address, line=experiment)
-        if "authorization" not in (headers := Headers(scope=scope)):
-            session = grants.parse_session_digest(_session(scope, headers))
-            if session is not None and (caller := await self._find(_SessionKey(session), address)):
-                return caller
-        digest = grants.parse_token_digest(_token(scope, headers))
+        address = caller_by_address(scope)
+        session, digest = _shown(scope)
+        if session is not None and (caller := await self._find(session, address)):
+            return caller
         if digest is not None:
             return await self._find(digest, address) or address
 
+        experiment = _experiment(scope)
         if experiment is not None and (readers := await self._find(experiment, address)):
-            return replace(readers, line=experiment, client=address.client)
+            return replace(readers, line=experiment, client=address.client, network=address.network)
         return address
+
+    def find_account(self, scope: Scope) -> str | None:
+        """Return the account of the session or token of a request, if it was looked up before.
+
+        Returns None for its readers, who may be anybody. The session or token may have ended since:
+        this is for the pace of requests, before any work.
+        """
+        for shown in _shown(scope):
+            if shown is not None and (known := self._known.get(shown)):
+                caller = known[0]
+                return None if caller.is_reader else caller.key
+        return None
 
     async def identify_token(self, secret: str | None, host: str) -> Caller:
         """Return the caller of a gRPC call with this token, if any, from this address.
@@ -128,7 +144,9 @@ class CallerLookup:
             caller = await run_in_threadpool(self._read, known)
         except Exception:  # noqa: BLE001 - the route's own query reports a database error
             return None
-        if caller is not None:
+        if caller is None:
+            self._known.pop(known, None)  # it has ended
+        else:
             self._known[known] = caller, time.monotonic() + limits.CALLER_CACHE_SECONDS
             self._known.move_to_end(known)
             while len(self._known) > limits.CALLER_CACHE_ITEMS_MAX:
@@ -159,14 +177,30 @@ def _person_caller(user_id: UserId) -> Caller:
     return Caller(key, is_anonymous=False, line=key, client=key)
 
 
+def caller_by_address(scope: Scope) -> Caller:
+    """Return the caller of a request as if only its address were known."""
+    caller: Caller | None = scope.get(_ADDRESS_KEY)
+    if caller is None:
+        caller = address_caller(scope["client"][0] if scope.get("client") else "")
+        if _SIGN_IN.fullmatch(scope["path"]):
+            caller = replace(caller, is_signing_in=True)
+        scope[_ADDRESS_KEY] = caller
+    return caller
+
+
 def address_caller(host: str) -> Caller:
-    """Return the caller of which only the address is known."""
-    key = f"address {customer_of(host)}"
-    return Caller(key, is_anonymous=True, line=key, client=key)
+    """Return the caller of which only the address is known; a line is an address or a /48."""
+    customer, site = (f"address {_network_of(host, size)}" for size in _PREFIXES)
+    return Caller(customer, is_anonymous=True, line=site, client=customer, network=site)
 
 
-def customer_of(host: str) -> str:
-    """Return the IPv4 address or IPv6 network that a provider assigns to one customer."""
+def site_of(host: str) -> str:
+    """Return the IPv4 address, or the IPv6 network that anybody gets, with many subnets."""
+    return _network_of(host, _SITE_PREFIX)
+
+
+def _network_of(host: str, prefix: int) -> str:
+    """Return the IPv4 address, or the IPv6 network of so many bits."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:  # the peer of a Unix socket has no address
@@ -176,7 +210,7 @@ def customer_of(host: str) -> str:
     mapped = getattr(address, "ipv4_mapped", None)
     if mapped is not None or address.version == 4:  # noqa: PLR2004 - IP's version
         return str(mapped or address)
-    return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
+    return str(ipaddress.ip_network((address, prefix), strict=False))
 
 
 def client_network(request: HTTPConnection) -> str:
@@ -229,6 +263,19 @@ def cookie_values(cookie: str, wanted: str) -> Iterator[str]:
         name, _, value = pair.strip().partition("=")
         if name == wanted and value:
             yield value
+
+
+def _shown(scope: Scope) -> tuple[_SessionKey | None, bytes | None]:
+    """Return the session and the digest of the token that a request shows; neither need be valid.
+
+    A token in the header is the only one that counts.
+    """
+    headers = Headers(scope=scope)
+    session = None
+    if "authorization" not in headers:
+        session = grants.parse_session_digest(_session(scope, headers))
+    digest = grants.parse_token_digest(_token(scope, headers))
+    return None if session is None else _SessionKey(session), digest
 
 
 def _session(scope: Scope, headers: Headers) -> str | None:

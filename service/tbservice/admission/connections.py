@@ -19,7 +19,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tbservice import limits
 from tbservice.admission.answers import ABORT_KEY, OUTGOING_KEY, Outgoing
-from tbservice.admission.callers import customer_of
+from tbservice.admission.callers import site_of
+from tbservice.admission.pacing import PEER_KEY
+from tbservice.admission.refusals import LEFT_KEY
 
 _OTHER_FILES: Final = 200
 """Files that a worker opens besides client connections: for PostgreSQL, S3 and spooled bodies."""
@@ -51,6 +53,7 @@ class Connection(H11Protocol):
         self._unparsed = b""
         self._shortfall_bytes = 0
         self._is_refused = False
+        self._has_left = asyncio.Event()
 
     @property
     def is_idle(self) -> bool:
@@ -60,10 +63,16 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn
         """Register the connection and start the timeout for headers."""
         super().connection_made(transport)
-        self.address = customer_of(self.client[0]) if self.client else ""
+        self.address = site_of(self.client[0]) if self.client else ""
         # A send waits until the previous bytes were accepted by the operating system.
         transport.set_write_buffer_limits(0)
-        self.app = _with_connection(self.app, transport, Outgoing(transport, self.flow))
+        connection = {
+            ABORT_KEY: transport.abort,
+            OUTGOING_KEY: Outgoing(transport, self.flow),
+            LEFT_KEY: self._has_left,
+            PEER_KEY: self.client,
+        }
+        self.app = _with_connection(self.app, transport, connection)
         transport.max_size = _RECEIVED_BYTES_MAX  # type: ignore[attr-defined] # asyncio's
         _connections.add(self)
         self._set_header_timer()
@@ -156,6 +165,7 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection from the registry and free the request's body."""
         _connections.forget(self)
+        self._has_left.set()
         self._unset_header_timer()
         super().connection_lost(exc)
         if self.cycle is not None:
@@ -178,8 +188,10 @@ class Connection(H11Protocol):
             self.transport.abort()
 
 
-def _with_connection(application: Any, transport: asyncio.Transport, outgoing: Outgoing) -> Any:
-    """Return the application with the connection's functions in its scope.
+def _with_connection(
+    application: Any, transport: asyncio.Transport, connection: dict[str, Any]
+) -> Any:
+    """Return the application with what `connection` says in its scope.
 
     It must not reference the connection itself, which would keep it alive.
 
@@ -188,8 +200,7 @@ def _with_connection(application: Any, transport: asyncio.Transport, outgoing: O
     """
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        scope[ABORT_KEY] = transport.abort
-        scope[OUTGOING_KEY] = outgoing
+        scope.update(connection)
         try:
             await application(scope, receive, send)
         except asyncio.CancelledError:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from tbservice import limits
 from tbservice.admission.shares import Caller, Shares
+
+_Clients = dict[str, deque["_Waiter"]]
+
+_LINES_TRIED_MAX: Final = 8
+"""Lines of a group that are tried at a time before its next release: all lack the same share.
+
+Only few can lack one of their own, since they then use a large part of that of the group.
+"""
+
+_CLIENTS_TRIED_MAX: Final = 2
 
 
 @dataclass(slots=True)
@@ -24,8 +36,10 @@ class _Waiter:
 class FairQueue(Shares):
     """Shares with a queue. Call its methods in the event loop only.
 
-    Lines are served in rotation, the clients of a line in rotation, and each client's requests in
-    order: a crowd of addresses that reads one experiment delays no other experiment.
+    Groups that have a share are served in rotation, the lines of a group in rotation, the clients
+    of a line in rotation, and each client's requests in order: a crowd of addresses that reads one
+    experiment delays no other experiment. The work of a release does not grow with the number of
+    lines, which attackers can have many of.
     """
 
     def __init__(
@@ -41,31 +55,39 @@ class FairQueue(Shares):
             what: The resource with its unit, in plural: for errors and metrics.
             total: What all callers together may use.
             caller_max: What one account may use.
-            waiting_max: How many requests of one client may wait.
+            waiting_max: How many requests of one client may wait, in all lines together; of an
+                IPv6 network of many customers, twice as many.
         """
         super().__init__(what, total, caller_max)
         self._waiting_max = waiting_max
-        self._waiting: dict[str, dict[str, deque[_Waiter]]] = {}
+        self._waiting: dict[str, dict[str, _Clients]] = {}  # by group, line and client
+        self._waiting_counts: Counter[str] = Counter()  # by client and by network
 
     def try_acquire_now(self, caller: Caller, amount: int = 1) -> bool:
         """Acquire `amount` if it fits and no request of the client waits; return whether it did."""
-        has_waiting = caller.client in self._waiting.get(caller.line, {})
+        lines = self._waiting.get(_rotation(caller), {})
+        has_waiting = caller.client in lines.get(caller.line, {})
         return not has_waiting and self.try_acquire(caller, amount)
 
     async def wait(self, caller: Caller, amount: int = 1) -> None:
         """Acquire `amount`, waiting in the queue if it does not fit now.
 
-        Raises TooManyRequests if `waiting_max` requests of the client wait already, or after
-        `QUEUE_WAIT_SECONDS_MAX`.
+        Raises TooManyRequests if too many requests of the client or its network wait already, or
+        after `QUEUE_WAIT_SECONDS_MAX`.
         """
         if self.try_acquire_now(caller, amount):
             return
 
-        queue = self._waiting.setdefault(caller.line, {}).setdefault(caller.client, deque())
-        if len(queue) >= self._waiting_max:
+        if (
+            self._waiting_counts[caller.client] >= self._waiting_max
+            or self._waiting_counts[caller.network] >= 2 * self._waiting_max
+        ):
             raise self.over_share_error(caller)
+        lines = self._waiting.setdefault(_rotation(caller), {})
+        queue = lines.setdefault(caller.line, {}).setdefault(caller.client, deque())
         waiter = _Waiter(caller, amount, asyncio.get_running_loop().create_future())
         queue.append(waiter)
+        self._count_waiting(caller, 1)
 
         try:
             async with asyncio.timeout(limits.QUEUE_WAIT_SECONDS_MAX):
@@ -97,53 +119,80 @@ class FairQueue(Shares):
             self.release(waiter.caller, waiter.amount)
             return
 
-        line = self._waiting.get(waiter.caller.line, {})
-        if (queue := line.get(waiter.caller.client)) is not None:
+        caller = waiter.caller
+        clients = self._waiting.get(_rotation(caller), {}).get(caller.line, {})
+        if (queue := clients.get(caller.client)) is not None:
             with suppress(ValueError):
                 queue.remove(waiter)
+                self._count_waiting(caller, -1)
             if not queue:
-                self._remove(waiter.caller)
+                self._remove(caller)
         self._wake()  # the client's next request may fit where this one did not
 
     def _wake(self) -> None:
-        """Serve one request of each line in rotation, as long as any fits."""
+        """Serve one request of each group in rotation, as long as any fits."""
         has_served = True
         while has_served and not self.is_full():
             has_served = False
-            for line in list(self._waiting.values()):
+            for lines in list(self._waiting.values()):
                 if self.is_full():
                     return
-                has_served = self._serve_first_fit(line) or has_served
+                has_served = self._serve_first_fit(lines) or has_served
 
-    def _serve_first_fit(self, line: dict[str, deque[_Waiter]]) -> bool:
-        """Serve the first client of a line whose request fits; return whether there was one."""
-        for queue in line.values():
-            if self.try_acquire(queue[0].caller, queue[0].amount):
-                self._serve(queue)
-                return True
+    def _serve_first_fit(self, lines: dict[str, _Clients]) -> bool:
+        """Serve the first client of the group whose request fits; return whether there was one."""
+        for clients in islice(lines.values(), _LINES_TRIED_MAX):
+            for queue in islice(clients.values(), _CLIENTS_TRIED_MAX):
+                if self.try_acquire(queue[0].caller, queue[0].amount):
+                    self._serve(queue)
+                    return True
         return False
 
-    def _remove(self, caller: Caller) -> dict[str, deque[_Waiter]]:
-        """Remove the client from its line, and the line if it is then empty; return the line."""
-        line = self._waiting[caller.line]
-        del line[caller.client]
-        if not line:
-            del self._waiting[caller.line]
-        return line
-
     def _serve(self, queue: deque[_Waiter]) -> None:
-        """Wake the first waiter of a client; move the client and its line to the end."""
+        """Wake the first waiter of a client; move the client, its line and its group to the end."""
         waiter = queue.popleft()
         caller = waiter.caller
-        line = self._remove(caller)
-        if queue:
-            line[caller.client] = queue
-        if line:
-            self._waiting.pop(caller.line, None)
-            self._waiting[caller.line] = line
+        self._count_waiting(caller, -1)
+        self._rotate(caller, queue)
 
         if waiter.turn.cancelled():
             # Not `self.release`: it wakes waiters, and this is called from there.
             Shares.release(self, caller, waiter.amount)
         else:
             waiter.turn.set_result(None)
+
+    def _rotate(self, caller: Caller, queue: deque[_Waiter]) -> None:
+        """Move a client's queue, its line and its group to the end; remove what is empty."""
+        lines = self._waiting.pop(_rotation(caller))
+        clients = lines.pop(caller.line)
+        del clients[caller.client]
+        if queue:
+            clients[caller.client] = queue
+        if clients:
+            lines[caller.line] = clients
+        if lines:
+            self._waiting[_rotation(caller)] = lines
+
+    def _remove(self, caller: Caller) -> None:
+        """Remove a client without requests; its line and its group keep their places.
+
+        Else a client that leaves again and again would keep its line from being served.
+        """
+        lines = self._waiting[_rotation(caller)]
+        clients = lines[caller.line]
+        del clients[caller.client]
+        if not clients:
+            del lines[caller.line]
+        if not lines:
+            del self._waiting[_rotation(caller)]
+
+    def _count_waiting(self, caller: Caller, amount: int) -> None:
+        for name in {caller.client, caller.network} - {""}:
+            self._waiting_counts[name] += amount
+            if not self._waiting_counts[name]:
+                del self._waiting_counts[name]
+
+
+def _rotation(caller: Caller) -> str:
+    """Return the name of the callers that share a place in the rotation: their limits are one."""
+    return f"{caller.group}'s readers" if caller.is_reader else caller.group

@@ -16,16 +16,14 @@ from tbservice.admission.admitted import admit
 from tbservice.admission.answers import ResponseSender
 from tbservice.admission.bodies import RequestBody
 from tbservice.admission.callers import CallerLookup
-from tbservice.admission.refusals import refuse
+from tbservice.admission.pacing import PROBE_PATHS
+from tbservice.admission.refusals import hold_refusal, refuse
 from tbservice.admission.shares import Caller
 from tbservice.admission.turns import Turn
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.auth import grants
 from tbservice.errors import TooManyRequests, Unauthenticated
 from tbservice.store.pg.database import Database
-
-_EXEMPT_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Paths of load balancers and monitors: they must respond under any load, and do so quickly."""
 
 _EXPERIMENT: Final = re.compile(r"/api/v[01]/experiments/([^/]+)(/.*)?")
 
@@ -38,18 +36,19 @@ class AdmissionMiddleware:
         app: ASGIApp,
         database: Database,
         shares: WorkerShares,
+        callers: CallerLookup,
         refuse: Callable[[Scope, TooManyRequests], Response] = refuse,
     ) -> None:
-        """Begin with no caller known. `refuse` returns the response to a refused request."""
+        """Begin with nothing in use. `refuse` returns the response to a refused request."""
         self._app = app
         self._refuse = refuse
         self._database = database
         self._shares = shares
-        self._callers = CallerLookup(database)
+        self._callers = callers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request; respond 429 if its caller is over its share."""
-        if scope["type"] != "http" or scope["path"] in _EXEMPT_PATHS:
+        if scope["type"] != "http" or scope["path"] in PROBE_PATHS:
             await self._app(scope, receive, send)
             return
 
@@ -65,7 +64,11 @@ class AdmissionMiddleware:
         except TooManyRequests as error:
             if answer.has_begun:
                 raise
-            await answer.send_refusal(self._refuse(scope, error))
+            # What it held is for others, while its client waits for the refusal.
+            turn.release()
+            body.close()
+            if await hold_refusal(scope):
+                await answer.send_refusal(self._refuse(scope, error))
         finally:
             turn.release()
             body.close()

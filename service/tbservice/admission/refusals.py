@@ -1,14 +1,21 @@
-"""The 429 response, which is sent outside the application."""
+"""The 429 response, which is sent outside the application, and later than it could be."""
 
 from __future__ import annotations
+
+import asyncio
+from typing import Final
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
+from tbservice import limits
 from tbservice.errors import TooManyRequests
 
 ERROR_CODE_KEY = "tbhub.error_code"
 """Key of the ASGI scope for the error code of a refused request, which the metrics read."""
+
+LEFT_KEY: Final = "tbhub.has_left"
+"""Key of the ASGI scope for the `asyncio.Event` that the client has disconnected."""
 
 
 def refuse(scope: Scope, error: TooManyRequests) -> Response:
@@ -16,3 +23,28 @@ def refuse(scope: Scope, error: TooManyRequests) -> Response:
     scope[ERROR_CODE_KEY] = error.code
     headers = {"Retry-After": str(error.retry_after_seconds), "X-Content-Type-Options": "nosniff"}
     return JSONResponse({"code": error.code, "detail": error.detail}, error.status, headers)
+
+
+async def hold_refusal(scope: Scope) -> bool:
+    """Wait `REFUSAL_SECONDS` before a refusal is sent: a client that repeats at once costs little.
+
+    Returns False as soon as the client disconnects. So there are no more of them than connections,
+    of which each address has a bounded number.
+    """
+    return await wait_with_client(scope, limits.REFUSAL_SECONDS)
+
+
+async def wait_with_client(scope: Scope, seconds: float) -> bool:
+    """Wait so long; return False as soon as the client disconnects.
+
+    A request that came over no connection, as in tests of the application, does not wait.
+    """
+    has_left: asyncio.Event | None = scope.get(LEFT_KEY)
+    if has_left is None:
+        return True
+    try:
+        async with asyncio.timeout(seconds):
+            await has_left.wait()
+    except TimeoutError:
+        return True
+    return False

@@ -16,6 +16,9 @@ _Key = TypeVar("_Key", bound=Hashable)
 _ANONYMOUS: Final = "anonymous"
 """The group of all callers of which only the address is known."""
 
+_SIGNING_IN: Final = "signing in"
+"""The group of those of them that sign in."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -39,14 +42,29 @@ class Caller:
     All readers of an account together leave half of its share to the account itself.
     """
 
+    network: str = field(default="", compare=False)
+    """The address, or the IPv6 network of many customers; empty if the address does not matter."""
+
+    is_signing_in: bool = False
+    """Whether it is an address at the pages to sign in, which have a share of their own."""
+
+    @property
+    def group(self) -> str:
+        """The callers that have a share together: those of an account, or strangers."""
+        if not self.is_anonymous:
+            return self.key
+        return _SIGNING_IN if self.is_signing_in else _ANONYMOUS
+
 
 class Shares:
     """The use that callers make of one bounded resource. Thread-safe.
 
     An account may use `caller_max`, its readers at most half of that. All callers of which only
-    the address is known may use a quarter of the total together, and each of them half of that: an
-    attacker has many addresses and may have a token too, and others need a remainder. A single use
-    may exceed its share while nothing else is in use, because it could never start otherwise.
+    the address is known may use a quarter of the total together, each of them half of that, and an
+    IPv6 network of many customers three quarters: an attacker has many addresses and may have a
+    token too, and others need a remainder. People who sign in have a share as large as that of all
+    addresses. A single use may exceed its share while nothing else is in use, because it could
+    never start otherwise.
     """
 
     def __init__(self, what: str, total: int, caller_max: int) -> None:
@@ -62,6 +80,7 @@ class Shares:
         self._caller_max = caller_max
         self._used = 0
         self._by_group: Counter[str] = Counter()
+        self._by_network: Counter[str] = Counter()
         self._by_caller: Counter[Caller] = Counter()
         self._lock = threading.Lock()
 
@@ -79,7 +98,8 @@ class Shares:
         """Return whether `amount` fits the caller's share, its group's and the total."""
         return (
             _fits(self._by_caller[caller], amount, self.caller_max(caller))
-            and _fits(self._by_group[_group_of(caller)], amount, self._group_max(caller))
+            and _fits(self._by_group[caller.group], amount, self._group_max(caller))
+            and self._has_network_room(caller, amount)
             and _fits(self._used, amount, self._total)
         )
 
@@ -115,12 +135,21 @@ class Shares:
             f"{users} may use {share} of this server at once, and others use it too; try again"
         )
 
+    def _has_network_room(self, caller: Caller, amount: int) -> bool:
+        """Return whether the network of an address has room; customers of one share it."""
+        if not caller.is_anonymous or not caller.network:
+            return True
+        network_max = max(self.caller_max(caller), self._group_max(caller) * 3 // 4)
+        return _fits(self._by_network[caller.network], amount, network_max)
+
     def _group_max(self, caller: Caller) -> int:
         return max(1, self._total // 4) if caller.is_anonymous else self._caller_max
 
     def _add(self, caller: Caller, amount: int) -> None:
         self._used += amount
-        _count(self._by_group, _group_of(caller), amount)
+        _count(self._by_group, caller.group, amount)
+        if caller.is_anonymous and caller.network:
+            _count(self._by_network, caller.network, amount)
         _count(self._by_caller, caller, amount)
 
 
@@ -128,10 +157,6 @@ def _count(counter: Counter[_Key], key: _Key, amount: int) -> None:
     counter[key] += amount
     if not counter[key]:
         del counter[key]
-
-
-def _group_of(caller: Caller) -> str:
-    return _ANONYMOUS if caller.is_anonymous else caller.key
 
 
 def _fits(used: int, amount: int, maximum: int) -> bool:

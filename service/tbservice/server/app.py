@@ -21,7 +21,9 @@ from starlette.responses import Response
 
 from tbservice import metrics as figures
 from tbservice import traces
+from tbservice.admission.callers import CallerLookup
 from tbservice.admission.middleware import AdmissionMiddleware
+from tbservice.admission.pacing import PacingMiddleware
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.http.api_docs import add_docs
 from tbservice.api.http.change_notifier import ChangeNotifier
@@ -236,6 +238,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
     # The middleware added last is the outermost.
+    callers = CallerLookup(app.state.database)
     if settings.read_database_url is not None:
         app.add_middleware(PrimaryRetryMiddleware)
     app.add_middleware(
@@ -245,6 +248,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         AdmissionMiddleware,
         database=app.state.database,
         shares=app.state.shares,
+        callers=callers,
         refuse=error_pages.refuse,
     )
     if settings.content_url is not None:
@@ -255,6 +259,9 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
     app.add_middleware(MetricsMiddleware)  # outside the others: it counts what they refuse
     if settings.traces_endpoint is not None:
         app.add_middleware(TracesMiddleware)
+    app.add_middleware(  # outside of all that works
+        PacingMiddleware, callers=callers, requests_per_second=settings.requests_per_second
+    )
     app.add_middleware(RequestIdMiddleware)  # outermost: whatever is logged has the id
 
 

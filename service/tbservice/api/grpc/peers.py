@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from typing import Final
 
-from tbservice.admission.callers import customer_of
+from tbservice.admission.callers import site_of
 
 _DESCRIPTORS: Final = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
 
@@ -34,7 +34,7 @@ def shut_down_excess(port: int, items_max: int) -> int:
         with contextlib.suppress(OSError), _duplicate(int(descriptor)) as connection:
             if not _is_at(connection, port):
                 continue
-            address = customer_of(connection.getpeername()[0])
+            address = site_of(connection.getpeername()[0])
             by_address[address] += 1
             if by_address[address] > items_max:
                 connection.shutdown(socket.SHUT_RDWR)

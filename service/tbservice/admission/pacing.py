@@ -1,0 +1,129 @@
+"""The pace of requests by account or address, kept before any work is done for them.
+
+Each request costs the event loop a part of a millisecond, also one that is refused or that asks
+only whether the service is alive. So each caller may send so many a second: further ones wait, and
+are refused when the wait would be too long.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tbservice import limits, metrics
+from tbservice.admission.callers import CallerLookup, caller_by_address
+from tbservice.admission.refusals import hold_refusal, wait_with_client
+from tbservice.errors import TooManyRequests
+
+PEER_KEY: Final = "tbhub.peer"
+"""Key of the ASGI scope for host and port of the connection's peer, which may be a proxy."""
+
+PROBE_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Paths of load balancers and monitors, which wait in no queue."""
+
+_THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1"})
+
+
+class Pace:
+    """The time until which the requests of each caller last at its pace, as far as they are known.
+
+    A request begins at most `PACE_BURST_SECONDS` before that, so that a caller that was quiet may
+    send as many at once. Call its methods in the event loop only.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with all callers quiet; `clock` returns seconds."""
+        self._clock = clock
+        self._busy_until: OrderedDict[str, float] = OrderedDict()
+
+    def count(self, rates: Sequence[tuple[str, float]]) -> float | None:
+        """Count a request; return the seconds that it must wait for.
+
+        Returns None, and counts nothing, if these were more than `PACE_WAIT_SECONDS_MAX`.
+
+        Args:
+            rates: Whose request it is, each with their requests per second.
+        """
+        now = self._clock()
+        begins = {name: max(now, self._busy_until.get(name, now)) for name, _rate in rates}
+        seconds = max(begins.values()) - now - limits.PACE_BURST_SECONDS
+        if seconds > limits.PACE_WAIT_SECONDS_MAX:
+            return None
+
+        for name, rate in rates:
+            self._busy_until[name] = begins[name] + 1 / rate
+            self._busy_until.move_to_end(name)
+        while (
+            len(self._busy_until) > limits.PACED_CALLERS_ITEMS_MAX
+            or next(iter(self._busy_until.values())) < now
+        ):
+            self._busy_until.popitem(last=False)
+        return max(0.0, seconds)
+
+
+class PacingMiddleware:
+    """Middleware that delays or refuses requests of callers that send too many a second."""
+
+    def __init__(self, app: ASGIApp, callers: CallerLookup, requests_per_second: float) -> None:
+        """Begin with all callers quiet; 0 requests per second for no limit."""
+        self._app = app
+        self._callers = callers
+        self._rate = requests_per_second
+        self._pace = Pace()
+        self._refusal = _encode_refusal(requests_per_second)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Process one request, after a wait; respond 429 if that would be too long."""
+        if scope["type"] != "http" or not self._rate or _is_from_this_machine(scope):
+            await self._app(scope, receive, send)
+            return
+
+        seconds = self._pace.count(self._rates(scope))
+        if seconds is None:
+            metrics.observe_over_share("requests a second")
+            if await hold_refusal(scope):
+                await self._refusal(scope, receive, send)
+        elif not seconds or await wait_with_client(scope, seconds):
+            await self._app(scope, receive, send)
+
+    def _rates(self, scope: Scope) -> Sequence[tuple[str, float]]:
+        """Return whose request it is: an account's if it was seen before, or an address'.
+
+        Else strangers behind the same address could delay an account. An address has a pace of its
+        own for probes: a balancer may hide clients behind the address that its probes come from.
+        """
+        address = caller_by_address(scope)
+        if scope["path"] in PROBE_PATHS:
+            return [(f"probes of {address.network}", self._rate * limits.PROBE_PACE)]
+        if account := self._callers.find_account(scope):
+            return [(account, self._rate * limits.ACCOUNT_PACE)]
+        if address.network == address.key:
+            return [(address.key, self._rate)]
+        return [(address.key, self._rate), (address.network, self._rate * limits.IPV6_SITE_PACE)]
+
+
+def _is_from_this_machine(scope: Scope) -> bool:
+    """Return whether a request comes from this machine, and not through a proxy.
+
+    Uvicorn replaces the client by what a trusted proxy says, whatever that is.
+    """
+    peer = scope.get(PEER_KEY)
+    return peer is None or (peer[0] in _THIS_MACHINE and scope["client"] is peer)
+
+
+def _encode_refusal(requests_per_second: float) -> Response:
+    """Return the response to all refused requests, which is encoded once."""
+    error = TooManyRequests(
+        "too many requests come from your account, or without one from your address: an address "
+        f"may send {requests_per_second:g} a second; try again"
+    )
+    headers = {"Retry-After": str(error.retry_after_seconds), "X-Content-Type-Options": "nosniff"}
+    headers["Cache-Control"] = "no-store"
+    content = json.dumps({"code": error.code, "detail": error.detail})
+    return Response(content, error.status, headers, media_type="application/json")

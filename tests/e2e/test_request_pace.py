@@ -1,0 +1,103 @@
+"""Requests a second of one address, account or network, at a real server that permits few."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from support import servers as support
+from support.batches import ApiClient
+from tbservice.local.embedded.ports import choose_ports
+
+PROGRAM = Path(support.__file__).with_name("short_timeout_service.py")
+PACE = 0.05
+"""Requests a second of an address; of an account or an IPv6 network, twice as many.
+
+So the first one is answered, and the next ones are refused, also on a slow machine.
+"""
+
+MANY = 5
+
+
+@pytest.fixture(scope="module")
+def service(servers, tmp_path_factory):
+    port = choose_ports(["service"], {})["service"]
+    log = tmp_path_factory.mktemp("paced") / "service.log"
+    path = str(Path(__file__).parents[1])
+    with (
+        servers.database() as url,
+        servers.settings(url) as settings,
+        support.live_service(
+            settings,
+            port,
+            log,
+            program=(PROGRAM,),
+            PYTHONPATH=path,
+            TBHUB_REQUESTS_PER_SECOND=str(PACE),
+        ) as live,
+    ):
+        yield live
+
+
+@pytest.fixture
+def http(service):
+    with httpx2.Client(
+        base_url=service.url, trust_env=False, timeout=30, verify=support.NO_TLS
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+def statuses(http):
+    """Return the statuses of requests that a proxy passes on, each for the next of the clients."""
+
+    def statuses(path, *clients, token=None, count=MANY):
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return [
+            http.get(
+                path, headers={**headers, "X-Forwarded-For": clients[number % len(clients)]}
+            ).status_code
+            for number in range(count)
+        ]
+
+    return statuses
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/", f"/experiment/{'A' * 22}/"])
+def test_requests_of_address_are_paced_on_every_route(statuses, path):
+    client, other = (f"192.0.2.{first + len(path)}" for first in (10, 100))
+    seen = statuses(path, client)
+    assert 429 in seen
+    assert seen[0] != 429
+    assert statuses(path, other, count=1) == seen[:1]
+
+
+def test_account_is_paced_apart_from_its_address(service, statuses):
+    token, path, client = service.new_owner(), "/api/v1/me", "192.0.2.2"
+    assert statuses(path, client, token=token, count=1) == [200]
+    assert 429 in statuses("/", client)
+    assert statuses(path, client, token=token, count=1) == [200]
+    assert statuses("/healthz", client, count=1) == [204]
+    assert 429 in statuses(path, *(f"198.51.100.{number}" for number in range(MANY)), token=token)
+    assert 429 in statuses(path, "192.0.2.3", token="unknown")
+
+
+def test_subnets_of_ipv6_network_share_a_pace(statuses):
+    subnets = [f"2001:db8:0:{number:x}::1" for number in range(MANY)]
+    assert 429 in statuses("/", *subnets)
+    assert 429 not in statuses("/", "2001:db8:1::1", count=1)
+
+
+def test_machine_itself_is_not_paced_and_proxies_clients_are(http, service):
+    assert {http.get("/healthz").status_code for _ in range(MANY)} == {204}
+    claims = {"X-Forwarded-For": "127.0.0.1:9"}  # no client of a proxy is this machine
+    refused = [http.get("/healthz", headers=claims) for _ in range(MANY)]
+    refused = [response for response in refused if response.status_code == 429]
+    assert refused[0].json()["code"] == "too_many_requests"
+    assert int(refused[0].headers["Retry-After"]) > 0
+    assert refused[0].headers["X-Request-ID"] != refused[-1].headers["X-Request-ID"]
+    assert ApiClient(http, service.new_owner()).new_experiment()
+    counted = http.get("/metrics").text
+    assert 'tbhub_over_share_total{share="requests a second"}' in counted

@@ -1,0 +1,84 @@
+"""The pace of requests, and refusals that are held, on plain values."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tbservice import limits
+from tbservice.admission.pacing import Pace
+from tbservice.admission.refusals import LEFT_KEY, hold_refusal
+
+RATE = 10.0
+BURST = round(RATE * limits.PACE_BURST_SECONDS)
+WAITING = round(RATE * limits.PACE_WAIT_SECONDS_MAX)
+
+
+class Clock:
+    seconds = 1_000.0
+
+    def __call__(self):
+        return self.seconds
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def pace(clock):
+    return Pace(clock)
+
+
+def test_pace_lets_burst_pass_then_delays_then_refuses(pace, clock):
+    waits = [pace.count([("one", RATE)]) for _ in range(BURST + WAITING + 10)]
+    assert waits[: BURST + 1] == pytest.approx([0] * (BURST + 1))
+    delayed = waits[BURST + 1 : BURST + WAITING]
+    assert delayed == pytest.approx([number / RATE for number in range(1, WAITING)])
+    assert waits[-1] is None
+    assert pace.count([("another", RATE)]) == 0
+
+    clock.seconds += 1  # refused requests were not counted
+    assert [pace.count([("one", RATE)]) is None for _ in range(15)].count(False) in {10, 11}
+    clock.seconds += 100
+    assert pace.count([("one", RATE)]) == 0
+
+
+def test_pace_of_subnets_is_that_of_their_site(pace):
+    def count(subnet, site):
+        return pace.count([(subnet, RATE), (site, 2 * RATE)])
+
+    waits = [count(f"subnet {number}", "site") for number in range(3 * (BURST + WAITING))]
+    assert sum(wait is not None and wait < 0.01 for wait in waits) == pytest.approx(
+        2 * BURST, abs=1
+    )
+    assert waits[-1] is None
+    assert count("subnet 0", "another site") == 0
+
+
+def test_pace_remembers_bounded_number_of_callers(pace, clock, monkeypatch):
+    monkeypatch.setattr(limits, "PACED_CALLERS_ITEMS_MAX", 50)
+    for number in range(200):
+        pace.count([(f"caller {number}", RATE)])
+    assert len(pace._busy_until) == 50
+    clock.seconds += 1
+    pace.count([("one", RATE)])
+    assert list(pace._busy_until) == ["one"]
+
+
+def test_refusal_is_held_until_its_client_leaves(monkeypatch):
+    async def run():
+        has_left = asyncio.Event()
+        holding = asyncio.create_task(hold_refusal({LEFT_KEY: has_left}))
+        await asyncio.sleep(0)
+        assert not holding.done()
+        has_left.set()
+        assert not await holding
+
+        monkeypatch.setattr(limits, "REFUSAL_SECONDS", 0.01)
+        assert await hold_refusal({LEFT_KEY: asyncio.Event()})
+        assert await hold_refusal({})
+
+    asyncio.run(run())
