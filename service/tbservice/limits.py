@@ -384,13 +384,13 @@ PACE_WAIT_SECONDS_MAX: Final = 5.0
 """Seconds that a request waits to keep the pace of its caller before it is refused with 429."""
 
 ACCOUNT_PACE: Final = 2.0
-"""Requests of an account, in one worker, per request of an address without one."""
+"""Requests (items) of an account, in one worker, per request of an address without one."""
 
 IPV6_SITE_PACE: Final = 2.0
-"""Requests of all subnets of an IPv6 network of 48 bits, which anybody gets, in the same unit."""
+"""Requests (items) of all subnets of an IPv6 network of 48 bits, which anybody gets, likewise."""
 
 PROBE_PACE: Final = 0.2
-"""Requests of an address for `/healthz`, `/readyz` and `/metrics`, in the same unit."""
+"""Requests (items) of an address for `/healthz`, `/readyz` and `/metrics`, likewise."""
 
 PACED_CALLERS_ITEMS_MAX: Final = 10_000
 """Accounts, addresses and networks (items) of which a worker remembers how many requests came."""

@@ -27,6 +27,7 @@ NAMES = {"chromium": ("chromium-headless-shell", "chromium", "chromium-browser",
 
 PACKAGES = {
     "chromium": ("chromium-headless-shell", "chromium"),
+    "nginx": ("nginx-light", "nginx"),
     "openssl": ("openssl",),
     "pgbouncer": ("pgbouncer",),
     "prometheus": ("prometheus",),
