@@ -383,11 +383,17 @@ Their number per second is a setting, of an address without an account.
 PACE_WAIT_SECONDS_MAX: Final = 5.0
 """Seconds that a request waits to keep the pace of its caller before it is refused with 429."""
 
-ACCOUNT_PACE: Final = 2.0
-"""Requests (items) of an account, in one worker, per request of an address without one."""
+ACCOUNT_PACE: Final = 4.0
+"""Requests (items) of an account, in one worker, per request of an address without one.
+
+It may work on two at once, an address on one: of the cheapest, this is about what it gets.
+"""
 
 IPV6_SITE_PACE: Final = 2.0
 """Requests (items) of all subnets of an IPv6 network of 48 bits, which anybody gets, likewise."""
+
+CONNECTION_PACE: Final = 2.0
+"""New connections (items) of an address or IPv6 network of 48 bits, likewise; others are reset."""
 
 PROBE_PACE: Final = 0.2
 """Requests (items) of an address for `/healthz`, `/readyz` and `/metrics`, likewise."""

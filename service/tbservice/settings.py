@@ -213,7 +213,7 @@ class Settings(BaseSettings):
         ge=0,
         le=1_000_000,
         description="Requests per second that one worker processes of one client address without "
-        "an account; twice as many of an account; 0 for no limit",
+        "an account; four times as many of an account; 0 for no limit",
     )
     workers: int = Field(default=1, ge=1, le=64, description="Worker processes")
     reservoir_sizes: ReservoirSizes = Field(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 
+from tbservice.admission import listener
+from tbservice.admission.listener import limit_connections
 from tbservice.server.event_loop import EventLoop
 
 CONNECTIONS = 50
@@ -19,6 +22,43 @@ def test_event_loop_keeps_waiting_connections():
     # With a queue as short as what is accepted per turn, Linux would drop most of these.
     with asyncio.Runner(loop_factory=EventLoop) as runner:
         assert sum(runner.run(_accepted_per_turn())) == CONNECTIONS
+
+
+def test_event_loop_resets_connections_over_limit_of_address(monkeypatch):
+    monkeypatch.setattr(listener, "_limit", None)  # as it was, at the end
+    limit_connections(0.01, "127.0.0.5")
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as bound:
+            bound.setblocking(False)
+            server = await loop.create_server(_Answering, sock=bound)
+            outcomes = {
+                source: [await is_answered(bound.getsockname(), source) for _ in range(5)]
+                for source in ("127.0.0.2", "127.0.0.3", "127.0.0.5", "127.0.0.1")
+            }
+            server.close()
+        return outcomes
+
+    async def is_answered(address, source):
+        with suppress(ConnectionError):
+            reader, writer = await asyncio.open_connection(*address, local_addr=(source, 0))
+            answer = await reader.read()
+            writer.close()
+            return answer == b"answer"
+        return False
+
+    with asyncio.Runner(loop_factory=EventLoop) as runner:
+        outcomes = runner.run(run())
+    assert outcomes["127.0.0.2"] == outcomes["127.0.0.3"] == [True, False, False, False, False]
+    assert outcomes["127.0.0.1"] == outcomes["127.0.0.5"] == [True] * 5  # this machine, a proxy
+
+
+class _Answering(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(b"answer")
+        transport.close()
 
 
 async def _accepted_per_turn() -> list[int]:

@@ -27,7 +27,8 @@ PEER_KEY: Final = "tbhub.peer"
 PROBE_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """Paths of load balancers and monitors, which wait in no queue."""
 
-_THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1"})
+THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
+"""Hosts of clients that are not paced; other loopback addresses are as strangers."""
 
 
 class Pace:
@@ -42,18 +43,23 @@ class Pace:
         self._clock = clock
         self._busy_until: OrderedDict[str, float] = OrderedDict()
 
-    def count(self, rates: Sequence[tuple[str, float]]) -> float | None:
+    def count(
+        self,
+        rates: Sequence[tuple[str, float]],
+        wait_seconds_max: float = limits.PACE_WAIT_SECONDS_MAX,
+    ) -> float | None:
         """Count a request; return the seconds that it must wait for.
 
-        Returns None, and counts nothing, if these were more than `PACE_WAIT_SECONDS_MAX`.
+        Returns None, and counts nothing, if these were more than `wait_seconds_max`.
 
         Args:
             rates: Whose request it is, each with their requests per second.
+            wait_seconds_max: Seconds that it may wait for.
         """
         now = self._clock()
         begins = {name: max(now, self._busy_until.get(name, now)) for name, _rate in rates}
         seconds = max(begins.values()) - now - limits.PACE_BURST_SECONDS
-        if seconds > limits.PACE_WAIT_SECONDS_MAX:
+        if seconds > wait_seconds_max:
             return None
 
         for name, rate in rates:
@@ -114,7 +120,7 @@ def _is_from_this_machine(scope: Scope) -> bool:
     Uvicorn replaces the client by what a trusted proxy says, whatever that is.
     """
     peer = scope.get(PEER_KEY)
-    return peer is None or (peer[0] in _THIS_MACHINE and scope["client"] is peer)
+    return peer is None or (peer[0] in THIS_MACHINE and scope["client"] is peer)
 
 
 def _encode_refusal(requests_per_second: float) -> Response:

@@ -22,6 +22,7 @@ from starlette.responses import Response
 from tbservice import metrics as figures
 from tbservice import traces
 from tbservice.admission.callers import CallerLookup
+from tbservice.admission.listener import limit_connections
 from tbservice.admission.middleware import AdmissionMiddleware
 from tbservice.admission.pacing import PacingMiddleware
 from tbservice.admission.worker_shares import WorkerShares
@@ -238,6 +239,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
     # The middleware added last is the outermost.
+    limit_connections(settings.requests_per_second, settings.trusted_proxies)
     callers = CallerLookup(app.state.database)
     if settings.read_database_url is not None:
         app.add_middleware(PrimaryRetryMiddleware)
