@@ -7,8 +7,10 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote
 
+from attacking import floods
 from attacking.crowd import Crowd, Tally
 from attacking.target import ADDRESSES, Target, http_request
 
@@ -34,7 +36,8 @@ FORGED = "forged-by-a-stranger"
 class Attack:
     """One attack: its finding, what it does in words, its code, and the experiments it reads.
 
-    `open_files_max` is the worker's limit of open files, 0 for the system's own.
+    `open_files_max` is the worker's limit of open files, 0 for the system's own. A flood does not
+    end by itself, and needs no caller of each sort.
     """
 
     finding: str
@@ -42,6 +45,7 @@ class Attack:
     run: Callable[[Target, Tally], None]
     experiments: tuple[str, ...] = ()
     open_files_max: int = 0
+    is_flood: bool = False
 
 
 def _abort(target: Target, tally: Tally, request: bytes, count: int) -> None:
@@ -292,8 +296,40 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-def _control(target: Target, tally: Tally) -> None:
-    _ask(target, tally, target.repeated(target.ask("GET", "/healthz"), 1_000), target.times(30))
+def _flood(
+    finding: str, what: str, run: Callable[[Target, Tally], None], *experiments: str
+) -> Attack:
+    return Attack(finding, what, run, experiments, is_flood=True)
+
+
+FLOODS: dict[str, Attack] = {
+    "S1-churn": _flood("S1", "connections that are opened and reset", floods.churn),
+    **{
+        f"S2-health-{count}": _flood(
+            "S2",
+            f"{count:,} connections that ask /healthz",
+            partial(floods.ask_health, count=count),
+        )
+        for count in (64, 1_000)
+    },
+    **{
+        f"S2-refused-{count}": _flood(
+            "S2", f"{count:,} connections that are refused", partial(floods.be_refused, count=count)
+        )
+        for count in (1_000, 3_800)
+    },
+    "S3-workspaces": _flood(
+        "S3",
+        "a reader in each of 100 workspaces of one person",
+        floods.use_workspaces,
+        "points",
+    ),
+    "S4-grpc": _flood("S4", "1,100 connections of gRPC without a call", floods.hold_grpc),
+    "S7-subnets": _flood(
+        "S7", "300 subnets of one IPv6 network that open the first page", floods.use_subnets
+    ),
+}
+"""One address each, or one person, without a pause."""
 
 
 def _burn(target: Target, _tally: Tally) -> None:
@@ -303,9 +339,10 @@ def _burn(target: Target, _tally: Tally) -> None:
 
 
 CONTROLS: dict[str, Attack] = {
-    "control-healthz": Attack("", "30 connections that ask /healthz", _control),
-    "control-cpu": Attack(
+    "control-cpu": _flood(
         "", "a process that only counts, beside the service on the same cores", _burn
     ),
 }
 """Load that is no attack: how much the machine itself slows the victim."""
+
+KNOWN = ATTACKS | FLOODS | CONTROLS

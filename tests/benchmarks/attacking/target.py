@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import repeat
 from typing import Self
@@ -17,7 +17,7 @@ class Target:
     """The service's port, the attacker's tokens and the ids of its experiments by name, all of
     visibility `link`.
 
-    `token` is the owner's, or empty for an anonymous caller, who still may send batches with
+    `workspace_tokens` are of workspaces that one person has created. `token` is the owner's, or empty for an anonymous caller, who still may send batches with
     `append_token`. `scale` multiplies counts of requests. `is_endless` repeats an attack until the
     process is ended.
     """
@@ -30,6 +30,8 @@ class Target:
     scale: float = 1.0
     is_endless: bool = False
     hold_seconds: float = 20.0
+    workspace_tokens: Sequence[str] = ()
+    grpc_port: int = 0
 
     def to_json(self) -> str:
         """Serialize for an attacker's standard input."""

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import psutil
@@ -22,17 +23,26 @@ from bench import Bench, say
 from machine import peak_memory, resident_memory
 
 from support.batches import ApiClient
+from support.people import new_machine_token, new_person
 from support.servers import LiveService, Servers, live_service, new_owner
 from support.uploading import Reader
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.store import workspaces
+from tbservice.store.pg.database import Database
+from tbservice.types import Scope
 
 STOP_SECONDS_MAX = 20
 MIB = 1024 * 1024
-_FEW_FILES = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0}))
+_PROGRAM = """
+import os, resource, sys
+os.setsid()
+if {0}:
+    resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0}))
 from tbservice.cli import main
 sys.exit(main(["serve"]))
+"""
+"""A session of its own: Linux divides the processor by sessions (`sched_autogroup_enabled`), and
+clients are on other machines in truth.
 """
 
 
@@ -42,6 +52,7 @@ class Serving:
 
     live: LiveService
     log: Path
+    grpc_port: int
 
     @property
     def pid(self) -> int:
@@ -116,21 +127,31 @@ class World:
     append_token: str = ""
     _count: int = 0
 
+    @cached_property
+    def workspace_tokens(self) -> list[str]:
+        """Tokens of 100 workspaces that one person has created; an owner is asked for no more."""
+        url = self.settings.database_url.get_secret_value()  # type: ignore[attr-defined]  # Settings
+        with closing(Database(url, 1)) as database:
+            person = new_person(database)
+            made = []
+            for _ in range(100):
+                with database.transaction() as db:
+                    workspace_id = workspaces.create(db, "one of many", person.user_id)
+                made.append(new_machine_token(database, workspace_id, Scope.ADMIN))
+        return made
+
     @contextmanager
     def serving(self, open_files_max: int = 0) -> Iterator[Serving]:
         """Run one worker with default settings while the block lasts."""
         self._count += 1
-        port, log = (
-            choose_ports(["service"], {})["service"],
-            self.directory / f"service_{self._count}.log",
-        )
-        program = (
-            ("-c", _FEW_FILES.format(open_files_max))
-            if open_files_max
-            else ("-m", "tbservice", "serve")
-        )
-        with live_service(self.settings, port, log, program=program) as live:
-            serving = Serving(live, log)
+        ports = choose_ports(["service", "grpc"], {})
+        log = self.directory / f"service_{self._count}.log"
+        program = ("-c", _PROGRAM.format(open_files_max))
+        grpc_port = str(ports["grpc"])
+        with live_service(
+            self.settings, ports["service"], log, program=program, TBHUB_GRPC_PORT=grpc_port
+        ) as live:
+            serving = Serving(live, log, ports["grpc"])
             try:
                 yield serving
             finally:
@@ -167,7 +188,17 @@ class World:
             name: self.ids[name] for name in self.ids if name not in {"private", "link", "written"}
         }
         token = self.attacker if is_owner else ""
-        return Target(LOOPBACK, port, token, self.append_token, ids, scale, is_endless)
+        return Target(
+            LOOPBACK,
+            port,
+            token,
+            self.append_token,
+            ids,
+            scale,
+            is_endless,
+            workspace_tokens=self.workspace_tokens,
+            grpc_port=serving.grpc_port,
+        )
 
     def victim_of(self, serving: Serving) -> Victim:
         """Return the victim of a running worker."""
@@ -197,6 +228,7 @@ class Attacker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         assert self._process.stdin is not None
         self._process.stdin.write(target.to_json())
