@@ -24,6 +24,31 @@ def test_event_loop_keeps_waiting_connections():
         assert sum(runner.run(_accepted_per_turn())) == CONNECTIONS
 
 
+def test_event_loop_skips_connections_that_were_reset():
+    made, is_made = [], asyncio.Event()
+
+    class Noted(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(transport.get_extra_info("peername"))
+            is_made.set()
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as bound:
+            bound.setblocking(False)
+            server = await loop.create_server(Noted, sock=bound)
+            for _ in range(CONNECTIONS):
+                with socket.create_connection(bound.getsockname()) as client:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, listener._RESET)
+            with socket.create_connection(bound.getsockname()) as client:
+                await is_made.wait()
+                assert made == [client.getsockname()]
+            server.close()
+
+    with asyncio.Runner(loop_factory=EventLoop) as runner:
+        runner.run(run())
+
+
 def test_event_loop_resets_connections_over_limit_of_address(monkeypatch):
     monkeypatch.setattr(listener, "_limit", None)  # as it was, at the end
     limit_connections(0.01, "127.0.0.5")

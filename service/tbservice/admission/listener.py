@@ -1,8 +1,8 @@
-"""A listening socket that resets connections of addresses that open too many.
+"""A listening socket that drops connections that were reset, or of addresses that open too many.
 
 Waiting connections are in one queue of the operating system, and each that is served costs the
 event loop a part of a millisecond. One client can open more than that, and would keep all others
-behind its own. To reset a connection takes a twentieth of the time.
+behind its own. To drop a connection takes a twentieth of the time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tbservice import limits, metrics
 from tbservice.admission.callers import site_of
 from tbservice.admission.pacing import THIS_MACHINE, Pace
 
-_RESET_PER_TURN_MAX: Final = 64
-"""Connections that are reset before the event loop serves others again: two milliseconds."""
+_DROPPED_PER_TURN_MAX: Final = 64
+"""Connections that are dropped before the event loop serves others again: two milliseconds."""
 
 _RESET: Final = struct.pack("ii", 1, 0)
 """A `struct linger` with which closing sends a reset, and keeps nothing (Linux, tcp(7))."""
@@ -55,15 +55,27 @@ def limit_connections(requests_per_second: float, trusted_proxies: str) -> None:
 
 
 class PacedListener(socket.socket):
-    """A listening socket that resets connections beyond the limit of their address."""
+    """A listening socket that skips connections that were reset, or are over a limit."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept the next connection that is permitted. Raises BlockingIOError if there is none."""
-        for _ in range(_RESET_PER_TURN_MAX):
+        for _ in range(_DROPPED_PER_TURN_MAX):
             connection, address = super().accept()
+            if not _is_connected(connection):
+                connection.close()
+                continue
             if _limit.permits(address[0]):
                 return connection, address
             metrics.observe_over_share("new connections")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             connection.close()
         raise BlockingIOError
+
+
+def _is_connected(connection: socket.socket) -> bool:
+    """Return whether the client has not reset the connection while it waited to be accepted."""
+    try:
+        connection.getpeername()
+    except OSError:
+        return False
+    return True
