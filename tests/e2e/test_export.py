@@ -134,7 +134,7 @@ def test_no_name_of_run_leads_out_of_directory(uploader, reader, tmp_path, expor
         json.loads((directory / MANIFEST).read_bytes())["totals"]["renamed_runs"]
         == ended.done["renamed_runs"]
     )
-    assert f"{len(odd)} runs have names that are not valid paths" in ended.err
+    assert f"renamed {len(odd)} runs whose name is not a valid path" in ended.err
 
 
 def test_export_tables_open_in_pandas_and_filter_as_upload(uploader, logdir, export):

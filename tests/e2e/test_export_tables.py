@@ -24,6 +24,8 @@ from support.batches import ApiClient, scalars, segment, stream
 from support.hparams import HparamsClient, start
 from support.source_code import ROOT
 from support.table_readers import CSV, PARQUET, comparable, comparable_rows, csv_texts, flat
+from tbservice.local.demo import write_demo_logdir
+from tbservice.local.demo.sessions import SESSIONS
 from tbupload.export.directory_names import MANIFEST
 from tbwire import digests, tensors, wire_pb2
 
@@ -297,10 +299,27 @@ def test_documented_recipes_read_exported_files(uploader, reader, export):
         exec(re.sub(r"\b(DIR|CSV)/", f"{directory}/", block), names)  # noqa: S102 - our own page
         assert sorted(set(names["losses"]["run"])) == ["NA", "a"]
         assert names["losses"]["value"].isna().sum() == 1
-    assert names["best"] == [("NA", 0.2, 0.5), ("a", 0.1, 1.0)]
+    assert names["best"] == [("NA", 0.5, 0.2), ("a", 1.0, 0.1)]
     assert "plugin_content" in names["metadata"].columns
     assert names["same"]["value"].is_nan().sum() == 1
     assert [row[0] for row in names["sessions"]] == ["NA", "a"]
+
+
+def test_documented_join_finds_sessions_of_demo(uploader, logdir, export):
+    write_demo_logdir(logdir)
+    experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
+    ended, directory = export(experiment_id)
+    assert ended.code == 0, ended.err
+    page = (ROOT / "docs" / "reading.md").read_text()
+    query = re.search(r'best = duckdb\.sql\("""(.*?)"""\)', page, re.DOTALL)[1]
+    with duckdb.connect() as connection:
+        rows = connection.sql(query.replace("DIR/", f"{directory}/")).fetchall()
+    runs = [f"{session.run}/{part}" for session in SESSIONS for part in ("train", "validation")]
+    assert sorted(row[0] for row in rows) == sorted(runs)
+    assert {len(row) for row in rows} == {2 + 4}
+    blobs = len(list(directory.glob("files/*/*")))
+    assert f" files, of which {blobs} of blobs (" in ended.err
+    assert "becomes a file of its own" in ended.err
 
 
 @pytest.mark.parametrize("format_", ["parquet", "csv"])

@@ -48,7 +48,7 @@ def test_url_comes_on_stdout_and_summary_on_stderr(uploader, logdir):
     assert ended.code == 0
     assert ended.out == f"{uploader.server}/experiment/{ended.experiment_id}/\n"
     assert f"tbupload share {ended.experiment_id}" in ended.err
-    assert "sent 1 scalars" in ended.err
+    assert "sent 1 scalar of 1 series in 1 run (" in ended.err
     assert f"{ended.experiment_id}  " in uploader.run_process("list").out
     assert "name: a name" in uploader.run_process("show", ended.experiment_id).out
 
@@ -185,7 +185,7 @@ def test_record_cut_short_is_left_for_later(uploader, reader, logdir):
     event_files.cut(path, -7)
     first = uploader.run("--logdir", logdir, "--one-shot")
     assert first.code == 0
-    assert "are an incomplete record" in first.err
+    assert "of an incomplete record" in first.err
     assert len(values(reader.scalars(first.experiment_id))) == 9
     path.write_bytes(whole)
     assert (

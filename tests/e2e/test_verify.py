@@ -431,5 +431,5 @@ def test_verify_repair_names_what_no_file_has(uploader, logdir, upload, bucket, 
     bucket.delete(INLINE)
     write(logdir, "run", event_files.image_event("photo", 1, [WHOLE]))
     ended = uploader.run("verify", "--logdir", logdir, "--experiment", experiment_id, "--repair")
-    assert (ended.code, "1 lost objects are in none of the files" in ended.err) == (1, True)
+    assert (ended.code, "1 lost object not found in the files" in ended.err) == (1, True)
     assert lost_steps(verify(experiment_id)[1]) == {"missing": [0]}

@@ -196,7 +196,7 @@ def test_dry_run_asks_no_server(run, server, tmp_path, spelling):
     code, out, err = run("--logdir", str(tmp_path), spelling, "--json")
     assert code == 0
     assert json.loads(out)["event"] == "done"
-    assert "would send 0 scalars" in err
+    assert "would send no points\n" in err
     assert server.requests == []
 
 

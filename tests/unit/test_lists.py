@@ -160,7 +160,7 @@ def test_show_has_counts_times_and_texts(run, server):
         "tags: a, b",
         "runs: 2",
         "series: 3",
-        "points: 123,456 received, superseded ones included",
+        "points: 123,456 received, including superseded points",
         "size: 5.0 MiB (estimated)",
         "description:",
         "    one",

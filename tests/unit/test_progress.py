@@ -16,7 +16,13 @@ from tbupload.console.progress import (
     join_fitting,
     truncate,
 )
-from tbupload.console.texts import PROBLEMS_SHOWN, amounts_text, count_text, size_text
+from tbupload.console.texts import (
+    PROBLEMS_SHOWN,
+    amounts_text,
+    count_text,
+    counted,
+    size_text,
+)
 from tbupload.console.throughput import Rates, ThroughputMeter, duration_text
 from tbupload.upload.summary import Summary
 
@@ -153,6 +159,33 @@ def test_live_lines_move_and_go_away(stream, clock):
     assert stream.getvalue().endswith("\r")
 
 
+def test_progress_begins_at_nothing_done(stream):
+    bar = LiveProgress(stream=stream)
+    bar.start()
+    bar.show(ProgressState(0, 0, 0, 0, 0))
+    bar.close()
+    assert "looking for event files" in stream.getvalue()
+    assert "  0%|" in stream.getvalue()
+    for words in ("100%", "0 of 0"):
+        assert words not in stream.getvalue()
+    idle = ProgressState(0, 0, 0, 0, 0, is_idle=True)
+    assert bar_text(idle, Rates(0.0, 0.0), 80).startswith("no event files yet, ")
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [
+        (0, "run", "0 runs"),
+        (1, "run", "1 run"),
+        (1234, "run", "1,234 runs"),
+        (1, "more series", "1 more series"),
+        (2, "series", "2 series"),
+    ],
+)
+def test_counts_have_their_nouns_in_right_number(count, noun, text):
+    assert counted(count, noun) == text
+
+
 def test_idle_upload_is_up_to_date_whatever_cannot_be_sent(stream):
     bar = LiveProgress(stream=stream)
     bar.start()
@@ -188,9 +221,12 @@ def test_wide_terminal_shows_all_and_narrow_one_amounts():
 
 def test_summary_names_what_is_missing_or_is_one_line():
     complete = Summary(scalars=1, bytes=2048)
-    assert list(complete.lines("sent")) == [
-        "sent 1 scalars, 0 tensors, 0 blobs of 0 series in 0 runs (2.0 KiB of event files)"
-    ]
+    assert list(complete.lines("sent")) == ["sent 1 scalar (2.0 KiB of event files)"]
+    assert list(Summary().lines("sent")) == ["sent no points"]
+    many = Summary(scalars=2000, blobs=1, series=2, runs=1, bytes=1)
+    assert next(many.lines("sent")) == (
+        "sent 2,000 scalars, 1 blob of 2 series in 1 run (1 byte of event files)"
+    )
     incomplete = Summary(problems=[f"path{number}: no" for number in range(60)])
     incomplete.skipped["bad"] = 3
     lines = list(incomplete.lines("sent"))

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from tbupload.background_upload.rest_command import command_for_rest
 from tbupload.background_upload.result import Result
+from tbupload.console.texts import counted
 from tbupload.errors import UploadError
 from tbupload.remote_files import make_path
 
@@ -41,7 +42,9 @@ def look_again(result: Result, options: Sequence[str]) -> Result:
     new_bytes, new_files = scan.bytes - result.file_bytes, len(scan.files) - result.files
     if new_bytes <= 0 and new_files <= 0:
         return result
-    what = f"{new_bytes:,} bytes of event files" if new_bytes > 0 else f"{new_files:,} files"
+    what = counted(new_files, "file")
+    if new_bytes > 0:
+        what = f"{counted(new_bytes, 'byte')} of event files"
     command = command_for_rest(options, result.experiment_id)
     explanation = f"{what} {NOT_UPLOADED}; to send the rest, run: {command}"
     return replace(result, is_growing=True, explanation=explanation)

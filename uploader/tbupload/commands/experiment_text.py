@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tbupload.console.columns import Column, ColumnLayout
 from tbupload.console.output import print_line
-from tbupload.console.texts import count_text, size_text
+from tbupload.console.texts import count_text, counted, size_text
 
 RESTARTED_RUNS_SHOWN: Final = 20
 """Runs whose attempts are listed, at most; `--json` has all."""
@@ -85,7 +85,7 @@ def print_fields(experiment: Mapping[str, Any]) -> None:
         fields["size"] = f"{_number_text(size, size_text)} (estimated)"
     if fields.get("points") is not None:
         received = _number_text(fields["points"], "{:,}".format)
-        fields["points"] = f"{received} received, superseded ones included"
+        fields["points"] = f"{received} received, including superseded points"
     for name in _TIMES:
         if fields.get(name):
             fields[name] = time_text(fields[name], SECONDS_FORM)
@@ -108,7 +108,7 @@ def attempt_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for run in runs[:RESTARTED_RUNS_SHOWN]:
         *earlier, newest = run["attempts"]
         for attempt in earlier:
-            points = f"{attempt['superseded_points']:,} points superseded"
+            points = f"{counted(attempt['superseded_points'], 'point')} superseded"
             yield (
                 f"attempt {attempt['attempt']} of {run['run']!r}: "
                 f"began {_moment_text(attempt['started_at'])}, {points}"
@@ -118,7 +118,8 @@ def attempt_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             f"began {_moment_text(newest['started_at'])}, shown"
         )
     if len(runs) > RESTARTED_RUNS_SHOWN:
-        yield f"{len(runs) - RESTARTED_RUNS_SHOWN:,} more runs have several attempts (--json)"
+        more = counted(len(runs) - RESTARTED_RUNS_SHOWN, "more run")
+        yield f"and {more} with several attempts (--json)"
 
 
 def _moment_text(seconds: float) -> str:

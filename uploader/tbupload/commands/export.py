@@ -19,7 +19,7 @@ from tbupload.commands.options.export import DEFAULT_FORMAT
 from tbupload.commands.stored_series import explain_filters_of
 from tbupload.console.output import print_json, print_line
 from tbupload.console.progress import ConsoleProgress
-from tbupload.console.texts import PROBLEMS_SHOWN, size_text
+from tbupload.console.texts import PROBLEMS_SHOWN, counted, size_text
 from tbupload.errors import ServerError, Unreachable, UsageError
 from tbupload.export.client import ExportClient
 from tbupload.export.destination import Destination
@@ -158,18 +158,17 @@ def _print_summary(
         progress.info(f"{directory}: already complete")
         return
 
+    blobs = f", of which {summary.blob_files:,} of blobs" if summary.blob_files else ""
     progress.info(
-        f"exported {summary.points:,} points of {summary.series:,} series"
-        f" in {summary.runs:,} runs: "
-        f"{summary.files:,} files ({size_text(summary.bytes)} written now)"
+        f"exported {counted(summary.points, 'point')} of {counted(summary.series, 'series')} "
+        f"in {counted(summary.runs, 'run')}: {counted(summary.files, 'file')}{blobs} "
+        f"({size_text(summary.bytes)} written now)"
     )
     for reason, count in summary.losses.items():
-        progress.warn(f"{reason}: {count:,} points")
+        progress.warn(f"{reason}: {counted(count, 'point')}")
     if summary.renamed_runs:
-        count = len(summary.renamed_runs)
-        progress.warn(
-            f"{count:,} runs have names that are not valid paths; {MANIFEST} maps their directories"
-        )
+        runs = counted(len(summary.renamed_runs), "run")
+        progress.warn(f"renamed {runs} whose name is not a valid path; {MANIFEST} has the names")
 
 
 def _warn_of_lost_points(summary: ExportSummary, progress: ConsoleProgress) -> None:
@@ -179,8 +178,8 @@ def _warn_of_lost_points(summary: ExportSummary, progress: ConsoleProgress) -> N
     for point in summary.lost_points[:PROBLEMS_SHOWN]:
         name = f"{point['run']}  {point['tag']}  step {point['step']}"
         progress.warn(f"left out: {name}: {point['reason']}")
+    count = counted(len(summary.lost_points), "point")
     progress.warn(
-        f"{len(summary.lost_points):,} points were left out because the server lost their bytes or "
-        "cannot read them: send them again from the files (tbupload verify --repair), then export "
-        "into another directory"
+        f"left out {count}: the server has lost the bytes or cannot read them. Send them again "
+        "from the files (tbupload verify --repair), then export into another directory"
     )

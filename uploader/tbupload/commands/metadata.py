@@ -12,7 +12,7 @@ from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.experiment_text import print_fields
 from tbupload.console.output import print_json, print_line, print_message
-from tbupload.console.texts import runs_text
+from tbupload.console.texts import counted, runs_text
 from tbupload.errors import UsageError
 from tbupload.http.client import Client
 
@@ -81,8 +81,9 @@ def _delete_runs(options: argparse.Namespace, client: Client, experiment_id: str
     if not options.yes:
         series, points = client.measure_runs(experiment_id, runs)
         print_message(
-            f"Delete {runs_text(runs)} of experiment {experiment_id}, with {series:,} series and "
-            f"{points:,} points? This cannot be undone. [y/N] ",
+            f"Delete {runs_text(runs)} of experiment {experiment_id}, with "
+            f"{counted(series, 'series')} and {counted(points, 'point')}? This cannot be undone. "
+            "[y/N] ",
             end="",
         )
         if not _is_yes():

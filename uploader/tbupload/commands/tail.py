@@ -16,6 +16,7 @@ from tbupload.commands.connect import (
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.stored_series import explain_filters_of
 from tbupload.console.output import print_json, print_line
+from tbupload.console.texts import counted
 from tbupload.events.filters import SeriesFilter
 from tbupload.export.client import ExportClient
 from tbupload.export.tail import follow_points
@@ -85,9 +86,8 @@ def _time_text(wall_time: float) -> str:
 def _value_text(value: Any) -> str:
     """Return a short text: a number, a tensor's dtype, shape and data, or the keys of blobs."""
     if isinstance(value, list):
-        return f"{len(value)} blobs: {' '.join(_field_text(blob, 'key') for blob in value)}"[
-            :_TEXT_CHARS
-        ]
+        keys = " ".join(_field_text(blob, "key") for blob in value)
+        return f"{counted(len(value), 'blob')}: {keys}"[:_TEXT_CHARS]
     if isinstance(value, dict):
         sizes = value.get("shape")
         shape = "x".join(map(str, sizes)) if isinstance(sizes, list) and sizes else "scalar"

@@ -19,7 +19,7 @@ from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.console.output import print_json, print_line
 from tbupload.console.progress import ConsoleProgress
-from tbupload.console.texts import size_text
+from tbupload.console.texts import counted, size_text
 from tbupload.errors import ServerError, UsageError
 from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.http.client import Client
@@ -75,7 +75,9 @@ def verify(options: argparse.Namespace) -> int:
         return 0 if result.is_matching else EXIT_FAILED
 
     if unmatched_count > FINDINGS_SHOWN:
-        print_line(f"and {unmatched_count - FINDINGS_SHOWN:,} more series; --json lists them all")
+        print_line(
+            f"and {counted(unmatched_count - FINDINGS_SHOWN, 'more series')}; --json lists them all"
+        )
     for line in result.lines():
         print_line(line)
     if result.lost_objects and not options.repair:
@@ -94,16 +96,20 @@ def _repair(
     options: argparse.Namespace,
 ) -> None:
     """Send lost objects again, and report how many; only a new verification can tell the result."""
-    progress.info(f"sending {result.lost_count:,} lost objects again, and verifying once more")
+    progress.info(
+        f"sending {counted(result.lost_count, 'lost object')} again, and verifying once more"
+    )
     repaired = Repair(client, verify_options, result.lost_objects, progress).run()
     if options.json:
         print_json({"event": "repaired", **asdict(repaired)})
     else:
-        print_line(f"sent again: {repaired.objects:,} objects ({size_text(repaired.bytes)})")
+        print_line(
+            f"sent again: {counted(repaired.objects, 'object')} ({size_text(repaired.bytes)})"
+        )
     if repaired.left:
         progress.warn(
-            f"{repaired.left:,} lost objects are in none of the files: restore them from a backup "
-            "of the bucket"
+            f"{counted(repaired.left, 'lost object')} not found in the files: restore from a "
+            "backup of the bucket"
         )
 
 

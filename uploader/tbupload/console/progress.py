@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 from tbupload.console.terminal import escape, write_line
-from tbupload.console.texts import PROBLEMS_SHOWN, amounts_text, count_text, size_text, skipped_text
+from tbupload.console.texts import (
+    PROBLEMS_SHOWN,
+    amounts_text,
+    count_text,
+    counted,
+    size_text,
+    skipped_text,
+)
 from tbupload.console.throughput import Rates, ThroughputMeter, duration_text
 
 if TYPE_CHECKING:
@@ -52,10 +59,16 @@ class ProgressState:
     skipped: Mapping[str, int] = field(default_factory=dict)
     is_idle: bool = False
 
+    def amounts(self) -> str:
+        """Return how much of the files is committed, or that there are none."""
+        if not self.total_bytes:
+            return "no event files yet" if self.is_idle else "looking for event files"
+        return amounts_text(self.done_bytes, self.total_bytes)
+
     def time_left(self, rates: Rates) -> str:
         """Return the time left at these rates in words; "" if it is unknown."""
         if self.is_idle:
-            return "up to date"
+            return "up to date" if self.total_bytes else ""
         left = rates.seconds_for(max(0, self.total_bytes - self.done_bytes))
         return "" if left is None else f"{duration_text(left)} left"
 
@@ -142,9 +155,9 @@ class ConsoleProgress:
 
     def _show(self, state: ProgressState, rates: Rates) -> None:
         texts = [
-            amounts_text(state.done_bytes, state.total_bytes),
+            state.amounts(),
             f"{size_text(rates.bytes_per_second)}/s",
-            f"{state.points:,} points ({rates.points_per_second:,.0f}/s)",
+            f"{counted(state.points, 'point')} ({rates.points_per_second:,.0f}/s)",
             _series_text(state),
             state.time_left(rates),
             skipped_text(state.skipped),
@@ -200,7 +213,7 @@ class LiveProgress(ConsoleProgress):
 
         bar = self._lines[0]
         bar.total = max(state.total_bytes, state.done_bytes, 1)
-        bar.n = max(state.done_bytes, int(state.total_bytes == 0))
+        bar.n = state.done_bytes
         for line, text in zip(self._lines, texts):
             line.ncols = columns
             line.set_description_str(escape(text), refresh=False)
@@ -230,9 +243,10 @@ def make_progress(verbosity: int) -> ConsoleProgress:
 
 def bar_text(state: ProgressState, rates: Rates, columns: int) -> str:
     """Return the amounts and, as far as they fit into `columns`, rates and time left."""
-    amounts = amounts_text(state.done_bytes, state.total_bytes)
+    amounts = state.amounts()
     left = state.time_left(rates)
-    speed, points = f"{size_text(rates.bytes_per_second)}/s", f"{count_text(state.points)} points"
+    speed = f"{size_text(rates.bytes_per_second)}/s"
+    points = f"{count_text(state.points)} {'point' if state.points == 1 else 'points'}"
     points_speed = f"{count_text(rates.points_per_second)}/s"
     for texts in (
         [amounts, speed, f"{points}, {points_speed}", left],
@@ -265,7 +279,9 @@ def _truncated_skipped_text(state: ProgressState, columns: int) -> str:
 
 
 def _series_text(state: ProgressState) -> str:
-    return f"{state.series:,} series in {state.runs:,} runs" if state.series else ""
+    if not state.series:
+        return ""
+    return f"{counted(state.series, 'series')} in {counted(state.runs, 'run')}"
 
 
 def _terminal_columns(stream: TextIO) -> int:

@@ -21,10 +21,16 @@ def skipped_text(skipped: Mapping[str, int]) -> str:
     return f"skipped so far: {reasons}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: 1 run, 1,234 runs, 2 series."""
+    is_same = count == 1 or noun.endswith("series")
+    return f"{count:,} {noun}" if is_same else f"{count:,} {noun}s"
+
+
 def size_text(count: float) -> str:
     """Return a number of bytes in a suitable unit."""
     number, unit = _scale(count, count)
-    return f"{number} {unit}"
+    return "1 byte" if (number, unit) == ("1", "bytes") else f"{number} {unit}"
 
 
 def amounts_text(done: int, total: int) -> str:

@@ -49,6 +49,7 @@ class ExportSummary:
         series: exported series.
         runs: exported runs.
         files: files of the export.
+        blob_files: those of them that are blobs: one for each different content.
         bytes: bytes of the files that were written by this run of the export.
         was_complete: the export was complete before; nothing was written.
         losses: points that were exported without some of their fields, by reason; a repeated
@@ -64,6 +65,7 @@ class ExportSummary:
     series: int = 0
     runs: int = 0
     files: int = 0
+    blob_files: int = 0
     bytes: int = 0
     was_complete: bool = False
     losses: dict[str, int] = field(default_factory=dict)

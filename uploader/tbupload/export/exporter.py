@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from tbupload.console.texts import counted
 from tbupload.errors import Refused, Unreachable, Unreadable
 from tbupload.export.blob_files import write_blob_files
 from tbupload.export.client import ExportClient
@@ -120,6 +121,12 @@ class Exporter:
         self, jobs: list[Job], summary: ExportSummary, destination: Destination
     ) -> None:
         directory, file_format = self._options.directory, self._options.file_format
+        blob_points = sum(job.points for job in jobs if job.kind == "blob_sequences")
+        if blob_points:
+            self._progress.info(
+                f"{counted(blob_points, 'point')} with blobs: each different image, audio clip or "
+                "graph becomes a file of its own"
+            )
         self._progress.begin(sum(job.points for job in jobs))
         digests: set[bytes] = set()
         for number, job in enumerate(jobs, 1):
@@ -137,6 +144,7 @@ class Exporter:
             summary.points += job.points
             summary.series += job.series
         summary.files += len(digests)
+        summary.blob_files = len(digests)
         summary.runs = len({run for job in jobs for run in job.runs})
 
     def _points_writer(self, job: Job, path: Path, destination: Destination) -> Callable[[], int]:
@@ -186,7 +194,7 @@ class Exporter:
             files = RunFiles(self._options.directory, group.start_times)
             if files.missing():
                 summary.bytes += self._retry_job(
-                    f"{len(group.runs)} runs", self._group_writer(export, group, files)
+                    counted(len(group.runs), "run"), self._group_writer(export, group, files)
                 )
 
             points = sum(job.points for job in group.jobs)

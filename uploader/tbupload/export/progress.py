@@ -59,6 +59,10 @@ class ExportProgress:
         """Discard the points of the current job."""
         self._in_progress = 0
 
+    def info(self, message: str) -> None:
+        """Print a message unless quiet."""
+        self._progress.info(message)
+
     def warn(self, message: str) -> None:
         """Print a warning."""
         self._progress.warn(message)

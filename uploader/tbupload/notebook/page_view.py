@@ -16,6 +16,7 @@ from typing import Any, Final
 import urllib3
 
 from tbupload.config import find_access
+from tbupload.console.texts import counted
 from tbupload.errors import ServerError, UsageError
 from tbupload.http.api_schemas import EXPERIMENT, RUNS
 from tbupload.http.connection_pool import make_pool
@@ -79,9 +80,9 @@ def render_upload(
 
 def _summarise(experiment: dict[str, Any], runs: int) -> str:
     """Return the number of runs, and when the last data came, in UTC."""
-    counted = f"{runs:,} run{'' if runs == 1 else 's'}"
+    text = counted(runs, "run")
     last = re.match(r"(\d+-\d+-\d+)T(\d+:\d+)", str(experiment.get("data_at")))
-    return f"{counted}, last data {last[1]} {last[2]} UTC" if last else f"{counted}, no data yet"
+    return f"{text}, last data {last[1]} {last[2]} UTC" if last else f"{text}, no data yet"
 
 
 def _is_framed(url: str, token: str | None, cacert: Path | None) -> bool:

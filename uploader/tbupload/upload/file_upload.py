@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from tbupload.console.texts import counted
 from tbupload.errors import Conflict, FileReplaced, ReadError
 from tbupload.events import multi_file_decode, skip_reasons
 from tbupload.events.event_file import EventFileReader
@@ -186,7 +187,9 @@ class FileUpload:
     def incomplete_record_note(self) -> str | None:
         """Return a sentence if the file ends within a record, which is sent once it is complete."""
         count = self.unread_bytes() if self.error is None else 0
-        return f"{self.path}: its last {count:,} bytes are an incomplete record" if count else None
+        if not count:
+            return None
+        return f"{self.path}: ends with {counted(count, 'byte')} of an incomplete record"
 
     def count_repeated(self, segment: EncodedSegment) -> Counter[str]:
         """Return `RepeatedSteps.count` of a segment that was sent, to be called in their order."""

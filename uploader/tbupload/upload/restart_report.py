@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from tbupload.console.texts import counted
 from tbupload.errors import ServerError
 from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
@@ -80,7 +81,7 @@ class RestartReport:
             self._looks_left.pop(run, None)
         if len(restarted) > RUNS_TOLD_MAX:
             self._report(
-                f"{len(restarted) - RUNS_TOLD_MAX:,} more runs were restarted: "
+                f"restarted as well: {counted(len(restarted) - RUNS_TOLD_MAX, 'more run')}; "
                 f"`tbupload show {self._experiment_id}` lists the attempts"
             )
 
@@ -98,9 +99,9 @@ def _restart_text(run: Mapping[str, Any]) -> str:
     earlier, newest = run["attempts"][-2:]
     number = earlier["attempt"]
     return (
-        f"run {run['run']!r} has begun again in a new file, at {_time_text(newest['started_at'])}: "
-        f"attempt {newest['attempt']}, which is shown, and attempt {number} where it has no steps. "
-        f"What it replaces of attempt {number} can be read with --attempt {number}"
+        f"run {run['run']!r} was restarted at {_time_text(newest['started_at'])}, in a new file: "
+        f"this is attempt {newest['attempt']}. It replaces the points of attempt {number} at the "
+        f"steps that both have; `tbupload export --attempt {number}` still has them"
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from tbupload.console.texts import counted
+
 FILES_NAMED: Final = 3
 """Files named with each reason on the terminal; `--json` has them all."""
 
@@ -38,5 +40,5 @@ def _names_text(reason: str, files: SkippedFiles) -> str:
         return ""
     named = sorted(counts, key=lambda path: (-counts[path], path))[:FILES_NAMED]
     more = len(counts) - len(named)
-    others = f" and {more:,} more {'file' if more == 1 else 'files'}" if more else ""
+    others = f" and {counted(more, 'more file')}" if more else ""
     return f" (in {', '.join(named)}{others})"

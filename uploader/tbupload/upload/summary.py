@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tbupload.console.texts import PROBLEMS_SHOWN, size_text
+from tbupload.console.texts import PROBLEMS_SHOWN, counted, size_text
 from tbupload.upload.repeated_steps import INEXACT, ONE_STEP_SERIES, SUPERSEDED
 from tbupload.upload.skipped_files import SkippedFiles, skipped_lines
 
@@ -93,14 +93,10 @@ class Summary:
             verb: What happened to the points: "sent", or "would send".
             has_reported: Whether a problem was printed before; it is then counted only.
         """
-        yield (
-            f"{verb} {self.scalars:,} scalars, {self.tensors:,} tensors, {self.blobs:,} blobs "
-            f"of {self.series:,} series in {self.runs:,} runs "
-            f"({size_text(self.bytes)} of event files)"
-        )
+        yield f"{verb} {self._sent_text()}"
         if self.hparams_runs:
             verb_of_hparams = "set" if verb == "sent" else "would set"
-            yield f"  {verb_of_hparams} hyperparameters of {self.hparams_runs:,} runs"
+            yield f"  {verb_of_hparams} hyperparameters of {counted(self.hparams_runs, 'run')}"
         yield from self._repeated_lines()
         yield from empty_values_lines(self.empty_values)
         yield from _first(self.notes, "files like that")
@@ -116,6 +112,14 @@ class Summary:
         if count := len(self.problems) - len(unreported):
             yield f"  {count:,} {'problem was' if count == 1 else 'problems were'} named above"
 
+    def _sent_text(self) -> str:
+        """Return what was sent, without counts that are 0."""
+        counts = ((self.scalars, "scalar"), (self.tensors, "tensor"), (self.blobs, "blob"))
+        text = ", ".join(counted(count, noun) for count, noun in counts if count) or "no points"
+        if self.series:
+            text += f" of {counted(self.series, 'series')} in {counted(self.runs, 'run')}"
+        return f"{text} ({size_text(self.bytes)} of event files)" if self.bytes else text
+
     def _repeated_lines(self) -> Iterator[str]:
         count, series = self.repeated[SUPERSEDED], self.repeated[ONE_STEP_SERIES]
         if count:
@@ -126,7 +130,7 @@ class Summary:
             )
         if series:
             yield (
-                f"  {series:,} series with all points at one step: "
+                f"  {counted(series, 'series')} with all points at one step: "
                 "log with a step (global_step=...) to keep them"
             )
 
@@ -139,10 +143,7 @@ def repeated_counts(counts: Counter[str]) -> Counter[str]:
 def empty_values_lines(count: int) -> Iterator[str]:
     """Yield a sentence about values without content, if there are any."""
     if count:
-        yield (
-            f"  ignored {count:,} empty {'value' if count == 1 else 'values'}: "
-            "tags without content, nothing is lost"
-        )
+        yield (f"  ignored {counted(count, 'empty value')}: tags without content, nothing is lost")
 
 
 def _first(sentences: list[str], rest: str) -> Iterator[str]:

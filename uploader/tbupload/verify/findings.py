@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tbupload.console.texts import PROBLEMS_SHOWN, runs_text, size_text
+from tbupload.console.texts import PROBLEMS_SHOWN, counted, runs_text, size_text
 from tbupload.upload.skipped_files import skipped_lines
 from tbupload.upload.summary import empty_values_lines
 from tbupload.verify.lost_objects import LostObjects
@@ -86,7 +86,7 @@ class Finding:
             ]
         if self.lost_objects is not None:
             sentences += self.lost_objects.sentences()
-        return "; ".join(sentences) or f"{self.points:,} points"
+        return "; ".join(sentences) or counted(self.points, "point")
 
 
 def _kinds(differences: Differences) -> Iterator[tuple[str, StepSample]]:
@@ -96,10 +96,11 @@ def _kinds(differences: Differences) -> Iterator[tuple[str, StepSample]]:
 
 
 def _steps_text(name: str, steps: StepSample) -> str:
-    points = "point" if steps.count == 1 else "points"
     label = "step" if steps.count == 1 else "steps"
     more = ", …" if steps.count > len(steps.first) else ""
-    return f"{steps.count:,} {points} {name} ({label} {', '.join(map(str, steps.first))}{more})"
+    return (
+        f"{counted(steps.count, 'point')} {name} ({label} {', '.join(map(str, steps.first))}{more})"
+    )
 
 
 def _join_names(runs: list[str]) -> str:
@@ -212,7 +213,8 @@ class VerifyResult:
         """Yield sentences for people."""
         series = sum(self.statuses.values())
         scope = (
-            f"{self.points:,} points of {self.runs:,} runs ({size_text(self.bytes)} of event files)"
+            f"{counted(self.points, 'point')} of {counted(self.runs, 'run')} "
+            f"({size_text(self.bytes)} of event files)"
         )
         if self.is_matching:
             yield f"matches: experiment {self.experiment_id} has all points of the files: {scope}"
@@ -234,7 +236,7 @@ class VerifyResult:
             names = _join_names(self.system_runs)
             yield f"runs of system metrics, which are in no file: {names}"
         if self.superseded:
-            yield f"  {self.superseded:,} more points are superseded: a step has one point"
+            yield f"  and {counted(self.superseded, 'superseded point')}: a step keeps one point"
         yield from empty_values_lines(self.empty_values)
         if self.objects:
             how = "" if self.is_deep else " for existence and size (--deep reads their bytes)"

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tbupload.console.texts import counted
+
 STEPS_SHOWN: Final = 5
 
 _SENTENCES: Final = {
@@ -52,9 +54,9 @@ class LostObjects:
             steps = self._first_steps(problem)
             more = ", …" if count > len(steps) else ""
             label = "step" if count == 1 else "steps"
-            blobs = "blob" if count == 1 else "blobs"
             sentence = _SENTENCES.get(problem, problem)
-            yield f"{count:,} {blobs} {sentence} ({label} {', '.join(map(str, steps))}{more})"
+            named = f"{label} {', '.join(map(str, steps))}{more}"
+            yield f"{counted(count, 'blob')} {sentence} ({named})"
 
     def _first_steps(self, problem: str) -> list[int]:
         return sorted(self._steps[problem])[:STEPS_SHOWN]

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tbupload.console.texts import counted
 from tbupload.errors import Refused
 from tbupload.http.client import Client
 from tbupload.upload.projector_stream import PLUGIN as PROJECTOR
@@ -128,7 +129,7 @@ def extra_finding(stored: StoredDigest) -> Finding:
         Status.EXTRA,
         0,
         stored["count"],
-        reasons=(f"a series of {stored['count']:,} points that is in none of the files",),
+        reasons=(f"a series of {counted(stored['count'], 'point')} that is in none of the files",),
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tbupload.console.progress import ConsoleProgress, ProgressState
-from tbupload.console.texts import size_text
+from tbupload.console.texts import counted, size_text
 from tbupload.errors import LogdirError
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.client import Client
@@ -240,7 +240,7 @@ class Verification:
                 self._reported_at = time.monotonic()
                 size = size_text(self.result.object_bytes)
                 self._progress.info(
-                    f"checked {self.result.objects:,} objects ({size}) in the object store"
+                    f"checked {counted(self.result.objects, 'object')} ({size}) in the object store"
                 )
         return lost
 
