@@ -16,7 +16,7 @@ import tbupload
 from support import event_files
 from support.flaky_proxy import flaky_proxy
 from support.uploading import SECONDS_MAX, wait_until
-from tbupload.recording.origin import sentence
+from tbupload.recording.announcement import sentence
 
 TESTS = Path(__file__).parents[1]
 

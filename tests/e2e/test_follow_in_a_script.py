@@ -20,7 +20,7 @@ import tbupload
 from support import event_files
 from support.flaky_proxy import flaky_proxy
 from support.uploading import wait_until
-from tbupload.recording.origin import sentence
+from tbupload.recording.announcement import sentence
 
 ROOT = Path(__file__).parents[2]
 

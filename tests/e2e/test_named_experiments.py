@@ -142,3 +142,21 @@ def test_follow_in_script_has_experiment_name(hosts, reader, monkeypatch):
             made.append(upload.experiment_id)
         assert upload.stop().is_complete
     assert made[0] == made[1] == experiments(reader)[0]["experiment_id"]
+
+
+def test_upload_without_name_is_named_by_its_directory(uploader, reader, tmp_path):
+    logdir = tmp_path / "spirals" / "runs"
+    write(logdir, "run")
+
+    def name_of(ended):
+        return reader.http.get(f"/api/v1/experiments/{ended.experiment_id}").json()["name"]
+
+    first = uploader.run("--logdir", logdir, "--one-shot")
+    assert name_of(first) == "spirals/runs"
+    assert "named 'spirals/runs'; --name NAME chooses another name" in first.err
+    uploader.run("update-metadata", first.experiment_id, "--name", "mine")
+    again = uploader.run("--logdir", logdir, "--one-shot")
+    assert (again.experiment_id, name_of(again)) == (first.experiment_id, "mine")
+    assert name_of(uploader.run("--logdir", logdir, "--one-shot", "--new", "--name", "")) == ""
+    private = uploader.run("--logdir", logdir, "--one-shot", "--new", "--no-origin")
+    assert name_of(private) == "runs"

@@ -169,7 +169,8 @@ def test_follow_records_script_and_its_environment(run_script, reader, tmp_path)
         "--api-key",
         "hunter2x",
     )
-    assert script.stderr.count("\n") == 1, script.stderr
+    told = [line for line in script.stderr.splitlines() if "waiting up to" not in line]
+    assert len(told) == 1, script.stderr  # on a busy machine, the exit says that it waits
     assert "records where it comes from (host, user, directory, command" in script.stderr
     assert "packages" in script.stderr
     upload = wait_for_end(reader, script.stdout.split("/experiment/")[1].split("/")[0])

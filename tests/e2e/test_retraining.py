@@ -83,6 +83,8 @@ def test_retrained_run_gets_new_experiment(upload, reader, logdir, first, name):
     assert (ended.code, event, second != first) == (0, "created", True)
     assert "run 'run' was trained again" in ended.err
     assert f"/experiment/{first}/" in ended.err
+    (moved,) = [line for line in ended.err.splitlines() if "from now on" in line]
+    assert moved.endswith(f"/experiment/{second}/")
     assert reader.scalars(first) == before
     assert reader.scalars(second) == tensorboard_scalars(logdir)
     assert events_of(upload().out) == [("resumed", second)]
@@ -228,6 +230,9 @@ def second_experiment(following, reader, logdir):
     ended = following.stop()
     assert ended.code == 0, ended.err
     assert ended.err.count("was trained again") == 1
+    last = ended.err.splitlines()[-1]
+    assert last.startswith("this is in another experiment than at first: http")
+    assert f"/experiment/{second}/" in last
     return [experiment for _, experiment in events_of(ended.out)]
 
 
@@ -322,6 +327,7 @@ def test_follow_in_script_has_resume(uploader, reader, logdir, monkeypatch, capl
     assert upload.stop().is_complete
     assert upload.result.experiment_id == upload.experiment_id != first
     assert "was trained again" in caplog.text
+    assert f"from now on, this upload goes to {upload.url}" in caplog.text
     with tbupload.follow(logdir, resume="must") as resumed:
         assert resumed.experiment_id == upload.experiment_id
     resumed.stop()

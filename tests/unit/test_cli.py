@@ -197,6 +197,7 @@ def test_dry_run_asks_no_server(run, server, tmp_path, spelling):
     assert code == 0
     assert json.loads(out)["event"] == "done"
     assert "would send no points\n" in err
+    assert f"would name a new experiment {tmp_path.name!r} (--name NAME)" in err
     assert server.requests == []
 
 

@@ -137,7 +137,7 @@ def write_config(path: Path, config: Config) -> None:
     for name, profile in config.profiles.items():
         lines += ["\n", f"[profiles.{json.dumps(name)}]\n", *_format_profile(profile)]
     try:
-        _replace_file(path, lines)
+        replace_file(path, lines)
     except OSError as error:
         raise OutputError(
             f"{path} cannot be written: {error.strerror}. TBHUB_CONFIG names another file; "
@@ -145,7 +145,8 @@ def write_config(path: Path, config: Config) -> None:
         ) from error
 
 
-def _replace_file(path: Path, lines: Iterable[str]) -> None:
+def replace_file(path: Path, lines: Iterable[str]) -> None:
+    """Write a file atomically, with mode 0600, and its directory if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # mkstemp creates the file with mode 0600.
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
 from tbupload.background_upload.process import logger
+from tbupload.console.terminal import write_line
 from tbupload.errors import UploadError
 from tbupload.experiment_names import explain_name
+from tbupload.recording.announcement import announce
 from tbupload.recording.metrics_options import NO_PSUTIL, has_psutil
-from tbupload.recording.opt_out import announce, records_nothing
+from tbupload.recording.opt_out import records_nothing
 from tbupload.remote_files import make_path
 
 PATTERNS: Final = ("include_runs", "exclude_runs", "include_tags", "exclude_tags")
@@ -95,8 +100,19 @@ def command_line(arguments: dict[str, Any]) -> list[str]:
     if records_nothing(os.environ, no_origin=arguments["no_origin"]):
         options.append("--no-origin")
     else:
-        announce()
+        _announce()
     return [*options, "--new"] if arguments["new"] else options
+
+
+@functools.cache
+def _announce() -> None:
+    """Say what is recorded; at most once per process, also where it is said each time."""
+    announce(_say, is_script=True, is_training=True)
+
+
+def _say(sentence: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        write_line(sys.stderr, f"tbupload: {sentence}")
 
 
 def _join_names(names: Iterable[str] | None) -> str | None:

@@ -60,7 +60,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
 
     Args:
         logdir: the log directory; it need not exist yet.
-        name: the name of a new experiment.
+        name: the name of a new experiment; by default that of the log directory, as `project/runs`.
         description: the description of a new experiment, as Markdown.
         visibility: "private" (default), or "link" for everyone who has the URL.
         experiment: ID or URL of an existing experiment to add to, from any machine.

@@ -17,10 +17,11 @@ from tbupload.http.cancellation import StopToken
 from tbupload.http.client import Client, ExperimentStreams
 from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
+from tbupload.recording.announcement import announce
 from tbupload.recording.metrics_options import require_psutil
 from tbupload.recording.metrics_upload import MetricsUpload
 from tbupload.recording.opt_out import records_nothing
-from tbupload.recording.origin import Training, sentence
+from tbupload.recording.origin import Training
 from tbupload.recording.recorder import Recorder, Recording
 from tbupload.recording.script import read_script
 
@@ -101,11 +102,14 @@ class UploadRecording:
         return {} if self.recorder is None else self._recording.origin
 
     def announce(self) -> None:
-        """Say what is recorded; before anything is sent."""
-        if self.recorder is not None:
+        """Say what is recorded, unless that was said before on this machine."""
+        if self.recorder is not None and self._progress.shows_info:
             training = self._recording.training
-            is_script = training.script is not None
-            self._progress.info(sentence(is_script=is_script, is_training=training.is_known))
+            announce(
+                self._progress.info,
+                is_script=training.script is not None,
+                is_training=training.is_known,
+            )
 
     def start(self, streams: ExperimentStreams) -> None:
         """Record what is uploaded to this experiment from now on."""

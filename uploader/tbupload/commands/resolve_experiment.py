@@ -14,6 +14,7 @@ from tbupload.console.output import ignore_broken_pipe, print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import runs_text
 from tbupload.errors import Refused, UsageError
+from tbupload.experiment_names import name_of_logdir
 from tbupload.http.client import Client, ExperimentStreams
 from tbupload.logdir.scan import scan_logdir
 from tbupload.upload.read_options import ReadOptions
@@ -131,7 +132,9 @@ class TargetResolver:
             f"{facts}. Creating another experiment for it; the earlier one stays as it is: {url} "
             "(--resume allow would add to it)"
         )
-        return self._create(self._resume_store.find_or_create(self._key, replaced=record))
+        target = self._create(self._resume_store.find_or_create(self._key, replaced=record))
+        self._progress.warn(f"from now on, this upload goes to {target.streams.url}")
+        return target
 
     def _resolve_named(self, name: str) -> Target:
         """Return the experiment of this name, and create it if there is none."""
@@ -197,7 +200,7 @@ class TargetResolver:
         """Create the experiment of a record; repeating with the same `request_key` is a no-op."""
         fields = record.choice
         created = self._client.create_experiment(
-            name=fields["name"],
+            name=new_name(self._options),
             description=fields["description"],
             visibility=fields["visibility"],
             request_key=record.request_key,
@@ -207,6 +210,8 @@ class TargetResolver:
         self._resume_store.save(record)
 
         streams = self._client.get_streams(created["experiment_id"])
+        if self._options.name is None:
+            self._progress.info(f"named {created['name']!r}; --name NAME chooses another name")
         return self._created(streams, record, fields["visibility"])
 
     def _find_metadata(self) -> dict[str, Any]:
@@ -256,6 +261,16 @@ class TargetResolver:
                 warn=self._progress.warn,
             ),
         )
+
+
+def new_name(options: argparse.Namespace) -> str:
+    """Return the name of a new experiment.
+
+    That of the log directory is not part of the key, so that it does not matter for resuming.
+    """
+    if options.name is not None:
+        return str(options.name)
+    return name_of_logdir(options.logdir.expanduser(), is_private=options.no_origin)
 
 
 def upload_key(server: str, options: argparse.Namespace) -> UploadKey:

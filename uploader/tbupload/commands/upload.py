@@ -24,7 +24,7 @@ from tbupload.commands.recording import (
     describe_recording,
     recording_lines,
 )
-from tbupload.commands.resolve_experiment import NOT_FOUND, Target, TargetResolver
+from tbupload.commands.resolve_experiment import NOT_FOUND, Target, TargetResolver, new_name
 from tbupload.commands.stdin_watch import stop_on_stdin
 from tbupload.commands.stop_signals import stop_on_signals
 from tbupload.console.output import ignore_broken_pipe, print_json
@@ -111,6 +111,8 @@ def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Names
         (progress.info if summary.is_complete else progress.warn)(line)
     if target.sentence:
         (progress.info if target.retrained_run is None else progress.warn)(target.sentence)
+    if target.experiment_id is None and options.experiment_name is None and options.name is None:
+        progress.info(f"would name a new experiment {new_name(options)!r} (--name NAME)")
     for line in recording_lines(recorded):
         progress.info(line)
     if "error" in event:
@@ -154,6 +156,7 @@ class _UploadRun:
                     print_json({"event": "connecting"})
             target = self._resolver.resolve()
             self._progress.start(target.streams.url)
+            first_url = target.streams.url
             target, summary = self._record_upload(target)
 
         target.save()
@@ -164,6 +167,10 @@ class _UploadRun:
                 f"{_how_to_separate(self._options)} uploads it to another one"
             )
         code = _report_success(summary, self._progress, self._options)
+        if target.streams.url != first_url:
+            self._progress.warn(
+                f"this is in another experiment than at first: {target.streams.url}"
+            )
         return code if self._is_complete else EXIT_FAILED
 
     def _record_upload(self, target: Target) -> tuple[Target, Summary]:

@@ -1,6 +1,6 @@
 """Where an upload comes from: machine, user, command and git commit, and the environment.
 
-It is recorded with the upload unless it is told not to, and listed before: see `sentence`.
+It is recorded with the upload unless it is told not to, and listed before: see `announcement`.
 """
 
 from __future__ import annotations
@@ -46,18 +46,6 @@ class Training:
     def is_known(self) -> bool:
         """Return whether start and end of the training can be told, and not of the upload alone."""
         return self.script is not None or self.process_id is not None
-
-
-def sentence(*, is_script: bool, is_training: bool) -> str:
-    """Return what is recorded, and how to switch that off, in a line; before anything is sent."""
-    environment = ", Python version, packages" if is_script else ""
-    option = "no_origin=True" if is_script else "--no-origin"
-    subject = "the training" if is_training else "the upload"
-    return (
-        "this upload records where it comes from (host, user, directory, command without secrets, "
-        f"git commit{environment}, platform, CPUs, GPUs), and start, end and status of {subject}; "
-        f"{option}, TBHUB_NO_ORIGIN=1, or no_origin = true in the config file records nothing"
-    )
 
 
 def find_origin(logdir: Path, training: Training = Training()) -> dict[str, str]:

@@ -58,7 +58,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
     _add_target(command)
 
     new_experiment = command.add_argument_group("a new experiment")
-    new_experiment.add_argument("--name", type=parse_new_name, help="its name")
+    new_experiment.add_argument(
+        "--name",
+        type=parse_new_name,
+        help="its name (default: that of the log directory, as in project/runs; with --no-origin "
+        "without that of the directory above)",
+    )
     new_experiment.add_argument("--description", help="its description, as Markdown")
     add_visibility(new_experiment)
     add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
