@@ -356,7 +356,7 @@ def test_export_hparams_failure_leaves_no_file(uploader, client, tmp_path):
     path = tmp_path / "new" / "t.csv"
     ended = uploader.run("export", "--experiment", "A" * 22, "--hparams", path, "--json")
     assert (ended.code, ended.done["event"]) == (1, "failed")
-    assert "there is no such experiment" in ended.err
+    assert "there is no experiment " in ended.err
     short = ("--retry-timeout", "0.1", "--server", "http://127.0.0.1:9")
     target = ("--experiment", client.experiment_id)
     assert uploader.run("export", *target, "--hparams", path, *short).code == 75

@@ -174,7 +174,7 @@ def test_experiment_deleted_meanwhile_ends_upload_with_1(uploader, reader, logdi
         append(path, scalar_records("loss", range(10, 12)))
         ended = following.wait()
     assert ended.code == 1
-    assert "no such experiment" in ended.err
+    assert "there is no experiment " in ended.err
 
 
 def test_series_deleted_meanwhile_is_read_again_when_run_grows(uploader, reader, logdir):

@@ -282,7 +282,7 @@ def test_experiment_is_changed_and_deleted(uploader, logdir):
     assert uploader.run("delete", experiment_id, "--yes").code == 0
     gone = uploader.run("show", experiment_id)
     assert gone.code == 1
-    assert "no such experiment" in gone.err
+    assert "there is no experiment " in gone.err
 
 
 def test_login_makes_flags_unnecessary(uploader, logdir):
@@ -310,4 +310,4 @@ def test_experiment_that_is_not_there_ends_with_1(uploader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     ended = uploader.run("--logdir", logdir, "--one-shot", "--experiment", "0" * 22)
     assert ended.code == 1
-    assert "no such experiment" in ended.err
+    assert "there is no experiment " in ended.err

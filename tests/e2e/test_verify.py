@@ -332,7 +332,7 @@ def test_filters_are_those_of_upload_and_read_token_is_enough(
     assert proven.code == 0, proven.err
     assert proven.out.startswith(f"matches: experiment {everything} has all points of the files")
     refused = guest.run("verify", "--logdir", logdir, "--experiment", experiment_id)
-    assert (refused.code, "no such experiment" in refused.err) == (1, True)
+    assert (refused.code, "there is no experiment " in refused.err) == (1, True)
 
 
 def test_logdir_without_event_files_proves_nothing(uploader, logdir, upload):

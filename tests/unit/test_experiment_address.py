@@ -94,3 +94,55 @@ def test_names_of_this_machine_are_one_server(run, server, host):
     url = f"http://{host}:{server.url.rpartition(':')[2]}/experiment/abc/"
     assert run(("delete", "URL", "--yes"), url)[0] == 0
     assert [request.method for request in server.requests] == ["DELETE"]
+
+
+def listing(*experiments):
+    content = {"experiments": [{**HERE, **each} for each in experiments], "next": None}
+    return Reply(200, json.dumps(content).encode())
+
+
+A, B = "6uPYq6nY3hgROpRp3WliCs", "6uPYzzzzzzzzzzzzzzzzzz"
+
+
+def test_beginning_of_id_is_completed(run, server):
+    server.replies = [
+        listing({"experiment_id": A}, {"experiment_id": B}),
+        Reply(200, json.dumps({**HERE, "experiment_id": A}).encode()),
+        Reply(204, b""),
+    ]
+    code, err = run(("delete", "URL", "--yes"), "6uPYq")
+    assert (code, f"6uPYq is experiment {A} (x)" in err) == (0, True)
+    assert server.requests[-1].path == f"/api/v1/experiments/{A}"
+    assert server.requests[-1].method == "DELETE"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_beginning_of_several_ids_is_refused(run, server, command):
+    deleted = {"deleted_at": "2026-01-01T00:00:00Z"}
+    server.replies = [
+        listing({"experiment_id": A, "name": "one", **deleted}, {"experiment_id": B, **deleted})
+    ]
+    code, err = run(command, "6uPY")
+    assert (code, f"several IDs begin with '6uPY': {A} (one), {B} (x)" in err) == (2, True)
+    assert [request.method for request in server.requests] == ["GET"]
+    is_restoring = command[0] == "restore"
+    assert ("/deleted" in server.requests[0].path) == is_restoring
+
+
+@pytest.mark.parametrize("text", ["6uP", "nope", A])
+def test_text_that_no_id_begins_with_is_sent_as_it_is(run, server, text):
+    asked = [listing()] if text == "nope" else []
+    missing = refusal(404, "not_found", detail="there is no such experiment, or it is not yours")
+    server.replies = [*asked, missing]
+    code, err = run(("show", "URL"), text)
+    assert (code, f"there is no experiment {text}, or it is not yours (HTTP 404)" in err) == (
+        1,
+        True,
+    )
+    assert server.requests[len(asked)].path.startswith(f"/api/v1/experiments/{text}")
+
+
+def test_token_that_may_not_list_needs_complete_ids(run, server):
+    server.replies = [refusal(403, "forbidden"), refusal(404, "not_found")]
+    assert run(("show", "URL"), "6uPYq")[0] == 1
+    assert server.requests[1].path.startswith("/api/v1/experiments/6uPYq")

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -12,9 +17,10 @@ from tbupload.cli import main
 from tbupload.commands.experiment_text import list_cells, make_layout
 from tbupload.console.columns import cut, display_width
 
+ID = "6uPYq6nY3hgROpRp3WliCs"
 DETAILS = {"author": "Ann", "runs": 2, "series": 3, "is_exact": True}
 EXPERIMENT = {
-    "experiment_id": "6uPYq6nY3hgROpRp3WliCs",
+    "experiment_id": ID,
     "url": "http://tbhub.example/experiment/abc/",
     "name": "a name",
     "description": "one\ntwo\x1b]0;title\x07",
@@ -104,8 +110,66 @@ def test_list_as_json_has_one_object_per_line(run, server):
 def test_list_of_nothing_says_so(run, server):
     server.replies = [page()]
     assert run("list") == (0, "", "there are no experiments yet\n")
-    assert run("list", "--query", "x")[2] == "there are no experiments with these words\n"
+    assert run("list", "--query", "x")[2] == "there are no experiments like that\n"
     assert run("list", "--json") == (0, "", "")
+
+
+def test_list_selects_and_sorts(run, server):
+    statuses = ("running", "failed", "silent", "running")
+    listed = [{**EXPERIMENT, "name": f"n{i}", "status": each} for i, each in enumerate(statuses)]
+    server.replies = [reply({"experiments": listed, "next": None})]
+    options = ("--tag", "a", "--tag", "b", "--sort", "size", "--reverse")
+    code, out, err = run("list", *options, "--status", "silent", "--status", "running")
+    assert (code, err) == (0, "")
+    assert [line.split()[-1] for line in out.splitlines()[1:]] == ["n0", "n2", "n3"]
+    assert server.requests[0].path == (
+        "/api/v1/experiments?tag=a&tag=b&sort=size&reverse=true&details=true&limit=100"
+    )
+    code, out, err = run("list", "--status", "running", "--limit", "1")
+    assert [line.split()[-1] for line in out.splitlines()[1:]] == ["n0"]
+    assert "1 shown, and there are more" in err
+    assert run("list", "--status", "killed")[2] == "there are no experiments like that\n"
+
+
+def test_list_names_keys_that_it_can_sort_by(run, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run("list", "--sort", "siz")
+    err = capsys.readouterr().err
+    assert "invalid choice: 'siz'" in err
+    for key in ("created", "updated", "name", "size"):
+        assert key in err
+
+
+def test_list_by_update_shows_when_data_came(run, server):
+    later = {**EXPERIMENT, "data_at": "2026-11-03T04:05:00Z"}
+    server.replies = [reply({"experiments": [later], "next": None})]
+    header, line = run("list", "--sort", "updated")[1].splitlines()
+    assert header.split()[1:3] == ["UPDATED", "(UTC)"]
+    assert line.split()[1:3] == ["2026-11-03", "04:05"]
+
+
+@pytest.mark.parametrize(("variable", "is_colored"), [(None, True), ("NO_COLOR", False)])
+def test_list_has_colors_on_terminals_only(server, variable, is_colored):
+    failed = {**EXPERIMENT, "status": "failed", "name": "\x1b[31mred"}
+    server.replies = [reply({"experiments": [failed], "next": None})]
+    command = [sys.executable, "-m", "tbupload", "list"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+    environment.pop("NO_COLOR", None)
+    if variable:
+        environment[variable] = "1"
+    ours, its = pty.openpty()
+    process = subprocess.Popen(command, env=environment, stdout=its, stderr=its)
+    os.close(its)
+    shown = b""
+    with suppress(OSError):  # Linux: the other side is closed
+        while chunk := os.read(ours, 1 << 16):
+            shown += chunk
+    os.close(ours)
+    assert process.wait() == 0
+    assert (b"\x1b[31mfailed  \x1b[0m  " in shown) == is_colored
+    assert b"\\x1b[31mred" in shown
+    piped = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert b"\x1b" not in piped.stdout
 
 
 @pytest.mark.parametrize("limit", ["-1", "x", "1.5", "", "9999999999"])
@@ -188,11 +252,11 @@ def test_open_without_browser_prints_url(run, server, monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
     server.replies = [reply(EXPERIMENT)]
-    code, out, err = run("open", "abc")
+    code, out, err = run("open", ID)
     assert (code, out) == (0, f"{EXPERIMENT['url']}\n")
     assert "no browser here" in err
-    assert run("open", "abc", "--quiet")[2] == ""
-    assert json.loads(run("open", "abc", "--json", "-q")[1])["url"] == EXPERIMENT["url"]
+    assert run("open", ID, "--quiet")[2] == ""
+    assert json.loads(run("open", ID, "--json", "-q")[1])["url"] == EXPERIMENT["url"]
 
 
 def test_open_starts_browser_with_url(run, server, monkeypatch, tmp_path):
@@ -202,13 +266,32 @@ def test_open_starts_browser_with_url(run, server, monkeypatch, tmp_path):
     monkeypatch.setattr("webbrowser._tryorder", None)  # it reads the variable once
     monkeypatch.setenv("BROWSER", f"{browser} %s")
     server.replies = [reply(EXPERIMENT)]
-    assert run("open", "abc") == (0, f"{EXPERIMENT['url']}\n", "")
+    assert run("open", ID) == (0, f"{EXPERIMENT['url']}\n", "")
     assert opened.read_text().strip() == EXPERIMENT["url"]
+
+
+def test_open_takes_name(run, server, monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    others = [{**EXPERIMENT, "name": name} for name in ("my baseline 2", "my baseline")]
+    server.replies = [reply({"experiments": others, "next": None}), reply(EXPERIMENT)]
+    assert run("open", "my baseline")[:2] == (0, f"{EXPERIMENT['url']}\n")
+    assert server.requests[0].path == "/api/v1/experiments?q=my+baseline&limit=100"
+
+    server.replies = [reply({"experiments": others, "next": None})]
+    code, _, err = run("open", "my base")
+    assert code == 2
+    assert "no experiment has the ID or the name 'my base'; did you mean 'my bas" in err
+    server.replies = [reply({"experiments": [others[0], others[0]], "next": None})]
+    code, _, err = run("open", "my baseline 2")
+    assert (code, f"several experiments are named 'my baseline 2': {ID} (my" in err) == (2, True)
+    server.replies = [page()]
+    assert "(`tbupload list` shows all)" in run("open", "base")[2]
 
 
 def test_open_gives_browser_no_other_kind_of_url(run, server, monkeypatch, tmp_path):
     monkeypatch.setattr("webbrowser._tryorder", None)
     monkeypatch.setenv("BROWSER", f"touch {tmp_path / 'opened'} %s")
     server.replies = [reply({**EXPERIMENT, "url": "file:///etc/passwd"})]
-    assert run("open", "abc")[0] == 0
+    assert run("open", ID)[0] == 0
     assert not (tmp_path / "opened").exists()

@@ -250,7 +250,7 @@ def test_secret_of_link_is_no_id_and_not_repeated(run, server, secret):
         ),
         (
             "there is no such experiment, or it is not yours",
-            "there is no such experiment, or it is not yours (HTTP 422)",
+            "there is no experiment abc, or it is not yours (HTTP 422)",
         ),
         ("a\x1b]0;b\x07\nc", "a\\x1b]0;b\\x07\\nc (HTTP 422)"),
     ],

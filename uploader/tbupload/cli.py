@@ -44,7 +44,7 @@ examples:
   tbupload verify --logdir runs/ --experiment ID   compare every point with the stored ones
   tbupload export --experiment ID --output DIR     write Parquet, CSV or event files
   tbupload list --query baseline              find experiments
-  tbupload open ID                            open an experiment's page in the browser
+  tbupload open ID|NAME                       open an experiment's page in the browser
   tbupload tail ID                            print new points as they are committed
   tbupload share ID --expires 30d             print a link that opens it, valid for 30 days
   tbupload login --server https://HOST        log in through a browser, on any machine

@@ -1,15 +1,32 @@
-"""Which experiment an ID or a URL names: a URL of another server than the one in use is refused."""
+"""Which experiment an ID, the beginning of one, a URL or a name means.
+
+A URL of another server than the one in use is refused.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client
 from tbupload.http.connection_pool import is_loopback
+from tbupload.http.response_schema import Json
+
+ID_CHARS: Final = 22
+"""Characters of an ID."""
+
+PREFIX_CHARS_MIN: Final = 4
+"""Characters of the beginning of an ID, at least."""
+
+MATCHES_SHOWN: Final = 10
+"""Experiments that an error lists, at most."""
+
+PAGE_ITEMS: Final = 1_000
+"""Experiments on a page, where all are looked through."""
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
@@ -24,17 +41,21 @@ def find_experiment_id(text: str) -> str:
     return match[1]
 
 
-def resolve_experiment_id(text: str, client: Client) -> str:
+def resolve_experiment_id(text: str, client: Client, *, is_deleted: bool = False) -> str:
     """Return the ID from an experiment's ID or URL, to be used before anything is done with it.
 
-    Only of a URL with another host than the server's address, the server is asked for the
-    experiment: its public URL may differ from that address.
+    The beginning of an ID is completed from the experiments that the token may list: with
+    `is_deleted`, from those that can be restored. Only of a URL with another host than the server's
+    address, the server is asked for the experiment: its public URL may differ from that address.
 
     Raises:
-        UsageError: `text` is neither an ID nor a URL, or a URL of another server.
+        UsageError: `text` is neither an ID nor a URL, a URL of another server, or the beginning of
+            several IDs.
         ServerError: The server cannot be asked.
     """
     experiment_id = find_experiment_id(text)
+    if text == experiment_id:
+        return _complete_id(text, client, is_deleted=is_deleted)
     host = _host(text)
     if host is None or host == _host(client.server):
         return experiment_id
@@ -44,6 +65,53 @@ def resolve_experiment_id(text: str, client: Client) -> str:
         if public_host == host:
             return experiment_id
     raise UsageError(_other_server_text(text, host, client.server, public_host))
+
+
+def resolve_named_id(text: str, client: Client) -> str:
+    """Return the ID as `resolve_experiment_id` does, or else of the experiment of this name.
+
+    Raises:
+        UsageError: As there, or none or several have the name.
+        ServerError: The server cannot be asked.
+    """
+    is_word = text.isascii() and text.isalnum()
+    if is_word or "/experiment/" in text:
+        experiment_id = resolve_experiment_id(text, client)
+        if len(experiment_id) == ID_CHARS or not is_word:
+            return experiment_id
+    found = list(itertools.islice(client.list_experiments(text), PAGE_ITEMS))
+    named = [each for each in found if each["name"] == text]
+    if len(named) == 1:
+        return str(named[0]["experiment_id"])
+    if named:
+        raise UsageError(f"several experiments are named {text!r}: {_list_matches(named)}")
+    names = dict.fromkeys(repr(each["name"]) for each in found[:MATCHES_SHOWN])
+    advice = f"; did you mean {', '.join(names)}?" if names else " (`tbupload list` shows all)"
+    raise UsageError(f"no experiment has the ID or the name {text!r}{advice}")
+
+
+def _complete_id(text: str, client: Client, *, is_deleted: bool) -> str:
+    """Return the ID that begins with a text; the text itself if it is one, or none begins so."""
+    if not PREFIX_CHARS_MIN <= len(text) < ID_CHARS:
+        return text
+    try:
+        listed = client.list_deleted() if is_deleted else client.list_experiments(items=PAGE_ITEMS)
+        matches = [each for each in listed if each["experiment_id"].startswith(text)]
+    except Refused:  # a token that may not list
+        return text
+    if len(matches) > 1:
+        raise UsageError(f"several IDs begin with {text!r}: {_list_matches(matches)}")
+    return str(matches[0]["experiment_id"]) if matches else text
+
+
+def _list_matches(experiments: Sequence[Json]) -> str:
+    """Return IDs and names, of the first ones if there are many."""
+    shown = [
+        f"{each['experiment_id']} ({each['name'] or 'unnamed'})"
+        for each in experiments[:MATCHES_SHOWN]
+    ]
+    more = len(experiments) - len(shown)
+    return ", ".join([*shown, *([f"and {more:,} more"] if more else [])])
 
 
 def _public_urls(client: Client, experiment_id: str) -> Iterator[str]:

@@ -38,16 +38,31 @@ _TIMES: Final = ("created_at", "updated_at", "data_at", "deleted_at", "erase_at"
 SECONDS_FORM: Final = "%Y-%m-%d %H:%M:%S %Z"
 """Of a time to the second, with the zone (strftime)."""
 
-_PRIORITIES: Final = ("created", "status", "points", "size", "author", "runs", "series")
+_STATUS_COLORS: Final = {
+    "running": "36",  # cyan
+    "finished": "32",  # green
+    "failed": "31",  # red
+    "killed": "31",
+    "silent": "33",  # yellow
+}
+"""Colors of statuses: parameters of SGR (ECMA-48)."""
+
+_PRIORITIES: Final = ("status", "points", "size", "author", "runs", "series")
 
 
-def make_layout(total_columns: int | None) -> ColumnLayout:
-    """Return the columns of a list of experiments for a terminal of this width, None for none."""
+def make_layout(
+    total_columns: int | None, sort: str | None = None, *, is_colored: bool = False
+) -> ColumnLayout:
+    """Return the columns of a list of experiments for a terminal of this width, None for none.
+
+    The time is that of the last data where that is the order.
+    """
     zone = datetime.now().astimezone().tzname() or "local"
+    key = "updated" if sort == "updated" else "created"
     columns = (
         Column("id", "ID", 22),
-        Column("created", f"CREATED ({zone})"[:19], max(16, min(len(zone) + 10, 19))),
-        Column("status", "STATUS", 8),
+        Column(key, f"{key.upper()} ({zone})"[:19], max(16, min(len(zone) + 10, 19))),
+        Column("status", "STATUS", 8, colors=_STATUS_COLORS if is_colored else {}),
         Column("runs", "RUNS", 6, is_right=True),
         Column("series", "SERIES", 7, is_right=True),
         Column("points", "POINTS", 7, is_right=True),
@@ -55,7 +70,7 @@ def make_layout(total_columns: int | None) -> ColumnLayout:
         Column("author", "AUTHOR", 14),
         Column("name", "NAME", 0),
     )
-    return ColumnLayout(columns, _PRIORITIES, total_columns)
+    return ColumnLayout(columns, (key, *_PRIORITIES), total_columns)
 
 
 def list_cells(experiment: Mapping[str, Any]) -> dict[str, str]:
@@ -64,6 +79,7 @@ def list_cells(experiment: Mapping[str, Any]) -> dict[str, str]:
     return {
         "id": str(fields["experiment_id"]),
         "created": time_text(fields["created_at"], "%Y-%m-%d %H:%M"),
+        "updated": time_text(fields.get("data_at") or "", "%Y-%m-%d %H:%M"),
         "status": str(fields.get("status") or ""),
         "runs": str(fields.get("runs", "")),
         "series": str(fields.get("series", "")),

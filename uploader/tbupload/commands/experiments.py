@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
+from collections.abc import Iterator, Sequence
 
 from tbupload.commands.connect import make_client
 from tbupload.commands.experiment_address import resolve_experiment_id
@@ -17,7 +18,7 @@ from tbupload.commands.experiment_text import (
 )
 from tbupload.commands.metadata import print_experiment
 from tbupload.commands.options.experiments import LISTED_DEFAULT
-from tbupload.console.columns import terminal_columns
+from tbupload.console.columns import has_colors, terminal_columns
 from tbupload.console.output import print_json, print_line, print_message
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client
@@ -28,8 +29,8 @@ def list_experiments(options: argparse.Namespace) -> int:
     """Run `tbupload list`: print a header and one line per experiment, as the pages arrive."""
     default = 0 if options.json else LISTED_DEFAULT
     limit = (default if options.limit is None else options.limit) or sys.maxsize
-    experiments = make_client(options).list_experiments(options.query, count_max=limit + 1)
-    layout = make_layout(terminal_columns())
+    experiments = _find_experiments(options, limit + 1)
+    layout = make_layout(terminal_columns(), options.sort, is_colored=has_colors())
     count = 0
     for experiment in itertools.islice(experiments, limit):
         if options.json:
@@ -37,15 +38,37 @@ def list_experiments(options: argparse.Namespace) -> int:
         else:
             if not count and not options.quiet:
                 print_line(layout.header())
-            print_line(layout.line(list_cells(experiment)))
+            print_line(layout.line(list_cells(experiment)), is_escaped=True)
         count += 1
 
     if not options.quiet and next(experiments, None) is not None:
         print_message(f"{count:,} shown, and there are more; --limit 0 shows all")
     if not count and not options.quiet and not options.json:
-        matching = " with these words" if options.query else " yet"
-        print_message(f"there are no experiments{matching}")
+        is_selected = options.query or options.tag or options.status
+        print_message(f"there are no experiments {'like that' if is_selected else 'yet'}")
     return 0
+
+
+def _find_experiments(options: argparse.Namespace, count_max: int) -> Iterator[Json]:
+    """Yield the experiments that `tbupload list` selects, in its order.
+
+    The server cannot select by status: all that it lists are looked through.
+    """
+    selection: dict[str, str | Sequence[str]] = {}
+    if options.tag:
+        selection["tag"] = options.tag
+    if options.sort is not None:
+        selection["sort"] = options.sort
+    if options.reverse:
+        selection["reverse"] = "true"
+    listed = make_client(options).list_experiments(
+        options.query,
+        count_max=sys.maxsize if options.status else count_max,
+        selection=selection,
+    )
+    if not options.status:
+        return listed
+    return (experiment for experiment in listed if experiment.get("status") in options.status)
 
 
 def create(options: argparse.Namespace) -> int:

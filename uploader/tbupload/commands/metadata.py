@@ -55,6 +55,8 @@ def delete(options: argparse.Namespace) -> int:
         raise UsageError("--permanently and --run exclude each other: runs cannot be restored")
     client = make_client(options)
     experiment_id = resolve_experiment_id(options.experiment, client)
+    if options.yes and not options.quiet:
+        _say_what_is_meant(client, options.experiment, experiment_id)
     if options.run:
         return _delete_runs(options, client, experiment_id)
     if not options.yes and not _is_confirmed(client, experiment_id):
@@ -108,7 +110,7 @@ def restore(options: argparse.Namespace) -> int:
                 fields = (experiment[key] for key in ("experiment_id", "deleted_at", "name"))
                 print_line("  ".join(fields).rstrip())
         return 0
-    experiment_id = resolve_experiment_id(options.experiment, client)
+    experiment_id = resolve_experiment_id(options.experiment, client, is_deleted=True)
     print_experiment(client.restore_experiment(experiment_id), options)
     return 0
 
@@ -119,6 +121,13 @@ def print_experiment(experiment: dict[str, Any], options: argparse.Namespace) ->
         print_json(experiment)
         return
     print_fields(experiment)
+
+
+def _say_what_is_meant(client: Client, text: str, experiment_id: str) -> None:
+    """Print the complete ID and the name of an experiment of which the beginning was given."""
+    if text != experiment_id and experiment_id.startswith(text):
+        name = client.get_experiment(experiment_id)["name"]
+        print_message(f"{text} is experiment {experiment_id} ({name or 'unnamed'})")
 
 
 def _is_confirmed(client: Client, experiment_id: str) -> bool:

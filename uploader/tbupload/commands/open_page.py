@@ -8,7 +8,7 @@ import sys
 import webbrowser
 
 from tbupload.commands.connect import make_client
-from tbupload.commands.experiment_address import resolve_experiment_id
+from tbupload.commands.experiment_address import resolve_named_id
 from tbupload.console.output import print_json, print_line, print_message
 
 _TEXT_BROWSERS = ("www-browser", "links", "elinks", "lynx", "w3m")
@@ -16,9 +16,10 @@ _TEXT_BROWSERS = ("www-browser", "links", "elinks", "lynx", "w3m")
 
 
 def open_page(options: argparse.Namespace) -> int:
-    """Run `tbupload open ID`: print the page's URL, and open it where there is a browser."""
+    """Run `tbupload open ID|NAME`: print the page's URL, and open it where there is a browser."""
     client = make_client(options)
-    experiment = client.get_experiment(resolve_experiment_id(options.experiment, client))
+    experiment_id = resolve_named_id(options.experiment, client)
+    experiment = client.get_experiment(experiment_id)
     url = experiment["url"]
     if options.json:
         print_json({"experiment_id": experiment["experiment_id"], "url": url})

@@ -19,12 +19,13 @@ LAST_COLUMN_MIN: Final = 18
 
 
 class Column(NamedTuple):
-    """A column: the key of its cells, its heading, its width, and its side."""
+    """A column: the key of its cells, its heading, its width, its side, and colors by content."""
 
     key: str
     heading: str
     width: int
     is_right: bool = False
+    colors: Mapping[str, str] = {}
 
 
 class ColumnLayout:
@@ -58,12 +59,15 @@ class ColumnLayout:
         return self.line({column.key: column.heading for column in self.columns})
 
     def line(self, cells: Mapping[str, str]) -> str:
-        """Return a line, with control characters escaped."""
+        """Return a line, with control characters of the cells escaped."""
         parts = [_pad(escape(cells[column.key]), column) for column in self.columns[:-1]]
         last = escape(cells[self.columns[-1].key])
         if self._total is not None:
             used = sum(display_width(part) + len(GAP) for part in parts)
             last = cut(last, max(self._total - used, 1))
+        for index, column in enumerate(self.columns[:-1]):
+            if color := column.colors.get(cells[column.key]):
+                parts[index] = f"\x1b[{color}m{parts[index]}\x1b[0m"
         return GAP.join([*parts, last]).rstrip()
 
 
@@ -72,6 +76,12 @@ def terminal_columns() -> int | None:
     if not sys.stdout.isatty():
         return None
     return shutil.get_terminal_size((80, 24)).columns if "COLUMNS" in os.environ else _width()
+
+
+def has_colors() -> bool:
+    """Return whether stdout is a terminal that shows colors (https://no-color.org)."""
+    is_dumb = os.environ.get("TERM") == "dumb" or os.environ.get("NO_COLOR", "") != ""
+    return sys.stdout.isatty() and not is_dumb
 
 
 def display_width(text: str) -> int:

@@ -12,13 +12,15 @@ from tbupload.console.terminal import write_json, write_line
 from tbupload.errors import OutputError
 
 
-def print_line(text: str) -> None:
+def print_line(text: str, *, is_escaped: bool = False) -> None:
     """Print a result on stdout, flushed: a reader of the pipe gets it before the command ends.
+
+    With `is_escaped`, the text has been escaped already, and may have colors.
 
     Raises BrokenPipeError without a reader, and OutputError if it cannot be written.
     """
     with _output_errors():
-        write_line(sys.stdout, text)
+        write_line(sys.stdout, text, is_escaped=is_escaped)
 
 
 def print_json(content: dict[str, Any]) -> None:

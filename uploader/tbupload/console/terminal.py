@@ -34,12 +34,12 @@ def escape(text: str) -> str:
     return "".join(char if is_harmless(char) else _escape_char(char) for char in text)
 
 
-def write_line(stream: TextIO, text: str, *, end: str = "\n") -> None:
-    """Write and flush one line, escaped; also characters that the stream's encoding lacks.
+def write_line(stream: TextIO, text: str, *, end: str = "\n", is_escaped: bool = False) -> None:
+    """Write and flush one line, escaped unless it is; also what the stream's encoding lacks.
 
     Raises OSError (BrokenPipeError without a reader).
     """
-    _write(stream, escape(text), end)
+    _write(stream, text if is_escaped else escape(text), end)
 
 
 def write_json(stream: TextIO, content: Any) -> None:

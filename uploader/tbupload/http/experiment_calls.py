@@ -105,16 +105,23 @@ class ExperimentCalls:
         return self._transport.request("GET", path).json(EXPERIMENT)
 
     def list_experiments(
-        self, query: str | None = None, *, count_max: int | None = None
+        self,
+        query: str | None = None,
+        *,
+        count_max: int | None = None,
+        items: int = PAGE_ITEMS,
+        selection: Mapping[str, str | Sequence[str]] | None = None,
     ) -> Iterator[Json]:
         """Yield the experiments of the token's workspace, newest first.
 
         Args:
             query: Selects those with words that begin like its words.
             count_max: How many are needed; then they have details, as of `get_experiment`.
+            items: Experiments on a page, if it is not known how many are needed.
+            selection: Further fields of the query: tag, sort, reverse.
         """
-        fields = {} if query is None else {"q": query}
-        page_items = PAGE_ITEMS
+        fields = {**({} if query is None else {"q": query}), **(selection or {})}
+        page_items = items
         if count_max is not None:
             fields["details"] = "true"
             page_items = count_max if count_max <= LONG_PAGE_ITEMS else PAGE_ITEMS
@@ -240,10 +247,14 @@ class ExperimentCalls:
             may_retry=may_retry,
         )
 
-    def _get_pages(self, path: str, query: Mapping[str, str], schema: Schema) -> Iterator[Json]:
+    def _get_pages(
+        self, path: str, query: Mapping[str, str | Sequence[str]], schema: Schema
+    ) -> Iterator[Json]:
         def read(after: str | None) -> Response:
             fields = dict(query) if after is None else {**query, "after": after}
-            return self._transport.request("GET", f"{path}?{urllib.parse.urlencode(fields)}")
+            return self._transport.request(
+                "GET", f"{path}?{urllib.parse.urlencode(fields, doseq=True)}"
+            )
 
         return read_pages(read, schema)
 

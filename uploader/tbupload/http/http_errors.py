@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from tbupload.http.response_schema import INTEGER_MAX
 
 CODE_CHARS_MAX: Final = 100
 LOCATION_CHARS_MAX: Final = 500
+ID_CHARS_SHOWN: Final = 60
 CHECKSUM_MAX: Final = 2**32 - 1
 
 UNKNOWN_ROUTE_STATUSES: Final = frozenset({404, 405})
@@ -67,7 +69,7 @@ def refused_error(
     """
     code = str(content.get("code") or "")[:CODE_CHARS_MAX]
     status, location = response.status, response.headers.get("Location")
-    explanation = final_text(status, content)
+    explanation = _name_experiment(final_text(status, content), path)
     if 300 <= status < 400 and location:  # noqa: PLR2004  # RFC 9110, section 15.4
         explanation = _redirect_text(server, path, location[:LOCATION_CHARS_MAX])
     elif not code and status != TOO_LARGE:
@@ -97,6 +99,15 @@ def refused_error(
         checksum=_integer_or_none(content.get("checksum"), CHECKSUM_MAX),
         segments=_integers(content.get("segments")),
     )
+
+
+def _name_experiment(explanation: str, path: str) -> str:
+    """Return the text with the ID that was asked for, if it says that there is no such one."""
+    match = re.match("/api/v1/experiments/([^/?]+)", path)
+    if match is None:
+        return explanation
+    experiment_id = urllib.parse.unquote(match[1])[:ID_CHARS_SHOWN]
+    return explanation.replace("no such experiment", f"no experiment {experiment_id}", 1)
 
 
 def _without_path(server: str) -> str:

@@ -12,6 +12,12 @@ LISTED_DEFAULT: Final = 100
 
 LIMIT_DIGITS_MAX: Final = 9
 
+SORT_KEYS: Final = ("created", "updated", "name", "size")
+"""What the server can sort by."""
+
+STATUSES: Final = ("running", "finished", "failed", "killed", "unknown", "silent")
+"""The statuses of experiments."""
+
 
 def add_create_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `tbupload create`."""
@@ -34,6 +40,24 @@ def add_list_options(command: argparse.ArgumentParser) -> None:
         "notes, properties, or of who created it",
     )
     command.add_argument(
+        "--tag",
+        action="append",
+        help="only experiments with this tag; repeatable: with all of them",
+    )
+    command.add_argument(
+        "--status",
+        choices=STATUSES,
+        action="append",
+        help="only experiments with this status; repeatable: with one of them",
+    )
+    command.add_argument(
+        "--sort",
+        choices=SORT_KEYS,
+        help="latest or largest first, names from A to Z; `updated` is when data arrived last "
+        "(default: created)",
+    )
+    command.add_argument("--reverse", action="store_true", help="list them the other way round")
+    command.add_argument(
         "--limit",
         metavar="N",
         type=_parse_limit,
@@ -48,7 +72,11 @@ def add_show_options(command: argparse.ArgumentParser) -> None:
 
 def add_open_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `tbupload open`."""
-    add_experiment(command)
+    command.add_argument(
+        "experiment",
+        metavar="ID|NAME",
+        help="the experiment's ID, the first characters of it, its URL, or its name",
+    )
 
 
 def _parse_limit(text: str) -> int:

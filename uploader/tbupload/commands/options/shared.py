@@ -67,7 +67,11 @@ def parse_logdir(text: str) -> Path:
 
 def add_experiment(command: argparse.ArgumentParser) -> None:
     """Add the positional argument that names the experiment."""
-    command.add_argument("experiment", metavar="ID", help="the experiment's ID or URL")
+    command.add_argument(
+        "experiment",
+        metavar="ID",
+        help="the experiment's ID, the first characters of it, or its URL",
+    )
 
 
 def add_visibility(group: OptionGroup) -> None:
