@@ -168,9 +168,15 @@ _COMMANDS: Final = (
     ),
     _CommandEntry(
         "token",
-        "create, list and revoke tokens of yours or of a workspace",
+        "create, list and revoke tokens of yours or of a workspace; print the one in use",
         "tokens:token",
         "options.tokens:add_options",
+    ),
+    _CommandEntry(
+        "api",
+        "send a request to the HTTP API, with the token in use",
+        "api:api",
+        "options.api:add_options",
     ),
 )
 

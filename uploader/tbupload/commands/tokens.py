@@ -1,4 +1,4 @@
-"""The command `token`: create, list and revoke tokens of a person or of a workspace."""
+"""The command `token`: create, list and revoke tokens of a person or of a workspace; print ours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import argparse
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from tbupload.commands.connect import make_transport
+from tbupload.commands.connect import (
+    access_from_options,
+    make_transport,
+    progress_from_options,
+)
 from tbupload.commands.expiry import parse_expiry
 from tbupload.commands.token_lines import print_token
 from tbupload.console.output import print_json, print_line, print_message
@@ -17,9 +21,11 @@ _FORBIDDEN: Final = 403
 
 
 def token(options: argparse.Namespace) -> int:
-    """Run `tbupload token create|list|revoke`."""
+    """Run `tbupload token create|list|revoke|print`."""
     if (options.action == "revoke") != (options.token_id is not None):
         raise UsageError("TOKEN_ID is for `tbupload token revoke TOKEN_ID`, which needs it")
+    if options.action == "print":
+        return _print_own(options)
     client = AccountClient(make_transport(options))
     try:
         _run(client, options)
@@ -32,6 +38,21 @@ def token(options: argparse.Namespace) -> int:
             status=refusal.status,
             code=refusal.code,
         ) from refusal
+    return 0
+
+
+def _print_own(options: argparse.Namespace) -> int:
+    """Print the token that would be sent to the server, and nothing else, on stdout."""
+    access = access_from_options(options, progress_from_options(options))
+    if access.token is None:
+        raise UsageError(
+            f"there is no token for {access.server}: run `tbupload login --server "
+            f"{access.server}`, or set TBHUB_TOKEN"
+        )
+    if options.json:
+        print_json({"server": access.server, "token": access.token})
+    else:
+        print_line(access.token)
     return 0
 
 

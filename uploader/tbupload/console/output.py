@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -27,6 +27,21 @@ def print_json(content: dict[str, Any]) -> None:
     """Print a result on stdout as one line of JSON; raises as `print_line`."""
     with _output_errors():
         write_json(sys.stdout, content)
+
+
+def print_bytes(chunks: Iterable[bytes]) -> None:
+    """Print a result on stdout as it is; on a terminal as text, with control characters escaped.
+
+    Raises as `print_line`.
+    """
+    with _output_errors():
+        if sys.stdout.isatty():
+            for line in b"".join(chunks).decode("utf-8", "replace").splitlines():
+                write_line(sys.stdout, line)
+            return
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
 
 
 def print_message(text: str, *, end: str = "\n") -> None:

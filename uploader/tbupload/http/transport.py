@@ -164,6 +164,7 @@ class Transport:
         *,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        may_retry: bool = True,
         final_codes: Collection[str] = (),
     ) -> Iterator[Iterator[bytes]]:
         """Send a request as `request` does, and yield the chunks of its answer as they arrive.
@@ -173,7 +174,13 @@ class Transport:
         end. An error with one of the `final_codes` is not retried.
         """
         response, _, _ = self._send_with_retries(
-            method, path, body, headers, may_retry=True, reads_body=False, final_codes=final_codes
+            method,
+            path,
+            body,
+            headers,
+            may_retry=may_retry,
+            reads_body=False,
+            final_codes=final_codes,
         )
         wanted = (headers or {}).get("Accept")
         content_type = response.headers.get("Content-Type", "")

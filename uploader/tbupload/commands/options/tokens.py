@@ -11,6 +11,7 @@ examples:
   tbupload token create --scopes append --workspace 3 --label "cluster"
   tbupload token list
   tbupload token revoke TOKEN_ID
+  TBHUB_TOKEN=$(tbupload token print)              for curl; `tbupload api` needs no token
 
 A token acts for you, with at most your rights in its workspace, and ends when you leave it. With
 --workspace it is the workspace's own, for machines that go on when people leave; owners manage
@@ -21,7 +22,11 @@ changes, shares and deletes. The secret is printed once, on stdout.
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `tbupload token`."""
-    command.add_argument("action", choices=("create", "list", "revoke"), help="what to do")
+    command.add_argument(
+        "action",
+        choices=("create", "list", "revoke", "print"),
+        help="what to do; print prints the token in use",
+    )
     command.add_argument(
         "token_id", metavar="TOKEN_ID", nargs="?", help="the token to revoke (see `token list`)"
     )
