@@ -92,7 +92,39 @@ def test_series_are_rows_with_summary_metadata(api, experiment_id, library):
     assert by_name["a", "cat"]["data_class"] == "blob_sequence"
     assert list(experiment.series(run="a", plugin="text")["tag"]) == ["note"]
     assert len(experiment.series(tag=["loss", "acc"])) == 4
-    assert len(experiment.series(run="nothing")) == 0
+    with pytest.warns(UserWarning, match="no run 'nothing': it has 'b', 'a', 'c'"):
+        assert len(experiment.series(run="nothing")) == 0
+
+
+def test_unknown_names_are_warned_of_with_advice(api, experiment_id):
+    experiment = Experiment(experiment_id)
+    with pytest.warns(UserWarning, match="has no tag 'los': did you mean 'loss'?") as caught:
+        assert len(experiment.scalars(tag="los")) == 0
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="has no tag 'Acc': did you mean 'acc'?") as caught:
+        assert len(experiment.series(tag=["loss", "Acc"])) == 2
+    assert caught[0].filename == __file__
+    assert len(experiment.scalars(tag="cat")) == 0  # an image: it is there
+    api.write(experiment_id, segment(stream("c"), 0, 9, scalars("train/f1", [1], [1])))
+    with pytest.warns(UserWarning, match="has no tag 'f1': did you mean 'train/f1'?"):
+        experiment.scalars(tag="f1")
+    with pytest.warns(UserWarning, match="has no run 'x': it has no runs at all"):
+        Experiment(api.new_experiment()).blobs(run="x")
+
+
+def test_misspelt_parameter_is_explained(experiment_id):
+    with pytest.raises(Refused, match="unknown parameter 'tagg': did you mean 'tag'"):
+        Experiment(experiment_id).scalars(tagg="loss")
+
+
+def test_experiment_has_its_name_url_status_and_tags(api, uploader):
+    experiment = Experiment(api.new_experiment(name="a name", tags=["b", "A"]))
+    assert experiment.name == "a name"
+    assert experiment.url == f"{uploader.server}/experiment/{experiment.experiment_id}/"
+    assert experiment.status is None
+    assert sorted(experiment.experiment_tags) == ["A", "b"]
+    assert experiment.tags == {}
+    assert {"follow", "Experiment", "__version__"} <= set(dir(tbupload))
 
 
 def test_series_of_many_pages_are_all_listed(experiment_id, monkeypatch):
@@ -123,7 +155,8 @@ def test_scalars_are_row_point(experiment_id, library):
     )
     sample = experiment.scalars(run="a", tag=["loss"], sampling="uniform", downsample=2)
     assert sample["step"].to_list() == [0, 2]
-    assert len(experiment.scalars(run="nobody")) == 0
+    with pytest.warns(UserWarning, match="no run 'nobody': it has 'b', 'a'"):
+        assert len(experiment.scalars(run="nobody")) == 0
     kind = pd.DataFrame if library == "pandas" else pl.DataFrame
     assert isinstance(frame, kind)
     assert [str(frame[name].dtype).lower() for name in ("step", "wall_time", "value")] == [
@@ -316,7 +349,8 @@ def test_example_that_people_are_shown_runs(example, uploader, experiment_id):
     shown = "https://tbhub.example.org/experiment/ID/"
     assert shown in example
     names = {}
-    exec(example.replace(shown, f"{uploader.server}/experiment/{experiment_id}/"), names)  # noqa: S102 - that is the test
+    source = example.replace(shown, f"{uploader.server}/experiment/{experiment_id}/")
+    exec(source.replace('"accuracy"', '"acc"'), names)  # noqa: S102 - that is the test
     assert names["best"].to_dict() == {"a": 0.0, "b": 0.0}
     assert (
         list(names["curves"].columns) == ["run", "step", "loss", "acc"]

@@ -52,6 +52,11 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"tbupload.{_LAZY_MODULES[name]}"), name)
 
 
+def __dir__() -> list[str]:
+    """Return the public names too, which are not imported yet: for completion."""
+    return sorted({*globals(), *__all__, "__version__"})
+
+
 def _read_version() -> str:
     """Return the version; "0+not.installed" where the sources are used and no wheel is installed.
 

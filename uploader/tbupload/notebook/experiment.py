@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import urllib.parse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Union
 
@@ -29,6 +29,7 @@ from tbupload.notebook.data_frames import Library
 from tbupload.notebook.page_view import render_page
 from tbupload.notebook.point_columns import point_columns, take_rows, to_array
 from tbupload.notebook.series_listing import series_columns
+from tbupload.notebook.unknown_names import warn_of_unknown
 from tbwire.points import BlobSequencePoints, DataClassName, ScalarPoints, TensorPoints
 
 RETRY_TIMEOUT_SECONDS: Final = 60.0
@@ -115,6 +116,31 @@ class Experiment:
         return tags
 
     @property
+    def name(self) -> str:
+        """Return the experiment's name; empty if it has none."""
+        return str(self.metadata["name"])
+
+    @property
+    def url(self) -> str:
+        """Return the address of the experiment's page."""
+        return str(self.metadata["url"])
+
+    @property
+    def status(self) -> str | None:
+        """Return how the training is: running, finished, failed, killed, unknown or silent.
+
+        None without recorded uploads, and for readers who are not shown them.
+        """
+        status: str | None = self.metadata.get("status")
+        return status
+
+    @property
+    def experiment_tags(self) -> list[str]:
+        """Return the tags of the experiment itself; `tags` are those of its runs."""
+        tags: list[str] = self.metadata["tags"]
+        return tags
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """Return what is known about the experiment itself, by name.
 
@@ -144,8 +170,7 @@ class Experiment:
         max_wall_time (seconds since the epoch). Arguments as in `scalars`.
         """
         name, _ = data_frames.load(library or self._library)
-        selection = _selection(run, tag) | ({} if plugin is None else {"plugin": plugin})
-        return data_frames.make(series_columns(self._transport, self._path, selection), name)
+        return data_frames.make(self._list_series(run, tag, plugin), name)
 
     def list_runs_by_start(self) -> list[str]:
         """Return the names of all runs by their start time; unknown ones first."""
@@ -185,9 +210,7 @@ class Experiment:
             UsageError: `pivot` is set, and a tag is named "run" or "step".
         """
         name, _ = data_frames.load(library or self._library)  # fails before anything is read
-        parts = list(
-            self._read("scalars", run, tag, {"sampling": sampling, "attempt": attempt, **query})
-        )
+        parts = self._read("scalars", run, tag, {"sampling": sampling, "attempt": attempt, **query})
         values = [part.columns.values for part in parts if isinstance(part.columns, ScalarPoints)]
         value = np.concatenate(values, dtype=np.float64) if values else np.empty(0)
         frame = data_frames.make({**point_columns(parts), "value": value}, name)
@@ -209,9 +232,7 @@ class Experiment:
         are arrays of str, or of bytes if they are not UTF-8; bfloat16 becomes float32.
         """
         name, _ = data_frames.load(library or self._library)
-        parts = list(
-            self._read("tensors", run, tag, {"sampling": sampling, "attempt": attempt, **query})
-        )
+        parts = self._read("tensors", run, tag, {"sampling": sampling, "attempt": attempt, **query})
         values = [
             to_array(tensor)
             for part in parts
@@ -237,10 +258,8 @@ class Experiment:
         logged_content_type (as it was logged with audio, or empty). Arguments as in `scalars`.
         """
         name, _ = data_frames.load(library or self._library)
-        parts = list(
-            self._read(
-                "blob_sequences", run, tag, {"sampling": sampling, "attempt": attempt, **query}
-            )
+        parts = self._read(
+            "blob_sequences", run, tag, {"sampling": sampling, "attempt": attempt, **query}
         )
         columns = [part.columns for part in parts if isinstance(part.columns, BlobSequencePoints)]
         sequences = [sequence for column in columns for sequence in column.sequences]
@@ -326,11 +345,25 @@ class Experiment:
 
     def _read(
         self, kind: DataClassName, run: Names, tag: Names, query: dict[str, Any]
-    ) -> Iterable[SeriesPart]:
-        """Read the points of the selected runs and tags."""
+    ) -> list[SeriesPart]:
+        """Read the points of the selected runs and tags; warn of names that there are not."""
         query = {name: value for name, value in query.items() if value is not None}
         fields = {**_selection(run, tag), **query}
-        return read_points(self._transport, self.experiment_id, kind, fields)
+        parts = list(read_points(self._transport, self.experiment_id, kind, fields))
+        received = {
+            "run": {part.series.run for part in parts},
+            "tag": {part.series.tag for part in parts},
+        }
+        warn_of_unknown(_selection(run, tag), received, lambda: self.tags)
+        return parts
+
+    def _list_series(self, run: Names, tag: Names, plugin: str | None) -> dict[str, Any]:
+        """List the selected series as columns; warn of names that there are not."""
+        selection = _selection(run, tag) | ({} if plugin is None else {"plugin": plugin})
+        columns = series_columns(self._transport, self._path, selection)
+        received = {"run": set(columns["run"]), "tag": set(columns["tag"])}
+        warn_of_unknown(_selection(run, tag), received, lambda: self.tags)
+        return columns
 
 
 def _parse(url_or_id: str) -> tuple[str | None, str, str | None]:

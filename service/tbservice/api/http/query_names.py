@@ -1,4 +1,4 @@
-"""Refusal of query parameters of which one would be ignored: unknown ones, and repeated ones."""
+"""Refusal of parameters that would be ignored: unknown ones, also in a body, and repeated ones."""
 
 from __future__ import annotations
 
@@ -49,10 +49,17 @@ def _list_known(route: APIRoute) -> dict[str, bool]:
     return parsed | {each["name"]: False for each in described if each["in"] == "query"}
 
 
-def _describe(name: str, known: tuple[str, ...]) -> str:
+def describe_unknown_field(route: APIRoute, name: str) -> str:
+    """Return what to do about a field of a JSON body that the route does not take."""
+    model = None if route.body_field is None else route.body_field.field_info.annotation
+    known = tuple(getattr(model, "model_fields", ()))
+    return _describe(name, known, "parameter")
+
+
+def _describe(name: str, known: tuple[str, ...], kind: str = "query parameter") -> str:
     shown = name if len(name) <= _NAME_CHARS_SHOWN else f"{name[:_NAME_CHARS_SHOWN]}…"
     if not known:
-        return f"unknown query parameter {shown!r}: this route has none"
+        return f"unknown {kind} {shown!r}: this route has none"
     near = difflib.get_close_matches(name[:_NAME_CHARS_SHOWN], known, n=1)
     advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-    return f"unknown query parameter {shown!r}: {advice}"
+    return f"unknown {kind} {shown!r}: {advice}"
