@@ -213,18 +213,39 @@ def test_exit_waits_for_server_that_has_not_answered_yet(
     assert [each["points"] for each in listed] == [10] * is_sent
 
 
-def test_exit_by_default_does_not_wait_long_for_absent_server(start, live_service):
+FOLLOW = 'upload = tbupload.follow("runs")'
+BLOCK = 'upload = tbupload.follow("runs").__enter__(); upload.__exit__(None, None, None)'
+CALLBACK = 'callback.begin("runs"); upload = callback.upload; callback.end()'
+
+
+@pytest.mark.parametrize(
+    ("job", "begin"),
+    [
+        ("SLURM_JOB_ID", FOLLOW),
+        ("PBS_JOBID", BLOCK),
+        ("LSB_JOBID", CALLBACK),
+        ("container", FOLLOW),
+        ("container", CALLBACK),
+    ],
+)
+def test_exit_by_default_does_not_wait_long_for_absent_server(
+    start, live_service, tmp_path, job, begin
+):
+    (tmp_path / "comm").write_text("sh\n" if job == "container" else "systemd\n")
     with flaky_proxy(live_service.url, ["503"] * 1000) as proxy:
         training = start(
-            """
+            f"""
             from tbupload.background_upload import uploaders
+            from tbupload.integrations.training_upload import TrainingUpload
             uploaders.EXIT_SECONDS, uploaders.ANSWER_SECONDS = 10_000.0, 3.0
-            upload = tbupload.follow("runs")
+            uploaders.INIT_NAME = Path("comm")
+            callback = TrainingUpload()
+            {begin}
             print(upload._process._process.pid, flush=True)
             train(range(10))
             """,
             TBHUB_SERVER=proxy,
-            SLURM_JOB_ID="1",
+            **({} if job == "container" else {job: "1"}),
         )
         out, err = training.communicate(timeout=SECONDS_MAX)
         psutil.Process(int(out)).kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import socket
 import time
 
 import psutil
@@ -109,6 +110,18 @@ def test_end_of_training_does_not_wait_for_absent_server(training, logdir, monke
     train(logdir)
     each.end()
     assert time.monotonic() - began < 15
+    assert "nothing is uploaded yet" in caplog.text
+
+
+def test_end_of_training_waits_briefly_for_silent_server(training, logdir, monkeypatch, caplog):
+    monkeypatch.setattr("tbupload.background_upload.process.EXPERIMENT_SECONDS", 10_000.0)
+    monkeypatch.setattr("tbupload.integrations.training_upload.ANSWER_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("TBHUB_SERVER", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        each = training()
+        each.begin(str(logdir))
+        train(logdir)
+        each.end()
     assert "nothing is uploaded yet" in caplog.text
 
 

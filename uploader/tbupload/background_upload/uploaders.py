@@ -40,6 +40,9 @@ BATCH_VARIABLES: Final = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 SYSTEM_INITS: Final = ("systemd", "init", "runit", "s6-svscan", "openrc-init")
 """How names of process 1 begin where it does not end before the machine is shut down."""
 
+INIT_NAME: Final = Path("/proc/1/comm")
+"""The file with the name of process 1, on Linux."""
+
 NEW_OPTIONS: Final = frozenset({"--new", "--resume=never"})
 """Options that create an experiment with each call."""
 
@@ -78,7 +81,7 @@ def start(
     key = (*options, token, logdir, *map(os.environ.get, START_VARIABLES))
     answer_seconds = ANSWER_SECONDS if exit_seconds is None else exit_seconds
     if exit_seconds is None:
-        exit_seconds = default_exit_seconds(os.environ, Path("/proc/1/comm"))
+        exit_seconds = default_exit_seconds(os.environ, INIT_NAME)
     with _lock:
         _uploaders[:] = [each for each in _uploaders if each.process.is_running]
         for each in _uploaders:

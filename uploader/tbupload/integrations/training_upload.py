@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tbupload.background_upload.following import WAIT_SECONDS, Following, follow
 from tbupload.background_upload.process import logger
+from tbupload.background_upload.uploaders import ANSWER_SECONDS
 from tbupload.console.terminal import write_line
 from tbupload.integrations.session_file import write_session_end, write_session_start
 
@@ -37,6 +38,7 @@ class TrainingUpload:
         self._options = options
         self._logdir = ""
         self._is_session = False
+        self._printing: threading.Thread | None = None
         self.upload: Following | None = None
 
     def begin(self, logdir: str, hparams: Mapping[str, Any] | None = None) -> None:
@@ -50,7 +52,8 @@ class TrainingUpload:
         self._is_session = hparams is not None and write_session_start(logdir, hparams)
         self.upload = follow(logdir, **self._options).__enter__()
         # In a thread: without a server, the URL would be waited for.
-        threading.Thread(target=_print_url, args=(self.upload,), daemon=True).start()
+        self._printing = threading.Thread(target=_print_url, args=(self.upload,), daemon=True)
+        self._printing.start()
 
     def end(self) -> None:
         """Wait until everything is stored, and say so; a warning says what is missing."""
@@ -63,7 +66,9 @@ class TrainingUpload:
         self._leave()
 
     def _wait(self, upload: Following) -> None:
-        if upload.url is None:
+        assert self._printing is not None  # noqa: S101 - it begins with the upload
+        self._printing.join(min(self._wait_seconds, ANSWER_SECONDS))
+        if self._printing.is_alive() or upload.url is None:
             logger.warning("tbupload: nothing is uploaded yet: there is no experiment so far")
             return
         seconds = min(self._wait_seconds, AWAY_SECONDS) if self._is_away else self._wait_seconds
@@ -79,7 +84,7 @@ class TrainingUpload:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy has, for example in the worker of a launcher: no running upload."""
-        return {**vars(self), "upload": None}
+        return {**vars(self), "upload": None, "_printing": None}
 
 
 def _print_url(upload: Following) -> None:
