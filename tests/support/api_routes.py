@@ -146,6 +146,7 @@ TABLE = [
         {"json": {"scopes": ["read"]}},
     ),
     ("DELETE", "/workspaces/{workspace_id}/tokens/{token_id}", "owner", 404, {}),
+    ("GET", "/workspaces/{workspace_id}/links", "owner", 200, {}),
 ]
 
 GONE_AFTERWARDS = {

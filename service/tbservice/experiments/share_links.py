@@ -15,13 +15,16 @@ from tbservice.pagination import decode_page_token, encode_page_token
 from tbservice.patterns import PATTERN_CHARS_MAX, compile_pattern
 from tbservice.store import experiments, link_views, share_links, tokens
 from tbservice.store.pg.clock import read_now
-from tbservice.store.share_links import ShareLink
-from tbservice.types import AdminGrant, LinkView, TokenId, Visibility
+from tbservice.store.share_links import PlacedLink, ShareLink
+from tbservice.types import AdminGrant, LinkView, OwnerGrant, TokenId, UserId, Visibility
 
 __all__ = [
+    "PlacedLink",
     "ShareLink",
+    "count_links",
     "create_link",
     "list_links",
+    "list_workspace_links",
     "make_address",
     "rename_link",
     "revoke_link",
@@ -94,9 +97,25 @@ def list_links(
     """
     before = decode_page_token(after) if after else None
     rows = share_links.list_page(db, grant.experiment_id, before, limit + 1)
-    page = rows[:limit]
-    last = page[-1] if len(rows) > limit else None
-    return page, encode_page_token(last.created_at, last.token_id) if last else None
+    return rows[:limit], _next_page(rows[limit - 1] if len(rows) > limit else None)
+
+
+def list_workspace_links(
+    db: Connection, grant: OwnerGrant, created_by: UserId | None, after: str | None, limit: int
+) -> tuple[list[PlacedLink], str | None]:
+    """Return a page of the workspace's valid links, and the page token of the next one, if any.
+
+    The newest first; those of one creator, or all with None. They outlast their creator's
+    membership. Raises MalformedRequest if `after` is not a page token.
+    """
+    before = decode_page_token(after) if after else None
+    rows = share_links.list_page_of_workspace(db, grant.workspace_id, created_by, before, limit + 1)
+    return rows[:limit], _next_page(rows[limit - 1].link if len(rows) > limit else None)
+
+
+def count_links(db: Connection, grant: OwnerGrant) -> dict[UserId, int]:
+    """Return how many valid links of the workspace each person made, who made any."""
+    return share_links.count_by_creator(db, grant.workspace_id)
 
 
 def rename_link(db: Connection, grant: AdminGrant, token_id: str, label: str) -> ShareLink:
@@ -118,6 +137,10 @@ def revoke_link(db: Connection, grant: AdminGrant, token_id: str) -> None:
         raise NotFound(_NOT_FOUND)
     if link.is_frozen:
         snapshots.delete_snapshot(db, link.target)
+
+
+def _next_page(last: ShareLink | None) -> str | None:
+    return encode_page_token(last.created_at, last.token_id) if last else None
 
 
 def _check(

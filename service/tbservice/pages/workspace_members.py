@@ -12,11 +12,13 @@ from tbservice.api.http.dependencies import UsesDatabase, UsesSettings
 from tbservice.auth import grants, invitations, members
 from tbservice.auth.link_urls import invitation_url
 from tbservice.errors import ServiceError
+from tbservice.experiments import share_links
 from tbservice.pages.forms import FormFields
 from tbservice.pages.frame import redirect
 from tbservice.pages.person_session import PersonSession
 from tbservice.pages.sign_in import has_providers
 from tbservice.pages.signed_in import SignedIn, SignedInForm
+from tbservice.pages.workspace_link_list import redirect_to_links
 from tbservice.pages.workspace_view import (
     SHOWN_ERRORS,
     OwnWorkspace,
@@ -47,13 +49,17 @@ def set_role(
     form: SignedInForm,
     database: UsesDatabase,
 ) -> Response:
-    """Change the role of a member."""
+    """Change the role of a member; show the links of one who may make no others now."""
+    user_id = UserId(form.text("user_id"))
     try:
         role = Role(form.choice("role", set(Role)))
         with owner_transaction(database, session, workspace) as (db, grant):
-            members.set_role(db, grant, UserId(form.text("user_id")), role)
+            members.set_role(db, grant, user_id, role)
+            has_links = user_id in share_links.count_links(db, grant)
     except SHOWN_ERRORS as error:
         return _show(request, session, workspace, database, error)
+    if has_links and Scope.ADMIN not in role.scopes:
+        return redirect_to_links(workspace.workspace_id, user_id, "role")
     return redirect(f"/workspace/{workspace.workspace_id}", done="role")
 
 
@@ -65,15 +71,18 @@ def remove_member(
     form: SignedInForm,
     database: UsesDatabase,
 ) -> Response:
-    """Remove a member, who may be the person."""
+    """Remove a member, who may be the person; show the owner the links that outlast them."""
     user_id = UserId(form.text("user_id"))
     try:
         with owner_transaction(database, session, workspace) as (db, grant):
             members.remove_member(db, grant, user_id)
+            has_links = user_id in share_links.count_links(db, grant)
     except SHOWN_ERRORS as error:
         return _show(request, session, workspace, database, error)
     if user_id == session.person.user_id:
         return redirect("/me", done="left")
+    if has_links:
+        return redirect_to_links(workspace.workspace_id, user_id, "removed")
     return redirect(f"/workspace/{workspace.workspace_id}", done="removed")
 
 
@@ -141,6 +150,7 @@ def _show(
     context = {
         "members": listed,
         "invitations": [],
+        "link_counts": {},
         "invitation_link": "",
         "values": _DEFAULTS,
         "has_providers": has_providers(request),
@@ -151,4 +161,5 @@ def _show(
     if workspace.role is Role.OWNER:
         with owner_transaction(database, session, workspace) as (db, owner_grant):
             context["invitations"] = invitations.list_invitations(db, owner_grant)
+            context["link_counts"] = share_links.count_links(db, owner_grant)
     return render_tab(request, "workspace_members.html", workspace, error, **context)

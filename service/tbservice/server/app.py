@@ -63,6 +63,7 @@ from tbservice.api.v1 import (
     tail,
     tokens,
     uploads,
+    workspace_links,
     workspace_tokens,
     workspaces,
 )
@@ -93,6 +94,7 @@ from tbservice.pages import (
     share_page,
     sign_in,
     static_files,
+    workspace_link_list,
     workspace_members,
     workspace_settings,
     workspace_token_list,
@@ -137,6 +139,7 @@ _ROUTER_MODULES = (
     members,
     invitations,
     workspace_tokens,
+    workspace_links,
     experiments,
     run_deletion,
     tokens,
@@ -178,6 +181,7 @@ _PAGE_MODULES = (
     workspace_settings,
     workspace_members,
     workspace_token_list,
+    workspace_link_list,
     share_page,
 )
 """The same of our own pages; their routers have `include_in_schema=False`."""

@@ -8,12 +8,24 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from tbservice.types import ExperimentGrant, ExperimentId, LinkView, TokenId
+from tbservice.types import (
+    ExperimentGrant,
+    ExperimentId,
+    LinkView,
+    Person,
+    TokenId,
+    UserId,
+    WorkspaceId,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ShareLink:
-    """A share link without its secret. `target` is the experiment it opens, or its frozen copy."""
+    """A share link without its secret.
+
+    `target` is the experiment that it opens, or a frozen copy of it. `created_by` is None where a
+    machine made the link, or where its creator was not recorded.
+    """
 
     token_id: TokenId
     target: ExperimentId
@@ -27,13 +39,37 @@ class ShareLink:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    created_by: Person | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLink:
+    """A share link, and the experiment that it was made for, which may have a frozen copy."""
+
+    link: ShareLink
+    experiment_id: ExperimentId
+    experiment_name: str
 
 
 _COLUMNS: Final = """
     t.token_id, t.experiment_id AS target, t.label, t.prefix, t.run_pattern, t.tag_pattern,
-    t.is_anonymous, t.experiment_id <> :experiment_id AS is_frozen, t.created_at, t.expires_at,
-    t.revoked_at, t.last_used_at
+    t.is_anonymous, t.created_at, t.expires_at, t.revoked_at, t.last_used_at,
+    u.user_id AS creator_id, u.name AS creator_name, u.email AS creator_email
 """
+
+_OF_EXPERIMENT: Final = f"{_COLUMNS}, t.experiment_id <> :experiment_id AS is_frozen"
+
+_IS_VALID: Final = (
+    "t.is_link AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now())"
+)
+
+_PAGE: Final = """
+    AND (CAST(:created_at AS timestamptz) IS NULL OR t.created_at < :created_at
+        OR (t.created_at = :created_at AND t.token_id > :token_id))
+    ORDER BY t.created_at DESC, t.token_id LIMIT :limit
+"""
+
+_CREATORS: Final = "LEFT JOIN users AS u ON u.user_id = t.created_by"
 
 _IS_OF_EXPERIMENT: Final = """
     t.is_link AND t.experiment_id = ANY (ARRAY(
@@ -66,13 +102,16 @@ def create(
     """
     row = db.execute(
         text(f"""
-            INSERT INTO tokens AS t (token_id, workspace_id, experiment_id, scopes, label, prefix,
-                digest, expires_at, is_link, run_pattern, tag_pattern, is_anonymous)
-            VALUES (:token_id, :workspace_id, :target, '{{read}}', :label, :prefix,
-                :digest, :expires_at, true, :run_pattern, :tag_pattern, :is_anonymous)
-            RETURNING {_COLUMNS}
-        """),  # noqa: S608 - a constant above
+            WITH t AS (
+                INSERT INTO tokens (token_id, workspace_id, experiment_id, scopes, label, prefix,
+                    digest, expires_at, is_link, run_pattern, tag_pattern, is_anonymous, created_by)
+                VALUES (:token_id, :workspace_id, :target, '{{read}}', :label, :prefix, :digest,
+                    :expires_at, true, :run_pattern, :tag_pattern, :is_anonymous, :created_by)
+                RETURNING *)
+            SELECT {_OF_EXPERIMENT} FROM t {_CREATORS}
+        """),  # noqa: S608 - constants above
         {
+            "created_by": grant.user_id,
             "experiment_id": grant.experiment_id,
             "token_id": shown.token_id,
             "workspace_id": grant.workspace_id,
@@ -112,20 +151,50 @@ def list_page(
     """
     rows = db.execute(
         text(f"""
-            SELECT {_COLUMNS} FROM tokens AS t
-            WHERE {_IS_OF_EXPERIMENT}
-                AND (CAST(:created_at AS timestamptz) IS NULL OR created_at < :created_at
-                    OR (created_at = :created_at AND token_id > :token_id))
-            ORDER BY created_at DESC, token_id LIMIT :limit
+            SELECT {_OF_EXPERIMENT} FROM tokens AS t {_CREATORS}
+            WHERE {_IS_OF_EXPERIMENT} {_PAGE}
         """),  # noqa: S608 - constants above
-        {
-            "experiment_id": experiment_id,
-            "created_at": before[0] if before else None,
-            "token_id": before[1] if before else "",
-            "limit": limit,
-        },
+        {"experiment_id": experiment_id, **_page(before, limit)},
     )
     return [_link(row) for row in rows]
+
+
+def list_page_of_workspace(
+    db: Connection,
+    workspace_id: WorkspaceId,
+    created_by: UserId | None,
+    before: tuple[datetime, str] | None,
+    limit: int,
+) -> list[PlacedLink]:
+    """Return one page of the valid links to experiments of a workspace, newest first.
+
+    Those of one creator, or all with None. Links of deleted experiments are left out. The other
+    arguments are those of `list_page`.
+    """
+    rows = db.execute(
+        text(f"""
+            SELECT {_COLUMNS}, e.snapshot_of IS NOT NULL AS is_frozen,
+                coalesce(e.snapshot_of, e.experiment_id) AS experiment_id, e.name AS experiment_name
+            FROM experiments AS e JOIN tokens AS t ON t.experiment_id = e.experiment_id {_CREATORS}
+            WHERE e.workspace_id = :workspace_id AND e.deleted_at IS NULL AND {_IS_VALID}
+                AND (CAST(:created_by AS text) IS NULL OR t.created_by = :created_by) {_PAGE}
+        """),  # noqa: S608 - constants above
+        {"workspace_id": workspace_id, "created_by": created_by, **_page(before, limit)},
+    )
+    return [PlacedLink(_link(row), row.experiment_id, row.experiment_name) for row in rows]
+
+
+def count_by_creator(db: Connection, workspace_id: WorkspaceId) -> dict[UserId, int]:
+    """Return the numbers of valid links to experiments of a workspace, of people who made any."""
+    statement = text(f"""
+        SELECT t.created_by, count(*)
+        FROM experiments AS e JOIN tokens AS t ON t.experiment_id = e.experiment_id
+        WHERE e.workspace_id = :workspace_id AND e.deleted_at IS NULL AND {_IS_VALID}
+            AND t.created_by IS NOT NULL
+        GROUP BY t.created_by
+    """)  # noqa: S608 - a constant above
+    rows = db.execute(statement, {"workspace_id": workspace_id})
+    return {UserId(user_id): count for user_id, count in rows}
 
 
 def rename(
@@ -147,16 +216,39 @@ def _update(
     change: str,
     parameters: dict[str, str],
 ) -> ShareLink | None:
-    row = db.execute(
-        text(f"""
-            UPDATE tokens AS t SET {change}
-            WHERE t.token_id = :token_id AND {_IS_OF_EXPERIMENT}
-            RETURNING {_COLUMNS}
-        """),  # noqa: S608 - constants
-        {"experiment_id": experiment_id, "token_id": token_id, **parameters},
-    ).one_or_none()
+    values = {"experiment_id": experiment_id, "token_id": token_id}
+    is_link = f"t.token_id = :token_id AND {_IS_OF_EXPERIMENT}"
+    update = text(f"UPDATE tokens AS t SET {change} WHERE {is_link}")  # noqa: S608 - constants
+    db.execute(update, values | parameters)
+    select = f"SELECT {_OF_EXPERIMENT} FROM tokens AS t {_CREATORS} WHERE {is_link}"  # noqa: S608 - the same
+    row = db.execute(text(select), values).one_or_none()
     return None if row is None else _link(row)
 
 
+def _page(before: tuple[datetime, str] | None, limit: int) -> dict[str, object]:
+    return {
+        "created_at": before[0] if before else None,
+        "token_id": before[1] if before else "",
+        "limit": limit,
+    }
+
+
 def _link(row: Row[Any]) -> ShareLink:
-    return ShareLink(**row._mapping)
+    creator = None
+    if row.creator_id is not None:
+        creator = Person(UserId(row.creator_id), row.creator_name, row.creator_email)
+    return ShareLink(
+        row.token_id,
+        row.target,
+        row.label,
+        row.prefix,
+        row.run_pattern,
+        row.tag_pattern,
+        row.is_anonymous,
+        row.is_frozen,
+        row.created_at,
+        row.expires_at,
+        row.revoked_at,
+        row.last_used_at,
+        creator,
+    )

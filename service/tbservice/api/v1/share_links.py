@@ -13,7 +13,7 @@ from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesSettings
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import FewFields
-from tbservice.api.v1.token_models import EndTime
+from tbservice.api.v1.token_models import EndTime, PersonAnswer
 from tbservice.experiments import share_links
 from tbservice.experiments.share_links import ShareLink
 from tbservice.patterns import PATTERN_CHARS_MAX
@@ -66,6 +66,9 @@ class LinkAnswer(BaseModel):
     last_used_at: datetime | None = Field(
         description="When the link was last used, to the minute; null if it was never used"
     )
+    created_by: PersonAnswer | None = Field(
+        description="Who made it; null for a machine, and where it was not recorded"
+    )
 
 
 class NewLinkAnswer(LinkAnswer):
@@ -113,7 +116,7 @@ def create_link(
             is_frozen=new.frozen,
         )
     url = share_links.make_address(settings.public_url, link, secret)
-    return NewLinkAnswer(**_fields(link), token=secret, url=url)
+    return NewLinkAnswer(**link_fields(link), token=secret, url=url)
 
 
 @router.get("")
@@ -132,7 +135,7 @@ def list_links(
     """
     with database.snapshot(grant) as db:
         page, following = share_links.list_links(db, grant, after, limit)
-    return LinkPage(links=[LinkAnswer(**_fields(link)) for link in page], next=following)
+    return LinkPage(links=[LinkAnswer(**link_fields(link)) for link in page], next=following)
 
 
 @router.patch("/{link_id}")
@@ -141,7 +144,7 @@ def rename_link(
 ) -> LinkAnswer:
     """Change the label of a share link."""
     with database.transaction(grant) as db:
-        return LinkAnswer(**_fields(share_links.rename_link(db, grant, link_id, changes.label)))
+        return LinkAnswer(**link_fields(share_links.rename_link(db, grant, link_id, changes.label)))
 
 
 @router.delete("/{link_id}", status_code=status.HTTP_204_NO_CONTENT)
@@ -154,7 +157,8 @@ def revoke_link(grant: MayAdminister, link_id: str, database: UsesDatabase) -> N
         share_links.revoke_link(db, grant, link_id)
 
 
-def _fields(link: ShareLink) -> dict[str, Any]:
+def link_fields(link: ShareLink) -> dict[str, Any]:
+    """Return the fields of the model of a link."""
     renamed = {
         "token_id": "id",
         "run_pattern": "runs",
