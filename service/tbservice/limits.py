@@ -620,6 +620,12 @@ PATTERN_STEPS_MAX: Final = 2_000_000_000
 One takes up to 8 ns, but 0.5 ns or less with all expressions that are not made to be slow.
 """
 
+CUSTOM_SCALARS_TAGS_ITEMS_MAX: Final = 5_000
+"""Items (tags of a run) that one chart of the Custom Scalars dashboard may show.
+
+100,000 took a handler 20 s, and no page draws them.
+"""
+
 HPARAMS_PATTERN_ITEMS_MAX: Final = 100
 """Regular expressions in one request for session groups: compiled, one may have 0.5 MiB."""
 

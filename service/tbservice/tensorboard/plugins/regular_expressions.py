@@ -9,6 +9,8 @@ from tensorboard.data import provider
 from tensorboard.plugins.custom_scalar.custom_scalars_plugin import CustomScalarsPlugin
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 
+from tbservice import limits
+from tbservice.errors import TooLarge
 from tbservice.patterns import PatternSearches, compile_pattern
 
 _SAMPLE_POINTS: Final = 1_000
@@ -24,7 +26,8 @@ class SafeCustomScalarsPlugin(CustomScalarsPlugin):  # type: ignore[misc] # tens
         """Return the points of the run's scalar series with a match at the start of their tags.
 
         As the stock method: {"regex_valid", "tag_to_events": {tag: [(wall time, step, value)]}}.
-        Raises TooLarge for a pattern and tags that take too many steps.
+        Raises TooLarge for a pattern and tags that take too many steps, and for too many matches:
+        the answer has no place to say that some are left out.
         """
         pattern = _find_pattern(tag_regex_string)
         if pattern is None:
@@ -37,6 +40,12 @@ class SafeCustomScalarsPlugin(CustomScalarsPlugin):  # type: ignore[misc] # tens
         )
         searches = PatternSearches()
         tags = [tag for tag in listed.get(run, {}) if searches.has_match_at_start(pattern, tag)]
+        if len(tags) > limits.CUSTOM_SCALARS_TAGS_ITEMS_MAX:
+            limit = f"{limits.CUSTOM_SCALARS_TAGS_ITEMS_MAX} (custom_scalars_tags_items_max)"
+            raise TooLarge(
+                f"the chart's pattern matches {len(tags)} tags of this run, over the limit of "
+                f"{limit}: none are shown; let the layout name fewer tags"
+            )
         return {"regex_valid": True, "tag_to_events": self._events(ctx, experiment, run, tags)}
 
     def _events(
