@@ -115,7 +115,10 @@ LogFormat = Literal["text", "json"]
 class Settings(BaseSettings):
     """Every setting, with its unit and its default; secrets are never printed."""
 
-    model_config = SettingsConfigDict(env_prefix="TBHUB_", extra="ignore", frozen=True)
+    # An empty variable is like none: Docker Compose passes on what nobody has set as empty.
+    model_config = SettingsConfigDict(
+        env_prefix="TBHUB_", env_ignore_empty=True, extra="ignore", frozen=True
+    )
 
     database_url: SecretStr = Field(
         description="PostgreSQL URL, postgresql://user:password@host:port/name; "
@@ -286,22 +289,6 @@ class Settings(BaseSettings):
                     "between the ports of a host (on one machine, 127.0.0.1 and localhost will do)"
                 )
         return self
-
-    @field_validator(
-        "content_url",
-        "grpc_port",
-        "grpc_certificate_file",
-        "grpc_key_file",
-        "read_database_url",
-        "traces_endpoint",
-        "backup_database_url",
-        "backup_s3_endpoint",
-        mode="before",
-    )
-    @classmethod
-    def _empty_is_none(cls, value: object) -> object:
-        """Accept an empty variable, as Docker Compose sets it where the user has set none."""
-        return None if value == "" else value
 
 
 def read_settings() -> Settings:

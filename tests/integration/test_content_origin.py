@@ -380,9 +380,8 @@ def test_content_url_that_does_not_isolate_is_refused(content, public):
         Settings(database_url="x", content_url=content, public_url=public)
 
 
-def test_content_url_may_be_empty_or_name_of_this_machine():
+def test_content_url_may_be_name_of_this_machine():
     for content, kept in (
-        ("", None),
         ("https://C.example.org/", "https://c.example.org"),
         (CONTENT, CONTENT),
     ):

@@ -36,10 +36,67 @@ DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text().replace("\\\n", " ")
 EXAMPLE = (ROOT / "deploy" / "env.example").read_text()
 SCRIPTS = Path(sys.executable).parent
 ONE_SHOT = {"migrate", "objects-owner"}
+NETWORKS = yaml.safe_load(COMPOSE)["networks"]
+REQUIRED = {
+    "TBHUB_DOMAIN": "tbhub.example.org",
+    "POSTGRES_PASSWORD": "unused",
+    "TBHUB_DATABASE_PASSWORD": "7a61b0",
+    "S3_ACCESS_KEY": "key",
+    "S3_SECRET_KEY": "secret4secret4secret4",
+}
+"""Values of the variables in `.env` that have no default."""
+
+NOT_IN_COMPOSE = {
+    "BACKUP_DATABASE_URL": "reads every tenant: for the one container that backs up (backup.md)",
+    "BACKUP_S3_ENDPOINT": "of the same container",
+    "BACKUP_S3_REGION": "of the same container",
+    "BACKUP_S3_ACCESS_KEY": "of the same container: the service itself must not reach the backups",
+    "BACKUP_S3_SECRET_KEY": "as the access key",
+    "S3_REGION": "the object store of this file has none; with another one, the file is edited",
+    "S3_CA_FILE": "as the region: a file would have to be mounted",
+    "S3_SERVER_SIDE_ENCRYPTION": "as the region",
+    "S3_KMS_KEY_ID": "as the region",
+    "GRPC_CERTIFICATE_FILE": "the proxy speaks TLS",
+    "GRPC_KEY_FILE": "the proxy speaks TLS",
+    "HOST": "the image sets it",
+    "PORT": "the image sets it",
+}
+"""Settings that `docker-compose.yml` does not pass on, each with the reason."""
+
+
+def interpolate(text, variables):
+    """Fill variables into a text of the compose file, as Docker Compose does."""
+
+    def fill(match):
+        name, kind, word = match.groups()
+        value = variables.get(name, "")
+        if kind == "+":
+            return word if value else ""
+        if kind == "?":
+            assert value, f"{name}: {word}"
+        return value or word or ""
+
+    while "${" in text:
+        text = re.sub(r"\$\{(\w+)(?::([-+?])([^${}]*))?\}", fill, text)
+    return text
+
+
+def compose_settings(**variables):
+    """Return the settings of the service in containers, with these variables in `.env`."""
+    names = {
+        name: interpolate(str(value), REQUIRED | variables)
+        for name, value in SERVICES["tbhub"]["environment"].items()
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("TBHUB_")]:
+            patch.delenv(name)
+        for name, value in names.items():
+            patch.setenv(name, value)
+        return Settings()
 
 
 def test_compose_images_are_pinned_to_tested_stores():
-    images = {name: service["image"] for name, service in SERVICES.items()}
+    images = {name: interpolate(service["image"], {}) for name, service in SERVICES.items()}
     assert all(re.fullmatch(r"[\w/.-]+:\d[\w.-]*", image) for image in images.values()), images
     assert images["postgres"] == f"postgres:{MAJOR_VERSION}"
     version = subprocess.run(
@@ -47,7 +104,19 @@ def test_compose_images_are_pinned_to_tested_stores():
     ).stdout
     assert images["objects"].split(":")[1] in version.split()
     assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${PYTHON_IMAGE}"] * 2
-    assert "ARG PYTHON_IMAGE=python:3.13-slim-bookworm\n" in DOCKERFILE
+    python = interpolate(SERVICES["tbhub"]["build"]["args"]["PYTHON_IMAGE"], {})
+    assert python == "python:3.13-slim-bookworm"
+    assert f"ARG PYTHON_IMAGE={python}\n" in DOCKERFILE
+
+
+def test_compose_images_may_be_pinned_by_digest():
+    digest = "@sha256:" + 64 * "0"
+    names = re.findall(r"\$\{(\w+_IMAGE):-", COMPOSE)
+    values = {name: name.lower() + digest for name in names}
+    images = [interpolate(service["image"], values) for service in SERVICES.values()]
+    images.append(interpolate(SERVICES["tbhub"]["build"]["args"]["PYTHON_IMAGE"], values))
+    assert {image for image in images if digest not in image} == {"tbhub:0.1.0"}
+    assert set(names) == {"CADDY_IMAGE", "POSTGRES_IMAGE", "SEAWEEDFS_IMAGE", "PYTHON_IMAGE"}
 
 
 def test_compose_exposes_only_proxy_with_least_rights():
@@ -58,7 +127,7 @@ def test_compose_exposes_only_proxy_with_least_rights():
     users = {
         name: service["user"]
         for name, service in SERVICES.items()
-        if service["image"] != "tbhub:0.1.0"
+        if service["image"] != "tbhub:0.1.0"  # whose account is in the Dockerfile
     }
     assert [name for name, user in users.items() if re.match("0|root", user)] == ["objects-owner"]
     assert (
@@ -75,7 +144,35 @@ def test_compose_objects_are_reachable_by_service_only():
         "objects",
         "tbhub",
     }
-    assert yaml.safe_load(COMPOSE)["networks"][network] == {"internal": True}
+    assert NETWORKS[network] == {"internal": True}
+
+
+def test_compose_database_is_unreachable_for_proxy():
+    reached = set(SERVICES["proxy"]["networks"])
+    assert not reached & set(SERVICES["postgres"]["networks"])
+    assert not reached & set(SERVICES["objects"]["networks"])
+    assert NETWORKS["database"] == {"internal": True}
+
+
+def test_compose_service_reaches_providers_and_publishes_nothing():
+    egress = [
+        name for name in SERVICES["tbhub"]["networks"] if not (NETWORKS[name] or {}).get("internal")
+    ]
+    assert len(egress) == 1
+    assert [
+        name for name, service in SERVICES.items() if egress[0] in service.get("networks", [])
+    ] == ["tbhub"]
+    assert "ports" not in SERVICES["tbhub"]
+
+
+def test_compose_limits_what_each_service_uses():
+    for name, service in SERVICES.items():
+        assert interpolate(str(service["mem_limit"]), {})[-1] in "mg", name
+        assert float(interpolate(str(service["cpus"]), {})) > 0, name
+        assert service["pids_limit"] > 0, name
+        assert set(service["logging"]["options"]) == {"max-size", "max-file"}, name
+    workers = compose_settings().workers
+    assert float(interpolate(SERVICES["tbhub"]["mem_limit"], {})[:-1]) >= 2.5 * workers
 
 
 def test_compose_services_have_health_checks_and_exist():
@@ -95,19 +192,71 @@ def test_every_setting_and_every_variable_is_known():
     assert variables == set(re.findall(r"^(\w+)=", EXAMPLE, re.MULTILINE))
 
 
+def test_compose_passes_every_setting_on():
+    passed = {
+        name.removeprefix("TBHUB_")
+        for name in SERVICES["tbhub"]["environment"]
+        if name.startswith("TBHUB_")
+    }
+    every = {name.upper() for name in Settings.model_fields}
+    assert passed | set(NOT_IN_COMPOSE) == every
+    assert passed & set(NOT_IN_COMPOSE) == set()
+
+
+def test_compose_defaults_are_those_of_settings():
+    """What is empty in `.env`, as in env.example, is not told to the service as empty."""
+    expected = {
+        "database_url", "s3_endpoint", "s3_access_key", "s3_secret_key", "s3_path_style",
+        "public_url", "allowed_hosts", "trusted_proxies", "grpc_plaintext", "workers",
+        "people_create_workspaces",
+    }  # fmt: skip
+    settings = compose_settings()
+    defaults = Settings(database_url="unused")
+    changed = {
+        name for name in Settings.model_fields if getattr(settings, name) != getattr(defaults, name)
+    }
+    assert changed == expected
+    assert settings.content_url is None
+    assert settings.people_create_workspaces is False
+
+
+def test_compose_variables_reach_the_service():
+    provider = {"id": "a", "name": "A", "issuer": "https://id.example.org", "client_id": "tbhub"}
+    settings = compose_settings(
+        TBHUB_CONTENT_DOMAIN="content.example.net",
+        TBHUB_OIDC_PROVIDERS=json.dumps([provider | {"client_secret": "s3"}]),
+        TBHUB_PEOPLE_CREATE_WORKSPACES="true",
+        TBHUB_FRAME_ANCESTORS='["https://jupyter.example.org"]',
+        TBHUB_GRPC_PORT="6061",
+        TBHUB_LOG_FORMAT="json",
+        TBHUB_TRACES_ENDPOINT="http://collector:4318/v1/traces",
+        TBHUB_READ_DATABASE_URL="postgresql://replica/tbhub",
+        TBHUB_DATABASE_POOL_SIZE="7",
+        TBHUB_RESERVOIR_SIZES='{"scalars": 5}',
+        TBHUB_METRICS_TOKEN="m",
+        TBHUB_WORKERS="3",
+    )
+    assert settings.content_url == "https://content.example.net"
+    assert settings.oidc_providers[0].read_client_secret() == "s3"
+    assert settings.people_create_workspaces is True
+    assert settings.frame_ancestors == ("https://jupyter.example.org",)
+    assert (settings.grpc_port, settings.log_format) == (6061, "json")
+    assert settings.traces_endpoint == "http://collector:4318/v1/traces"
+    assert settings.read_database_url.get_secret_value() == "postgresql://replica/tbhub"
+    assert (settings.database_pool_size, settings.workers) == (7, 3)
+    assert settings.reservoir_sizes.scalars == 5
+    assert settings.metrics_token.get_secret_value() == "m"
+
+
 def test_compose_file_contains_no_secret_and_no_default():
     for name, service in SERVICES.items():
         for key, value in service.get("environment", {}).items():
-            if re.search("PASSWORD|KEY|URL|SECRET", key) and key not in {
-                "TBHUB_PUBLIC_URL",
-                "TBHUB_CONTENT_URL",
-            }:
-                assert re.search(r"(^|:)\$\{\w+:\?[^}]+\}(@|$)", value), f"{name} {key}"
-    empty = {line.rstrip("=") for line in EXAMPLE.splitlines() if line.endswith("=")}
-    assert empty == set(re.findall(r"\$\{(\w+):(?:\?|-\})", COMPOSE)) - {
-        "TBHUB_DOMAIN",
-        "TBHUB_CONTENT_DOMAIN",
-    }
+            if re.search("PASSWORD|SECRET|TOKEN|ACCESS_KEY|DATABASE_URL|PROVIDERS", key):
+                assert re.search(r"(^|:)\$\{\w+:(\?[^}]+|-)\}(@|$)", value), f"{name} {key}"
+    lines = re.findall(r"^(\w+)=(.*)$", EXAMPLE, re.MULTILINE)
+    assert [name for name, value in lines if value] == ["TBHUB_DOMAIN"]
+    required = set(re.findall(r"\$\{(\w+):\?", COMPOSE))
+    assert required == set(REQUIRED)
 
 
 def test_dockerfile_sources_exist_and_are_not_ignored():
@@ -170,30 +319,48 @@ def test_proxy_hides_metrics_and_logs_no_token():
     assert configuration.count("{") == configuration.count("}")
 
 
-@pytest.fixture
-def variables():
-    """The values of the variables in `.env`."""
-    return {
-        "TBHUB_DOMAIN": "tbhub.example.org",
-        "TBHUB_CONTENT_DOMAIN": "tbhub-content.example.net",
-        "POSTGRES_PASSWORD": "unused",
-        "TBHUB_DATABASE_PASSWORD": "7a61b0",
-        "S3_ACCESS_KEY": "key",
-        "S3_SECRET_KEY": "secret4secret4secret4",
-        "TBHUB_WORKERS": "2",
-        "TBHUB_METRICS_TOKEN": "0b5e1f",
-        "TBHUB_GRPC_PORT": "0",
+@pytest.mark.parametrize("content", ["", "tbhub-content.example.net"], ids=["without", "with"])
+def test_caddy_accepts_configuration(content):
+    """With a content origin, and without one, where no certificate is asked for another name."""
+    variables = REQUIRED | {"TBHUB_CONTENT_DOMAIN": content}
+    environment = {
+        name: interpolate(value, variables)
+        for name, value in SERVICES["proxy"]["environment"].items()
     }
 
+    def run(command):
+        options = ["--config", str(ROOT / "deploy" / "Caddyfile"), "--adapter", "caddyfile"]
+        return subprocess.run(
+            [programs.find_program("caddy"), command, *options],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
-def test_deployment_commands_run_and_service_works(tmp_path, variables):
+    valid = run("validate")
+    assert valid.returncode == 0, valid.stderr
+    servers = json.loads(run("adapt").stdout)["apps"]["http"]["servers"].values()
+    with_certificate = {
+        name
+        for server in servers
+        if server["listen"] == [":8443"]
+        for route in server["routes"]
+        for match in route["match"]
+        for name in match["host"]
+    }
+    assert with_certificate == {"tbhub.example.org", content} - {""}
+
+
+def test_deployment_commands_run_and_service_works(tmp_path):
+    variables = REQUIRED | {"TBHUB_METRICS_TOKEN": "0b5e1f", "TBHUB_GRPC_PORT": "0"}
     ports = choose_ports(["postgres", "objects", "tbhub"], {})
 
     def here(text):
         """Fill the variables into a text of the compose file, and replace container names by local
         addresses.
         """
-        text = re.sub(r"\$\{(\w+)[^}]*\}", lambda match: variables[match[1]], str(text))
+        text = interpolate(str(text), variables)
         for name, port in {"postgres": 5432, "objects": 8333, "tbhub": 6060}.items():
             text = re.sub(
                 rf"(@|//)({name}|127\.0\.0\.1):{port}\b", rf"\g<1>{LOOPBACK}:{ports[name]}", text

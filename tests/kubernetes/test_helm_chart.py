@@ -23,6 +23,7 @@ ALL = LEAST | {
     "settings": {"TBHUB_S3_BUCKET": "another", "TBHUB_S3_REGION": "eu-west-1"},
     "grpc": {"enabled": True, "port": 7061},
     "ingress": {"enabled": True, "className": "nginx", "annotations": {"a": "b"}, "tlsSecretName": "tls"},
+    "trustedProxies": "10.244.0.0/16",
     "networkPolicy": {"from": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}]},
     "prometheus": {"enabled": True, "labels": {"release": "prometheus"}},
     "serviceAccount": {"name": "", "annotations": {"role": "s3"}},
@@ -80,10 +81,39 @@ def test_helm_finds_nothing_to_complain_of(rendered):
         ({"settings": {"TBHUB_WORKERS": 2}}, "TBHUB_WORKERS"),
         ({"replicas": 0}, "replicas"),
         ({"replicaCount": 2}, "replicaCount"),
+        ({"networkPolicy": {"form": []}}, "form"),
     ],
 )
 def test_wrong_value_is_refused_by_name(change, said):
     assert said in render(LEAST | change)["refused"]
+
+
+@pytest.mark.parametrize("proxies", ["", "127.0.0.1"])
+def test_ingress_needs_proxies_that_are_trusted(proxies):
+    refused = render(ALL | {"trustedProxies": proxies})["refused"]
+    assert "trustedProxies is required with an ingress: the network of its pods" in refused
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"ingress": {"enabled": False}, "service": {"type": "LoadBalancer"}}]
+)
+def test_way_in_needs_network_policy_or_none(change):
+    refused = render(ALL | change | {"networkPolicy": {}})["refused"]
+    assert "networkPolicy.from is required" in refused
+    without = render(ALL | change | {"networkPolicy": {"enabled": False}})
+    assert without["refused"] == ""
+    assert "NetworkPolicy" not in [each["kind"] for each in without["resources"]]
+
+
+def test_network_policy_is_for_own_namespace_by_default(full):
+    rendered = render(LEAST)
+    by_kind = {each["kind"]: each for each in rendered["resources"]}
+    (rule,) = by_kind["NetworkPolicy"]["spec"]["ingress"]
+    assert rule == {"from": [{"podSelector": {}}], "ports": [{"port": "http"}]}
+    assert "Only pods of the namespace ml reach the service" in rendered["notes"]
+    (rule,) = full["NetworkPolicy"]["spec"]["ingress"]
+    assert rule["from"] == ALL["networkPolicy"]["from"]
+    assert rule["ports"] == [{"port": "http"}, {"port": "grpc"}]
 
 
 def test_secrets_are_refused_as_values():

@@ -26,6 +26,7 @@ NAMES = {"chromium": ("chromium-headless-shell", "chromium", "chromium-browser",
 """Programs of which the first that is there is taken; others have one name."""
 
 PACKAGES = {
+    "caddy": ("caddy",),
     "chromium": ("chromium-headless-shell", "chromium"),
     "nginx": ("nginx-light", "nginx"),
     "openssl": ("openssl",),
@@ -112,7 +113,9 @@ def install() -> None:
     options = ["--yes", "--no-install-recommends"]
     subprocess.run([*command, "install", *options, *packages], check=False, stdout=sys.stderr)
     if Path("/run/systemd/system").is_dir():
-        _say("Debian has started pgbouncer and prometheus: `systemctl disable --now` ends that")
+        _say(
+            "Debian has started caddy, pgbouncer and prometheus: `systemctl disable --now` ends that"
+        )
 
 
 def _become_root() -> Sequence[str] | None:

@@ -43,8 +43,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - name: TBHUB_ALLOWED_HOSTS
   value: {{ list (include "tbhub.hostname" .Values.publicUrl) "127.0.0.1" "$(POD_IP)" | toJson | quote }}
 {{- end }}
+{{- with .Values.trustedProxies }}
 - name: TBHUB_TRUSTED_PROXIES
-  value: {{ .Values.trustedProxies | quote }}
+  value: {{ . | quote }}
+{{- end }}
 - name: TBHUB_WORKERS
   value: {{ .Values.workers | quote }}
 {{- if .Values.grpc.enabled }}
