@@ -164,7 +164,9 @@ def test_private_json_is_kept_out_of_shared_caches(api, experiment, path):
 def test_refused_token_is_told_from_none(api):
     for headers, expected in (
         ({}, "Bearer"),
-        ({"Authorization": "Bearer x"}, 'Bearer error="invalid_token"'),
+        ({"Authorization": "Bearer "}, "Bearer"),
+        ({"Authorization": "Basic x"}, "Bearer"),
+        ({"Authorization": "bearer x"}, 'Bearer error="invalid_token"'),
     ):
         answer = api.client.get("/api/v1/experiments", headers=headers)
         assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, expected)

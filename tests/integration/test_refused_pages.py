@@ -41,7 +41,11 @@ def test_error_page_says_nothing_of_what_was_asked(client):
 
 def test_method_that_page_does_not_have_is_page(client, database):
     answer = new_reader(client, database).post("/me")
-    assert (answer.status_code, is_page(answer), answer.headers["allow"]) == (405, True, "GET")
+    assert (answer.status_code, is_page(answer), answer.headers["allow"]) == (
+        405,
+        True,
+        "GET, HEAD",
+    )
 
 
 def test_page_without_database_asks_for_moment(settings):

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from support.page_forms import PageReader, new_link, new_reader, session_of
 from support.people import new_person, sign_in
+from tbservice import limits
 from tbservice.auth import people
 from tbservice.pages.csrf import csrf_token
 from tbservice.server.app import create_app
@@ -173,7 +174,7 @@ def test_body_that_is_no_form_is_refused(client, database):
         (b"\xff=%ff", "application/x-www-form-urlencoded", 400),
         (b"a=%ff", "application/x-www-form-urlencoded", 400),
         (b"&".join([b"a=1"] * 2_000), "application/x-www-form-urlencoded", 400),
-        (b"a=" + b"x" * 300_000, "application/x-www-form-urlencoded", 413),
+        (b"a=" + b"x" * limits.FORM_BYTES_MAX, "application/x-www-form-urlencoded", 413),
         (b"", "application/x-www-form-urlencoded", 403),
     ):
         answer = client.post(

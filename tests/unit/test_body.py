@@ -12,7 +12,7 @@ from tbservice.api.http.body import decompress, read_body, spool_body, spool_bod
 from tbservice.errors import MalformedRequest, RequestTimeout, TooLarge
 
 
-def request_of(*pieces, then_hangs=False):
+def request_of(*pieces, then_hangs=False, headers=()):
     waiting = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
 
     async def receive():
@@ -22,7 +22,7 @@ def request_of(*pieces, then_hangs=False):
             await asyncio.Event().wait()
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    return Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)
 
 
 def test_body_comes_back_whole_in_memory_and_as_file():
@@ -52,6 +52,12 @@ def test_body_over_its_size_or_its_time_is_refused():
         asyncio.run(read_body(request_of(b"ab", b"c"), 2, 5))
     with pytest.raises(RequestTimeout, match=r"0\.01 seconds"):
         asyncio.run(read_body(request_of(b"a", then_hangs=True), 9, 0.01))
+
+
+def test_body_announced_too_large_is_refused_before_it_is_read():
+    request = request_of(then_hangs=True, headers=[(b"content-length", b"3")])
+    with pytest.raises(TooLarge, match="2 bytes"):
+        asyncio.run(read_body(request, 2, 5))
 
 
 def test_gzip_never_grows_over_its_limit():

@@ -370,9 +370,7 @@ async def _render(request: Request, error: Exception) -> Response:
         # The first one by itself, for uploaders that know no others.
         more = {"segment": error.segments[0], "segments": list(error.segments)}
     if isinstance(error, Unauthenticated):
-        # RFC 6750, section 3: the reason is said to those who sent a token.
-        has_token = "authorization" in request.headers
-        headers["WWW-Authenticate"] = 'Bearer error="invalid_token"' if has_token else "Bearer"
+        headers["WWW-Authenticate"] = _make_challenge(request)
     if isinstance(error, ObjectMissing):
         # It may be repaired, and caches may store a 410 (RFC 9110, 15.5.11).
         headers["Cache-Control"] = "no-store"
@@ -381,6 +379,16 @@ async def _render(request: Request, error: Exception) -> Response:
     if isinstance(error, Unavailable):
         _log.warning("unavailable: %s", error.__cause__)
     return _error_response(request, error.status, error.code, error.detail, headers, **more)
+
+
+def _make_challenge(request: Request) -> str:
+    """Return the value of `WWW-Authenticate`; the reason is for those who sent a token.
+
+    RFC 6750, section 3.1: not for those who sent none, or used another scheme.
+    """
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    is_token = scheme.lower() == "bearer" and bool(token.strip())
+    return 'Bearer error="invalid_token"' if is_token else "Bearer"
 
 
 async def _render_invalid(request: Request, error: Exception) -> Response:

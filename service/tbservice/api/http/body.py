@@ -108,13 +108,17 @@ def _translate_full_disk() -> Iterator[None]:
 async def _receive_chunks(
     request: Request, bytes_max: int, seconds_max: float
 ) -> AsyncIterator[bytes]:
+    too_large = TooLarge(f"the body exceeds this route's limit of {bytes_max} bytes")
+    announced = request.headers.get("content-length", "")
+    if announced.isascii() and announced.isdigit() and int(announced) > bytes_max:
+        raise too_large  # before any of it is received
     size = 0
     try:
         async with asyncio.timeout(seconds_max):
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > bytes_max:
-                    raise TooLarge(f"the body exceeds this route's limit of {bytes_max} bytes")
+                    raise too_large
                 yield chunk
     except (TimeoutError, ClientDisconnect) as error:
         raise RequestTimeout(
