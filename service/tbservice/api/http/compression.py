@@ -1,4 +1,4 @@
-"""Compression of JSON and CSV with gzip, for clients that accept it.
+"""Compression of JSON and CSV with zstd or gzip, for clients that accept one of them.
 
 Only routes of an experiment's data compress: none of their responses has a secret, whose bytes
 could be guessed from the size beside text that others choose (BREACH, CVE-2013-3587).
@@ -10,26 +10,40 @@ import re
 import zlib
 from typing import Final
 
+import pyarrow as pa
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 _LEVEL: Final = 1
-"""Points as JSON take 41 % of their bytes; with level 6, 38 % and three times the time."""
+"""Points as JSON take 34 % of their bytes with zstd, 42 % with gzip; a higher level saves little.
+
+The window of zstd is at most 512 KiB at this level; RFC 9659 allows 8 MiB.
+"""
 
 _BYTES_MIN: Final = 1_000
 """Bytes below which a response fits into a packet or two, compressed or not."""
 
 _MEDIA_TYPES: Final = ("application/json", "text/csv")
+_CODINGS: Final = ("zstd", "gzip")
+"""Content codings, the better one first."""
+
 _ACCEPTED: Final = re.compile(
-    r"(?:^|,)\s*gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?:,|$)", re.IGNORECASE
+    r"\s*(zstd|gzip)\s*(?:;\s*q\s*=\s*([01](?:\.\d{0,3})?)\s*)?", re.IGNORECASE
 )
 _GZIP_WINDOW_BITS: Final = 31  # zlib: 16 selects the gzip container, 15 the largest window
 
 
-def accepts_gzip(request: Request) -> bool:
-    """Return whether `Accept-Encoding` names gzip with a quality above 0 (RFC 9110, 12.5.3)."""
-    return _ACCEPTED.search(request.headers.get("accept-encoding", "")) is not None
+def choose_coding(request: Request) -> str | None:
+    """Return the content coding that `Accept-Encoding` prefers (RFC 9110, 12.5.3), None for none.
+
+    Of two with the same quality it is zstd.
+    """
+    listed = request.headers.get("accept-encoding", "").split(",")
+    matches = [match for each in listed if (match := _ACCEPTED.fullmatch(each))]
+    qualities = {match[1].lower(): float(match[2] or 1) for match in matches}
+    best = max(_CODINGS, key=lambda coding: qualities.get(coding, 0))
+    return best if qualities.get(best, 0) > 0 else None
 
 
 async def compress(request: Request, response: Response) -> Response:
@@ -38,16 +52,21 @@ async def compress(request: Request, response: Response) -> Response:
     A response that is generated while it is sent is left as it is.
     """
     body = getattr(response, "body", b"")
+    coding = choose_coding(request)
     if (
-        len(body) >= _BYTES_MIN
+        coding is not None
+        and len(body) >= _BYTES_MIN
         and response.headers.get("content-type", "").startswith(_MEDIA_TYPES)
-        and accepts_gzip(request)
     ):
-        response.body = await run_in_threadpool(_gzip, bytes(body))
-        response.headers["Content-Encoding"] = "gzip"
+        response.body = await run_in_threadpool(_encode, bytes(body), coding)
+        response.headers["Content-Encoding"] = coding
         response.headers["Content-Length"] = str(len(response.body))
     return response
 
 
-def _gzip(content: bytes) -> bytes:
-    return zlib.compress(content, _LEVEL, _GZIP_WINDOW_BITS)
+def _encode(content: bytes, coding: str) -> bytes:
+    if coding == "gzip":
+        return zlib.compress(content, _LEVEL, _GZIP_WINDOW_BITS)
+    codec = pa.Codec("zstd", compression_level=_LEVEL)
+    encoded: bytes = codec.compress(content, asbytes=True)
+    return encoded

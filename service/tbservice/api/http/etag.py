@@ -64,13 +64,14 @@ def set_etag(request: Request, state: str) -> None:
     """Set the ETag of the response, and end the request with 304 if `If-None-Match` has it.
 
     `state` must change whenever the data changes. The ETag also depends on the software version and
-    on what else a representation varies with: the Accept header, gzip, and the reservoir sizes.
+    on what else a representation varies with: the Accept header, the content coding, and the
+    reservoir sizes.
     """
     settings: Settings = request.app.state.settings
     varies_with = (
         request.headers.get("accept", ""),
         settings.reservoir_sizes,
-        compression.accepts_gzip(request),
+        compression.choose_coding(request),
     )
     variant = zlib.crc32(repr(varies_with).encode())
     request.state.entity_tag = f'"{_SOFTWARE_VERSION}-{state}-{variant:x}"'
