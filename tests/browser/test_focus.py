@@ -1,0 +1,100 @@
+"""The keyboard's way through our own pages in headless Chromium: what has the focus is seen."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from support.batches import ApiClient, scalars, segment, stream
+from support.page_routes import TABLE
+from support.people import new_member, sign_in
+from support.servers import NO_TLS, new_workspace
+from tbservice.store.pg.database import Database
+from tbservice.types import Role
+
+EXPERIMENTS = 12
+TABS_MAX = 400
+WINDOWS = {"desktop": (1400, 600), "phone": (390, 560)}
+
+LOOK = """(key) => {
+  const focused = document.activeElement;
+  if (focused === document.body || focused.dataset.reachedBy === key) return null;
+  focused.dataset.reachedBy = key;
+  const points = [...focused.getClientRects()]
+    .flatMap((box) => [2, box.height / 2, box.height - 2].map((y) => [box.left + box.width / 2, box.top + y]))
+    .filter(([_, y]) => 0 <= y && y < innerHeight);
+  const hidden = points.find(([x, y]) => {
+    const seen = document.elementFromPoint(x, y);
+    return !seen || !(focused.contains(seen) || seen.contains(focused));
+  });
+  return points.length && !hidden ? "" : `${focused.outerHTML.slice(0, 120)} at ${hidden}`;
+}"""
+"""Says which element with the focus is covered, or completely outside of the window.
+
+Null at the end of the way: an element that the key has reached before, or none.
+"""
+
+
+@pytest.fixture(scope="module")
+def database(live_service):
+    database = Database(live_service.database_url, 2)
+    yield database
+    database.close()
+
+
+@pytest.fixture(scope="module")
+def workspace(live_service):
+    return new_workspace(live_service.database_url)
+
+
+@pytest.fixture(scope="module")
+def experiment(live_service, workspace):
+    """One of many experiments, with runs and links; it is the newest."""
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
+        api = ApiClient(http, workspace.owner_token)
+        for number in range(EXPERIMENTS):
+            id_ = api.new_experiment(name=f"experiment {number}", tags=["a", "b"])
+        for number in range(EXPERIMENTS):
+            api.write(id_, segment(stream(f"run {number}"), 0, 9, scalars("loss", [1, 2])))
+            link = {"label": f"link {number}"}
+            api.request("POST", f"/experiments/{id_}/links", json=link).raise_for_status()
+    return id_
+
+
+@pytest.fixture(scope="module")
+def owner(database, workspace):
+    for _ in range(EXPERIMENTS):
+        new_member(database, workspace.workspace_id, Role.VIEWER)
+    return new_member(database, workspace.workspace_id, Role.OWNER)
+
+
+def walk(page, key):
+    """Press the key until the focus has been everywhere; return what was covered."""
+    covered = []
+    for _ in range(TABS_MAX):
+        page.keyboard.press(key)
+        problem = page.evaluate(LOOK, key)
+        if problem is None:
+            return covered
+        covered += [f"{key}: {problem}"] if problem else []
+    raise AssertionError("the focus came to no end")
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_focus_is_never_covered(page, live_service, database, owner, workspace, experiment, window):
+    width, height = WINDOWS[window]
+    page.set_viewport_size({"width": width, "height": height})
+    page.watch.is_expected = lambda problem: "404" in problem
+    workspace_id = str(workspace.workspace_id)
+    opened = [path for path, form, statuses in TABLE if form is None and statuses[-1] == 200]
+    page.context.add_cookies(
+        [{"name": "tbhub_session", "value": sign_in(database, owner), "url": live_service.url}]
+    )
+    covered = {}
+    for path in [*opened, "/nothing"]:
+        page.goto(
+            live_service.url + path.replace("ID", workspace_id).replace("EXPERIMENT", experiment)
+        )
+        if problems := walk(page, "Tab") + walk(page, "Shift+Tab"):
+            covered[path] = problems
+    assert covered == {}
