@@ -311,6 +311,9 @@ PAGE_ITEMS_MAX: Final = 1_000
 COUNTED_ROWS_MAX: Final = 400_000
 """Rows of runs and series that are counted for one page of experiments: a fraction of a second."""
 
+RUNS_PAGE_ITEMS_MAX: Final = 10_000
+"""Runs on one page of their list, if it is read in pages."""
+
 SERIES_PAGE_ITEMS_MAX: Final = 10_000
 """Series on one page of their metadata."""
 

@@ -366,7 +366,7 @@ def test_wrong_fields_in_great_number_are_one_error(api):
     ):
         refused = api.request("POST", address, json=body)
         assert refused.status_code == 422
-        assert "too many fields" in refused.json()["detail"]
+        assert refused.json()["detail"].count("unknown field") == 3
     refused = api.request("GET", f"{path}/scalars/data", params=fields)
     assert refused.status_code == 422
     assert refused.json()["detail"].count("unknown query parameter") == 3

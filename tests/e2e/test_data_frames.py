@@ -113,7 +113,7 @@ def test_unknown_names_are_warned_of_with_advice(api, experiment_id):
 
 
 def test_misspelt_parameter_is_explained(experiment_id):
-    with pytest.raises(Refused, match="unknown parameter 'tagg': did you mean 'tag'"):
+    with pytest.raises(Refused, match="unknown field 'tagg': did you mean 'tag'"):
         Experiment(experiment_id).scalars(tagg="loss")
 
 

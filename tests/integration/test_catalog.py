@@ -59,13 +59,30 @@ def test_metadata_come_in_pages_that_together_are_list(api, experiment):
         assert posted.json() == api.get(experiment, kind, run="r1"), kind
 
 
+def test_runs_come_in_pages_that_together_are_list(api, experiment):
+    for number in range(5):
+        api.write(experiment, segment(stream(f"r{number}"), 0, 9, scalars("loss", [0])))
+    everything = api.get(experiment, "runs")
+    assert list(everything) == ["runs"]
+    for limit in (1, 2, 5, 6):
+        listed, after = [], ""
+        while after is not None:
+            page = api.get(experiment, "runs", limit=limit, after=after)
+            assert 1 <= len(page["runs"]) <= limit
+            listed += page["runs"]
+            after = page["next"]
+        assert listed == everything["runs"]
+
+
 def test_page_token_that_is_malformed_is_refused(api, experiment):
     for asked, status in (
         ({"limit": 1, "after": "here"}, 400),
+        ({"limit": 1, "after": "1.1.1"}, 400),
         ({"limit": 1, "after": f"1.{2**63}"}, 400),
         ({"after": "1.1"}, 422),
         ({"limit": 0}, 422),
         ({"limit": 10_001}, 422),
     ):
-        answer = api.request("GET", f"/experiments/{experiment}/scalars", params=asked)
-        assert answer.status_code == status, answer.text
+        for kind in ("scalars", "runs"):
+            answer = api.request("GET", f"/experiments/{experiment}/{kind}", params=asked)
+            assert answer.status_code == status, answer.text

@@ -15,7 +15,12 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
-from tbservice.pagination import decode_series_token, encode_series_token
+from tbservice.pagination import (
+    decode_run_token,
+    decode_series_token,
+    encode_run_token,
+    encode_series_token,
+)
 from tbservice.reading.attempts import find_before, find_series_before
 from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
 from tbservice.reading.sampling import attempts, bernoulli_and_full, tensor_and_blob, uniform
@@ -37,6 +42,20 @@ ALL_BLOBS: Final = slice(None)
 def list_runs(db: Connection, grant: ReadGrant) -> list[Run]:
     """Return all runs in order of creation, so that new runs are appended."""
     return runs_tags.list_runs(db, grant.experiment_id)
+
+
+def list_runs_page(
+    db: Connection, grant: ReadGrant, after: str, limit: int
+) -> tuple[list[Run], str | None]:
+    """Return a page of at most `limit` runs in order of creation, and the next page token.
+
+    `after` is a page token, or empty for the first page; the last page has the token None. Raises
+    MalformedRequest for an invalid token.
+    """
+    runs = runs_tags.list_runs_after(db, grant.experiment_id, decode_run_token(after), limit + 1)
+    page = list(runs)[:limit]
+    token = encode_run_token(page[-1]) if len(runs) > limit else None
+    return [runs[run_id] for run_id in page], token
 
 
 def list_kinds(db: Connection, grant: ReadGrant) -> list[tuple[str, DataClass]]:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
@@ -33,7 +33,6 @@ from tbservice.api.http.methods import allowed_methods
 from tbservice.api.http.metrics_middleware import MetricsMiddleware, set_error_code
 from tbservice.api.http.openapi_errors import Application
 from tbservice.api.http.primary_retry import PrimaryRetryMiddleware
-from tbservice.api.http.query_names import describe_unknown_field
 from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddleware
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.http.traces_middleware import TracesMiddleware
@@ -397,16 +396,10 @@ async def _render_invalid(request: Request, error: Exception) -> Response:
     _forget_request(error)
     if any(problem["type"] == "json_invalid" for problem in problems):
         return _error_response(request, 400, "malformed", "the request body is not JSON")
-    detail = "; ".join(_describe_problem(request, problem) for problem in problems)
+    detail = "; ".join(
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems
+    )
     return _error_response(request, 422, "invalid", detail)
-
-
-def _describe_problem(request: Request, problem: dict[str, Any]) -> str:
-    match problem:
-        case {"type": "extra_forbidden", "loc": ("body", str(name))}:
-            return describe_unknown_field(request.scope["route"], name)
-        case _:
-            return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
 def _forget_request(error: RequestValidationError) -> None:

@@ -180,6 +180,18 @@ def list_runs(db: Connection, experiment_id: ExperimentId) -> list[Run]:
     ]
 
 
+def list_runs_after(
+    db: Connection, experiment_id: ExperimentId, after: int, limit: int
+) -> dict[int, Run]:
+    """Return at most `limit` runs with an id above `after`, by id, in the order of creation."""
+    statement = text(
+        "SELECT run_id, name, start_time FROM runs "
+        "WHERE experiment_id = :experiment_id AND run_id > :after ORDER BY run_id LIMIT :limit"
+    )
+    values = {"experiment_id": experiment_id, "after": after, "limit": limit}
+    return {row.run_id: Run(row.name, row.start_time) for row in db.execute(statement, values)}
+
+
 def list_run_names(
     db: Connection, experiment_id: ExperimentId, names: Collection[str] | None = None
 ) -> dict[int, str]:

@@ -1,9 +1,11 @@
-"""Refusal of parameters that would be ignored: unknown ones, also in a body, and repeated ones."""
+"""Refusal of parameters and fields that would be ignored: unknown ones, and repeated parameters."""
 
 from __future__ import annotations
 
 import difflib
 from collections import Counter
+from collections.abc import Collection, Iterable
+from itertools import islice
 from typing import Any, Final
 
 from fastapi import Request
@@ -15,10 +17,10 @@ from fastapi.routing import APIRoute
 from tbservice.errors import Invalid
 
 _NAMES_SHOWN: Final = 3
-"""Parameters that one error names."""
+"""Parameters or fields that one error names."""
 
 _NAME_CHARS_SHOWN: Final = 60
-"""Characters of a parameter's name that an error shows."""
+"""Characters of a name that an error shows."""
 
 
 async def check_query_names(request: Request) -> None:
@@ -27,14 +29,25 @@ async def check_query_names(request: Request) -> None:
     if not query:
         return
     known = _list_known(request.scope["route"])
-    unknown = [name for name in query if name not in known]
-    problems = [_describe(name, tuple(known)) for name in unknown[:_NAMES_SHOWN]]
-    if not unknown:
+    problems = describe_unknown("query parameter", query, known)
+    if not problems:
         counts = Counter(name for name, _ in query.multi_items())
         repeated = [name for name, count in counts.items() if count > 1 and not known[name]]
-        problems = [f"query parameter {name!r} is repeated: send one" for name in repeated]
+        problems = "; ".join(f"query parameter {name!r} is repeated: send one" for name in repeated)
     if problems:
-        raise Invalid("; ".join(problems))
+        raise Invalid(problems)
+
+
+def describe_unknown(what: str, names: Iterable[str], known: Collection[str]) -> str:
+    """Return what is wrong with the names that are not known, and what may be meant; "" if none is.
+
+    Args:
+        what: What has the names: "query parameter" or "field".
+        names: The names of a request; the first few that are unknown are described.
+        known: Those that the route has.
+    """
+    unknown = islice((name for name in names if name not in known), _NAMES_SHOWN)
+    return "; ".join(_describe(what, name, tuple(known)) for name in unknown)
 
 
 def _list_known(route: APIRoute) -> dict[str, bool]:
@@ -49,17 +62,10 @@ def _list_known(route: APIRoute) -> dict[str, bool]:
     return parsed | {each["name"]: False for each in described if each["in"] == "query"}
 
 
-def describe_unknown_field(route: APIRoute, name: str) -> str:
-    """Return what to do about a field of a JSON body that the route does not take."""
-    model = None if route.body_field is None else route.body_field.field_info.annotation
-    known = tuple(getattr(model, "model_fields", ()))
-    return _describe(name, known, "parameter")
-
-
-def _describe(name: str, known: tuple[str, ...], kind: str = "query parameter") -> str:
+def _describe(what: str, name: str, known: tuple[str, ...]) -> str:
     shown = name if len(name) <= _NAME_CHARS_SHOWN else f"{name[:_NAME_CHARS_SHOWN]}…"
     if not known:
-        return f"unknown {kind} {shown!r}: this route has none"
+        return f"unknown {what} {shown!r}: this route has none"
     near = difflib.get_close_matches(name[:_NAME_CHARS_SHOWN], known, n=1)
     advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-    return f"unknown {kind} {shown!r}: {advice}"
+    return f"unknown {what} {shown!r}: {advice}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import Response
+from fastapi import Query, Response
 
+from tbservice import limits
 from tbservice.api.formats import json_encoding
 from tbservice.api.http.dependencies import MayRead, UsesDatabase
 from tbservice.api.http.etag import ConditionalRoute
@@ -19,27 +20,47 @@ from tbservice.api.v1.point_queries import (
 )
 from tbservice.errors import Invalid
 from tbservice.reading import catalog, tag_groups
-from tbservice.types import Json, ReadGrant, Selection, Series
+from tbservice.types import Json, ReadGrant, Run, Selection, Series
 from tbwire.points import DataClass
 
 router = make_router(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
 )
 
+_LIMIT: Final = "Maximum runs per page. Without it, all runs are returned"
+_AFTER: Final = "`next` of the previous page; requires `limit`"
 _POST_FOR: Final = "more runs and tags than fit in a URL"
 
 
 @router.get("/runs")
-def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
+def list_runs(
+    grant: MayRead,
+    database: UsesDatabase,
+    limit: Annotated[
+        int | None, Query(ge=1, le=limits.RUNS_PAGE_ITEMS_MAX, description=_LIMIT)
+    ] = None,
+    after: Annotated[str, Query(description=_AFTER)] = "",
+) -> Response:
     """List the runs in the order of their first upload.
 
-    `{"runs": [{"run", "start_time"}]}`; `start_time` is in seconds since the epoch, or null.
+    `{"runs": [{"run", "start_time"}]}`; `start_time` is in seconds since the epoch, or null. With
+    `limit`, a page of them and `next`.
     """
+    _check_page(limit, after)
     with database.snapshot(grant) as db:
-        runs = catalog.list_runs(db, grant)
-    return json_encoding.json_response(
-        {"runs": [{"run": run.name, "start_time": run.start_time} for run in runs]}
-    )
+        if limit is None:
+            return json_encoding.json_response({"runs": _runs(catalog.list_runs(db, grant))})
+        page, following = catalog.list_runs_page(db, grant, after, limit)
+    return json_encoding.json_response({"runs": _runs(page), "next": following})
+
+
+def _runs(runs: list[Run]) -> list[Json]:
+    return [{"run": run.name, "start_time": run.start_time} for run in runs]
+
+
+def _check_page(limit: int | None, after: str) -> None:
+    if limit is None and after:
+        raise Invalid("'after' requires 'limit'")
 
 
 @router.get("/names")
@@ -95,9 +116,8 @@ def _list(
     grant: ReadGrant, database: UsesDatabase, query: SeriesPageQuery, data_class: DataClass
 ) -> Response:
     selection = query.to_selection(data_class)
+    _check_page(query.limit, query.after)
     if query.limit is None:
-        if query.after:
-            raise Invalid("'after' requires 'limit'")
         with database.snapshot(grant) as db:
             return json_encoding.json_response(
                 _nested(catalog.list_series_with_counts(db, grant, selection))

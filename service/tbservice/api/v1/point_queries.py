@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic_core import PydanticCustomError
 
 from tbservice import limits
 from tbservice.api.formats import Format
+from tbservice.api.http.query_names import describe_unknown
 from tbservice.errors import Invalid
 from tbservice.types import ALL_STEPS, Sampling, SamplingRule, Selection, StepRange
 from tbwire.frames import MEDIA_TYPE as FRAMES_MEDIA_TYPE
@@ -25,9 +27,6 @@ def _check_names(names: object) -> object:
 Names = Annotated[list[str] | None, BeforeValidator(_check_names)]
 """Names of runs or tags; None selects all."""
 
-_UNKNOWN_FIELDS_SHOWN: Final = 10
-"""Unknown fields that are each named in an error."""
-
 _DOWNSAMPLE: Final = 1_000
 _COUNT_MAX: Final = 2**31 - 1
 
@@ -36,13 +35,15 @@ _PERCENT_MIN: Final = 0.001
 
 
 class FewFields(BaseModel):
-    """Base of request models: too many unknown fields are one error, instead of one for each."""
+    """Base of request models: unknown fields are one error, which says what may be meant."""
 
     @model_validator(mode="before")
     @classmethod
-    def _check_count(cls, fields: object) -> object:
-        if isinstance(fields, dict) and len(fields) > len(cls.model_fields) + _UNKNOWN_FIELDS_SHOWN:
-            raise ValueError(f"has too many fields; allowed are {', '.join(cls.model_fields)}")
+    def _check_names(cls, fields: object) -> object:
+        if isinstance(fields, dict):
+            problem = describe_unknown("field", fields, cls.model_fields)
+            if problem:
+                raise PydanticCustomError("unknown_field", "{problem}", {"problem": problem})
         return fields
 
 
