@@ -24,7 +24,7 @@ HOSTILE = '"><script>alert(1)</script>{{ 7 * 7 }}\u202e'
 NOBODY, STRANGER, VIEWER, EDITOR, OWNER = "nobody", "stranger", "viewer", "editor", "owner"
 OPEN_FORMS = {"/sign-in/link", "/sign-in/oidc/nothing", "/invitation/join"}
 NAMES = {"ID": "{workspace_id}", "EXPERIMENT": "{experiment_id}", "nothing": "{provider}"}
-PUBLIC = {"/static/{digest}/{name}"}
+PUBLIC = {"/static/{digest}/{name}", "/favicon.ico"}
 
 
 @pytest.fixture

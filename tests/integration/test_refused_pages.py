@@ -88,3 +88,12 @@ def test_static_files_are_cached_by_their_digest(client):
         assert (other.status_code, other.headers["cache-control"]) == (200, "no-cache")
     for path in ("/static/0/../frame.py", "/static/0/..%2fframe.py", "/static/0/base.html"):
         assert client.get(path).status_code == 404
+
+
+def test_icon_is_where_browsers_look_for_it(client):
+    answer = client.get("/favicon.ico")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
+    assert answer.text.startswith("<svg")
+    shown = client.get("/nothing", headers=HTML)
+    (icon,) = re.findall(r'<link rel="icon" [^>]*href="([^"]+)"', shown.text)
+    assert client.get(icon).text == answer.text

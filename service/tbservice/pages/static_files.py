@@ -20,7 +20,9 @@ _MEDIA_TYPES: Final = {
 }
 _DIGEST_CHARS: Final = 16
 
-router = APIRouter(prefix="/static", include_in_schema=False)
+_ICON: Final = "icon.svg"
+
+router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,13 @@ def static_url(name: str) -> str:
     return f"/static/{_FILES[name].digest}/{name}"
 
 
-@router.get("/{digest}/{name}")
+@router.get("/favicon.ico")
+async def read_icon(request: Request) -> Response:
+    """Answer with the icon: browsers ask for it here where a page names none, as JSON does not."""
+    return await read_static(request, "", _ICON)
+
+
+@router.get("/static/{digest}/{name}")
 async def read_static(request: Request, digest: str, name: str) -> Response:
     """Answer with a static file; they are public.
 

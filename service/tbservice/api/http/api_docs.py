@@ -92,8 +92,8 @@ def _operation(method: str, path: str, operation: Json) -> str:
     bodies = operation.get("requestBody", {}).get("content", {})
     responses = [_response(status, each) for status, each in operation["responses"].items()]
     return (
-        f"<details><summary><b>{method.upper()}</b> <h3><code>{html.escape(path)}</code></h3>"
-        "</summary><div>"
+        f"<details><summary><b>{method.upper()}</b> <h3><code>{html.escape(path)}</code></h3> "
+        f'<span class="hint">{html.escape(operation["summary"])}</span></summary><div>'
         + _paragraphs(operation.get("description", ""))
         + (f"<h4>Parameters</h4>{_table(rows)}" if rows else "")
         + "".join(

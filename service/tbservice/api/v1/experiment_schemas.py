@@ -150,8 +150,8 @@ class ListedAnswer(BaseModel):
         description="When data arrived last, up to a minute early; null before the first"
     )
     status: UploadStatus | None = Field(
-        description="`running` if an uploader follows it now; else how the upload ended that was "
-        "heard of last, or `silent` if its uploader said nothing for 15 minutes. Null without "
+        description="`running` if an uploader follows it now; else how the upload with the last "
+        "report ended, or `silent` if there was no report for 15 minutes. Null without "
         "recorded uploads, and for readers who are not shown them"
     )
     points: int | None = Field(

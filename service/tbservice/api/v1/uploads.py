@@ -91,14 +91,14 @@ class UploadAnswer(BaseModel):
 
     upload_id: str = Field(description="Its system metrics are in the run `system/` and 8 of these")
     status: UploadStatus = Field(
-        description="`unknown`: ended without saying how; `silent`: not heard of for 15 minutes"
+        description="`unknown`: ended without saying how; `silent`: no report for 15 minutes"
     )
     status_of: StatusOf = Field(description="What status, start and end are about")
     detail: str = Field(description="Exit code, type of the exception, or signal")
     started_at: datetime
     ended_at: datetime | None
     created_at: datetime = Field(description="When it was recorded, by the server's clock")
-    seen_at: datetime = Field(description="When its uploader was heard of last; the same clock")
+    seen_at: datetime = Field(description="Time of the last report of its uploader; the same clock")
     origin: dict[str, str]
     packages: list[str]
 
