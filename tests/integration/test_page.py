@@ -105,13 +105,17 @@ def test_downloads_equal_what_api_returns(client, api):
     assert menu_of(client, api, experiment) == ["download/scalars.csv", "download/scalars.parquet"]
     series = [texts("note", [1, 2], [b"a", b"b"]), images("photo", [1], [[b"1", b"1", b"png"]])]
     api.write(experiment, segment(stream("more"), 0, 9, scalars("long", range(3_000)), *series))
+    path = f"/experiments/{experiment}/runs/more/hparams"
+    api.request("PUT", path, json={"hparams": {"lr": 0.1}}).raise_for_status()
     menu = menu_of(client, api, experiment)
-    assert len(menu) == 6
+    assert len(menu) == 8
     for path in menu:
         kind, name = path.removeprefix("download/").split(".")
         file = client.get(f"/experiment/{experiment}/{path}", headers=api.headers)
         query = {"sampling": "all", "format": name}
-        of_api = api.request("GET", f"/experiments/{experiment}/{kind}/data", params=query)
+        read = "tables/sessions" if kind == "sessions" else f"{kind}/data"
+        query = {"format": name} if kind == "sessions" else query
+        of_api = api.request("GET", f"/experiments/{experiment}/{read}", params=query)
         assert (file.status_code, file.content) == (200, of_api.content), path
         assert file.headers["content-type"] == of_api.headers["content-type"]
         expected = f"attachment; filename=\"R_seau 1_2-{kind}.{name}\"; filename*=UTF-8''R%C3%A9seau%201_2-{kind}.{name}"

@@ -18,7 +18,7 @@ from tbservice.api.formats import Format
 from tbservice.api.http.security_headers import content_hash
 from tbservice.pages import download
 from tbservice.pages.attempt_choice import AttemptChoice
-from tbservice.types import Experiment, Visibility, WorkspaceId
+from tbservice.types import Experiment, ExperimentId, Visibility, WorkspaceId
 from tbwire.points import DataClass
 
 _BAR: Final = Template(Path(__file__).with_name("bar.html").read_text(encoding="utf-8"))
@@ -38,7 +38,7 @@ _VISIBILITY_LABELS: Final = {
 }
 _SHARED_LABEL: Final = ("Shared by link", "Everyone who has the link reads what you see here")
 _FORMAT_LABELS: Final = {Format.CSV: "CSV", Format.PARQUET: "Parquet"}
-_DATA_CLASS_LABELS: Final = {
+_FILE_LABELS: Final = {
     DataClass.SCALAR: ("Scalars", ""),
     DataClass.TENSOR: (
         "Tensors",
@@ -48,7 +48,12 @@ _DATA_CLASS_LABELS: Final = {
         "List of media",
         "Images, audio and graphs: the API address of each",
     ),
+    None: (
+        "Hyperparameters",
+        "A row for each run that has some, with the last value of each metric",
+    ),
 }
+"""Name and hint of each content of `download.FILES`."""
 
 
 def render_bar(
@@ -56,6 +61,7 @@ def render_bar(
     about: str,
     data_classes: Collection[DataClass],
     *,
+    has_hparams: bool,
     is_shared: bool,
     workspace_id: WorkspaceId | None = None,
     site: str = "",
@@ -67,6 +73,7 @@ def render_bar(
         experiment: What the page shows.
         about: What people wrote about it, as `render_about` returns it.
         data_classes: Those that it has points of: each is offered for download.
+        has_hparams: Whether it has hyperparameters, which are offered too.
         is_shared: Whether the reader has a share link.
         workspace_id: Its workspace if the reader is signed in as a member: the bar then links back
             to the workspace's experiments, and to our own page of this one.
@@ -88,7 +95,7 @@ def render_bar(
         details,
         _render_attempts(attempts),
         _render_about(about),
-        _render_menu(data_classes),
+        _render_menu({*data_classes, *((None,) if has_hparams else ())}, experiment.experiment_id),
     )
 
 
@@ -125,8 +132,8 @@ def _render_attempts(attempts: AttemptChoice) -> str:
         return ""
     items = "".join(_render_attempt(attempts, number) for number in range(attempts.count, 0, -1))
     menu = (
-        '<div class="menu">Jobs that were restarted and repeated steps: '
-        f"what they had logged before<ul>{items}</ul></div>"
+        '<div class="menu">Some runs were restarted and logged steps again. An earlier attempt '
+        f"has their points from before that<ul>{items}</ul></div>"
     )
     is_earlier = " earlier" if attempts.shown < attempts.count else ""
     title = f"Attempt {attempts.shown} of {attempts.count}"
@@ -160,20 +167,22 @@ def _render_about(about: str) -> str:
     return f"<details><summary>About this experiment</summary>{region}</details>"
 
 
-def _render_menu(data_classes: Collection[DataClass]) -> str:
-    files = "".join(
-        _render_files(data_class) for data_class in _DATA_CLASS_LABELS if data_class in data_classes
+def _render_menu(contents: Collection[DataClass | None], experiment_id: ExperimentId) -> str:
+    files = "".join(_render_files(content) for content in _FILE_LABELS if content in contents)
+    command = f"tbupload export --experiment {experiment_id} --format events --output DIR"
+    menu = (
+        f'<div class="menu">Every point, at full resolution<ul>{files}</ul>'
+        f"<p>Event files, with all media: <code>{html.escape(command)}</code></p></div>"
     )
-    menu = f'<div class="menu">Every point, at full resolution<ul>{files}</ul></div>'
     return f'<details class="download"><summary>Download</summary>{menu}</details>'
 
 
-def _render_files(data_class: DataClass) -> str:
-    name, hint = _DATA_CLASS_LABELS[data_class]
+def _render_files(content: DataClass | None) -> str:
+    name, hint = _FILE_LABELS[content]
     links = "".join(
         f'<a href="download/{file}" aria-label="{name} as {_FORMAT_LABELS[file_format]}">'
         f"{_FORMAT_LABELS[file_format]}</a>"
-        for file, (file_class, file_format) in download.FILES.items()
-        if file_class is data_class
+        for file, (of_file, file_format) in download.FILES.items()
+        if of_file is content
     )
     return f'<li title="{hint}"><span>{name}</span>{links}</li>'

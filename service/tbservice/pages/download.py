@@ -1,4 +1,7 @@
-"""Downloads: all points of a data class as one file, below the page so that its cookie applies."""
+"""Downloads: all points of a data class, or all sessions, as one file.
+
+They are below the page, so that its cookie applies.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,25 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from tbservice.api.formats import MEDIA_TYPES, Format, encode_points
+from tbservice.api.formats.record_tables import TableFormat, encode_table, make_table
 from tbservice.api.http.head_requests import wants_body
 from tbservice.api.http.streaming import stream_response
 from tbservice.errors import NotFound, TooManyRequests, Unavailable
+from tbservice.hparams.session_columns import open_session_columns
 from tbservice.pages import message_pages, page_auth, token_form
 from tbservice.reading.source import ExperimentReader
 from tbservice.types import SamplingRule
 from tbwire.points import DATA_CLASSES, DataClass
 
+SESSIONS: Final = "sessions"
+"""The table of hyperparameters and last values of metrics, a row per session."""
+
 FILES: Final = {
-    f"{class_name}.{file_format.value}": (data_class, file_format)
-    for class_name, data_class in DATA_CLASSES.items()
+    f"{name}.{file_format.value}": (content, file_format)
+    for name, content in (*DATA_CLASSES.items(), (SESSIONS, None))
     for file_format in (Format.CSV, Format.PARQUET)
 }
-"""Data class and format of each file below `download/`, by file name."""
+"""Data class (None: sessions) and format of each file below `download/`, by file name."""
 
 _UNNAMED: Final = "experiment"
 _NAME_CHARS_MAX: Final = 100
@@ -35,7 +43,7 @@ _FORBIDDEN_IN_HEADER: Final = re.compile(r"[^ -~]|%")
 
 
 def send_file(request: Request) -> Response:
-    """Answer GET `download/{file}`: stream all points of a data class in bounded memory.
+    """Answer GET `download/{file}`: stream it in bounded memory.
 
     TooManyRequests and Unavailable are shown as a page: the request comes from a link.
     """
@@ -73,8 +81,12 @@ def _send(request: Request) -> Response:
 
 
 def _encode_chunks(
-    experiment: ExperimentReader, data_class: DataClass, file_format: Format
+    experiment: ExperimentReader, data_class: DataClass | None, file_format: Format
 ) -> Iterator[bytes]:
+    if data_class is None:
+        sessions = open_session_columns(experiment)
+        table = make_table(sessions.types, sessions.read_chunks())
+        return encode_table(TableFormat(file_format.value), table)
     chunks = experiment.stream_all(data_class)
     return encode_points(file_format, data_class, chunks, SamplingRule.ALL.value)
 

@@ -102,6 +102,7 @@ def _show(request: Request) -> Response:
             experiments[0],
             about,
             data_classes,
+            has_hparams=any(plugin == "hparams" for plugin, _ in kinds),
             is_shared=isinstance(source, ExperimentReader) and source.grant.link is not None,
             workspace_id=workspace_id,
             site=site,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ class TableFormat(enum.StrEnum):
     ARROW = "arrow"
 
 
+_COLUMN_TYPES: Final = {str: pa.string(), float: pa.float64(), bool: pa.bool_()}
 TABLE_MEDIA_TYPES: Final = {format_: MEDIA_TYPES[Format(format_.value)] for format_ in TableFormat}
 
 
@@ -33,6 +34,17 @@ class RecordTable:
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
+
+
+def make_table(types: Mapping[str, type], chunks: Iterator[Sequence[Sequence[Any]]]) -> RecordTable:
+    """Return the table of columns of texts, floats and booleans, by name, from chunks of them."""
+    schema = pa.schema([(name, _COLUMN_TYPES[each]) for name, each in types.items()])
+
+    def encode(chunk: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+        arrays = [pa.array(column, field.type) for field, column in zip(schema, chunk, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return RecordTable(schema, map(encode, chunks))
 
 
 def make_batch(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> pa.RecordBatch:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from tbservice.api.formats.record_tables import RecordTable, make_batch
+from tbservice.api.formats.record_tables import RecordTable, make_batch, make_table
 from tbservice.api.formats.values.dictionaries import DICTIONARY
 from tbservice.api.v1.experiment_schemas import ExperimentAnswer
 from tbservice.experiment_values import UploadRecord
@@ -107,7 +107,6 @@ _BLOBS: Final = pa.schema(
         ("file", pa.string()),
     ]
 )
-_SESSION_TYPES: Final = {str: pa.string(), float: pa.float64(), bool: pa.bool_()}
 
 
 def experiment_table(experiment: ExperimentAnswer) -> RecordTable:
@@ -195,13 +194,7 @@ def _series_row(series: Series) -> tuple[Any, ...]:
 
 def sessions_table(sessions: SessionColumns) -> RecordTable:
     """Return the table of sessions; metrics are read while it is encoded."""
-    schema = pa.schema([(name, _SESSION_TYPES[each]) for name, each in sessions.types.items()])
-
-    def encode(chunk: Sequence[Sequence[HparamValue | None]]) -> pa.RecordBatch:
-        arrays = [pa.array(column, field.type) for field, column in zip(schema, chunk, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    return RecordTable(schema, map(encode, sessions.read_chunks()))
+    return make_table(sessions.types, sessions.read_chunks())
 
 
 def hparams_table(hparams: Iterable[tuple[str, str, HparamValue]]) -> RecordTable:
