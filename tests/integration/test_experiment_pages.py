@@ -14,7 +14,7 @@ import pytest
 from markupsafe import escape
 
 from support.batches import scalars, segment, stream
-from support.page_forms import new_reader
+from support.page_forms import HTML, new_reader
 from support.people import BLOCKED_SECONDS, new_member
 from support.servers import new_workspace
 from tbservice import limits
@@ -95,6 +95,16 @@ def test_stranger_who_may_read_learns_nothing_of_people(api, editor, stranger):
     assert page.status_code == 200
     assert "gpu7" not in page.text
     assert "Who can see it" not in page.text
+
+
+def test_reader_of_link_gets_page_in_place_of_sign_in(api):
+    experiment = api.new_experiment()
+    about = f"/experiment/{experiment}/about"
+    link = api.request("POST", f"/experiments/{experiment}/links", json={}).json()["token"]
+    for cookie, expected in (({"cookie": f"tbhub_read={link}"}, "./"), ({}, "/sign-in?next=")):
+        answer = api.client.get(about, headers={**HTML, **cookie}, follow_redirects=False)
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith(expected)
 
 
 FORMS = {

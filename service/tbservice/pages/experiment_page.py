@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from tbservice import limits
+from tbservice.admission.callers import page_tokens
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants, members, people
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
@@ -24,7 +25,12 @@ from tbservice.pages.frame import redirect, render
 from tbservice.pages.markdown import render_markdown
 from tbservice.pages.person_session import PersonSession
 from tbservice.pages.share_page import links_context
-from tbservice.pages.signed_in import SignedIn, SignedInForm
+from tbservice.pages.signed_in import (
+    MaybeSignedIn,
+    SignedIn,
+    SignedInForm,
+    require_person_session,
+)
 from tbservice.reading import catalog
 from tbservice.store.pg.database import Database
 from tbservice.types import AdminGrant, Experiment, Membership, ReadGrant, Scope, Visibility
@@ -51,9 +57,15 @@ _NO_PEOPLE: Final[dict[str, Any]] = {
 
 @router.get("/about")
 def show_about(
-    request: Request, experiment_id: str, session: SignedIn, database: UsesDatabase
+    request: Request, experiment_id: str, session: MaybeSignedIn, database: UsesDatabase
 ) -> Response:
-    """Show what is known of an experiment, to members of its workspace."""
+    """Show what is known of an experiment, to members of its workspace.
+
+    Readers of a share link have TensorBoard's page, which shows what people wrote about it.
+    """
+    if session is None and page_tokens(request.headers.get("cookie", "")):
+        return redirect("./")
+    session = require_person_session(session)
     with database.without_transaction() as db:
         grant = grants.grant_read(db, experiment_id, session.secret)
     membership = session.find_membership(grant.workspace_id)

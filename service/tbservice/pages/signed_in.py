@@ -56,13 +56,14 @@ MaybeSignedIn = Annotated[PersonSession | None, Depends(find_person_session)]
 """Who is signed in; None if nobody is."""
 
 
-def _require_person_session(session: MaybeSignedIn) -> PersonSession:
+def require_person_session(session: MaybeSignedIn) -> PersonSession:
+    """Return who is signed in. Raises SignInRequired if nobody is."""
     if session is None:
         raise SignInRequired("sign in first")
     return session
 
 
-SignedIn = Annotated[PersonSession, Depends(_require_person_session)]
+SignedIn = Annotated[PersonSession, Depends(require_person_session)]
 """Who is signed in. Without a session the answer is a redirect to the page to sign in."""
 
 
