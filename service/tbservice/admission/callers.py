@@ -214,8 +214,8 @@ def _network_of(host: str, prefix: int) -> str:
 
 
 def client_network(request: HTTPConnection) -> str:
-    """Return `customer_of` the client of a request; "" if it has no address."""
-    return customer_of(request.client.host if request.client else "")
+    """Return the address or IPv6 subnet of the client of a request; "" if it has no address."""
+    return _network_of(request.client.host if request.client else "", _CUSTOMER_PREFIX)
 
 
 def _experiment(scope: Scope) -> str | None:
