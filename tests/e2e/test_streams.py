@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import httpx2
@@ -142,9 +143,50 @@ def test_stream_that_ends_gives_its_share_back(monkeypatch):
         await asyncio.sleep(60)
 
     answer = streaming.stream_response(pieces, {}, "text/csv")
-    with pytest.raises(TooManyRequests, match="streams at full resolution"):
-        streaming.stream_response(pieces, {}, "text/csv")
     with pytest.raises(ClientDisconnect):
         asyncio.run(answer({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
     assert is_closed == [True]
     assert shares.streams.try_acquire(CALLER)
+
+
+def test_stream_waits_for_one_that_the_caller_has(monkeypatch):
+    monkeypatch.setattr(limits, "CALLER_FULL_SCAN_STREAMS_MAX", 1)
+    shares = come_in()
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def receive():
+        await asyncio.sleep(60)
+
+    async def read_twice():
+        assert shares.streams.try_acquire(CALLER)
+        answer = streaming.stream_response(lambda: iter([b"all"]), {}, "text/csv")
+        reading = asyncio.create_task(
+            answer({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)
+        )
+        await asyncio.sleep(0)
+        assert shares.streams._waiting
+        assert not sent
+        shares.streams.release(CALLER)
+        await reading
+
+    asyncio.run(read_twice())
+    assert [message.get("body") for message in sent] == [None, b"all", b""]
+    monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0)
+    assert shares.streams.try_acquire(CALLER)
+    answer = streaming.stream_response(lambda: iter([b"all"]), {}, "text/csv")
+    with pytest.raises(TooManyRequests, match="streams at full resolution"):
+        asyncio.run(answer({"type": "http"}, receive, send))
+
+
+def test_more_full_reads_at_once_than_streams_all_answer(reader, experiment_id):
+    def read(_number):
+        with everything(reader, experiment_id, tag="tag0") as answer:
+            return answer.status_code, len(answer.read())
+
+    with ThreadPoolExecutor(32) as threads:
+        answers = set(threads.map(read, range(64)))
+    assert {status for status, _ in answers} == {200}
+    assert len(answers) == 1

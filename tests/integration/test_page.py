@@ -155,7 +155,8 @@ def test_file_has_name_that_every_system_takes(client, api):
         )
 
 
-def test_file_that_cannot_be_sent_now_says_why_and_where_to_go(client, api):
+def test_file_that_cannot_be_sent_now_says_why_and_where_to_go(client, api, monkeypatch):
+    monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.1)
     experiment = new_experiment(api)
     address = f"/experiment/{experiment}/download/scalars.csv"
     with used_up(client.app.state.shares.streams, limits.FULL_SCAN_STREAMS_MAX):

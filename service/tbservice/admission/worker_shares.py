@@ -35,7 +35,7 @@ class WorkerShares:
             limits.CALLER_UNSENT_RESPONSE_BYTES_MAX,
         )
 
-        self.streams = Shares(
+        self.streams = FairQueue(
             "streams at full resolution",
             limits.FULL_SCAN_STREAMS_MAX,
             limits.CALLER_FULL_SCAN_STREAMS_MAX,

@@ -77,6 +77,7 @@ def _send(request: Request) -> Response:
         lambda: _encode_chunks(experiment, data_class, file_format),
         headers,
         MEDIA_TYPES[file_format],
+        show_refusal=message_pages.show_download_error,
     )
 
 
