@@ -17,7 +17,7 @@ INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs P
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra katib --extra traces --group build
 
-.PHONY: help up test programs fresh unit test-citus test-faults test-frameworks test-helm test-pythons test-recovery lint audit bench lock release clean
+.PHONY: help up test check programs fresh unit test-citus test-faults test-frameworks test-helm test-pythons test-recovery lint audit bench lock release clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -40,6 +40,13 @@ programs: $(VENV)/test ## install the Debian packages that tests need, as root o
 # Needs mmdebstrap, and 6 GB under TMPDIR. ARGS are those of `make test`, as in: make fresh ARGS=tests/unit
 fresh: ## prove `make up` and `make test` in a new minimal Debian
 	@ARGS="$(ARGS)" tests/fresh.sh
+
+# The linters run beside the tests, as in `make test`. Which tests are those of what changed: tests/support/changed.py.
+check: $(VENV)/test ## run unit and tidy tests, linters, and other tests of what changed
+	@nice -n 19 $(MAKE) --no-print-directory lint > $(VENV)/lint.log 2>&1 & linters=$$!; \
+	changed=$$(PYTHONPATH=tests $(BIN)/python -m support.changed) || exit; \
+	set -x; $(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --quiet $$changed tests/unit tests/tidy \
+		$(ARGS); code=$$?; { set +x; } 2>/dev/null; wait $$linters || code=$$?; cat $(VENV)/lint.log; exit $$code
 
 unit: $(VENV)/test ## run the tests that need no server
 	$(BIN)/pytest --numprocesses logical --dist worksteal --quiet tests/unit $(ARGS)

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from support.changed import choose
+from support.source_code import modules
+
 ROOT = Path(__file__).parent.parent.parent
 TARGETS = re.search(r"^\.PHONY: (.+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
 
@@ -27,3 +30,19 @@ def test_make_alone_prints_every_target_and_starts_nothing():
 def test_line_of_target_fits_terminal(target):
     (line,) = re.findall(rf"^  make {target} .*", printed_by(), re.MULTILINE)
     assert len(line) <= 100
+
+
+@pytest.mark.parametrize(
+    ("changed", "near", "far"),
+    [
+        ("service/tbservice/api/v1/share_links.py", "test_share_links", "test_katib_logs"),
+        ("service/tbservice/katib/observation_log.py", "test_katib_logs", "test_share_links"),
+        ("service/tbservice/scalars/compactor.py", "test_compactor", "test_katib_logs"),
+        ("tests/integration/test_page.py", "test_page", "test_share_links"),
+    ],
+    ids=["by its own name", "by its package's name", "by imports", "the test itself"],
+)
+def test_check_chooses_tests_of_what_changed(changed, near, far):
+    names = {path.stem for path in choose([changed], "service", modules("tests/integration"))}
+    assert near in names
+    assert far not in names
