@@ -294,7 +294,7 @@ def live_service(
     )
     with log.open("wb") as output:
         if program is None and python is None:
-            process = zygote.fork_service(["serve"], environment, output.fileno())
+            process = zygote.fork("tbservice", ["serve"], environment, output.fileno())
         else:
             process = subprocess.Popen(
                 [python or sys.executable, *(program or SERVE)],
