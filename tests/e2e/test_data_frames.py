@@ -10,8 +10,6 @@ import sys
 
 import httpx2
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 from tensorboard.plugins.hparams import plugin_data_pb2
 
@@ -26,11 +24,15 @@ from support.batches import (
     stream,
     texts,
 )
+from support.lazy import LazyModule
 from support.servers import NO_TLS
 from support.source_code import ROOT
 from support.uploading import SECONDS_MAX
 from tbupload import Experiment, ExperimentFromDev
 from tbupload.errors import Refused, UsageError
+
+pd = LazyModule("pandas")
+pl = LazyModule("polars")
 
 STEPS = {"a": [0, 1, 2], "b": [0, 1, 5]}
 

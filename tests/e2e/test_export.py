@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import (
     STORE_EVERYTHING_SIZE_GUIDANCE,
@@ -19,8 +18,11 @@ from tensorboard.backend.event_processing.event_accumulator import (
 from support import event_files
 from support.all_writers import NAME, write_files_of_all_writers
 from support.batches import ApiClient, scalars, segment, stream, texts
+from support.lazy import LazyModule
 from support.uploading import tensorboard_scalars, wait_until
 from tbupload.export.directory_names import MANIFEST
+
+pd = LazyModule("pandas")
 
 
 def digests(reader, experiment_id):

@@ -12,15 +12,17 @@ import sys
 from contextlib import closing
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from support import event_files
 from support.batches import ApiClient, metadata, scalars, segment, stream
 from support.buckets import Bucket
+from support.lazy import LazyModule
 from support.servers import new_workspace, s3_client
 from support.uploading import SECONDS_MAX, Ended, Uploader, wait_until
 from tbwire import wire_pb2
+
+pd = LazyModule("pandas")
 
 NAME = "events.out.tfevents.1.host"
 FORMATS = ("parquet", "csv", "events")

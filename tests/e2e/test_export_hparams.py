@@ -12,14 +12,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
 from support.batches import ApiClient
 from support.hparams import STATUSES, HparamsClient, end, last, start
+from support.lazy import LazyModule
 from tbupload import Experiment
 from tbupload.export import sessions
+
+pd = LazyModule("pandas")
 
 FILES = Path(__file__).parent.parent / "data"
 WRITERS = ("tensorboard_plugins", "pytorch", "tensorboardx")

@@ -11,10 +11,7 @@ import subprocess
 import sys
 from collections import defaultdict
 
-import duckdb
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
@@ -22,12 +19,17 @@ from support import event_files
 from support.all_writers import NAME, write_files_of_all_writers
 from support.batches import ApiClient, scalars, segment, stream
 from support.hparams import HparamsClient, start
+from support.lazy import LazyModule
 from support.source_code import ROOT
 from support.table_readers import CSV, PARQUET, comparable, comparable_rows, csv_texts, flat
 from tbservice.local.demo import write_demo_logdir
 from tbservice.local.demo.sessions import SESSIONS
 from tbupload.export.directory_names import MANIFEST
 from tbwire import digests, tensors, wire_pb2
+
+duckdb = LazyModule("duckdb")
+pd = LazyModule("pandas")
+pl = LazyModule("polars")
 
 KINDS = ("scalars", "tensors", "blob_sequences")
 TABLES = (

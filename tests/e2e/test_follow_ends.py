@@ -103,6 +103,15 @@ def has_ended(process_id):
         return True
 
 
+def read_until(stream, words):
+    """Return the lines of a stream up to the first one with these words."""
+    lines = []
+    while not (lines and words in lines[-1]):
+        lines.append(stream.readline())
+        assert lines[-1], lines
+    return "".join(lines)
+
+
 def uploader_of(training):
     experiment_id, process_id = training.stdout.readline().split()
     return experiment_id, int(process_id)
@@ -268,9 +277,9 @@ def test_second_ctrl_c_prints_no_traceback(start, live_service):
         _, process_id = uploader_of(training)
         os.kill(training.pid, signal.SIGINT)
         assert training.stdout.readline() == "exit\n"
-        time.sleep(1)
+        err = read_until(training.stderr, "Ctrl-C ends the wait")
         os.kill(training.pid, signal.SIGINT)
-        _, err = training.communicate(timeout=SECONDS_MAX)
+        err += training.communicate(timeout=SECONDS_MAX)[1]
         psutil.Process(process_id).kill()
     assert err.count("Traceback") == 1
     assert err.count("KeyboardInterrupt") == 1

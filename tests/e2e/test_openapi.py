@@ -6,28 +6,23 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from support.batches import ApiClient, images, scalars, segment, stream, texts
+from support.lazy import LazyModule
+from support.waiting import SECONDS_MAX
 from tbservice import limits
 
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_schema_conformance,
-]
+schemathesis = LazyModule("schemathesis")
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+)
 EXAMPLES = 5
 
 
-@schemathesis.serializer("application/x-protobuf")
 def as_bytes(_context, content):
     """Encode a body as bytes, unchanged."""
     return content if isinstance(content, bytes) else str(content).encode()
@@ -52,11 +47,12 @@ def experiment(api):
     return experiment_id
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def operations(live_service):
     """Return every operation of the document; of a response that does not end, the first event is
     read.
     """
+    schemathesis.serializer("application/x-protobuf")(as_bytes)
     schema = schemathesis.openapi.from_url(f"{live_service.url}/api/v1/openapi.json")
     schema.config.max_stream_events = 1
     return [operation.ok() for operation in schema.get_all_operations()]
@@ -66,6 +62,7 @@ def ask(operation, api, **path):
     """Send allowed and forbidden requests, some of them about existing things; check every
     response.
     """
+    checks = [getattr(schemathesis.checks, name) for name in CHECKS]
 
     @settings(
         max_examples=EXAMPLES,
@@ -83,10 +80,10 @@ def ask(operation, api, **path):
         case.path_parameters.update(
             {name: value for name, value in path.items() if name in case.path_parameters}
         )
-        response = case.call(headers=api.headers)
+        response = case.call(headers=api.headers, timeout=SECONDS_MAX)
         # The web server itself refuses a longer head, before any route, in plain text.
         if len(response.request.url) < limits.HEAD_BYTES_MAX - 2 * limits.KIB:
-            case.validate_response(response, checks=CHECKS)
+            case.validate_response(response, checks=checks)
 
     check()
 

@@ -15,7 +15,7 @@ from support.sweeps import ALGORITHMS, Sweep, check_value, experiment, parameter
 from tbservice import limits
 from tbservice.errors import Invalid
 from tbservice.katib import katib_pb2 as pb
-from tbservice.katib.suggestions import handler_jobs, suggest
+from tbservice.katib.suggestions import suggest
 
 MODELS = ("tpe", "multivariate-tpe", "cmaes", "bayesianoptimization")
 HYPERBAND = {"r_l": 9, "resource_name": "epochs"}
@@ -409,6 +409,8 @@ def test_darts_formats_settings_and_search_space():
 
 def test_handler_job_answers_as_function_does():
     message = request(spec_of("random", *EVERY_KIND), count=2, total=2)
+    from tbservice.katib.suggestions import handler_jobs  # noqa: PLC0415 - loads all libraries
+
     answer, state = handler_jobs.JOBS["katib_suggest"](None, message.SerializeToString(), b"kept")
     assert pb.GetSuggestionsReply.FromString(answer) == suggest(message)[0]
     assert state == b"kept"

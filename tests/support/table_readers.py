@@ -14,13 +14,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import fastparquet
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from support.lazy import LazyModule
+
+duckdb = LazyModule("duckdb")
+fastparquet = LazyModule("fastparquet")
+pd = LazyModule("pandas")
+pl = LazyModule("polars")
 
 Rows = list[dict[str, Any]]
 

@@ -9,7 +9,6 @@ import math
 import sys
 import tracemalloc
 
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -148,6 +147,8 @@ def test_two_exports_at_once_do_not_mix(tmp_path, monkeypatch):
 
 
 def test_parquet_rows_are_groups_of_bounded_size(tmp_path, monkeypatch):
+    import pandas as pd  # noqa: PLC0415 - slow, and every process of xdist imports this module
+
     monkeypatch.setattr(session_files, "_CELLS_PER_GROUP", 16)
     write([session(f"{run}", {"x": 1.0}) for run in range(5)], tmp_path / "t.parquet")
     assert pq.read_metadata(tmp_path / "t.parquet").num_row_groups == 3
