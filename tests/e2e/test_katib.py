@@ -355,15 +355,3 @@ def test_hundred_thousand_logs_are_stored_in_one_call(katib):
     print(f"100,000 logs in {time.monotonic() - began:.2f} s")  # noqa: T201 - a figure
     stored = katib.logs("many-bcdfghjk", "loss")
     assert [int(value) for _, value, _ in stored] == list(range(100_000))
-
-
-def test_fifty_trials_report_at_once(katib):
-    def run(trial_number):
-        for step in range(20):
-            katib.report(f"fifty-{trial_number:08}", ("loss", step, f"2026-01-01T00:00:{step:02}Z"))
-
-    with ThreadPoolExecutor(50) as threads:
-        list(threads.map(run, range(50)))
-    for trial_number in range(50):
-        values = [value for _, value, _ in katib.logs(f"fifty-{trial_number:08}")]
-        assert values == [str(step) for step in range(20)]
