@@ -19,7 +19,7 @@ import pytest
 import tbupload
 from support import event_files
 from support.flaky_proxy import flaky_proxy
-from support.uploading import wait_until
+from support.uploading import lines_without_wait, wait_until
 from support.waiting import SECONDS_MAX
 from tbupload.recording.announcement import sentence
 
@@ -109,11 +109,6 @@ def run_script(environment, tmp_path):
     return run_script
 
 
-def lines_of(ended):
-    """Return the lines of its stderr, without what a wait of over 2 s says, as on a busy machine."""
-    return [line for line in ended.stderr.splitlines() if "Ctrl-C ends the wait" not in line]
-
-
 def process_of(upload):
     return psutil.Process(upload._process._process.pid)
 
@@ -129,7 +124,9 @@ def test_every_example_uploads_what_training_writes(run_script, reader, example)
     assert shown.stdout == f"{experiment['url']}\n", shown.stderr
     assert experiment["name"] in example
     wait_until(lambda: count(reader, experiment["experiment_id"]) == 10)
-    assert lines_of(shown) == [f"tbupload: {sentence(is_script=True, is_training=True)}"]
+    assert lines_without_wait(shown.stderr) == [
+        f"tbupload: {sentence(is_script=True, is_training=True)}"
+    ]
 
 
 def test_follow_block_returns_and_wait_proves_the_upload(
@@ -296,7 +293,7 @@ def test_follow_lets_exceptions_through_after_sending_all(run_script, reader, en
             {end}
         """
     )
-    last = lines_of(ended)[-1]
+    last = lines_without_wait(ended.stderr)[-1]
     assert (ended.returncode, last) in {
         (1, "ValueError: mine"),
         (-signal.SIGINT, "KeyboardInterrupt"),

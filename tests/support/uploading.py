@@ -253,3 +253,10 @@ def _tensorboard_points(path: Path):
                     event.wall_time,
                     float(np.float64(make_ndarray(value.tensor).item())),
                 )
+
+
+def lines_without_wait(err: str) -> list[str]:
+    """Return the lines of a script's stderr, without what `follow` says of a wait of over 2 s, as on
+    a busy machine.
+    """
+    return [line for line in err.splitlines() if "Ctrl-C ends the wait" not in line]
