@@ -206,12 +206,11 @@ def observe_batch_size(body_bytes: int, content_bytes: int) -> None:
     _content_bytes.inc(content_bytes)
 
 
-def observe_batch(segments: int, new_segments: int, scalars: int, tensors: int, blobs: int) -> None:
-    """Record a committed batch: its segments, the new ones among them, and its points and blobs."""
+def observe_batch(segments: int, new_segments: int) -> None:
+    """Record a committed batch: its segments, and the new ones among them."""
     _batches.labels("committed" if new_segments else "repeated").inc()
     _segments.labels("committed").inc(new_segments)
     _segments.labels("repeated").inc(segments - new_segments)
-    observe_points(scalars, tensors, blobs)
 
 
 def observe_points(scalars: int, tensors: int, blobs: int) -> None:

@@ -13,10 +13,10 @@ from support.browser_pages import open_tab, share_link, shoot
 from support.katib import KatibClient, log
 from support.uploading import Reader
 from tbservice.auth.grants import grant_katib
+from tbservice.ingest.door import Door
 from tbservice.ingest.service import Ingest
 from tbservice.katib import trials
 from tbservice.katib.katib_pb2 import Experiment, GetSuggestionsReply, Trial, TrialStatus
-from tbservice.scalars.compactor import Compactor
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 
@@ -32,7 +32,7 @@ def katib(live_service, uploader):
     with closing(ObjectStore(settings)) as objects:
         with database.transaction() as db:
             grant = grant_katib(db, uploader.token)
-        yield KatibClient(Ingest(database, objects, Compactor(database)), grant)
+        yield KatibClient(Ingest(objects, Door(database, [])), grant)
     database.close()
 
 

@@ -12,6 +12,7 @@ from tbservice.auth.workspaces import create_workspace
 from tbservice.experiments.lifecycle import create_experiment
 from tbservice.ingest.batch import Segment, SentMetadata, SentSeries
 from tbservice.ingest.commit import write_batch
+from tbservice.ingest.door import PointWriter
 from tbservice.reading import catalog, digests
 from tbservice.scalars import compaction
 from tbservice.store import runs_tags
@@ -67,7 +68,7 @@ class Experiment:
                 Segment(index, of, number, number + 1, number, number + 1, series, {}, 0.0)
             )
         with self.database.transaction(self.append.workspace_id) as db:
-            write_batch(db, self.append, segments)
+            write_batch(PointWriter(db), self.append, segments)
 
     def run_ids(self):
         with self.database.transaction(self.append.workspace_id) as db:

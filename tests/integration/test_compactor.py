@@ -15,6 +15,8 @@ from tbservice.auth.workspaces import create_workspace
 from tbservice.experiments.lifecycle import create_experiment
 from tbservice.ingest.batch import Segment, SentMetadata, SentSeries
 from tbservice.ingest.commit import write_batch
+from tbservice.ingest.door import Door
+from tbservice.ingest.observers import CompactionQueue
 from tbservice.metrics import REGISTRY
 from tbservice.scalars import compactor
 from tbservice.scalars.compaction_backlog import find_backlog
@@ -53,10 +55,9 @@ class Experiment:
         segment = Segment(
             0, Stream(run, "f", bytes(32), 0, bytes(32)), start, end, start, end, [series], {}, 0.0
         )
-        with self.database.transaction(self.grant.workspace_id) as db:
-            outcome = write_batch(db, self.grant, [segment])
-        if is_noticed:
-            self.compactor.enqueue(self.grant, outcome.pending)
+        observers = [CompactionQueue(self.compactor)] if is_noticed else []
+        with Door(self.database, observers).transaction(self.grant) as writer:
+            write_batch(writer, self.grant, [segment])
 
     def wake(self):
         self.compactor.enqueue(self.grant, PendingRuns())

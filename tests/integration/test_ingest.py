@@ -25,6 +25,7 @@ from tbservice import limits
 from tbservice.auth import grants
 from tbservice.ingest import commit
 from tbservice.ingest.decode import decode_batch
+from tbservice.ingest.door import PointWriter
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.pipeline import fetch_binary
 from tbwire import wire_pb2
@@ -500,7 +501,8 @@ def test_flush_into_known_series_takes_six_trips_and_no_planning(
             with database.without_transaction() as db:
                 grant = grants.grant_append(db, experiment, secret)
             with database.transaction(grant.workspace_id) as db:
-                assert commit.write_batch(db, grant, decode_batch(sent)).counts.scalars == count
+                result = commit.write_batch(PointWriter(db), grant, decode_batch(sent))
+                assert result.counts.scalars == count
         words = [statement.split(maxsplit=1)[0].strip(";") for statement in proxy.statements]
         assert words == ["SELECT", "BEGIN"] + ["SELECT"] * 2 + ["INSERT"] * 2 + ["UPDATE"] * 2 + [
             "COMMIT"

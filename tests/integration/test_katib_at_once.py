@@ -13,6 +13,7 @@ from support.hparams import start
 from support.katib import KatibClient, log
 from support.postgres_faults import postgres_faults
 from tbservice.errors import Unavailable
+from tbservice.ingest.door import Door
 from tbservice.ingest.service import Ingest
 from tbservice.katib import trials
 from tbservice.katib.katib_pb2 import Experiment, SetTrialStatusRequest, Trial
@@ -41,7 +42,8 @@ def faults(client, grant, database_url):
     ingest = client.app.state.ingest
     with postgres_faults(database_url) as proxy:
         database = Database(proxy.url, 1)
-        yield KatibClient(Ingest(database, ingest.objects, ingest.compactor), grant), proxy
+        door = Door(database, ingest.door.observers)
+        yield KatibClient(Ingest(ingest.objects, door), grant), proxy
         database.close()
 
 

@@ -23,6 +23,7 @@ from tbservice.experiments import run_deletion
 from tbservice.experiments.eraser import erase_due
 from tbservice.ingest import commit
 from tbservice.ingest.decode import decode_batch
+from tbservice.ingest.door import PointWriter
 from tbservice.scalars import compaction
 from tbservice.store import runs_tags
 from tbservice.types import AdminGrant, AppendGrant, KatibGrant, Role, Scope
@@ -218,7 +219,7 @@ def test_tag_that_another_batch_is_about_to_use_is_kept(
                 api.request, "DELETE", f"/experiments/{experiment}/runs", params={"run": "a"}
             )
             wait_until(count_waiting)
-            commit.write_batch(db, grant, others)
+            commit.write_batch(PointWriter(db), grant, others)
         assert deleting.result(60).status_code == 204
     assert api.get(experiment, "names") == {"b": ["loss"]}
 

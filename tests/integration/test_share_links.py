@@ -21,6 +21,7 @@ from tbservice.errors import Forbidden, Unauthenticated
 from tbservice.experiments import share_links
 from tbservice.experiments.lifecycle import update_experiment
 from tbservice.experiments.metadata import Metadata
+from tbservice.ingest.door import PointWriter
 from tbservice.reading import full_scan
 from tbservice.types import Selection, Visibility
 from tbwire.points import DataClass
@@ -171,7 +172,7 @@ def test_link_may_only_read(client, api, experiment):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda db, grant: share_links.create_link(db, grant, run_pattern="train"),
+        lambda db, grant: share_links.create_link(PointWriter(db), grant, run_pattern="train"),
         lambda db, grant: update_experiment(db, grant, Metadata(visibility=Visibility.LINK)),
     ],
     ids=["link", "visibility"],

@@ -44,14 +44,13 @@ MAY_IMPORT = {
     "tbservice.scalars": PLAIN | METRICS | STORE,
     "tbservice.auth": PLAIN | STORE | {"tbservice.settings"},
     "tbservice.auth.oidc": PLAIN | STORE | {"tbservice.auth", "tbservice.settings"},
-    "tbservice.experiments": PLAIN | STORE | {"tbservice.auth"},
+    "tbservice.experiments": PLAIN | STORE | {"tbservice.auth", "tbservice.ingest"},
     "tbservice.ingest": PLAIN | METRICS | STORE | {"tbservice.scalars"},
     "tbservice.reading": PLAIN
     | STORE
     | {"tbservice.scalars", "tbservice.experiments", "tbservice.auth"},
     "tbservice.hparams": PLAIN | STORE | {"tbservice.reading", "tbservice.experiments"},
     "tbservice.katib": PLAIN
-    | METRICS
     | STORE
     | {
         "tbservice.auth",

@@ -11,6 +11,7 @@ from tbservice.auth import secrets
 from tbservice.auth.tokens import check_end
 from tbservice.errors import Invalid, NotFound
 from tbservice.experiments import snapshots
+from tbservice.ingest.door import PointWriter
 from tbservice.pagination import decode_page_token, encode_page_token
 from tbservice.patterns import PATTERN_CHARS_MAX, compile_pattern
 from tbservice.store import experiments, link_views, share_links, tokens
@@ -34,7 +35,7 @@ _NOT_FOUND = "the experiment has no such link"
 
 
 def create_link(
-    db: Connection,
+    writer: PointWriter,
     grant: AdminGrant,
     label: str = "",
     expires_at: datetime | None = None,
@@ -46,11 +47,11 @@ def create_link(
 ) -> tuple[ShareLink, str]:
     """Create a link; return it and its secret, which cannot be read again.
 
-    A frozen link opens a copy of what it would show now; its transaction is of `Database.copying`.
+    A frozen link opens a copy of what it would show now; its transaction is of `Door.copying`.
     Deletes a few ended tokens, and copies whose links have ended.
 
     Args:
-        db: A transaction of the workspace.
+        writer: A transaction of the workspace.
         grant: The right to share the experiment.
         label: A name for people.
         expires_at: When the link ends; None for never.
@@ -66,6 +67,7 @@ def create_link(
         Conflict: It has too many frozen links, or another one is being made.
         TooLarge: There is too much to copy.
     """
+    db = writer.db
     check_end(db, expires_at)
     _check(label, run_pattern, tag_pattern)
     shown = LinkView(secrets.generate_token_id(), run_pattern, tag_pattern, is_anonymous)
@@ -75,7 +77,7 @@ def create_link(
     target = grant.experiment_id
     if is_frozen:
         link_views.show(db, grant.experiment_id, shown)
-        target = snapshots.create_snapshot(db, grant, expires_at)
+        target = snapshots.create_snapshot(writer, grant, expires_at)
 
     secret = secrets.generate_token()
     digest, prefix = secrets.secret_digest(secret), secrets.get_display_prefix(secret)

@@ -7,31 +7,27 @@ one state of its source, and shares the source's blobs.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Final
 
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import secrets
 from tbservice.errors import Conflict, NotFound, TooLarge
-from tbservice.store import experiment_deletion, experiment_size, experiments, snapshots
+from tbservice.ingest.door import PointWriter
+from tbservice.store import experiment_deletion, snapshots
 from tbservice.types import AdminGrant, ExperimentId
 from tbwire.points import DataClass
 
-_TABLES: Final = {
-    DataClass.SCALAR: ("scalar_tail", "scalar_blocks"),
-    DataClass.TENSOR: ("tensor_points",),
-    DataClass.BLOB_SEQUENCE: ("blob_points",),
-}
 
-
-def create_snapshot(db: Connection, grant: AdminGrant, expires_at: datetime | None) -> ExperimentId:
+def create_snapshot(
+    writer: PointWriter, grant: AdminGrant, expires_at: datetime | None
+) -> ExperimentId:
     """Copy what the transaction shows of an experiment (`link_views.show`); return the copy's id.
 
     Uploads and compaction continue meanwhile. The copy is erased when it expires; None for never.
-    The transaction is of `Database.copying`.
+    The transaction is of `Door.copying`.
 
     Raises:
         NotFound: The experiment was deleted.
@@ -41,20 +37,12 @@ def create_snapshot(db: Connection, grant: AdminGrant, expires_at: datetime | No
     """
     ends_at = time.monotonic() + limits.SNAPSHOT_SECONDS_MAX
     source, snapshot = grant.experiment_id, secrets.generate_experiment_id()
-    _check_count(db, source)
-    if not snapshots.create(db, source, snapshot, expires_at):
+    _check_count(writer.db, source)
+    if not snapshots.create(writer.db, source, snapshot, expires_at):
         raise NotFound("there is no such experiment, or it is not yours")
-    snapshots.copy_series(db, source, snapshot)
-
-    counts = snapshots.list_counts(db, snapshot)
+    counts = writer.copy_series(source, snapshot)
     _check_points(sum(count for _, _, count in counts))
-    for data_class, series_ids in _chunks(counts):
-        for table in _TABLES[data_class]:
-            snapshots.copy_points(db, table, source, snapshot, series_ids)
-        if time.monotonic() > ends_at:
-            limit = f"the limit of {limits.SNAPSHOT_SECONDS_MAX:g} s (snapshot_seconds_max)"
-            raise TooLarge(f"copying the data takes longer than {limit}; freeze fewer runs or tags")
-    experiments.set_size(db, snapshot, *experiment_size.measure(db, snapshot))
+    writer.copy_points(grant, snapshot, _until(ends_at, _chunks(counts)))
     return snapshot
 
 
@@ -85,6 +73,17 @@ def _check_points(count: int) -> None:
     if count > limits.SNAPSHOT_POINTS_MAX:
         limit = f"the limit of {limits.SNAPSHOT_POINTS_MAX} points (snapshot_points_max)"
         raise TooLarge(f"{count} points are over {limit} of a copy; freeze fewer runs or tags")
+
+
+def _until(
+    ends_at: float, chunks: Iterable[tuple[DataClass, list[int]]]
+) -> Iterator[tuple[DataClass, list[int]]]:
+    """Yield the chunks. Raises TooLarge once copying one of them has ended too late."""
+    for chunk in chunks:
+        yield chunk
+        if time.monotonic() > ends_at:
+            limit = f"the limit of {limits.SNAPSHOT_SECONDS_MAX:g} s (snapshot_seconds_max)"
+            raise TooLarge(f"copying the data takes longer than {limit}; freeze fewer runs or tags")
 
 
 def _chunks(counts: list[tuple[int, int, int]]) -> Iterator[tuple[DataClass, list[int]]]:

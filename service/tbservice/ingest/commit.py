@@ -1,30 +1,27 @@
 """Commit a batch: atomically, exactly once, and the newest point of a step wins.
 
-One transaction, in this order: find the segments that are new, create and lock series, insert
-points, move the upload cursors, and increment the experiment's version. The last two lock the rows
-that other requests wait for most, so they come last.
+One transaction, in this order: find the segments that are new, create and lock series, then
+`PointWriter.write`: insert points, move the upload cursors, and increment the experiment's version.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.errors import Conflict, CursorConflict, NotFound, RunDeleted
-from tbservice.ingest import run_names, series_writer, superseded
+from tbservice.errors import Conflict, CursorConflict, RunDeleted
+from tbservice.ingest import run_names, superseded
 from tbservice.ingest.batch import Segment, iter_referenced_blobs
-from tbservice.ingest.batch_size import measure_updates
+from tbservice.ingest.door import PointWriter
 from tbservice.ingest.series_updates import SeriesUpdate, group_by_series
 from tbservice.ingest.series_writer import Counts
-from tbservice.scalars.compaction_thresholds import PendingRuns, group_pending_runs
-from tbservice.store import blobs, experiments, runs_tags, upload_streams
-from tbservice.store.pg.pipeline import pipeline
+from tbservice.store import blobs, runs_tags, upload_streams
 from tbservice.store.upload_streams import CursorMove, LockedStream
 from tbservice.types import AppendGrant, Cursor
 
@@ -34,7 +31,7 @@ _SKIPPED_COUNT_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The result of a batch: a cursor per segment, points written, and runs to compact.
+    """The result of a batch: a cursor per segment, and points written.
 
     `new_segments` is the number of segments that were not repeats.
     """
@@ -42,10 +39,11 @@ class CommitResult:
     cursors: list[Cursor]
     counts: Counts
     new_segments: int = 0
-    pending: PendingRuns = field(default_factory=PendingRuns)
 
 
-def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment]) -> CommitResult:
+def write_batch(
+    writer: PointWriter, grant: AppendGrant, segments: Sequence[Segment]
+) -> CommitResult:
     """Commit the segments that are new and skip repeats, in the caller's transaction.
 
     Inline blobs must have been stored (`blobs.store_inline`).
@@ -57,6 +55,7 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
         RunDeleted: A run was deleted from the experiment, and would be created again.
         NotFound: The experiment was deleted.
     """
+    db = writer.db
     locked = _lock_streams(db, grant, segments)
     cursors = {digest: stream.cursor for digest, stream in locked.items()}
     new = _select_new_segments(segments, cursors)
@@ -66,52 +65,20 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
     _check_references(db, grant, new)
     run_ids = _resolve_runs(db, grant, new, locked.values())
     _set_start_times(db, grant, new, run_ids)
-    incoming = group_by_series(new, run_ids)
-    updates = series_writer.lock_or_create(db, grant, incoming)
+    updates = writer.plan(grant, group_by_series(new, run_ids))
     moves = _plan_cursor_moves(new, cursors, run_ids, updates)
     restarted = {stream.run_id for stream in locked.values() if stream.is_restarted}
     restarted |= {move.run_id for move in moves if move.start == 0}
     superseded.keep(db, grant, updates, moves, restarted)
-    moved = _insert(db, grant, updates, moves)
+    moved = writer.write(grant, updates, moves)
     _check_all_moved(db, grant, moved, new)
 
     cursors |= {move.stream_digest: move.cursor for move in moves}
-    states = [update.state for update in updates if update.accepted]
     return CommitResult(
         [_get_cursor(segment, cursors) for segment in segments],
-        series_writer.count_points(updates),
+        writer.stored[-1].counts,
         len(new),
-        group_pending_runs(states),
     )
-
-
-def write_updates(db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]) -> None:
-    """Commit points that came in no segment, in the caller's transaction; move no upload cursor.
-
-    Raises NotFound if the experiment was deleted.
-    """
-    _insert(db, grant, updates, [])
-
-
-def _insert(
-    db: Connection,
-    grant: AppendGrant,
-    updates: Sequence[SeriesUpdate],
-    moves: Sequence[CursorMove],
-) -> set[bytes]:
-    """Insert points, move cursors, and increment the version; return the digests of moved streams.
-
-    Raises NotFound if the experiment was deleted.
-    """
-    series_writer.insert_tensors_and_blobs(db, grant, updates)
-    size = measure_updates(updates)
-    with pipeline(db):
-        series_writer.insert_scalars(db, grant, updates)
-        moved = upload_streams.move_cursors(db, grant, moves) if moves else None
-        version = experiments.bump_version(db, grant.experiment_id, size.points, size.bytes)
-    if not version.rows():
-        raise NotFound("the experiment has been deleted")
-    return {digest for (digest,) in moved.rows()} if moved is not None else set()
 
 
 def _lock_streams(

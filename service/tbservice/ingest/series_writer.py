@@ -50,7 +50,7 @@ from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoi
 _Upsert = Callable[[Connection, AppendGrant, PointKeys, Sequence[SeriesUpdate]], dict[int, int]]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Counts:
     """Numbers of points and blobs in a batch, including superseded ones."""
 

@@ -12,11 +12,11 @@ from sqlalchemy import Connection
 
 from tbservice import limits, metrics
 from tbservice.errors import MalformedRequest
-from tbservice.ingest import blobs, commit, decode, series_writer, sessions, string_lengths
+from tbservice.ingest import blobs, commit, decode, sessions, string_lengths
 from tbservice.ingest.batch import Segment
 from tbservice.ingest.commit import CommitResult
+from tbservice.ingest.door import Door
 from tbservice.ingest.session_records import SessionFields
-from tbservice.scalars.compactor import Compactor
 from tbservice.store import upload_streams
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -28,11 +28,15 @@ HoldDecoding = Callable[[int], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """Decode a batch, store its objects, commit its points, and queue what is to be compacted."""
+    """Decode a batch, store its objects, and commit its points; set sessions."""
 
-    database: Database
     objects: ObjectStore
-    compactor: Compactor
+    door: Door
+
+    @property
+    def database(self) -> Database:
+        """The database that the door opens."""
+        return self.door.database
 
     def accept(
         self, grant: AppendGrant, content: bytes, hold_decoding: HoldDecoding
@@ -56,17 +60,9 @@ class Ingest:
         with metrics.time_batch_phase("blobs"):
             blobs.store_inline(self.database, self.objects, grant, segments)
             string_lengths.check_string_lengths(self.database, self.objects, grant, segments)
-        with (
-            metrics.time_batch_phase("transaction"),
-            self.database.transaction(grant) as db,
-        ):
-            result = commit.write_batch(db, grant, segments)
-
-        counts = result.counts
-        metrics.observe_batch(
-            len(segments), result.new_segments, counts.scalars, counts.tensors, counts.blobs
-        )
-        self.compactor.enqueue(grant, result.pending)
+        with metrics.time_batch_phase("transaction"), self.door.transaction(grant) as writer:
+            result = commit.write_batch(writer, grant, segments)
+        metrics.observe_batch(len(segments), result.new_segments)
         return result
 
     def set_session(
@@ -81,14 +77,10 @@ class Ingest:
 
         Arguments and errors are those of `sessions.write_session`, and Unavailable.
         """
-        with self.database.transaction(grant) as db:
-            updates = sessions.write_session(
-                db, grant, run, fields, time.time(), only_if_absent=only_if_absent
+        with self.door.transaction(grant) as writer:
+            return sessions.write_session(
+                writer, grant, run, fields, time.time(), only_if_absent=only_if_absent
             )
-        # The series have no scalars: there is nothing to compact.
-        counts = series_writer.count_points(updates)
-        metrics.observe_points(counts.scalars, counts.tensors, counts.blobs)
-        return bool(updates)
 
 
 def _decode(content: bytes, hold_decoding: HoldDecoding) -> list[Segment]:

@@ -14,8 +14,9 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Conflict, TooLarge
-from tbservice.ingest import commit, run_names, series_writer
+from tbservice.ingest import run_names
 from tbservice.ingest.decode_points import check_name
+from tbservice.ingest.door import PointWriter
 from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
 from tbservice.ingest.session_records import (
     START_FIELDS,
@@ -35,15 +36,15 @@ from tbwire.tag_owners import HPARAMS, belongs_to_owner
 
 
 def write_session(
-    db: Connection,
+    writer: PointWriter,
     grant: AppendGrant,
     run: str,
     fields: SessionFields,
     wall_time: float,
     *,
     only_if_absent: bool = False,
-) -> list[SeriesUpdate]:
-    """Set the fields in the caller's transaction, and return what was written of each series.
+) -> bool:
+    """Set the fields in the caller's transaction, and return whether that changes anything.
 
     Creates the run if necessary. Repeating it writes nothing. What is set replaces what was logged
     or set before; what is not set is kept. Hyperparameters are united with the stored ones by
@@ -54,7 +55,7 @@ def write_session(
     session.
 
     Args:
-        db: A transaction of the grant's workspace.
+        writer: A transaction of the grant's workspace.
         grant: The right to append to the experiment.
         run: The run's name.
         fields: What to set.
@@ -69,19 +70,19 @@ def write_session(
         NotFound: The experiment was deleted.
     """
     check_name("a run's name", run)
-    run_id = run_names.resolve_runs(db, grant, [run])[run]
+    run_id = run_names.resolve_runs(writer.db, grant, [run])[run]
     if only_if_absent:
         start = (run_id, runs_tags.hash_name(SESSION_START_TAG))
-        if start in series_rows.find(db, grant.experiment_id, [start]):
-            return []
-    changed = plan_sessions(db, grant, {run_id: fields}, wall_time, are_logged=False)
+        if start in series_rows.find(writer.db, grant.experiment_id, [start]):
+            return False
+    changed = plan_sessions(writer, grant, {run_id: fields}, wall_time, are_logged=False)
     if changed:
-        commit.write_updates(db, grant, changed)
-    return changed
+        writer.write(grant, changed)
+    return bool(changed)
 
 
 def plan_sessions(
-    db: Connection,
+    writer: PointWriter,
     grant: AppendGrant,
     sessions: Mapping[int, SessionFields],
     wall_time: float,
@@ -96,7 +97,7 @@ def plan_sessions(
     `are_logged`: then the sessions begin or go on at the wall time.
 
     Args:
-        db: A transaction of the grant's workspace, which has locked the runs (`resolve_runs`).
+        writer: A transaction of the grant's workspace, which has locked the runs (`resolve_runs`).
         grant: The right to append to the experiment.
         sessions: What to set, by run id; may be empty.
         wall_time: The present, in seconds since the epoch.
@@ -116,6 +117,7 @@ def plan_sessions(
             (SESSION_START_TAG, SESSION_END_TAG) if fields.has_end else (SESSION_START_TAG,)
         )
     }
+    db = writer.db
     later = _set_start_times(db, grant, sessions, keys, wall_time)
     incoming: dict[SeriesKey, Sequence[IncomingPoints]] = dict(others or {})
     for key, (run_id, tag) in keys.items():
@@ -123,7 +125,7 @@ def plan_sessions(
         content = make_content(tag, HParamsPluginData(), sessions[run_id])
         series = make_series(tag, content, later[run_id], is_set=not are_logged)
         incoming[key] = [IncomingPoints(series)]
-    updates = series_writer.lock_or_create(db, grant, incoming) if incoming else []
+    updates = writer.plan(grant, incoming)
     if not keys:
         return updates
 

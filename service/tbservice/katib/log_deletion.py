@@ -14,9 +14,9 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import TooLarge
-from tbservice.ingest import commit, series_writer
 from tbservice.ingest.batch import SentMetadata, SentSeries
-from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
+from tbservice.ingest.door import PointWriter
+from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints
 from tbservice.katib.reports import compute_wall_times
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import (
@@ -37,17 +37,17 @@ _CHUNK_POINTS: Final = 200_000
 """Points that are read at a time."""
 
 
-def delete_logs(db: Connection, place: AppendGrant, name: str) -> list[SeriesUpdate]:
-    """Delete logs and points in the caller's transaction; return the series that were rewritten.
+def delete_logs(writer: PointWriter, place: AppendGrant, name: str) -> None:
+    """Delete logs and points in the caller's transaction.
 
     The run is locked against ingest first: all that writes to its series waits, or has committed.
 
     Raises TooLarge if more than `KATIB_KEPT_POINTS_MAX` points from elsewhere are in the series.
     """
-    digest = runs_tags.hash_name(name)
+    db, digest = writer.db, runs_tags.hash_name(name)
     run_id = runs_tags.lock_run(db, place.experiment_id, name)
     if run_id is None:
-        return []
+        return
     trial = katib_trials.lock_or_create(db, place, {digest: run_id})[digest]
     deleted_by_tag = katib_observations.delete_returning(db, place.experiment_id, run_id)
     names = hparams_rows.list_tag_names(db, place.experiment_id, list(deleted_by_tag))
@@ -60,9 +60,7 @@ def delete_logs(db: Connection, place: AppendGrant, name: str) -> list[SeriesUpd
     )
     affected = time_series.list_series(db, place.experiment_id, selection) if deleted else []
     kept = _remove_points(db, place, run_id, affected, deleted)
-    updates = _write_again(db, place, run_id, affected, kept)
-    commit.write_updates(db, place, updates)
-    return updates
+    writer.write(place, writer.plan(place, _group_kept(run_id, affected, kept)))
 
 
 def _remove_points(
@@ -100,14 +98,10 @@ def _remove_points(
     return {series_id: _make_points(np.concatenate(parts)) for series_id, parts in chunks.items()}
 
 
-def _write_again(
-    db: Connection,
-    place: AppendGrant,
-    run_id: int,
-    affected: Sequence[Series],
-    kept: Mapping[int, ScalarPoints],
-) -> list[SeriesUpdate]:
-    incoming = {
+def _group_kept(
+    run_id: int, affected: Sequence[Series], kept: Mapping[int, ScalarPoints]
+) -> IncomingBySeries:
+    return {
         (run_id, runs_tags.hash_name(series.tag)): [
             IncomingPoints(
                 SentSeries(
@@ -120,7 +114,6 @@ def _write_again(
         for series in affected
         if series.series_id in kept
     }
-    return series_writer.lock_or_create(db, place, incoming) if incoming else []
 
 
 def _make_records(logs: DeletedLogs) -> Records:

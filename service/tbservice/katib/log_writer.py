@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from sqlalchemy import Connection
 
-from tbservice.ingest import commit, run_names, sessions
+from tbservice.ingest import run_names, sessions
 from tbservice.ingest.batch import SentMetadata, SentSeries
+from tbservice.ingest.door import PointWriter
 from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
 from tbservice.ingest.session_records import SessionFields
 from tbservice.katib import trial_sessions
@@ -36,39 +36,44 @@ SCALAR_METADATA: Final = SentMetadata(
 
 
 def write_report(
-    db: Connection,
+    writer: PointWriter,
     place: AppendGrant,
     request: ReportObservationLogRequest,
     logs: Logs,
     received_at: float,
-) -> list[SeriesUpdate]:
-    """Write the logs and their points; return what was written of each series.
+) -> None:
+    """Write the logs and their points; nothing for a report that was sent again.
 
-    Nothing, and an empty list, for a report that was sent again. The row of the trial is locked
+    The row of the trial is locked
     first, so that reports of one trial follow each other: steps count on in the order of arrival.
 
     Raises RunDeleted if the trial's run was deleted, and NotFound if the experiment was.
     """
     name, digest = request.trial_name, runs_tags.hash_name(request.trial_name)
-    run_id = run_names.resolve_runs(db, place, [name])[name]
-    trial = katib_trials.lock_or_create(db, place, {digest: run_id})[digest]
+    run_id = run_names.resolve_runs(writer.db, place, [name])[name]
+    trial = katib_trials.lock_or_create(writer.db, place, {digest: run_id})[digest]
     recent = note_report(trial.recent_reports, request, received_at)
     if recent is None:
-        return []
+        return
 
     fields = trial_sessions.note_report(trial, name, logs)
     trial.recent_reports = recent
-    return write_logs(db, place, trial, logs, fields)
+    write_logs(writer, place, trial, logs, fields)
 
 
 def write_logs(
-    db: Connection, place: AppendGrant, trial: TrialRow, logs: Logs, fields: SessionFields | None
-) -> list[SeriesUpdate]:
+    writer: PointWriter,
+    place: AppendGrant,
+    trial: TrialRow,
+    logs: Logs,
+    fields: SessionFields | None,
+) -> None:
     """Write logs of a trial that is locked, its row, and its session if `fields` is not None.
 
-    Returns what was written of each series. Raises NotFound if the experiment was deleted.
+    Raises NotFound if the experiment was deleted.
     """
     assert trial.run_id is not None  # noqa: S101 - a trial that is locked has a run
+    db = writer.db
     run_id, now = trial.run_id, float(logs.received_at.max())
     tag_ids = runs_tags.resolve_tags(db, place, logs.metrics)
     set_sessions = {} if fields is None else {run_id: fields}
@@ -76,13 +81,12 @@ def write_logs(
         first = [float(logs.wall_times.min())]
         runs_tags.set_start_times(db, place.experiment_id, [run_id], first, [None])
     incoming = _group_points(run_id, logs)
-    updates = sessions.plan_sessions(db, place, set_sessions, now, incoming, skip_misfits=True)
+    updates = sessions.plan_sessions(writer, place, set_sessions, now, incoming, skip_misfits=True)
     columns = _make_columns(logs, tag_ids, updates)
     katib_observations.insert(db, place, run_id, trial.log_count, columns)
     trial.log_count += len(logs)
     katib_trials.update(db, place, [trial])
-    commit.write_updates(db, place, updates)
-    return updates
+    writer.write(place, updates)
 
 
 def _group_points(run_id: int, logs: Logs) -> IncomingBySeries:

@@ -10,10 +10,8 @@ import time
 
 from sqlalchemy import Connection
 
-from tbservice import limits, metrics
+from tbservice import limits
 from tbservice.errors import Forbidden, Invalid, TooLarge
-from tbservice.ingest import series_writer
-from tbservice.ingest.series_updates import SeriesUpdate
 from tbservice.ingest.service import Ingest
 from tbservice.katib import log_deletion, log_writer, places
 from tbservice.katib.katib_pb2 import (
@@ -24,10 +22,9 @@ from tbservice.katib.katib_pb2 import (
 )
 from tbservice.katib.reports import decode_report
 from tbservice.katib.timestamps import format_timestamp, parse_timestamp
-from tbservice.scalars.compaction_thresholds import group_pending_runs
 from tbservice.store import hparams_rows, katib_observations, katib_trials, runs_tags
 from tbservice.store.katib_observations import LogFilter
-from tbservice.types import AppendGrant, KatibGrant
+from tbservice.types import KatibGrant
 
 
 def report(
@@ -58,18 +55,9 @@ def report(
     logs = decode_report(request, received_at)
     if not len(logs):
         return
-    with ingest.database.transaction(grant) as db:
-        place = places.place_trial(db, grant, name, experiment_name)
-        updates = log_writer.write_report(db, place, request, logs, received_at)
-    observe(ingest, place, updates)
-
-
-def observe(ingest: Ingest, place: AppendGrant, updates: list[SeriesUpdate]) -> None:
-    """Count the points that were committed, and queue their runs for compaction."""
-    counts = series_writer.count_points(updates)
-    metrics.observe_points(counts.scalars, counts.tensors, counts.blobs)
-    states = [update.state for update in updates if update.accepted]
-    ingest.compactor.enqueue(place, group_pending_runs(states))
+    with ingest.door.transaction(grant) as writer:
+        place = places.place_trial(writer.db, grant, name, experiment_name)
+        log_writer.write_report(writer, place, request, logs, received_at)
 
 
 def get(
@@ -165,9 +153,7 @@ def delete(
     if grant.experiment_id is not None or not grant.may_delete:
         raise Forbidden("only a token of a workspace with the scope admin can delete logs")
     name = request.trial_name
-    with ingest.database.transaction(grant) as db:
-        place = places.find_place(db, grant, name, experiment_name)
-        if place is None:
-            return
-        updates = log_deletion.delete_logs(db, place, name)
-    observe(ingest, place, updates)
+    with ingest.door.transaction(grant) as writer:
+        place = places.find_place(writer.db, grant, name, experiment_name)
+        if place is not None:
+            log_deletion.delete_logs(writer, place, name)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.experiments.run_deletion import remove_run
 from tbservice.ingest import run_names
-from tbservice.ingest.series_updates import SeriesUpdate
+from tbservice.ingest.door import PointWriter
 from tbservice.katib.log_deletion import delete_logs
 from tbservice.katib.log_writer import write_logs
 from tbservice.katib.metric_values import parse_number
@@ -30,49 +30,41 @@ from tbservice.store.katib_observations import LogFilter
 from tbservice.types import AdminGrant, AppendGrant, ExperimentId
 
 
-def move_trials(
-    db: Connection, place: AppendGrant, names: Mapping[bytes, str]
-) -> list[SeriesUpdate]:
+def move_trials(writer: PointWriter, place: AppendGrant, names: Mapping[bytes, str]) -> None:
     """Move those trials here that are in other experiments, if no request named these.
 
     Their logs and points move with them. A run is deleted where it was, unless an event file of it
-    was uploaded there. A trial with more logs than can be read at once stays where it is. Returns
-    what was written of each series.
+    was uploaded there. A trial with more logs than can be read at once stays where it is.
 
     Args:
-        db: A transaction of the workspace.
+        writer: A transaction of the workspace.
         place: The experiment that a request names.
         names: The trials, by the SHA-256 of their names.
     """
-    updates = []
-    unbound = katib_trials.list_unbound(db, place.workspace_id, place.experiment_id, names)
+    unbound = katib_trials.list_unbound(writer.db, place.workspace_id, place.experiment_id, names)
     for digest, experiment_id in unbound:
-        updates += _move_trial(
-            db, AppendGrant(place.workspace_id, experiment_id), place, names[digest]
-        )
-    return updates
+        source = AppendGrant(place.workspace_id, experiment_id)
+        _move_trial(writer, source, place, names[digest])
 
 
-def _move_trial(
-    db: Connection, source: AppendGrant, place: AppendGrant, name: str
-) -> list[SeriesUpdate]:
-    digest = runs_tags.hash_name(name)
+def _move_trial(writer: PointWriter, source: AppendGrant, place: AppendGrant, name: str) -> None:
+    db, digest = writer.db, runs_tags.hash_name(name)
     run_id = runs_tags.lock_run(db, source.experiment_id, name)
     known = katib_trials.list_trials(db, source.experiment_id, [digest]).get(digest)
     if run_id is None or known is None:
-        return []  # deleted meanwhile
+        return  # deleted meanwhile
     size = katib_observations.measure(db, source.experiment_id, run_id, LogFilter())
     if size[0] > limits.KATIB_READ_LOGS_MAX or size[1] > limits.KATIB_READ_BYTES_MAX:
-        return []
+        return
 
     logs = _read_logs(db, source.experiment_id, run_id)
-    delete_logs(db, source, name)
+    delete_logs(writer, source, name)
     if upload_streams.has_streams(db, source.experiment_id, run_id):
         katib_trials.delete(db, source.experiment_id, digest)
     else:
         remove_run(db, AdminGrant(source.workspace_id, source.experiment_id), name)
     if not len(logs):
-        return []
+        return
 
     new_run_id = run_names.resolve_runs(db, place, [name])[name]
     trial = katib_trials.lock_or_create(db, place, {digest: new_run_id})[digest]
@@ -81,7 +73,7 @@ def _move_trial(
     trial.recent_reports = known.recent_reports
     trial.is_bound = True
     times = float(logs.wall_times.min()), float(logs.wall_times.max())
-    return write_logs(db, place, trial, logs, make_fields(trial, name, *times))
+    write_logs(writer, place, trial, logs, make_fields(trial, name, *times))
 
 
 def _read_logs(db: Connection, experiment_id: ExperimentId, run_id: int) -> Logs:

@@ -15,8 +15,9 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Forbidden, TooLarge
-from tbservice.ingest import commit, run_names, sessions
-from tbservice.ingest.series_updates import IncomingPoints, SeriesUpdate
+from tbservice.ingest import run_names, sessions
+from tbservice.ingest.door import PointWriter
+from tbservice.ingest.series_updates import IncomingPoints
 from tbservice.ingest.service import Ingest
 from tbservice.ingest.session_records import SessionFields, make_series
 from tbservice.katib import places, trial_moves
@@ -27,7 +28,6 @@ from tbservice.katib.katib_pb2 import (
     SetTrialStatusRequest,
     Trial,
 )
-from tbservice.katib.observation_log import observe
 from tbservice.katib.timestamps import parse_timestamp
 from tbservice.katib.trial_names import make_trial_name
 from tbservice.katib.trial_sessions import (
@@ -66,28 +66,26 @@ def record_request(
     by_name = {places.check_trial_name(trial.name): trial for trial in trials}
     summary = HParamsPluginData(experiment=make_summary(experiment).SerializeToString())
     for group in _split(by_name):
-        with ingest.database.transaction(grant) as db:
-            place = places.place_experiment(db, grant, experiment.name)
-            updates = _move_here(db, grant, place, group)
-        observe(ingest, place, updates)
-        with ingest.database.transaction(grant) as db:
-            updates = _record_trials(db, place, experiment, group, summary)
-        observe(ingest, place, updates)
+        with ingest.door.transaction(grant) as writer:
+            place = places.place_experiment(writer.db, grant, experiment.name)
+            _move_here(writer, grant, place, group)
+        with ingest.door.transaction(grant) as writer:
+            _record_trials(writer, place, experiment, group, summary)
 
 
 def _move_here(
-    db: Connection, grant: KatibGrant, place: AppendGrant, trials: Iterable[str]
-) -> list[SeriesUpdate]:
+    writer: PointWriter, grant: KatibGrant, place: AppendGrant, trials: Iterable[str]
+) -> None:
     """Move trials that reports have put elsewhere; with a token of one experiment, there is none.
 
     A transaction of its own: it locks rows of several experiments.
     """
     names = {runs_tags.hash_name(name): name for name in trials}
     if grant.experiment_id is not None or not names:
-        return []
-    for deleted in run_names.list_deleted(db, place, list(names.values())):
+        return
+    for deleted in run_names.list_deleted(writer.db, place, list(names.values())):
         del names[runs_tags.hash_name(deleted)]
-    return trial_moves.move_trials(db, place, names)
+    trial_moves.move_trials(writer, place, names)
 
 
 def check_request(experiment: Experiment, trials: Sequence[Trial]) -> None:
@@ -113,14 +111,14 @@ def _split(trials: Mapping[str, Trial]) -> Iterator[dict[str, Trial]]:
 
 
 def _record_trials(
-    db: Connection,
+    writer: PointWriter,
     place: AppendGrant,
     experiment: Experiment,
     trials: Mapping[str, Trial],
     summary: HParamsPluginData,
-) -> list[SeriesUpdate]:
+) -> None:
     """Record what has changed, with as many statements as for one trial."""
-    now = time.time()
+    db, now = writer.db, time.time()
     content = summary.SerializeToString(deterministic=True)
     summary_digest = hashlib.sha256(content).digest()
     is_new_summary = katib_experiments.lock_summary_digest(
@@ -133,7 +131,7 @@ def _record_trials(
     is_new_summary = is_new_summary and _SUMMARY_RUN not in deleted
     changed = {key: told for key, told in changed.items() if told[0].name not in deleted}
     if deleted.issuperset(names):
-        return []
+        return
 
     run_ids = run_names.resolve_runs(db, place, [name for name in names if name not in deleted])
     fields = _update_rows(db, place, experiment, changed, run_ids) if changed else {}
@@ -142,9 +140,8 @@ def _record_trials(
         series = make_series(EXPERIMENT_TAG, summary, now)
         key = run_ids[_SUMMARY_RUN], runs_tags.hash_name(EXPERIMENT_TAG)
         others[key] = [IncomingPoints(series)]
-    updates = sessions.plan_sessions(db, place, fields, now, others, skip_misfits=True)
-    commit.write_updates(db, place, updates)
-    return updates
+    updates = sessions.plan_sessions(writer, place, fields, now, others, skip_misfits=True)
+    writer.write(place, updates)
 
 
 def _find_changed(
@@ -255,7 +252,8 @@ def set_trial_status(
     now = time.time()
     name = places.check_trial_name(request.trial_name)
     digest = runs_tags.hash_name(name)
-    with ingest.database.transaction(grant) as db:
+    with ingest.door.transaction(grant) as writer:
+        db = writer.db
         place = places.place_trial(db, grant, name, experiment_name)
         if run_names.list_deleted(db, place, [name]):
             return
@@ -267,9 +265,8 @@ def set_trial_status(
         row.condition, row.is_inferred = Condition.EARLY_STOPPED, False
         katib_trials.update(db, place, [row])
         fields = {run_id: make_fields(row, name, None, now)}
-        updates = sessions.plan_sessions(db, place, fields, now, skip_misfits=True)
-        commit.write_updates(db, place, updates)
-    observe(ingest, place, updates)
+        updates = sessions.plan_sessions(writer, place, fields, now, skip_misfits=True)
+        writer.write(place, updates)
 
 
 def objective_logs(

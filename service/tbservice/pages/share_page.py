@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from tbservice import limits
-from tbservice.api.http.dependencies import UsesDatabase, UsesSettings
+from tbservice.api.http.dependencies import UsesDatabase, UsesIngest, UsesSettings
 from tbservice.errors import Conflict, Invalid, NotFound, ServiceError, TooLarge
 from tbservice.experiments import lifecycle, share_links
 from tbservice.pages.experiment_admin import grant_admin
@@ -60,18 +60,18 @@ def create_link(
     experiment_id: str,
     session: SignedIn,
     form: SignedInForm,
-    database: UsesDatabase,
+    ingest: UsesIngest,
     settings: UsesSettings,
 ) -> Response:
     """Create a link, and show it, which is not possible again."""
+    database, door = ingest.database, ingest.door
     grant = grant_admin(database, experiment_id, session)
     is_frozen = bool(form.text("frozen"))
-    transaction = database.copying(grant) if is_frozen else database.transaction(grant)
     try:
         expires_at = form.expiry("expires_days")
-        with transaction as db:
+        with door.copying(grant) if is_frozen else door.transaction(grant) as writer:
             link, secret = share_links.create_link(
-                db,
+                writer,
                 grant,
                 form.text("label"),
                 expires_at,

@@ -14,7 +14,7 @@ from tbservice.scalars import compaction
 from tbservice.scalars.compaction_backlog import find_backlog
 from tbservice.scalars.compaction_thresholds import PendingRuns
 from tbservice.store.pg.database import Database
-from tbservice.types import AppendGrant
+from tbservice.types import ExperimentGrant
 
 IDLE_SECONDS: Final = 30.0
 """Seconds without a batch after which a run is idle: its small write buffers are compacted too."""
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 _RANDOM: Final = random.SystemRandom()
 """Not the shared generator, which others may have seeded to repeat what they do."""
-_RunKey = tuple[AppendGrant, int]
+_RunKey = tuple[ExperimentGrant, int]
 
 
 class Compactor:
@@ -104,7 +104,7 @@ class Compactor:
             _log.exception("the search for uncompacted runs failed")
         return True
 
-    def enqueue(self, grant: AppendGrant, runs: PendingRuns) -> None:
+    def enqueue(self, grant: ExperimentGrant, runs: PendingRuns) -> None:
         """Queue the runs in which a batch has left something to compact. Thread-safe."""
         now = time.monotonic()
         with self._condition:
@@ -184,7 +184,7 @@ class Compactor:
             len(self._urgent) + len(self._above_threshold), len(self._idle)
         )
 
-    def _compact(self, grant: AppendGrant, run_id: int, *, compact_idle: bool) -> None:
+    def _compact(self, grant: ExperimentGrant, run_id: int, *, compact_idle: bool) -> None:
         last_tag_id = 0
         while not self._is_past_deadline():
             begin = time.perf_counter()

@@ -79,6 +79,8 @@ from tbservice.errors import (
 )
 from tbservice.experiments.eraser import Eraser
 from tbservice.handlers.pool import HandlerPool
+from tbservice.ingest.door import Door
+from tbservice.ingest.observers import CompactionQueue, PointMetrics
 from tbservice.ingest.service import Ingest
 from tbservice.pages import (
     account,
@@ -219,7 +221,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.readiness = health.Readiness(app.state.database, app.state.objects)
     app.state.compactor = Compactor(app.state.database)
     app.state.eraser = Eraser(app.state.database)
-    app.state.ingest = Ingest(app.state.database, app.state.objects, app.state.compactor)
+    observers = [PointMetrics(), CompactionQueue(app.state.compactor)]
+    app.state.ingest = Ingest(app.state.objects, Door(app.state.database, observers))
     app.state.notifier = ChangeNotifier(app.state.database)
     app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
 

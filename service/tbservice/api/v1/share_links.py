@@ -10,7 +10,7 @@ from fastapi import Query, status
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from tbservice import limits
-from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesSettings
+from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesIngest, UsesSettings
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.api.v1.token_models import EndTime, PersonAnswer
@@ -95,7 +95,7 @@ class LinkChanges(FewFields):
 
 @router.post("", status_code=status.HTTP_201_CREATED)
 def create_link(
-    grant: MayAdminister, new: NewLink, database: UsesDatabase, settings: UsesSettings
+    grant: MayAdminister, new: NewLink, ingest: UsesIngest, settings: UsesSettings
 ) -> NewLinkAnswer:
     """Create a link that opens the experiment for everyone who has it.
 
@@ -103,10 +103,10 @@ def create_link(
     link's secret, which is stored as a hash and cannot be read again. Repeating the request creates
     another link.
     """
-    transaction = database.copying(grant) if new.frozen else database.transaction(grant)
-    with transaction as db:
+    door = ingest.door
+    with door.copying(grant) if new.frozen else door.transaction(grant) as writer:
         link, secret = share_links.create_link(
-            db,
+            writer,
             grant,
             new.label,
             new.expires_at,

@@ -1,0 +1,125 @@
+"""The one way in for points: plan, write, count, and tell the observers.
+
+Batches, sessions, the logs of Katib's trials and frozen copies all store points through a
+`PointWriter`. No other module calls what inserts points; a tidy test holds that. Compaction, which
+rewrites stored points, is no way in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tbservice.errors import NotFound
+from tbservice.ingest import series_writer
+from tbservice.ingest.batch_size import measure_updates
+from tbservice.ingest.observers import PointObserver, StoredPoints
+from tbservice.ingest.series_updates import IncomingBySeries, SeriesUpdate
+from tbservice.store import experiment_size, experiments, snapshots, upload_streams
+from tbservice.store.pg.database import Database
+from tbservice.store.pg.pipeline import pipeline
+from tbservice.store.upload_streams import CursorMove
+from tbservice.types import AppendGrant, ExperimentGrant, ExperimentId, Grant
+from tbwire.points import DataClass
+
+_COPIED_TABLES: Final = {
+    DataClass.SCALAR: ("scalar_tail", "scalar_blocks"),
+    DataClass.TENSOR: ("tensor_points",),
+    DataClass.BLOB_SEQUENCE: ("blob_points",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PointWriter:
+    """Stores points in one transaction, `db`, and notes what was stored."""
+
+    db: Connection
+    stored: list[StoredPoints] = field(default_factory=list)
+
+    def plan(self, grant: AppendGrant, incoming: IncomingBySeries) -> list[SeriesUpdate]:
+        """Create the series that are new, lock the others, and plan their updates.
+
+        All that changes something must be given to `write`. Raises as
+        `series_writer.lock_or_create`.
+        """
+        return series_writer.lock_or_create(self.db, grant, incoming) if incoming else []
+
+    def write(
+        self,
+        grant: AppendGrant,
+        updates: Sequence[SeriesUpdate],
+        moves: Sequence[CursorMove] = (),
+    ) -> set[bytes]:
+        """Insert points, move cursors, and increment the version of the experiment.
+
+        The last two lock the rows that other requests wait for most, so they come last. Returns the
+        digests of moved streams. Raises NotFound if the experiment was deleted.
+        """
+        series_writer.insert_tensors_and_blobs(self.db, grant, updates)
+        size = measure_updates(updates)
+        with pipeline(self.db):
+            series_writer.insert_scalars(self.db, grant, updates)
+            moved = upload_streams.move_cursors(self.db, grant, moves) if moves else None
+            version = experiments.bump_version(
+                self.db, grant.experiment_id, size.points, size.bytes
+            )
+        if not version.rows():
+            raise NotFound("the experiment has been deleted")
+        counts = series_writer.count_points(updates)
+        self.stored.append(StoredPoints(grant, size, counts, updates))
+        return {digest for (digest,) in moved.rows()} if moved is not None else set()
+
+    def copy_series(self, source: ExperimentId, copy: ExperimentId) -> list[tuple[int, int, int]]:
+        """Copy runs, tags and series that the transaction shows, with their inline buffers.
+
+        Returns data class, series id and number of points of each, for `copy_points`.
+        """
+        snapshots.copy_series(self.db, source, copy)
+        return snapshots.list_counts(self.db, copy)
+
+    def copy_points(
+        self,
+        source: ExperimentGrant,
+        copy: ExperimentId,
+        chunks: Iterable[tuple[DataClass, Sequence[int]]],
+    ) -> None:
+        """Copy the other points of the series, one chunk of series ids after the other."""
+        for data_class, series_ids in chunks:
+            for table in _COPIED_TABLES[data_class]:
+                snapshots.copy_points(self.db, table, source.experiment_id, copy, series_ids)
+        size = experiment_size.measure(self.db, copy)
+        experiments.set_size(self.db, copy, *size)
+        self.stored.append(StoredPoints(replace(source, experiment_id=copy), size))
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Opens the transactions in which points are stored."""
+
+    database: Database
+    observers: Sequence[PointObserver]
+
+    def transaction(self, grant: Grant) -> AbstractContextManager[PointWriter]:
+        """Open a transaction as `Database.transaction` does, for points and all else."""
+        return self._tell(self.database.transaction(grant))
+
+    def copying(self, grant: Grant) -> AbstractContextManager[PointWriter]:
+        """Open a transaction as `Database.copying` does."""
+        return self._tell(self.database.copying(grant))
+
+    @contextmanager
+    def _tell(self, transaction: AbstractContextManager[Connection]) -> Iterator[PointWriter]:
+        """Tell the observers what was stored: at the end of the transaction, and after it."""
+        with transaction as db:
+            writer = PointWriter(db)
+            yield writer
+            for stored in writer.stored:
+                for observer in self.observers:
+                    observer.before_commit(db, stored)
+        for stored in writer.stored:
+            for observer in self.observers:
+                observer.after_commit(stored)

@@ -1,0 +1,108 @@
+"""Points have one way in: only the door of `ingest` reaches what inserts them.
+
+A second caller would pass by quotas, counts, and whatever else observes the door.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from support.source_code import modules
+
+SERVICE = modules("service/tbservice")
+
+INSERT = re.compile(
+    r"INSERT INTO (?:time_series|scalar_tail|scalar_blocks|tensor_points|blob_points|superseded_\w+|\{\})"
+)
+"""A statement that inserts points, or rows of a table that it does not name."""
+
+DOOR = {"tbservice.ingest.door"}
+WRITER = {"tbservice.ingest.series_writer"}
+COMPACTION = {"tbservice.scalars.compaction"}
+SUPERSEDED = {"tbservice.ingest.superseded"}
+
+CALLERS = {
+    ("ingest.series_writer", "lock_or_create"): DOOR,
+    ("ingest.series_writer", "insert_tensors_and_blobs"): DOOR,
+    ("ingest.series_writer", "insert_scalars"): DOOR,
+    ("store.snapshots", "copy_series"): DOOR,
+    ("store.snapshots", "copy_points"): DOOR,
+    ("store.series_rows", "create"): WRITER,
+    ("store.series_rows", "update"): WRITER | COMPACTION,
+    ("store.scalar_tail", "append"): WRITER,
+    ("store.scalar_blocks", "insert"): WRITER | COMPACTION,
+    ("store.tensor_points", "upsert"): WRITER,
+    ("store.blob_points", "upsert"): WRITER,
+    ("store.superseded_blocks", "insert"): {"tbservice.scalars.superseded"},
+    ("store.superseded_points", "keep_shown"): SUPERSEDED,
+    ("store.superseded_points", "insert_tensors"): SUPERSEDED,
+    ("store.superseded_points", "insert_blob_sequences"): SUPERSEDED,
+    ("scalars.superseded", "keep"): SUPERSEDED | COMPACTION,
+    ("ingest.superseded", "keep"): {"tbservice.ingest.commit"},
+}
+"""Who may call what inserts points, or moves points that are stored."""
+
+OTHER_INSERTS = {"runs_tags"}
+"""Modules of the store that insert into tables which they do not name, none of them of points."""
+
+
+def find_callers(module, function):
+    """Return the modules that call a function, or import it."""
+    package, _, name = module.rpartition(".")
+    return {
+        caller.name
+        for caller in SERVICE
+        if f"tbservice.{module}.{function}" in caller.imports
+        or (
+            f"tbservice.{package}.{name}" in caller.imports
+            and any(ast.unparse(node) == f"{name}.{function}" for node in attributes(caller))
+        )
+    }
+
+
+def attributes(module):
+    return [node for node in module.nodes if isinstance(node, ast.Attribute)]
+
+
+def find_inserts(module):
+    """Return the names of functions and constants with a statement that inserts points."""
+    return {
+        node.name if isinstance(node, ast.FunctionDef) else ast.unparse(node.target)
+        for node in module.tree.body
+        if isinstance(node, ast.FunctionDef | ast.AnnAssign)
+        and INSERT.search(re.sub(r"\{[^}]*\}", "{}", ast.unparse(node)))
+    }
+
+
+def test_points_are_inserted_by_the_door_alone():
+    wrong = {
+        (function, caller)
+        for function, allowed in CALLERS.items()
+        for caller in find_callers(*function) - allowed
+    }
+    assert not wrong
+    assert not [function for function in CALLERS if not find_callers(*function)]
+
+
+def test_statements_that_insert_points_are_listed():
+    """A new one needs its callers above."""
+    inserting = {
+        (module.name.rpartition(".")[2], name)
+        for module in SERVICE
+        for name in find_inserts(module)
+    }
+    listed = {
+        ("series_rows", "create"),
+        ("series_rows", "_write"),  # of `update`
+        ("scalar_tail", "append"),
+        ("scalar_blocks", "insert"),
+        ("tensor_points", "_UPSERT"),
+        ("blob_points", "_UPSERT"),
+        ("snapshots", "copy_series"),
+        ("snapshots", "copy_points"),
+        ("superseded_blocks", "insert"),
+        ("superseded_points", "keep_shown"),
+        ("superseded_points", "_insert"),
+    }
+    assert {each for each in inserting if each[0] not in OTHER_INSERTS} == listed
