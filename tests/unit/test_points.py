@@ -47,6 +47,13 @@ def rows(points):
     return list(zip(*(list(getattr(points, name)) for name in names), strict=True))
 
 
+@pytest.mark.parametrize("selected", [slice(1, 3), np.array([2, 0]), np.array([True, False, True])])
+@pytest.mark.parametrize("points", POINTS)
+def test_points_selected_have_all_columns(points, selected):
+    of_points = np.arange(len(points))[selected]
+    assert rows(points.select(selected)) == [rows(points)[index] for index in of_points]
+
+
 @pytest.mark.parametrize("points", POINTS)
 def test_points_joined_are_in_the_order_of_chunks(points):
     later = dataclasses.replace(

@@ -26,6 +26,7 @@ Rows = Union[npt.NDArray[np.bool_], npt.NDArray[np.int64], slice]
 SLOTS: Final[dict[str, bool]] = {"slots": True} if sys.version_info >= (3, 10) else {}
 """For `dataclass`, of what there is one per point: slots save memory and time."""
 
+_T = TypeVar("_T")
 _Tensor = TypeVar("_Tensor")
 _Blob = TypeVar("_Blob")
 
@@ -100,6 +101,10 @@ class TensorPoints(Generic[_Tensor]):
         """Return how many tensors these are."""
         return len(self.steps)
 
+    def select(self, rows: Rows) -> TensorPoints[_Tensor]:
+        """Return some of the points."""
+        return TensorPoints(self.steps[rows], self.wall_times[rows], _select(self.tensors, rows))
+
 
 @dataclass(frozen=True)
 class BlobSequencePoints(Generic[_Blob]):
@@ -124,8 +129,20 @@ class BlobSequencePoints(Generic[_Blob]):
         """Return how many blobs these are; a step may have any number."""
         return sum(map(len, self.sequences))
 
+    def select(self, rows: Rows) -> BlobSequencePoints[_Blob]:
+        """Return some of the points."""
+        return BlobSequencePoints(
+            self.steps[rows],
+            self.wall_times[rows],
+            _select(self.sequences, rows),
+            _select(self.logged_content_types, rows),
+        )
 
-_P = TypeVar("_P", bound=Union[ScalarPoints, TensorPoints[Any], BlobSequencePoints[Any]])
+
+Points = Union[ScalarPoints, TensorPoints[Any], BlobSequencePoints[Any]]
+
+
+_P = TypeVar("_P", bound=Points)
 
 
 def concatenate(chunks: Sequence[_P]) -> _P:
@@ -138,9 +155,7 @@ def concatenate(chunks: Sequence[_P]) -> _P:
     return replace(first, **columns)
 
 
-def set_columns(
-    message: Any, points: ScalarPoints | TensorPoints[Any] | BlobSequencePoints[Any]
-) -> None:
+def set_columns(message: Any, points: Points) -> None:
     """Set `steps` and `wall_times` of a message of points: little-endian, 8 bytes each."""
     message.steps = points.steps.astype("<i8", copy=False).tobytes()
     message.wall_times = points.wall_times.astype("<f8", copy=False).tobytes()
@@ -157,6 +172,12 @@ def get_columns(message: Any) -> tuple[Steps, WallTimes]:
 def column_bytes(column: npt.NDArray[Any], dtype: str) -> bytes:
     """Return a column's elements as this type."""
     return column.astype(dtype, copy=False).tobytes()
+
+
+def _select(column: Sequence[_T], rows: Rows) -> Sequence[_T]:
+    if isinstance(rows, slice):
+        return column[rows]
+    return [column[index] for index in np.arange(len(column))[rows].tolist()]
 
 
 def _join(columns: list[Any]) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 
@@ -23,12 +22,11 @@ from tbservice.store.series_rows import RunTagIds, SeriesKey, SeriesState
 from tbservice.types import INT64_MAX
 from tbwire.hparams_union import MetadataUnion, UnionOverLimit
 from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints
+from tbwire.points import concatenate as concatenate_values
 from tbwire.tag_owners import HPARAMS, belongs_to_owner, misfit_reason
 
 NEVER_REWRITTEN = 2**63 - 1
 """`rewritten_from` of a series with all batches after its last step."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +50,23 @@ IncomingBySeries = Mapping[SeriesKey, Sequence[IncomingPoints]]
 class SeriesUpdate:
     """What a batch adds to a series; `state` is the row of the series after the batch.
 
-    `deduplicated` is the newest point of each step, in step order; for tensors and blob sequences,
-    the values are indices into `accepted`. `metadata` replaces that of the series, serialized;
-    None keeps it. Many scalars become open blocks, unless points are buffered: open blocks arrived
-    before the buffered points. Else they become rows of the write buffer, and a few wait in the
-    inline buffer.
+    `deduplicated` is the newest point of each step, in step order. `metadata` replaces that of the
+    series, serialized; None keeps it. Many scalars become open blocks, unless points are buffered:
+    open blocks arrived before the buffered points. Else they become rows of the write buffer, and a
+    few wait in the inline buffer.
     """
 
     state: SeriesState
     accepted: list[SentPoints] = field(default_factory=list)
-    deduplicated: ScalarPoints | None = None
+    deduplicated: SentPoints | None = None
     metadata: bytes | None = None
     is_new: bool = False
     opens_blocks: bool = False
     tail_rows: list[BufferRow] = field(default_factory=list)
     skipped: list[tuple[int, str, int]] = field(default_factory=list)
     """Index of a segment, reason, and number of points that were skipped."""
-    repeated: ScalarPoints | None = None
-    """All points, in order of arrival, if the batch has several of a step; values as above."""
+    repeated: SentPoints | None = None
+    """All points, in order of arrival, if the batch has several of a step."""
     is_rewrite: bool = False
     """Whether a point does not follow the last step that was stored before."""
     is_late: bool = False
@@ -193,8 +190,10 @@ def unites_metadata(incoming: Sequence[IncomingPoints], state: SeriesState) -> b
 def _deduplicate(update: SeriesUpdate) -> None:
     """Set the newest point of each step, and update the state with them."""
     state = update.state
+    points: SentPoints
+    deduplicated: SentPoints
     if state.data_class == DataClass.SCALAR:
-        points = concatenate(select_type(ScalarPoints, update.accepted))
+        points = concatenate([each for each in update.accepted if isinstance(each, ScalarPoints)])
         deduplicated = deduplicate_steps(points)
         update.is_rewrite = _record_rewrite(state, deduplicated)
         is_append = state.count == 0 or int(deduplicated.steps[0]) > state.last_step
@@ -210,16 +209,13 @@ def _deduplicate(update: SeriesUpdate) -> None:
             _append_to_buffer(update, deduplicated, is_append=is_append)
         _update_first_and_last(state, deduplicated)
     else:
-        steps = np.concatenate([points.steps for points in update.accepted])
-        wall_times = np.concatenate([points.wall_times for points in update.accepted])
-        points = ScalarPoints(steps, wall_times, np.arange(len(steps), dtype=np.float64))
+        points = concatenate_values(update.accepted)
         deduplicated = deduplicate_steps(points)
         update.is_rewrite = _record_rewrite(state, deduplicated)
-        update.is_late = update.is_rewrite and bool(wall_times.min() < state.max_wall_time)
+        update.is_late = update.is_rewrite and bool(points.wall_times.min() < state.max_wall_time)
         _update_first_and_last(state, deduplicated)
-        state.first_value = state.last_value = None
-        for sent in select_type(BlobSequencePoints, update.accepted):
-            state.max_length = max(state.max_length, *map(len, sent.sequences))
+        if isinstance(points, BlobSequencePoints):
+            state.max_length = max(state.max_length, *map(len, points.sequences))
     update.deduplicated = deduplicated
     if len(deduplicated) < len(points):
         update.repeated = points
@@ -248,7 +244,7 @@ def _flush_inline_buffer(update: SeriesUpdate) -> None:
     update.tail_rows.append(BufferRow(count_raw(data), is_packed=False, data=data))
 
 
-def _record_rewrite(state: SeriesState, points: ScalarPoints) -> bool:
+def _record_rewrite(state: SeriesState, points: SentPoints) -> bool:
     """Record that points do not follow the last step: change feeds must read these again."""
     first = int(points.steps[0])
     if not state.count or first > state.last_step:
@@ -258,11 +254,12 @@ def _record_rewrite(state: SeriesState, points: ScalarPoints) -> bool:
     return True
 
 
-def _update_first_and_last(state: SeriesState, points: ScalarPoints) -> None:
-    """Update first and last point.
+def _update_first_and_last(state: SeriesState, points: SentPoints) -> None:
+    """Update first and last point; those of scalars have values.
 
     On equal steps the greater wall time wins, then the later arrival.
     """
+    values = points.values if isinstance(points, ScalarPoints) else None
     first, first_wall_time = int(points.steps[0]), float(points.wall_times[0])
     last, last_wall_time = int(points.steps[-1]), float(points.wall_times[-1])
     if first < state.first_step or (
@@ -271,7 +268,7 @@ def _update_first_and_last(state: SeriesState, points: ScalarPoints) -> None:
         state.first_step, state.first_wall_time, state.first_value = (
             first,
             first_wall_time,
-            float(points.values[0]),
+            None if values is None else float(values[0]),
         )
     if last > state.last_step or (
         last == state.last_step and last_wall_time >= state.last_wall_time
@@ -279,11 +276,6 @@ def _update_first_and_last(state: SeriesState, points: ScalarPoints) -> None:
         state.last_step, state.last_wall_time, state.last_value = (
             last,
             last_wall_time,
-            float(points.values[-1]),
+            None if values is None else float(values[-1]),
         )
     state.max_wall_time = max(state.max_wall_time, float(points.wall_times.max()))
-
-
-def select_type(points_type: type[T], points: Iterable[SentPoints]) -> list[T]:
-    """Return the points of this type."""
-    return [item for item in points if isinstance(item, points_type)]

@@ -18,13 +18,13 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import CursorConflict, TooLarge
+from tbservice.ingest.batch import SentPoints
 from tbservice.ingest.series_updates import (
     IncomingBySeries,
     IncomingPoints,
     SeriesUpdate,
     plan_new_series,
     plan_update,
-    select_type,
     unites_metadata,
 )
 from tbservice.sample_order import compute_rank_and_key
@@ -40,7 +40,7 @@ from tbservice.store import (
 )
 from tbservice.store.points import PointKeys
 from tbservice.store.scalar_blocks import OPEN, NewBlock
-from tbservice.store.scalar_format import PackedScalarPoints, concatenate
+from tbservice.store.scalar_format import PackedScalarPoints
 from tbservice.store.scalar_tail import BufferRow
 from tbservice.store.series_rows import SeriesKey, SeriesState
 from tbservice.types import AppendGrant
@@ -208,7 +208,7 @@ def _append_scalars(db: Connection, grant: AppendGrant, updates: Sequence[Series
     rows: list[tuple[int, BufferRow]] = []
     blocks: list[NewBlock] = []
     for update in updates:
-        assert update.deduplicated is not None  # noqa: S101 - points were accepted
+        assert isinstance(update.deduplicated, ScalarPoints)  # noqa: S101 - of accepted scalars
         if update.opens_blocks:
             blocks += _make_open_blocks(update.series_id, update.deduplicated)
         rows += ((update.series_id, row) for row in update.tail_rows)
@@ -234,27 +234,15 @@ def _make_open_blocks(series_id: int, points: ScalarPoints) -> Iterator[NewBlock
 def _upsert_tensors(
     db: Connection, grant: AppendGrant, keys: PointKeys, updates: Sequence[SeriesUpdate]
 ) -> dict[int, int]:
-    tensors: list[TensorValue] = []
-    for update in updates:
-        accepted = select_type(TensorPoints, update.accepted)
-        sent = [value for points in accepted for value in points.tensors]
-        tensors += (sent[index] for index in _get_value_indices(update))
-    return tensor_points.upsert(db, grant, keys, tensors)
+    points = [update.deduplicated for update in updates]
+    return tensor_points.upsert(db, grant, keys, list_tensors(points))
 
 
 def _upsert_blob_sequences(
     db: Connection, grant: AppendGrant, keys: PointKeys, updates: Sequence[SeriesUpdate]
 ) -> dict[int, int]:
-    sequences: list[list[bytes]] = []
-    content_types: list[str] = []
-    for update in updates:
-        accepted = select_type(BlobSequencePoints, update.accepted)
-        sent = [blobs for points in accepted for blobs in points.sequences]
-        logged = [kind for points in accepted for kind in points.logged_content_types]
-        for index in _get_value_indices(update):
-            sequences.append([blob.sha256 for blob in sent[index]])
-            content_types.append(logged[index])
-    return blob_points.upsert(db, grant, keys, sequences, content_types)
+    points = [update.deduplicated for update in updates]
+    return blob_points.upsert(db, grant, keys, *list_blob_sequences(points))
 
 
 _UPSERTS: Final[Mapping[DataClass, _Upsert]] = {
@@ -264,19 +252,28 @@ _UPSERTS: Final[Mapping[DataClass, _Upsert]] = {
 """Insert one row per point, and return the number of new steps by series: all but scalars."""
 
 
-def _get_value_indices(update: SeriesUpdate) -> list[int]:
-    assert update.deduplicated is not None  # noqa: S101 - points were accepted
-    indices: list[int] = update.deduplicated.values.astype(np.int64).tolist()
-    return indices
+def list_tensors(points: Iterable[SentPoints | None]) -> list[TensorValue]:
+    """Return the values of those points that are tensors, in their order."""
+    return [tensor for each in points if isinstance(each, TensorPoints) for tensor in each.tensors]
+
+
+def list_blob_sequences(
+    points: Iterable[SentPoints | None],
+) -> tuple[list[list[bytes]], list[str]]:
+    """Return SHA-256s and logged content type of those points that are blob sequences."""
+    groups = [each for each in points if isinstance(each, BlobSequencePoints)]
+    sequences = [[blob.sha256 for blob in blobs] for each in groups for blobs in each.sequences]
+    return sequences, [kind for each in groups for kind in each.logged_content_types]
 
 
 def _make_point_keys(db: Connection, updates: Sequence[SeriesUpdate]) -> PointKeys:
     """Return series, sampling order, step and wall time of all points to insert."""
     columns = [update.deduplicated for update in updates if update.deduplicated is not None]
-    points = concatenate(columns)
-    ranks, keys = compute_rank_and_key(points.steps, sample_slots.get_ranks(db))
+    steps = np.concatenate([points.steps for points in columns])
+    ranks, keys = compute_rank_and_key(steps, sample_slots.get_ranks(db))
     series_ids = np.repeat([update.series_id for update in updates], list(map(len, columns)))
-    return PointKeys(series_ids, ranks, keys, points.steps, points.wall_times)
+    wall_times = np.concatenate([points.wall_times for points in columns])
+    return PointKeys(series_ids, ranks, keys, steps, wall_times)
 
 
 def _add_new_step_counts(new_counts: dict[int, int], updates: Sequence[SeriesUpdate]) -> None:

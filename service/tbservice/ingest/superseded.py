@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.ingest.series_updates import SeriesUpdate, select_type
+from tbservice.ingest.batch import SentPoints
+from tbservice.ingest.series_updates import SeriesUpdate
+from tbservice.ingest.series_writer import list_blob_sequences, list_tensors
 from tbservice.sample_order import compute_rank_and_key
 from tbservice.scalars import superseded
 from tbservice.scalars.restarts import find_periods, get_starts, read_bounds, select_superseded
@@ -23,24 +25,23 @@ from tbservice.store import sample_slots, superseded_points
 from tbservice.store.points import PointKeys
 from tbservice.store.stream_times import StreamTimes
 from tbservice.store.upload_streams import CursorMove
-from tbservice.types import AppendGrant, Float64s, Int64s, Ranks
-from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
+from tbservice.types import AppendGrant, Float64s, Ranks
+from tbwire.points import DataClass, Rows, ScalarPoints
 
 _VALUE_CLASSES: Final = (DataClass.TENSOR, DataClass.BLOB_SEQUENCE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """Points of one series by index into what the batch has of it, and the restarts of its run."""
+    """Points that the batch has of one series, and the restarts of its run."""
 
     update: SeriesUpdate
     restarts: Float64s
-    indices: Int64s
-    points: ScalarPoints
+    points: SentPoints
 
-    def select(self, kept: Any) -> _Candidates:
+    def select(self, kept: Rows) -> _Candidates:
         """Return some of the candidates."""
-        return _Candidates(self.update, self.restarts, self.indices[kept], self.points.select(kept))
+        return replace(self, points=self.points.select(kept))
 
 
 def keep(
@@ -109,7 +110,7 @@ def _list_repeated_scalars(updates: Sequence[SeriesUpdate]) -> dict[int, ScalarP
     return {
         update.series_id: update.repeated
         for update in updates
-        if update.repeated is not None and update.state.data_class == DataClass.SCALAR
+        if isinstance(update.repeated, ScalarPoints)
     }
 
 
@@ -131,7 +132,7 @@ def _keep_values(
     ]
     if sent:
         losers += _compare_with_shown(db, grant, data_class, sent, ranks)
-    losers = [candidates for candidates in losers if len(candidates.indices)]
+    losers = [candidates for candidates in losers if len(candidates.points)]
     if losers:
         _insert(db, grant, data_class, losers, ranks)
 
@@ -142,14 +143,13 @@ def _select_repeated(update: SeriesUpdate, restarts: Float64s) -> _Candidates | 
         return None
     points = update.repeated
     kept = select_superseded(points.steps, points.wall_times, restarts).indices
-    return _Candidates(update, restarts, kept, points.select(kept))
+    return _Candidates(update, restarts, points.select(kept))
 
 
 def _list_sent(update: SeriesUpdate, restarts: Float64s) -> _Candidates:
     """Return the newest points of the batch, which are compared with the stored ones."""
-    points = update.deduplicated
-    assert points is not None  # noqa: S101 - points were accepted
-    return _Candidates(update, restarts, points.values.astype(np.int64), points)
+    assert update.deduplicated is not None  # noqa: S101 - points were accepted
+    return _Candidates(update, restarts, update.deduplicated)
 
 
 def _compare_with_shown(
@@ -170,7 +170,7 @@ def _compare_with_shown(
     period_starts: list[Float64s] = []
     start = 0
     for candidates in sent:
-        rows = slice(start, start + len(candidates.indices))
+        rows = slice(start, start + len(candidates.points))
         start = rows.stop
         wall_times = shown_wall_times[rows]
         is_known = ~np.isnan(wall_times)
@@ -205,25 +205,13 @@ def _insert(
             for candidates in losers
         ]
     )
+    points = [candidates.points for candidates in losers]
     if data_class is DataClass.TENSOR:
-        tensors = []
-        for candidates in losers:
-            accepted = select_type(TensorPoints, candidates.update.accepted)
-            sent = [value for points in accepted for value in points.tensors]
-            tensors += [sent[index] for index in candidates.indices]
+        tensors = list_tensors(points)
         superseded_points.insert_tensors(db, grant, keys, period_starts, tensors)
         return
-
-    sequences: list[list[bytes]] = []
-    content_types: list[str] = []
-    for candidates in losers:
-        accepted_blobs = select_type(BlobSequencePoints, candidates.update.accepted)
-        blobs = [sequence for points in accepted_blobs for sequence in points.sequences]
-        logged = [kind for points in accepted_blobs for kind in points.logged_content_types]
-        sequences += [[blob.sha256 for blob in blobs[index]] for index in candidates.indices]
-        content_types += [logged[index] for index in candidates.indices]
     superseded_points.insert_blob_sequences(
-        db, grant, keys, period_starts, sequences, content_types
+        db, grant, keys, period_starts, *list_blob_sequences(points)
     )
 
 
@@ -232,7 +220,7 @@ def _make_keys(groups: Sequence[_Candidates], ranks: Ranks) -> PointKeys:
     wall_times = np.concatenate([group.points.wall_times for group in groups])
     point_ranks, sample_keys = compute_rank_and_key(steps, ranks)
     series_ids = np.repeat(
-        [group.update.series_id for group in groups], [len(group.indices) for group in groups]
+        [group.update.series_id for group in groups], [len(group.points) for group in groups]
     )
     return PointKeys(series_ids, point_ranks, sample_keys, steps, wall_times)
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 import numpy as np
 
 from tbwire.dedup import deduplicated_order
-from tbwire.points import ScalarPoints
+from tbwire.points import Points, ScalarPoints
 
 
-def deduplicate_steps(points: ScalarPoints) -> ScalarPoints:
+@overload
+def deduplicate_steps(points: ScalarPoints) -> ScalarPoints: ...
+@overload
+def deduplicate_steps(points: Points) -> Points: ...
+def deduplicate_steps(points: Points) -> Points:
     """Return the points in step order, the newest of each step.
 
     `points` are in order of arrival; their wall times are not NaN.
