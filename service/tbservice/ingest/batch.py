@@ -44,11 +44,19 @@ class SentMetadata:
 
 @dataclass(frozen=True, slots=True)
 class SentSeries:
-    """The points of one tag in a segment; `metadata` is None if it was sent before."""
+    """The points of one tag in a segment; `metadata` is None if it was sent before.
+
+    `segment_index` and `segment_start` are those of the segment; 0 for points that came in none.
+    With `follows_last_step`, scalars without steps of their own: step 0 means the one after the
+    last of the series, once that is locked.
+    """
 
     tag: str
     metadata: SentMetadata | None
     points: SentPoints
+    segment_index: int = 0
+    segment_start: int = 0
+    follows_last_step: bool = False
 
     @property
     def data_class(self) -> DataClass:

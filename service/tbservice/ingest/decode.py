@@ -73,7 +73,7 @@ def _decode_segment(index: int, sent: wire_pb2.Segment) -> Segment:
         end=sent.end,
         start_checksum=sent.start_checksum,
         end_checksum=sent.end_checksum,
-        series=[_decode_series(series) for series in sent.series],
+        series=[_decode_series(series, index, sent.start) for series in sent.series],
         skipped={check_name("a reason", skipped.reason): skipped.count for skipped in sent.skipped},
         run_start_time=sent.run_start_time if math.isfinite(sent.run_start_time) else 0.0,
     )
@@ -93,10 +93,11 @@ def _decode_stream(sent: wire_pb2.Stream) -> Stream:
     )
 
 
-def _decode_series(sent: wire_pb2.Series) -> SentSeries:
+def _decode_series(sent: wire_pb2.Series, index: int, start: int) -> SentSeries:
     tag = check_name("a tag", sent.tag)
-    series = SentSeries(tag, _decode_metadata(sent.summary_metadata), decode_points(sent))
-    if series.metadata is not None and series.metadata.data_class is not series.data_class:
+    metadata = _decode_metadata(sent.summary_metadata)
+    series = SentSeries(tag, metadata, decode_points(sent), index, start)
+    if metadata is not None and metadata.data_class is not series.data_class:
         raise Invalid(
             f"tag {tag[:100]!r}: the data class of its metadata is not that of its points"
         )

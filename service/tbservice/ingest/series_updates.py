@@ -29,21 +29,7 @@ NEVER_REWRITTEN = 2**63 - 1
 """`rewritten_from` of a series with all batches after its last step."""
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingPoints:
-    """Points of a series, and the segment that they came in: its index in the batch, its start.
-
-    Points that came in no segment have 0 for both. With `follows_last_step`, scalars without steps
-    of their own: step 0 means the one after the last of the series, once that is locked.
-    """
-
-    series: SentSeries
-    segment_index: int = 0
-    segment_start: int = 0
-    follows_last_step: bool = False
-
-
-IncomingBySeries = Mapping[SeriesKey, Sequence[IncomingPoints]]
+IncomingBySeries = Mapping[SeriesKey, Sequence[SentSeries]]
 
 
 @dataclass(slots=True)
@@ -80,7 +66,7 @@ class SeriesUpdate:
 
 def group_by_series(segments: Iterable[Segment], run_ids: dict[str, int]) -> IncomingBySeries:
     """Return the points of the segments for each series, in the order of the batch."""
-    incoming: defaultdict[SeriesKey, list[IncomingPoints]] = defaultdict(list)
+    incoming: defaultdict[SeriesKey, list[SentSeries]] = defaultdict(list)
     tag_digests: dict[str, bytes] = {}
     for segment in segments:
         run_id = run_ids[segment.stream.run]
@@ -88,18 +74,14 @@ def group_by_series(segments: Iterable[Segment], run_ids: dict[str, int]) -> Inc
             tag_digest = tag_digests.get(series.tag) or tag_digests.setdefault(
                 series.tag, runs_tags.hash_name(series.tag)
             )
-            incoming[run_id, tag_digest].append(
-                IncomingPoints(series, segment.index, segment.start)
-            )
+            incoming[run_id, tag_digest].append(series)
     return incoming
 
 
-def plan_new_series(ids: RunTagIds, incoming: Sequence[IncomingPoints]) -> SeriesUpdate:
+def plan_new_series(ids: RunTagIds, incoming: Sequence[SentSeries]) -> SeriesUpdate:
     """Plan a series to create; its plugin and data class are those of the first metadata."""
     metadata, points = next(
-        (item.series.metadata, item.series.points)
-        for item in incoming
-        if item.series.metadata is not None
+        (series.metadata, series.points) for series in incoming if series.metadata is not None
     )
     step = int(points.steps[0])
     state = SeriesState(
@@ -136,7 +118,7 @@ def plan_new_series(ids: RunTagIds, incoming: Sequence[IncomingPoints]) -> Serie
 
 
 def plan_update(
-    incoming: Sequence[IncomingPoints], state: SeriesState, stored_metadata: bytes = b""
+    incoming: Sequence[SentSeries], state: SeriesState, stored_metadata: bytes = b""
 ) -> SeriesUpdate:
     """Plan the addition of points that fit the series, and update its state.
 
@@ -150,17 +132,17 @@ def plan_update(
     """
     update = SeriesUpdate(state)
     union: MetadataUnion | None = None
-    for item in incoming:
-        series, points = item.series, item.series.points
+    for series in incoming:
+        points = series.points
         plugin = None if series.metadata is None else series.metadata.plugin
         if not belongs_to_owner((plugin, series.data_class), (state.plugin, state.data_class)):
             reason = misfit_reason(series.tag, state.plugin)
-            update.skipped.append((item.segment_index, reason, len(points.steps)))
+            update.skipped.append((series.segment_index, reason, len(points.steps)))
             continue
-        if item.follows_last_step and isinstance(points, ScalarPoints) and state.count:
+        if series.follows_last_step and isinstance(points, ScalarPoints) and state.count:
             if state.last_step > INT64_MAX - len(points):
                 reason = "no steps are left after the last one of the series"
-                update.skipped.append((item.segment_index, reason, len(points.steps)))
+                update.skipped.append((series.segment_index, reason, len(points.steps)))
                 continue
             steps = points.steps + (state.last_step + 1)
             points = ScalarPoints(steps, points.wall_times, points.values)
@@ -170,7 +152,7 @@ def plan_update(
             try:
                 union.add(series.metadata.serialized, wall_time, limits.METADATA_BYTES_MAX)
             except UnionOverLimit as error:
-                update.skipped.append((item.segment_index, str(error), len(points.steps)))
+                update.skipped.append((series.segment_index, str(error), len(points.steps)))
                 continue
         update.accepted.append(points)
     if update.accepted:
@@ -182,9 +164,9 @@ def plan_update(
     return update
 
 
-def unites_metadata(incoming: Sequence[IncomingPoints], state: SeriesState) -> bool:
+def unites_metadata(incoming: Sequence[SentSeries], state: SeriesState) -> bool:
     """Return whether the plan of an update needs the metadata that is stored."""
-    return state.plugin == HPARAMS and any(item.series.metadata is not None for item in incoming)
+    return state.plugin == HPARAMS and any(series.metadata is not None for series in incoming)
 
 
 def _deduplicate(update: SeriesUpdate) -> None:

@@ -18,10 +18,9 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import CursorConflict, TooLarge
-from tbservice.ingest.batch import SentPoints
+from tbservice.ingest.batch import SentPoints, SentSeries
 from tbservice.ingest.series_updates import (
     IncomingBySeries,
-    IncomingPoints,
     SeriesUpdate,
     plan_new_series,
     plan_update,
@@ -112,7 +111,7 @@ def _create_missing(
     if not described:
         return {}
     known = series_rows.find(db, grant.experiment_id, described)
-    tags = {key: incoming[key][0].series.tag for key in described if key not in known}
+    tags = {key: incoming[key][0].tag for key in described if key not in known}
     if not tags:
         return {}
 
@@ -128,8 +127,8 @@ def _create_missing(
     return {keys[ids]: new[ids] for ids in created}
 
 
-def _has_metadata(incoming: Sequence[IncomingPoints]) -> bool:
-    return any(item.series.metadata is not None for item in incoming)
+def _has_metadata(incoming: Sequence[SentSeries]) -> bool:
+    return any(series.metadata is not None for series in incoming)
 
 
 def _check_all_exist(
@@ -139,7 +138,7 @@ def _check_all_exist(
         if key not in states:
             first = incoming[key][0]
             detail = (
-                f"tag {first.series.tag[:100]!r} is new in this experiment: "
+                f"tag {first.tag[:100]!r} is new in this experiment: "
                 "send the segment again with its summary metadata"
             )
             raise _MetadataMissing(detail, segment=first.segment_index, offset=first.segment_start)

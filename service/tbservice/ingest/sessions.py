@@ -15,9 +15,10 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import Conflict, TooLarge
 from tbservice.ingest import run_names
+from tbservice.ingest.batch import SentSeries
 from tbservice.ingest.decode_points import check_name
 from tbservice.ingest.door import PointWriter
-from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
+from tbservice.ingest.series_updates import IncomingBySeries, SeriesUpdate
 from tbservice.ingest.session_records import (
     START_FIELDS,
     SessionFields,
@@ -119,12 +120,11 @@ def plan_sessions(
     }
     db = writer.db
     later = _set_start_times(db, grant, sessions, keys, wall_time)
-    incoming: dict[SeriesKey, Sequence[IncomingPoints]] = dict(others or {})
+    incoming: dict[SeriesKey, Sequence[SentSeries]] = dict(others or {})
     for key, (run_id, tag) in keys.items():
         _check_names(sessions[run_id])
         content = make_content(tag, HParamsPluginData(), sessions[run_id])
-        series = make_series(tag, content, later[run_id], is_set=not are_logged)
-        incoming[key] = [IncomingPoints(series)]
+        incoming[key] = [make_series(tag, content, later[run_id], is_set=not are_logged)]
     updates = writer.plan(grant, incoming)
     if not keys:
         return updates

@@ -16,7 +16,7 @@ from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.ingest.door import PointWriter
-from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints
+from tbservice.ingest.series_updates import IncomingBySeries
 from tbservice.katib.reports import compute_wall_times
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import (
@@ -103,12 +103,10 @@ def _group_kept(
 ) -> IncomingBySeries:
     return {
         (run_id, runs_tags.hash_name(series.tag)): [
-            IncomingPoints(
-                SentSeries(
-                    series.tag,
-                    SentMetadata(series.plugin, DataClass.SCALAR, series.summary_metadata),
-                    kept[series.series_id],
-                )
+            SentSeries(
+                series.tag,
+                SentMetadata(series.plugin, DataClass.SCALAR, series.summary_metadata),
+                kept[series.series_id],
             )
         ]
         for series in affected

@@ -10,7 +10,7 @@ import numpy as np
 from tbservice.ingest import run_names, sessions
 from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.ingest.door import PointWriter
-from tbservice.ingest.series_updates import IncomingBySeries, IncomingPoints, SeriesUpdate
+from tbservice.ingest.series_updates import IncomingBySeries, SeriesUpdate
 from tbservice.ingest.session_records import SessionFields
 from tbservice.katib import trial_sessions
 from tbservice.katib.katib_pb2 import ReportObservationLogRequest
@@ -104,10 +104,8 @@ def _group_points(run_id: int, logs: Logs) -> IncomingBySeries:
             continue
         steps = np.arange(len(rows))
         points = ScalarPoints(steps, logs.wall_times[rows], logs.numbers[rows])
-        series = SentSeries(tag, SCALAR_METADATA, points)
-        incoming[run_id, runs_tags.hash_name(tag)] = [
-            IncomingPoints(series, follows_last_step=True)
-        ]
+        series = SentSeries(tag, SCALAR_METADATA, points, follows_last_step=True)
+        incoming[run_id, runs_tags.hash_name(tag)] = [series]
     return incoming
 
 

@@ -17,7 +17,6 @@ from tbservice import limits
 from tbservice.errors import Forbidden, TooLarge
 from tbservice.ingest import run_names, sessions
 from tbservice.ingest.door import PointWriter
-from tbservice.ingest.series_updates import IncomingPoints
 from tbservice.ingest.service import Ingest
 from tbservice.ingest.session_records import SessionFields, make_series
 from tbservice.katib import places, trial_moves
@@ -137,9 +136,8 @@ def _record_trials(
     fields = _update_rows(db, place, experiment, changed, run_ids) if changed else {}
     others = {}
     if is_new_summary:
-        series = make_series(EXPERIMENT_TAG, summary, now)
         key = run_ids[_SUMMARY_RUN], runs_tags.hash_name(EXPERIMENT_TAG)
-        others[key] = [IncomingPoints(series)]
+        others[key] = [make_series(EXPERIMENT_TAG, summary, now)]
     updates = sessions.plan_sessions(writer, place, fields, now, others, skip_misfits=True)
     writer.write(place, updates)
 
