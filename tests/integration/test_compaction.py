@@ -57,7 +57,7 @@ class Series:
         with self.database.transaction(self.append.workspace_id) as db:
             writer = PointWriter(db)
             write_batch(writer, self.append, [segment])
-        return group_pending_runs([update.state for update in writer.stored[-1].updates])
+        return group_pending_runs([update.row for update in writer.stored[-1].updates])
 
     def merge(self, **options):
         with self.database.transaction(self.append.workspace_id) as db:

@@ -66,5 +66,5 @@ class CompactionQueue(PointObserver):
 
     def after_commit(self, stored: StoredPoints) -> None:
         """Queue runs by when they are to be compacted."""
-        states = [update.state for update in stored.updates if update.accepted]
-        self.compactor.enqueue(stored.grant, group_pending_runs(states))
+        rows = [update.row for update in stored.updates if update.accepted]
+        self.compactor.enqueue(stored.grant, group_pending_runs(rows))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.store import runs_tags
 from tbservice.store.scalar_format import concatenate, count_raw, pack, pack_raw
 from tbservice.store.scalar_tail import BufferRow
-from tbservice.store.series_rows import RunTagIds, SeriesKey, SeriesState
+from tbservice.store.series_rows import RunTagIds, SeriesKey, SeriesRow
 from tbservice.types import INT64_MAX
 from tbwire.hparams_union import MetadataUnion, UnionOverLimit
 from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints
@@ -34,7 +35,7 @@ IncomingBySeries = Mapping[SeriesKey, Sequence[SentSeries]]
 
 @dataclass(slots=True)
 class SeriesUpdate:
-    """What a batch adds to a series; `state` is the row of the series after the batch.
+    """What a batch adds to a series; `before` and `row` are its row before and after the batch.
 
     `deduplicated` is the newest point of each step, in step order. `metadata` replaces that of the
     series, serialized; None keeps it. Many scalars become open blocks, unless points are buffered:
@@ -42,7 +43,10 @@ class SeriesUpdate:
     few wait in the inline buffer.
     """
 
-    state: SeriesState
+    before: SeriesRow
+    row: SeriesRow
+    series_id: int
+    """0 before the series is created. The rows of a new one are without it."""
     accepted: list[SentPoints] = field(default_factory=list)
     deduplicated: SentPoints | None = None
     metadata: bytes | None = None
@@ -57,11 +61,6 @@ class SeriesUpdate:
     """Whether a point does not follow the last step that was stored before."""
     is_late: bool = False
     """Whether, with a rewrite, a point is earlier than the newest that was stored before."""
-
-    @property
-    def series_id(self) -> int:
-        """Return the id of the series; 0 before it is created."""
-        return self.state.series_id
 
 
 def group_by_series(segments: Iterable[Segment], run_ids: dict[str, int]) -> IncomingBySeries:
@@ -84,7 +83,7 @@ def plan_new_series(ids: RunTagIds, incoming: Sequence[SentSeries]) -> SeriesUpd
         (series.metadata, series.points) for series in incoming if series.metadata is not None
     )
     step = int(points.steps[0])
-    state = SeriesState(
+    row = SeriesRow(
         series_id=0,
         run_id=ids[0],
         tag_id=ids[1],
@@ -109,46 +108,46 @@ def plan_new_series(ids: RunTagIds, incoming: Sequence[SentSeries]) -> SeriesUpd
         tail_end=b"",
     )
 
-    update = plan_update(incoming, state, metadata.serialized)
+    update = plan_update(incoming, row, metadata.serialized)
     update.is_new = True
     update.metadata = update.metadata or metadata.serialized
-    if state.data_class != DataClass.SCALAR and update.deduplicated is not None:
-        state.count = len(update.deduplicated)
+    if row.data_class != DataClass.SCALAR and update.deduplicated is not None:
+        update.row = update.row._replace(count=len(update.deduplicated))
     return update
 
 
 def plan_update(
-    incoming: Sequence[SentSeries], state: SeriesState, stored_metadata: bytes = b""
+    incoming: Sequence[SentSeries], row: SeriesRow, stored_metadata: bytes = b""
 ) -> SeriesUpdate:
-    """Plan the addition of points that fit the series, and update its state.
+    """Plan the addition of points that fit the series.
 
     Points of another plugin or data class, and hyperparameters that are over a limit together with
     the stored ones, are skipped and counted by reason.
 
     Args:
         incoming: The points, in the order of the batch.
-        state: The series' row.
+        row: The series' row.
         stored_metadata: Its serialized metadata; only used if `unites_metadata`.
     """
-    update = SeriesUpdate(state)
+    update = SeriesUpdate(row, row, row.series_id)
     union: MetadataUnion | None = None
     for series in incoming:
         points = series.points
         plugin = None if series.metadata is None else series.metadata.plugin
-        if not belongs_to_owner((plugin, series.data_class), (state.plugin, state.data_class)):
-            reason = misfit_reason(series.tag, state.plugin)
+        if not belongs_to_owner((plugin, series.data_class), (row.plugin, row.data_class)):
+            reason = misfit_reason(series.tag, row.plugin)
             update.skipped.append((series.segment_index, reason, len(points.steps)))
             continue
-        if series.follows_last_step and isinstance(points, ScalarPoints) and state.count:
-            if state.last_step > INT64_MAX - len(points):
+        if series.follows_last_step and isinstance(points, ScalarPoints) and row.count:
+            if row.last_step > INT64_MAX - len(points):
                 reason = "no steps are left after the last one of the series"
                 update.skipped.append((series.segment_index, reason, len(points.steps)))
                 continue
-            steps = points.steps + (state.last_step + 1)
+            steps = points.steps + (row.last_step + 1)
             points = ScalarPoints(steps, points.wall_times, points.values)
         if plugin == HPARAMS and series.metadata is not None:
             wall_time = float(points.wall_times.max())
-            union = union or MetadataUnion(stored_metadata, state.metadata_wall_time)
+            union = union or MetadataUnion(stored_metadata, row.metadata_wall_time)
             try:
                 union.add(series.metadata.serialized, wall_time, limits.METADATA_BYTES_MAX)
             except UnionOverLimit as error:
@@ -156,108 +155,110 @@ def plan_update(
                 continue
         update.accepted.append(points)
     if update.accepted:
-        _deduplicate(update)
+        _add_points(update)
     if union is not None:
-        state.metadata_wall_time = union.wall_time
+        update.row = update.row._replace(metadata_wall_time=union.wall_time)
         united = union.serialize()
         update.metadata = united if united != stored_metadata else None
     return update
 
 
-def unites_metadata(incoming: Sequence[SentSeries], state: SeriesState) -> bool:
+def unites_metadata(incoming: Sequence[SentSeries], row: SeriesRow) -> bool:
     """Return whether the plan of an update needs the metadata that is stored."""
-    return state.plugin == HPARAMS and any(series.metadata is not None for series in incoming)
+    return row.plugin == HPARAMS and any(series.metadata is not None for series in incoming)
 
 
-def _deduplicate(update: SeriesUpdate) -> None:
-    """Set the newest point of each step, and update the state with them."""
-    state = update.state
+def _add_points(update: SeriesUpdate) -> None:
+    """Set the newest point of each step, where they go, and the row after them."""
+    before = update.before
     points: SentPoints
-    deduplicated: SentPoints
-    if state.data_class == DataClass.SCALAR:
+    if before.data_class == DataClass.SCALAR:
         points = concatenate([each for each in update.accepted if isinstance(each, ScalarPoints)])
-        deduplicated = deduplicate_steps(points)
-        update.is_rewrite = _record_rewrite(state, deduplicated)
-        is_append = state.count == 0 or int(deduplicated.steps[0]) > state.last_step
-        state.count_is_exact &= is_append
-        state.count += len(deduplicated)
-        state.tail_points += len(deduplicated)
-        update.opens_blocks = (
-            len(deduplicated) >= limits.PACKED_POINTS_MIN
-            and not state.tail_rows
-            and not state.tail_end
-        )
-        if not update.opens_blocks:
-            _append_to_buffer(update, deduplicated, is_append=is_append)
-        _update_first_and_last(state, deduplicated)
     else:
         points = concatenate_values(update.accepted)
-        deduplicated = deduplicate_steps(points)
-        update.is_rewrite = _record_rewrite(state, deduplicated)
-        update.is_late = update.is_rewrite and bool(points.wall_times.min() < state.max_wall_time)
-        _update_first_and_last(state, deduplicated)
-        if isinstance(points, BlobSequencePoints):
-            state.max_length = max(state.max_length, *map(len, points.sequences))
-    update.deduplicated = deduplicated
-    if len(deduplicated) < len(points):
+    newest = update.deduplicated = deduplicate_steps(points)
+    if len(newest) < len(points):
         update.repeated = points
 
+    changes = _find_ends(before, newest)
+    first = int(newest.steps[0])
+    if before.count and first <= before.last_step:  # change feeds must read these again
+        update.is_rewrite = True
+        changes["rewrites"] = before.rewrites + 1
+        changes["rewritten_from"] = min(before.rewritten_from, first)
+    if isinstance(newest, ScalarPoints):
+        changes |= _add_scalars(update, newest)
+    else:
+        update.is_late = update.is_rewrite and bool(points.wall_times.min() < before.max_wall_time)
+    if isinstance(points, BlobSequencePoints):
+        changes["max_length"] = max(before.max_length, *map(len, points.sequences))
+    update.row = before._replace(**changes)
 
-def _append_to_buffer(update: SeriesUpdate, points: ScalarPoints, *, is_append: bool) -> None:
+
+def _add_scalars(update: SeriesUpdate, points: ScalarPoints) -> dict[str, Any]:
+    """Plan where the points, in step order, go; return the columns that this changes."""
+    before, tail_end = update.before, update.before.tail_end
+    update.opens_blocks = (
+        len(points) >= limits.PACKED_POINTS_MIN and not before.tail_rows and not tail_end
+    )
+    if not update.opens_blocks:
+        update.tail_rows, tail_end = _append_to_buffer(
+            tail_end, points, is_append=not update.is_rewrite
+        )
+    return {
+        "count": before.count + len(points),
+        "count_is_exact": before.count_is_exact and not update.is_rewrite,
+        "tail_rows": before.tail_rows + len(update.tail_rows),
+        "tail_points": before.tail_points + len(points),
+        "tail_end": tail_end,
+    }
+
+
+def _append_to_buffer(
+    tail_end: bytes, points: ScalarPoints, *, is_append: bool
+) -> tuple[list[BufferRow], bytes]:
     """Append points in step order to the inline buffer, or to the write buffer if they are many.
 
-    Each row is in step order: points that do not follow the last step start a new one.
+    Each row is in step order: points that do not follow the last step start a new one. Returns the
+    new rows of the write buffer, and the inline buffer.
     """
-    state, is_packed = update.state, len(points) >= limits.PACKED_POINTS_MIN
-    if state.tail_end and (is_packed or not is_append):
-        _flush_inline_buffer(update)
+    rows: list[BufferRow] = []
+    is_packed = len(points) >= limits.PACKED_POINTS_MIN
+    if tail_end and (is_packed or not is_append):
+        rows.append(_make_raw_row(tail_end))
+        tail_end = b""
     if is_packed:
-        update.tail_rows.append(BufferRow(len(points), is_packed=True, data=pack(points)))
-    else:
-        state.tail_end += pack_raw(points)
-        if count_raw(state.tail_end) >= limits.WRITE_BUFFER_ROW_POINTS_MIN:
-            _flush_inline_buffer(update)
-    state.tail_rows += len(update.tail_rows)
+        rows.append(BufferRow(len(points), is_packed=True, data=pack(points)))
+        return rows, tail_end
+
+    tail_end += pack_raw(points)
+    if count_raw(tail_end) >= limits.WRITE_BUFFER_ROW_POINTS_MIN:
+        rows.append(_make_raw_row(tail_end))
+        tail_end = b""
+    return rows, tail_end
 
 
-def _flush_inline_buffer(update: SeriesUpdate) -> None:
-    """Move the points of the inline buffer to a row of the write buffer."""
-    data, update.state.tail_end = update.state.tail_end, b""
-    update.tail_rows.append(BufferRow(count_raw(data), is_packed=False, data=data))
+def _make_raw_row(data: bytes) -> BufferRow:
+    return BufferRow(count_raw(data), is_packed=False, data=data)
 
 
-def _record_rewrite(state: SeriesState, points: SentPoints) -> bool:
-    """Record that points do not follow the last step: change feeds must read these again."""
-    first = int(points.steps[0])
-    if not state.count or first > state.last_step:
-        return False
-    state.rewrites += 1
-    state.rewritten_from = min(state.rewritten_from, first)
-    return True
-
-
-def _update_first_and_last(state: SeriesState, points: SentPoints) -> None:
-    """Update first and last point; those of scalars have values.
+def _find_ends(row: SeriesRow, points: SentPoints) -> dict[str, Any]:
+    """Return the columns of the first and the last point that change; of scalars with values.
 
     On equal steps the greater wall time wins, then the later arrival.
     """
     values = points.values if isinstance(points, ScalarPoints) else None
     first, first_wall_time = int(points.steps[0]), float(points.wall_times[0])
     last, last_wall_time = int(points.steps[-1]), float(points.wall_times[-1])
-    if first < state.first_step or (
-        first == state.first_step and first_wall_time >= state.first_wall_time
+    changes: dict[str, Any] = {
+        "max_wall_time": max(row.max_wall_time, float(points.wall_times.max()))
+    }
+    if first < row.first_step or (
+        first == row.first_step and first_wall_time >= row.first_wall_time
     ):
-        state.first_step, state.first_wall_time, state.first_value = (
-            first,
-            first_wall_time,
-            None if values is None else float(values[0]),
-        )
-    if last > state.last_step or (
-        last == state.last_step and last_wall_time >= state.last_wall_time
-    ):
-        state.last_step, state.last_wall_time, state.last_value = (
-            last,
-            last_wall_time,
-            None if values is None else float(values[-1]),
-        )
-    state.max_wall_time = max(state.max_wall_time, float(points.wall_times.max()))
+        changes["first_step"], changes["first_wall_time"] = first, first_wall_time
+        changes["first_value"] = None if values is None else float(values[0])
+    if last > row.last_step or (last == row.last_step and last_wall_time >= row.last_wall_time):
+        changes["last_step"], changes["last_wall_time"] = last, last_wall_time
+        changes["last_value"] = None if values is None else float(values[-1])
+    return changes

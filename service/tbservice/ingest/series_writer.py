@@ -41,7 +41,7 @@ from tbservice.store.points import PointKeys
 from tbservice.store.scalar_blocks import OPEN, NewBlock
 from tbservice.store.scalar_format import PackedScalarPoints
 from tbservice.store.scalar_tail import BufferRow
-from tbservice.store.series_rows import SeriesKey, SeriesState
+from tbservice.store.series_rows import SeriesKey, SeriesRow
 from tbservice.types import AppendGrant
 from tbwire import packing
 from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
@@ -71,12 +71,11 @@ def lock_or_create(
     """
     new = _create_missing(db, grant, incoming)
     known = [key for key in incoming if key not in new]
-    states = series_rows.lock(db, grant.experiment_id, known) if known else {}
-    _check_all_exist(incoming, known, states)
-    stored = _read_metadata_to_unite(db, grant, incoming, states)
+    rows = series_rows.lock(db, grant.experiment_id, known) if known else {}
+    _check_all_exist(incoming, known, rows)
+    stored = _read_metadata_to_unite(db, grant, incoming, rows)
     updates = (
-        plan_update(incoming[key], states[key], stored.get(states[key].series_id, b""))
-        for key in known
+        plan_update(incoming[key], rows[key], stored.get(rows[key].series_id, b"")) for key in known
     )
     return [*new.values(), *updates]
 
@@ -85,12 +84,10 @@ def _read_metadata_to_unite(
     db: Connection,
     grant: AppendGrant,
     incoming: IncomingBySeries,
-    states: Mapping[SeriesKey, SeriesState],
+    rows: Mapping[SeriesKey, SeriesRow],
 ) -> dict[int, bytes]:
     """Return the serialized metadata of the locked series that need it, by series id."""
-    series_ids = [
-        state.series_id for key, state in states.items() if unites_metadata(incoming[key], state)
-    ]
+    series_ids = [row.series_id for key, row in rows.items() if unites_metadata(incoming[key], row)]
     if not series_ids:
         return {}
     bytes_max = limits.BATCH_STORED_METADATA_BYTES_MAX
@@ -118,12 +115,12 @@ def _create_missing(
     tag_ids = runs_tags.resolve_tags(db, grant, dict.fromkeys(tags.values()))
     keys = {(key[0], tag_ids[tag]): key for key, tag in tags.items()}
     new = {ids: plan_new_series(ids, incoming[keys[ids]]) for ids in sorted(keys)}
-    states = [update.state for update in new.values()]
+    rows = [update.row for update in new.values()]
     metadata = [update.metadata or b"" for update in new.values()]
-    created = series_rows.create(db, grant, states, metadata)
+    created = series_rows.create(db, grant, rows, metadata)
 
     for ids, series_id in created.items():
-        new[ids].state.series_id = series_id
+        new[ids].series_id = series_id
     return {keys[ids]: new[ids] for ids in created}
 
 
@@ -132,10 +129,10 @@ def _has_metadata(incoming: Sequence[SentSeries]) -> bool:
 
 
 def _check_all_exist(
-    incoming: IncomingBySeries, known: Iterable[SeriesKey], states: Collection[SeriesKey]
+    incoming: IncomingBySeries, known: Iterable[SeriesKey], rows: Collection[SeriesKey]
 ) -> None:
     for key in known:
-        if key not in states:
+        if key not in rows:
             first = incoming[key][0]
             detail = (
                 f"tag {first.tag[:100]!r} is new in this experiment: "
@@ -158,7 +155,7 @@ def count_points(updates: Iterable[SeriesUpdate]) -> Counts:
     counts: Counter[int] = Counter()
     for update in updates:
         for points in update.accepted:
-            counts[update.state.data_class] += points.value_count
+            counts[update.row.data_class] += points.value_count
     return Counts(
         counts[DataClass.SCALAR], counts[DataClass.TENSOR], counts[DataClass.BLOB_SEQUENCE]
     )
@@ -185,9 +182,7 @@ def insert_scalars(db: Connection, grant: AppendGrant, updates: Sequence[SeriesU
 
 def _of_data_class(updates: Iterable[SeriesUpdate], data_class: DataClass) -> list[SeriesUpdate]:
     """Return the updates of a data class that add points."""
-    return [
-        update for update in updates if update.accepted and update.state.data_class == data_class
-    ]
+    return [update for update in updates if update.accepted and update.row.data_class == data_class]
 
 
 def _update_series_rows(
@@ -195,7 +190,7 @@ def _update_series_rows(
 ) -> None:
     known = [update for update in updates if not update.is_new]
     if known:
-        series_rows.update(db, grant, [update.state for update in known])
+        series_rows.update(db, grant, [(update.before, update.row) for update in known])
     metadata = {
         update.series_id: update.metadata for update in known if update.metadata is not None
     }
@@ -278,4 +273,5 @@ def _make_point_keys(db: Connection, updates: Sequence[SeriesUpdate]) -> PointKe
 def _add_new_step_counts(new_counts: dict[int, int], updates: Sequence[SeriesUpdate]) -> None:
     for update in updates:
         if not update.is_new:  # a new series was created with its count
-            update.state.count += new_counts.get(update.series_id, 0)
+            count = update.row.count + new_counts.get(update.series_id, 0)
+            update.row = update.row._replace(count=count)

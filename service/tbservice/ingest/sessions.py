@@ -131,11 +131,11 @@ def plan_sessions(
 
     tag_ids = runs_tags.resolve_tags(db, grant, list({tag for _, tag in keys.values()}))
     tags = {tag_id: tag for tag, tag_id in tag_ids.items()}
-    of_sessions = [update for update in updates if update.state.tag_id in tags]
+    of_sessions = [update for update in updates if update.row.tag_id in tags]
     if skip_misfits:
         of_sessions = [update for update in of_sessions if update.accepted]
     changed = _unite_with_stored(db, grant, tags, of_sessions, sessions, are_logged=are_logged)
-    return changed + [update for update in updates if update.state.tag_id not in tags]
+    return changed + [update for update in updates if update.row.tag_id not in tags]
 
 
 def _set_start_times(
@@ -190,9 +190,9 @@ def _unite_with_stored(
 
     changed: list[SeriesUpdate] = []
     restarted: set[int] = set()
-    for update in sorted(updates, key=lambda each: tags[each.state.tag_id] == SESSION_END_TAG):
+    for update in sorted(updates, key=lambda each: tags[each.row.tag_id] == SESSION_END_TAG):
         _check_accepted(update)
-        is_start, run_id = tags[update.state.tag_id] == SESSION_START_TAG, update.state.run_id
+        is_start, run_id = tags[update.row.tag_id] == SESSION_START_TAG, update.row.run_id
         if not update.is_new:
             before = parse_metadata(stored[update.series_id])
             if is_start:
@@ -220,7 +220,7 @@ def _check_accepted(update: SeriesUpdate) -> None:
     if update.accepted:
         return
     reason = update.skipped[0][1]
-    owner = (update.state.plugin, update.state.data_class)
+    owner = (update.row.plugin, update.row.data_class)
     if belongs_to_owner((HPARAMS, DataClass.TENSOR), owner):
         raise TooLarge(f"hparams: {reason} (metadata_bytes_max)")
     raise Conflict(f"{reason}: delete that series, or use another run")

@@ -68,14 +68,14 @@ def keep(
     by_run = read_bounds(
         db,
         grant.experiment_id,
-        {update.state.run_id for update in suspects},
+        {update.row.run_id for update in suspects},
         _group_moves(moves),
     )
-    suspects = [update for update in suspects if update.state.run_id in by_run]
-    restarts = {update.series_id: by_run[update.state.run_id] for update in suspects}
+    suspects = [update for update in suspects if update.row.run_id in by_run]
+    restarts = {update.series_id: by_run[update.row.run_id] for update in suspects}
     superseded.keep(db, grant, _list_repeated_scalars(suspects), restarts)
     for data_class in _VALUE_CLASSES:
-        group = [update for update in suspects if update.state.data_class == data_class]
+        group = [update for update in suspects if update.row.data_class == data_class]
         if group:
             _keep_values(db, grant, data_class, group, restarts)
 
@@ -86,8 +86,8 @@ def _is_suspect(update: SeriesUpdate, restarted: Collection[int]) -> bool:
     Another batch may have added a file to the run since its streams were read, before it was
     locked. Then this batch's points are earlier than those of that file.
     """
-    is_restarted = update.state.run_id in restarted
-    if update.state.data_class == DataClass.SCALAR:  # compaction compares them with stored ones
+    is_restarted = update.row.run_id in restarted
+    if update.row.data_class == DataClass.SCALAR:  # compaction compares them with stored ones
         return update.repeated is not None and is_restarted
     return (update.repeated is not None or update.is_rewrite) and (is_restarted or update.is_late)
 

@@ -120,9 +120,9 @@ def _make_columns(
     order = order[np.argsort(tags[order], kind="stable")]
     sorted_tags = tags[order]
     for update in updates:
-        if update.state.data_class != DataClass.SCALAR or update.deduplicated is None:
+        if update.row.data_class != DataClass.SCALAR or update.deduplicated is None:
             continue
-        bounds = np.searchsorted(sorted_tags, [update.state.tag_id, update.state.tag_id + 1])
+        bounds = np.searchsorted(sorted_tags, [update.row.tag_id, update.row.tag_id + 1])
         rows = order[slice(*bounds)]
         steps[rows] = update.deduplicated.steps
         has_step[rows] = True

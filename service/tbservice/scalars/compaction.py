@@ -31,7 +31,7 @@ from tbservice.store import (
 )
 from tbservice.store.scalar_blocks import BlockKey, NewBlock
 from tbservice.store.scalar_format import concatenate, unpack_raw
-from tbservice.store.series_rows import SeriesState
+from tbservice.store.series_rows import SeriesRow
 from tbservice.types import ExperimentGrant
 from tbwire.points import ScalarPoints
 
@@ -79,11 +79,11 @@ def compact_run(
     locked = series_rows.lock_above_threshold(
         db, grant.experiment_id, run_id, after_tag_id, *threshold, SERIES_PER_COMPACTION
     )
-    states = limit_points(locked)
-    if not states:
+    rows = limit_points(locked)
+    if not rows:
         return CompactionResult()
 
-    plans = _plan(db, grant, _read_inputs(db, grant, states))
+    plans = _plan(db, grant, _read_inputs(db, grant, rows))
     packed = _pack(db, grant, plans)
     blocks = [block for series in packed for block in series.blocks]
     blocks += _thin(db, grant, packed)
@@ -91,13 +91,12 @@ def compact_run(
         scalar_blocks.insert(db, grant, blocks)
     _keep_superseded(db, grant, run_id, packed)
 
-    for state, series in zip(states, packed, strict=True):
-        _update_state(state, series)
-    series_rows.update(db, grant, states)
+    changes = ((row, _make_row(row, series)) for row, series in zip(rows, packed, strict=True))
+    series_rows.update(db, grant, changes)
 
     return CompactionResult(
-        series=len(states),
-        last_tag_id=states[-1].tag_id,
+        series=len(rows),
+        last_tag_id=rows[-1].tag_id,
         tail_points=sum(len(plan.series.buffered) for plan in plans),
         sealed_in_place=sum(len(plan.seal_in_place) for plan in plans),
         blocks=[(block.level, len(block.points)) for block in blocks],
@@ -105,24 +104,24 @@ def compact_run(
 
 
 def _read_inputs(
-    db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]
+    db: Connection, grant: ExperimentGrant, rows: Sequence[SeriesRow]
 ) -> list[SeriesInput]:
     """Delete the write buffers and return their points, with the metadata of the open blocks."""
-    series_ids = [state.series_id for state in states]
+    series_ids = [row.series_id for row in rows]
     buffers = scalar_tail.delete_returning(db, grant.experiment_id, series_ids)
     open_blocks = scalar_blocks.list_open_blocks(db, grant.experiment_id, series_ids)
     inputs = []
-    for state in states:
-        buffered = [buffers[state.series_id]] if state.series_id in buffers else []
-        if state.tail_end:
-            buffered.append(unpack_raw(state.tail_end))
+    for row in rows:
+        buffered = [buffers[row.series_id]] if row.series_id in buffers else []
+        if row.tail_end:
+            buffered.append(unpack_raw(row.tail_end))
         inputs.append(
             SeriesInput(
-                state.series_id,
-                state.count_is_exact,
-                state.sealed_count,
+                row.series_id,
+                row.count_is_exact,
+                row.sealed_count,
                 concatenate(buffered),
-                open_blocks.get(state.series_id, []),
+                open_blocks.get(row.series_id, []),
             )
         )
     return inputs
@@ -201,8 +200,8 @@ def _keep_superseded(
         superseded.keep(db, grant, repeated, dict.fromkeys(repeated, restarts))
 
 
-def _update_state(state: SeriesState, packed: PackedSeries) -> None:
-    state.sealed_count = packed.sealed_count
+def _make_row(row: SeriesRow, packed: PackedSeries) -> SeriesRow:
+    """Return the row of a series that was compacted: its buffers are empty."""
     if packed.count is not None:
-        state.count, state.count_is_exact = packed.count, True
-    state.tail_rows, state.tail_points, state.tail_end = 0, 0, b""
+        row = row._replace(count=packed.count, count_is_exact=True)
+    return row._replace(sealed_count=packed.sealed_count, tail_rows=0, tail_points=0, tail_end=b"")

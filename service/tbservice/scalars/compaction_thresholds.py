@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Final
 
 from tbservice import limits
-from tbservice.store.series_rows import SeriesState
+from tbservice.store.series_rows import SeriesRow
 
 IDLE_THRESHOLD: Final = (4, 128)
 """Buffered rows and points below which a series of an idle run is not compacted."""
@@ -23,26 +23,26 @@ _POINTS_PER_COMPACTION: Final = 200_000
 """Buffered points from which a transaction includes no further series: bounds its memory."""
 
 
-def is_above_threshold(state: SeriesState) -> bool:
+def is_above_threshold(row: SeriesRow) -> bool:
     """Return whether a series is to be compacted at the next pause between batches."""
     return (
-        state.tail_rows >= limits.WRITE_BUFFER_ROWS_MAX
-        or state.tail_points >= limits.WRITE_BUFFER_POINTS_MAX
+        row.tail_rows >= limits.WRITE_BUFFER_ROWS_MAX
+        or row.tail_points >= limits.WRITE_BUFFER_POINTS_MAX
     )
 
 
-def is_urgent(state: SeriesState) -> bool:
+def is_urgent(row: SeriesRow) -> bool:
     """Return whether a series is to be compacted at once, even while batches arrive."""
     return (
-        state.tail_rows >= limits.WRITE_BUFFER_ROWS_MAX
-        or state.tail_points >= _URGENT_FACTOR * limits.WRITE_BUFFER_POINTS_MAX
+        row.tail_rows >= limits.WRITE_BUFFER_ROWS_MAX
+        or row.tail_points >= _URGENT_FACTOR * limits.WRITE_BUFFER_POINTS_MAX
     )
 
 
-def is_worth_compacting(state: SeriesState) -> bool:
+def is_worth_compacting(row: SeriesRow) -> bool:
     """Return whether a series is to be compacted when its run is idle."""
     rows_min, points_min = IDLE_THRESHOLD
-    return state.tail_rows >= rows_min or state.tail_points >= points_min
+    return row.tail_rows >= rows_min or row.tail_points >= points_min
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +58,20 @@ class PendingRuns:
     pending: frozenset[int] = frozenset()
 
 
-def group_pending_runs(states: Sequence[SeriesState]) -> PendingRuns:
+def group_pending_runs(rows: Sequence[SeriesRow]) -> PendingRuns:
     """Return the runs of series that a batch has written to, by when they are to be compacted."""
     return PendingRuns(
-        frozenset(state.run_id for state in states if is_urgent(state)),
-        frozenset(state.run_id for state in states if is_above_threshold(state)),
-        frozenset(state.run_id for state in states if is_worth_compacting(state)),
+        frozenset(row.run_id for row in rows if is_urgent(row)),
+        frozenset(row.run_id for row in rows if is_above_threshold(row)),
+        frozenset(row.run_id for row in rows if is_worth_compacting(row)),
     )
 
 
-def limit_points(states: Sequence[SeriesState]) -> list[SeriesState]:
+def limit_points(rows: Sequence[SeriesRow]) -> list[SeriesRow]:
     """Return the first of the locked series, as many as one transaction compacts; at least one."""
-    points_before = accumulate((state.tail_points for state in states), initial=0)
+    points_before = accumulate((row.tail_points for row in rows), initial=0)
     return [
-        state
-        for state, before in zip(states, points_before, strict=False)
+        row
+        for row, before in zip(rows, points_before, strict=False)
         if before < _POINTS_PER_COMPACTION
     ]

@@ -18,7 +18,7 @@ from tbservice.types import ExperimentId, Int64s, Selection
 
 @dataclass(frozen=True, slots=True)
 class SeriesProgress:
-    """Columns of series, by series id. `series_rows.SeriesState` says what they mean."""
+    """Columns of series, by series id. `series_rows.SeriesRow` says what they mean."""
 
     series_ids: Int64s
     counts: Int64s

@@ -7,10 +7,9 @@ of a new experiment it would compare all its series with all names looked up
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -27,9 +26,8 @@ SeriesKey = tuple[int, bytes]
 """Run id and SHA-256 of the tag's name: known before the transaction has read tag ids."""
 
 
-@dataclass(slots=True)
-class SeriesState:
-    """A series' row: locked and to be updated, or to be created.
+class SeriesRow(NamedTuple):
+    """The columns of a series that writers of points read: locked, to be written, or to be created.
 
     `tail_end` is the inline buffer: the last points as raw records in step order, later than the
     write buffer. `rewrites` counts the batches with a step at or before the series' last step, and
@@ -43,7 +41,7 @@ class SeriesState:
     plugin: str
     data_class: int
     metadata_wall_time: float
-    count: int
+    count: int  # type: ignore[assignment] # hides a method of tuples
     count_is_exact: bool
     sealed_count: int
     tail_rows: int
@@ -59,16 +57,9 @@ class SeriesState:
     rewrites: int
     rewritten_from: int
     tail_end: bytes
-    cold_snapshot: tuple[Any, ...] = ()  # the cold columns when the row was locked
 
 
-_STATE_COLUMNS: Final = """
-    series_id, run_id, tag_id, plugin, data_class, metadata_wall_time, count, count_is_exact,
-        sealed_count, tail_rows,
-    tail_points, max_length, first_step, first_wall_time, first_value, last_step, last_wall_time,
-        last_value,
-    max_wall_time, rewrites, rewritten_from, tail_end
-"""
+_ROW_COLUMNS: Final = ", ".join(SeriesRow._fields)
 
 _HOT_COLUMNS: Final[dict[str, str]] = {
     "count": "bigint",
@@ -146,19 +137,19 @@ def find(
 
 def lock(
     db: Connection, experiment_id: ExperimentId, keys: Collection[SeriesKey]
-) -> dict[SeriesKey, SeriesState]:
+) -> dict[SeriesKey, SeriesRow]:
     """Lock the existing series until the transaction ends and return their rows by key.
 
     Rows are locked in the order of the keys, as by all transactions: so they cannot deadlock.
     """
     if citus.is_cluster(db):
-        found = cluster_writes.lock_series(db, experiment_id, _STATE_COLUMNS, keys)
-        return {key: _make_state(row) for key, row in found.items()}
+        found = cluster_writes.lock_series(db, experiment_id, _ROW_COLUMNS, keys)
+        return {key: SeriesRow._make(columns) for key, columns in found.items()}
     statement = f"""
         SELECT w.tag_digest, s.* FROM {unnest_rows(_KEY_COLUMNS)} AS w
         CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
         CROSS JOIN LATERAL (
-            SELECT {_STATE_COLUMNS} FROM time_series AS s
+            SELECT {_ROW_COLUMNS} FROM time_series AS s
             WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id
                 AND s.tag_id = t.tag_id
             LIMIT 1 FOR UPDATE) AS s
@@ -166,8 +157,8 @@ def lock(
     rows = fetch_binary(
         db, statement, {"experiment_id": experiment_id, **_encode_keys(sorted(keys))}
     )
-    states = ((tag_digest, _make_state(row)) for tag_digest, *row in rows)
-    return {(state.run_id, tag_digest): state for tag_digest, state in states}
+    found_rows = ((tag_digest, SeriesRow._make(columns)) for tag_digest, *columns in rows)
+    return {(row.run_id, tag_digest): row for tag_digest, row in found_rows}
 
 
 def lock_above_threshold(
@@ -178,7 +169,7 @@ def lock_above_threshold(
     rows_min: int,
     points_min: int,
     limit: int,
-) -> list[SeriesState]:
+) -> list[SeriesRow]:
     """Lock up to `limit` series of a run that have enough to compact; skip locked ones.
 
     Args:
@@ -193,7 +184,7 @@ def lock_above_threshold(
     rows = fetch_binary(
         db,
         f"""
-            SELECT {_STATE_COLUMNS} FROM time_series
+            SELECT {_ROW_COLUMNS} FROM time_series
             WHERE experiment_id = %(experiment_id)s AND run_id = %(run_id)s
                 AND tag_id > %(after_tag_id)s
                 AND (tail_rows >= %(rows_min)s OR tail_points >= %(points_min)s)
@@ -208,17 +199,11 @@ def lock_above_threshold(
             "limit": limit,
         },
     )
-    return [_make_state(row) for row in rows]
-
-
-def _make_state(row: Sequence[Any]) -> SeriesState:
-    state = SeriesState(*row)
-    state.cold_snapshot = _get_cold_values(state)
-    return state
+    return [SeriesRow._make(row) for row in rows]
 
 
 def create(
-    db: Connection, grant: ExperimentGrant, new: Sequence[SeriesState], metadata: Sequence[bytes]
+    db: Connection, grant: ExperimentGrant, new: Sequence[SeriesRow], metadata: Sequence[bytes]
 ) -> dict[RunTagIds, int]:
     """Insert series and return their ids by (run id, tag id).
 
@@ -234,8 +219,7 @@ def create(
     types = _INSERT_COLUMNS
     if (ids := citus.new_ids(db, grant, len(new))) is not None:
         types = {"series_id": "bigint", **types}
-        for state, series_id in zip(new, ids, strict=True):
-            state.series_id = series_id
+        new = [row._replace(series_id=id_) for row, id_ in zip(new, ids, strict=True)]
     columns = ", ".join(types)
     arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in types.items())
     rows = fetch_binary(
@@ -257,14 +241,19 @@ def create(
     return {(run_id, tag_id): series_id for run_id, tag_id, series_id in rows}
 
 
-def update(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]) -> None:
-    """Update rows that this transaction has locked, except their metadata.
+def update(
+    db: Connection, grant: ExperimentGrant, changes: Iterable[tuple[SeriesRow, SeriesRow]]
+) -> None:
+    """Update rows from what this transaction has locked to what they become, except their metadata.
 
-    Each column costs time. So rows in which only hot columns have changed are updated by a
-    statement of their own.
+    Each column costs time. So rows in which only hot columns change are updated by a statement of
+    their own.
     """
-    appended = [state for state in states if _get_cold_values(state) == state.cold_snapshot]
-    changed = [state for state in states if _get_cold_values(state) != state.cold_snapshot]
+    appended: list[SeriesRow] = []
+    changed: list[SeriesRow] = []
+    for before, after in changes:
+        is_appended = _get_cold_values(before) == _get_cold_values(after)
+        (appended if is_appended else changed).append(after)
     if appended:
         _write(db, grant, appended, _HOT_COLUMNS)
     if changed:
@@ -272,7 +261,7 @@ def update(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]
 
 
 def _write(
-    db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState], types: dict[str, str]
+    db: Connection, grant: ExperimentGrant, rows: Sequence[SeriesRow], types: dict[str, str]
 ) -> None:
     """Update some columns of existing rows, with an INSERT … ON CONFLICT that always conflicts.
 
@@ -281,8 +270,8 @@ def _write(
     (docs/decisions/0010).
     """
     if citus.is_cluster(db):
-        rows = sorted(states, key=attrgetter("series_id"))
-        cluster_writes.update_series(db, grant.experiment_id, rows, types)
+        ordered = sorted(rows, key=attrgetter("series_id"))
+        cluster_writes.update_series(db, grant.experiment_id, ordered, types)
         return
     written = {"series_id": "bigint", **types}
     placeholders = {name: value for name, value in _PLACEHOLDERS.items() if name not in written}
@@ -300,7 +289,7 @@ def _write(
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            **_encode_columns(states, written),
+            **_encode_columns(rows, written),
         },
     )
 
@@ -361,8 +350,8 @@ def _encode_keys(keys: Collection[SeriesKey]) -> dict[str, Any]:
     }
 
 
-def _encode_columns(states: Sequence[SeriesState], types: dict[str, str]) -> dict[str, Any]:
+def _encode_columns(rows: Sequence[SeriesRow], types: dict[str, str]) -> dict[str, Any]:
     return {
-        name: encode_array(kind, [getattr(state, name) for state in states])
+        name: encode_array(kind, [getattr(row, name) for row in rows])
         for name, kind in types.items()
     }
