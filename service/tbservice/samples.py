@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from tbservice.types import Series
 from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints
 
 
@@ -81,3 +83,7 @@ class BlobSequenceSample(BlobSequencePoints[str]):
 
 
 Sample = ScalarSample | TensorSample | BlobSequenceSample
+
+_S = TypeVar("_S")
+Samples = list[tuple[Series, _S]]
+"""Series, by run and then by tag, with a sample of each."""

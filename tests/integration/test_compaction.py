@@ -66,7 +66,8 @@ class Series:
 
     def sample(self, k):
         with self.database.snapshot(self.read.workspace_id) as db:
-            return catalog.read_scalars(db, self.read, Selection(), Sampling(k=k))["run"]["tag"]
+            ((_, sample),) = catalog.read_scalars(db, self.read, Selection(), Sampling(k=k))
+            return sample
 
     def listed(self):
         with self.database.snapshot(self.read.workspace_id) as db:

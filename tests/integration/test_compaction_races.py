@@ -94,9 +94,8 @@ class Experiment:
             for series in listed
         }
         taken = {
-            (run, tag): (each.steps.tolist(), each.values.tolist(), each.total)
-            for run, tags in samples.items()
-            for tag, each in tags.items()
+            (series.run, series.tag): (each.steps.tolist(), each.values.tolist(), each.total)
+            for series, each in samples
         }
         return proofs, taken
 

@@ -364,9 +364,9 @@ def list_metric_evals(
     run, tag = metric_run(request.session_name, request.metric.group), request.metric.tag
     selection = Selection(plugin=_SCALARS, runs=frozenset({run}), tags=frozenset({tag}))
     samples = source.read_scalars(selection, limits.HPARAMS_EVALS_POINTS)
-    sample = samples.get(run, {}).get(tag)
-    if sample is None:
+    if not samples:
         raise NotFound("the session has no such metric")
+    _, sample = samples[0]
     return list(
         zip(sample.wall_times.tolist(), sample.steps.tolist(), sample.values.tolist(), strict=True)
     )

@@ -6,7 +6,7 @@ statements of one response.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -25,7 +25,7 @@ from tbservice.reading.attempts import find_before, find_series_before
 from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
 from tbservice.reading.sampling import attempts, bernoulli_and_full, tensor_and_blob, uniform
 from tbservice.reading.sampling.rules import BUCKET_POINTS_MAX
-from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
+from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import attempt_scan, blob_points, runs_tags, tensor_points, time_series
 from tbservice.store.blob_points import BlobPoint
@@ -33,7 +33,6 @@ from tbservice.types import ALL_STEPS, ReadGrant, Run, Sampling, SamplingRule, S
 from tbwire.points import DataClass, ScalarPoints
 
 T = TypeVar("T")
-ByRunAndTag = dict[str, dict[str, T]]
 
 ALL_BLOBS: Final = slice(None)
 """Indices into a blob sequence: all of its blobs."""
@@ -148,8 +147,8 @@ def read_scalars(
     selection: Selection,
     sampling: Sampling,
     attempt: int | None = None,
-) -> ByRunAndTag[ScalarSample]:
-    """Return a sample of every selected scalar series.
+) -> Samples[ScalarSample]:
+    """Return every selected scalar series, by run and tag, with a sample of it.
 
     With `attempt`, runs with more attempts are read as they were before the next one began.
 
@@ -169,7 +168,7 @@ def read_scalars(
     if before:
         others = [series for series in series_list if series.series_id in before]
         samples |= attempts.sample_scalars(db, grant.experiment_id, others, sampling, before)
-    return _by_run_and_tag(series_list, samples)
+    return [(series, samples[series.series_id]) for series in series_list]
 
 
 def read_tensors(
@@ -178,8 +177,8 @@ def read_tensors(
     selection: Selection,
     sampling: Sampling,
     attempt: int | None = None,
-) -> ByRunAndTag[TensorSample]:
-    """Return a sample of every selected tensor series, with `attempt` as `read_scalars`.
+) -> Samples[TensorSample]:
+    """Return every selected tensor series with a sample, with `attempt` as `read_scalars`.
 
     Tensors that are objects remain to be loaded (`tensor_objects.load_samples`). Raises as
     `read_scalars`, and TooLarge over `READ_BYTES_MAX` bytes, objects included.
@@ -200,7 +199,7 @@ def read_tensors(
         for id_, kept in tensor_and_blob.select_rows(db, plan, rows).items():
             values = [point.value for point in kept]
             samples[id_] = make_tensor_sample(db, grant, kept, values, plan.totals[id_])
-    return _by_run_and_tag(series_list, samples)
+    return [(series, samples[series.series_id]) for series in series_list]
 
 
 _Sample = Callable[..., Generator[T, None, None]]
@@ -237,8 +236,8 @@ def read_blob_sequences(
     sampling: Sampling,
     indices: slice = ALL_BLOBS,
     attempt: int | None = None,
-) -> ByRunAndTag[BlobSequenceSample]:
-    """Return a sample of every selected blob sequence series, with the blobs at `indices`.
+) -> Samples[BlobSequenceSample]:
+    """Return every selected blob sequence series with a sample, of the blobs at `indices`.
 
     With `attempt` as `read_scalars`. Raises as that, and TooLarge when the points have more than
     `READ_BLOBS_MAX` blobs or content types of more than `READ_BYTES_MAX` bytes.
@@ -267,7 +266,7 @@ def read_blob_sequences(
             samples[id_] = make_blob_sequence_sample(
                 grant.experiment_id, kept, indices, plan.totals[id_]
             )
-    return _by_run_and_tag(series_list, samples)
+    return [(series, samples[series.series_id]) for series in series_list]
 
 
 def check_tensor_bytes(size: int, what: str = "tensors") -> None:
@@ -316,10 +315,3 @@ def _check_sampling(sampling: Sampling, data_class: DataClass) -> None:
         raise Invalid(
             f"a linear sample has at most {limits.READ_POINTS_MAX} points (read_points_max)"
         )
-
-
-def _by_run_and_tag(series_list: Iterable[Series], samples: Mapping[int, T]) -> ByRunAndTag[T]:
-    nested: ByRunAndTag[T] = {}
-    for series in series_list:
-        nested.setdefault(series.run, {})[series.tag] = samples[series.series_id]
-    return nested

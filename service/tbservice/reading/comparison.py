@@ -9,10 +9,9 @@ from typing import Final, TypeVar
 from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.reading import blobs, catalog
-from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.source import ExperimentReader
 from tbservice.reading.tag_groups import TagGroup
-from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
+from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
 from tbservice.store.objects import ObjectStore
 from tbservice.types import Blob, Experiment, Run, Selection, Series
 from tbwire.points import DataClass
@@ -71,13 +70,13 @@ class ComparisonReader:
             for group in reader.list_tag_groups(kinds)
         ]
 
-    def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
+    def read_scalars(self, selection: Selection, downsample: int) -> Samples[ScalarSample]:
         """Return a sample of every selected scalar series; limits apply to the total."""
         return self._read_merged(
             selection, lambda reader, own: reader.read_scalars(own, downsample), _check_points
         )
 
-    def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
+    def read_tensors(self, selection: Selection, downsample: int) -> Samples[TensorSample]:
         """Return a sample of every selected tensor series; limits apply to the total."""
         return self._read_merged(
             selection, lambda reader, own: reader.read_tensors(own, downsample), _check_tensors
@@ -85,7 +84,7 @@ class ComparisonReader:
 
     def read_blob_sequences(
         self, selection: Selection, downsample: int
-    ) -> ByRunAndTag[BlobSequenceSample]:
+    ) -> Samples[BlobSequenceSample]:
         """Return a sample of every selected blob sequence series; limits apply to the total."""
         return self._read_merged(
             selection,
@@ -132,13 +131,15 @@ class ComparisonReader:
     def _read_merged(
         self,
         selection: Selection,
-        read: Callable[[ExperimentReader, Selection], ByRunAndTag[_T]],
-        check: Callable[[ByRunAndTag[_T]], None],
-    ) -> ByRunAndTag[_T]:
-        merged: ByRunAndTag[_T] = {}
+        read: Callable[[ExperimentReader, Selection], Samples[_T]],
+        check: Callable[[Samples[_T]], None],
+    ) -> Samples[_T]:
+        merged: Samples[_T] = []
         for name, reader, reader_selection in self._select(selection):
-            by_run = read(reader, reader_selection)
-            merged |= {name_in_comparison(name, run): tags for run, tags in by_run.items()}
+            merged += [
+                (replace(series, run=name_in_comparison(name, series.run)), sample)
+                for series, sample in read(reader, reader_selection)
+            ]
             check(merged)
         return merged
 
@@ -156,8 +157,8 @@ def _experiment_run(name: str, run_in_comparison: str) -> str | None:
     return None if run in {run_in_comparison, _ROOT_RUN} else run
 
 
-def _check_points(samples: ByRunAndTag[ScalarSample] | ByRunAndTag[BlobSequenceSample]) -> None:
-    points = sum(len(sample.steps) for tags in samples.values() for sample in tags.values())
+def _check_points(samples: Samples[ScalarSample] | Samples[BlobSequenceSample]) -> None:
+    points = sum(len(sample.steps) for _, sample in samples)
     if points > limits.READ_POINTS_MAX:
         raise TooLarge(
             f"the samples of all experiments exceed {limits.READ_POINTS_MAX} points "
@@ -165,12 +166,5 @@ def _check_points(samples: ByRunAndTag[ScalarSample] | ByRunAndTag[BlobSequenceS
         )
 
 
-def _check_tensors(samples: ByRunAndTag[TensorSample]) -> None:
-    catalog.check_tensor_bytes(
-        sum(
-            value.size
-            for tags in samples.values()
-            for sample in tags.values()
-            for value in sample.tensors
-        )
-    )
+def _check_tensors(samples: Samples[TensorSample]) -> None:
+    catalog.check_tensor_bytes(sum(value.size for _, sample in samples for value in sample.tensors))

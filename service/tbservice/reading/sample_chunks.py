@@ -6,7 +6,7 @@ memory of the encoder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
@@ -18,9 +18,7 @@ from tbservice import limits
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.reading.point_samples import find_blobs
 from tbservice.samples import BlobSequenceSample, Sample, TensorSample
-from tbservice.store import time_series
-from tbservice.types import Int64s, ReadGrant, Selection
-from tbwire.points import DataClass
+from tbservice.types import Int64s, ReadGrant, Series
 
 _POINT_BYTES: Final = 24
 _BLOB_BYTES: Final = 400
@@ -28,32 +26,19 @@ _BLOB_BYTES: Final = 400
 
 
 def make_chunks(
-    db: Connection,
-    grant: ReadGrant,
-    selection: Selection,
-    data_class: DataClass,
-    samples: Mapping[str, Mapping[str, Sample]],
+    db: Connection, grant: ReadGrant, samples: Sequence[tuple[Series, Sample]]
 ) -> list[SeriesChunk]:
-    """Return one chunk per series. `samples` must be of this selection, from the same snapshot."""
-    series_list = time_series.list_series(
-        db, grant.experiment_id, replace(selection, data_class=data_class)
-    )
-    selected = [samples[series.run][series.tag] for series in series_list]
-    known = find_blobs(db, grant, selected)
-    return [
-        SeriesChunk(series, sample, blobs=known)
-        for series, sample in zip(series_list, selected, strict=True)
-    ]
+    """Return one chunk per series. `samples` must be from the same snapshot."""
+    known = find_blobs(db, grant, [sample for _, sample in samples])
+    return [SeriesChunk(series, sample, blobs=known) for series, sample in samples]
 
 
-def estimate_bytes(samples: Mapping[str, Mapping[str, Sample]]) -> int:
+def estimate_bytes(samples: Iterable[tuple[Series, Sample]]) -> int:
     """Return the approximate size of these samples in bytes.
 
     Samples above `SCAN_CHUNK_BYTES` are streamed in place of being encoded at once.
     """
-    return sum(
-        int(_point_sizes(sample).sum()) for tags in samples.values() for sample in tags.values()
-    )
+    return sum(int(_point_sizes(sample).sum()) for _, sample in samples)
 
 
 def split_chunks(chunks: Iterable[SeriesChunk]) -> Iterator[SeriesChunk]:

@@ -23,10 +23,9 @@ from tbservice.reading import (
 )
 from tbservice.reading.attempts import RunAttempts
 from tbservice.reading.cancellation import Cancellation
-from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.reading.tag_groups import TagGroup
-from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
+from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.types import Blob, Experiment, ReadGrant, Run, Sampling, Selection, Series
@@ -65,15 +64,15 @@ class Source(Protocol):
     def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
         """Return the tag groups of these kinds of series."""
 
-    def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
+    def read_scalars(self, selection: Selection, downsample: int) -> Samples[ScalarSample]:
         """Return a sample of every selected scalar series."""
 
-    def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
+    def read_tensors(self, selection: Selection, downsample: int) -> Samples[TensorSample]:
         """Return a sample of every selected tensor series."""
 
     def read_blob_sequences(
         self, selection: Selection, downsample: int
-    ) -> ByRunAndTag[BlobSequenceSample]:
+    ) -> Samples[BlobSequenceSample]:
         """Return a sample of every selected blob sequence series."""
 
     def find_blob(self, key: str) -> Blob:
@@ -135,11 +134,11 @@ class ExperimentReader:
         """Return the tag groups of these kinds of series, in the order of the runs."""
         return tag_groups.group_tags(self.read(tag_groups.read_tag_group_rows, kinds))
 
-    def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
+    def read_scalars(self, selection: Selection, downsample: int) -> Samples[ScalarSample]:
         """Return at most `downsample` points of each series, in step order."""
         return self.read(catalog.read_scalars, selection, Sampling(k=downsample), self.attempt)
 
-    def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
+    def read_tensors(self, selection: Selection, downsample: int) -> Samples[TensorSample]:
         """Return at most `downsample` points of each series, in step order."""
         sampling = Sampling(k=downsample)
         samples = self.read(catalog.read_tensors, selection, sampling, self.attempt)
@@ -147,7 +146,7 @@ class ExperimentReader:
 
     def read_blob_sequences(
         self, selection: Selection, downsample: int
-    ) -> ByRunAndTag[BlobSequenceSample]:
+    ) -> Samples[BlobSequenceSample]:
         """Return at most `downsample` points of each series, in step order, as blob keys."""
         return self.read(
             catalog.read_blob_sequences,

@@ -7,17 +7,17 @@ the snapshot, `load` fetches the bytes after it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from sqlalchemy import Connection
 
 from tbservice.errors import ObjectMissing
-from tbservice.samples import ObjectReference, Sample, TensorSample, TensorValue
+from tbservice.samples import ObjectReference, Sample, Samples, TensorSample, TensorValue
 from tbservice.store import blobs
 from tbservice.store.objects import ObjectStore
-from tbservice.types import Blob, WorkspaceId
+from tbservice.types import Blob, Series, WorkspaceId
 
 _S = TypeVar("_S", bound=Sample)
 
@@ -78,14 +78,9 @@ def load_sample(objects: ObjectStore, sample: _S) -> _S:
     return replace(sample, tensors=[load(objects, value) for value in sample.tensors])
 
 
-def load_samples(
-    objects: ObjectStore, samples: Mapping[str, Mapping[str, _S]]
-) -> dict[str, dict[str, _S]]:
-    """Return the same samples, by run and tag, with the bytes of every tensor. Raises as `load`."""
-    return {
-        run: {tag: load_sample(objects, sample) for tag, sample in tags.items()}
-        for run, tags in samples.items()
-    }
+def load_samples(objects: ObjectStore, samples: Iterable[tuple[Series, _S]]) -> Samples[_S]:
+    """Return the same samples with the bytes of every tensor. Raises as `load`."""
+    return [(series, load_sample(objects, sample)) for series, sample in samples]
 
 
 def _missing(reference: ObjectReference) -> ObjectMissing:

@@ -121,10 +121,7 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         """Return at most `downsample` points of each series, in step order."""
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.SCALAR)
         samples = _get_source(ctx, experiment_id).read_scalars(selection, downsample)
-        return {
-            run: {tag: _scalar_data(sample) for tag, sample in tags.items()}
-            for run, tags in samples.items()
-        }
+        return _nest((series, _scalar_data(sample)) for series, sample in samples)
 
     def read_last_scalars(
         self,
@@ -159,10 +156,7 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         """
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.TENSOR)
         samples = _get_source(ctx, experiment_id).read_tensors(selection, downsample)
-        return {
-            run: {tag: _tensor_data(sample) for tag, sample in tags.items()}
-            for run, tags in samples.items()
-        }
+        return _nest((series, _tensor_data(sample)) for series, sample in samples)
 
     def read_blob_sequences(
         self,
@@ -176,10 +170,7 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         """Return at most `downsample` points per series, in step order; values are blob keys."""
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
         samples = _get_source(ctx, experiment_id).read_blob_sequences(selection, downsample)
-        return {
-            run: {tag: _blob_data(sample) for tag, sample in tags.items()}
-            for run, tags in samples.items()
-        }
+        return _nest((series, _blob_data(sample)) for series, sample in samples)
 
     def read_blob(self, ctx: RequestContext, *, blob_key: str) -> bytes:
         """Return the bytes of one blob.

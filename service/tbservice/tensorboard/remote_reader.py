@@ -11,10 +11,9 @@ from sqlalchemy import Connection
 from tbservice.experiments import lifecycle
 from tbservice.handlers.job_loop import WorkerLink
 from tbservice.reading import blobs, catalog, tag_groups
-from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader, Source
-from tbservice.samples import BlobSequenceSample, TensorSample
+from tbservice.samples import BlobSequenceSample, Samples, TensorSample
 from tbservice.types import ReadGrant, Selection
 
 _Parameters = ParamSpec("_Parameters")
@@ -112,16 +111,16 @@ class RemoteReader(ExperimentReader):
             "_Result", self._call("read", f"{function.__module__}.{function.__name__}", *args)
         )
 
-    def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
+    def read_tensors(self, selection: Selection, downsample: int) -> Samples[TensorSample]:
         """Read tensor samples in the worker, with those tensors that are stored in S3."""
-        return cast("ByRunAndTag[TensorSample]", self._call("read_tensors", selection, downsample))
+        return cast("Samples[TensorSample]", self._call("read_tensors", selection, downsample))
 
     def read_blob_sequences(
         self, selection: Selection, downsample: int
-    ) -> ByRunAndTag[BlobSequenceSample]:
+    ) -> Samples[BlobSequenceSample]:
         """Read blob sequence samples in the worker: processes may send no slice of indices."""
         samples = self._call("read_blob_sequences", selection, downsample)
-        return cast("ByRunAndTag[BlobSequenceSample]", samples)
+        return cast("Samples[BlobSequenceSample]", samples)
 
     def read_blob(self, key: str) -> bytes:
         """Read the bytes of one blob in the worker."""

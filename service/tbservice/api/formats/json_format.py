@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain, groupby
 from typing import IO, Any, Final
@@ -15,7 +15,7 @@ from tbservice.api.formats.json_encoding import summary_metadata
 from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.samples import Sample
-from tbservice.types import Json, SamplingRule
+from tbservice.types import Json, SamplingRule, Series
 
 COLUMNS: Final = ("steps", "wall_times", "values")
 
@@ -40,17 +40,17 @@ def sample_to_json(sample: Sample, sampling: str) -> Json:
     }
 
 
-def encode_samples(samples: Mapping[str, Mapping[str, Sample]], sampling: str) -> bytes:
+def encode_samples(samples: Iterable[tuple[Series, Sample]], sampling: str) -> bytes:
     """Return one JSON object with each sample (`sample_to_json`), by run and tag.
 
     Each sample is encoded by itself, so that other threads run in between: orjson holds Python's
     lock, 33 ms for 15 MB.
     """
     runs = []
-    for run, tags in samples.items():
+    for run, samples_of_run in groupby(samples, lambda pair: pair[0].run):
         encoded = [
-            orjson.dumps(tag) + b":" + _dumps(sample_to_json(sample, sampling))
-            for tag, sample in tags.items()
+            orjson.dumps(series.tag) + b":" + _dumps(sample_to_json(sample, sampling))
+            for series, sample in samples_of_run
         ]
         runs.append(orjson.dumps(run) + b":{" + b",".join(encoded) + b"}")
     return b"{" + b",".join(runs) + b"}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +28,7 @@ from tbservice.reading.tensor_objects import load_samples
 from tbservice.samples import Sample
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
-from tbservice.types import ReadGrant, Sampling, SamplingRule, Selection
+from tbservice.types import ReadGrant, Sampling, SamplingRule, Selection, Series
 from tbwire.points import DataClass
 
 SAMPLING_HEADER: Final = "Tbhub-Sampling"
@@ -87,7 +87,7 @@ def make_points_response(
     objects: ObjectStore,
     grant: ReadGrant,
     points_request: PointsRequest,
-    read: Callable[[Connection], Mapping[str, Mapping[str, Sample]]],
+    read: Callable[[Connection], Sequence[tuple[Series, Sample]]],
 ) -> Response:
     """Return a response with the requested points.
 
@@ -121,8 +121,7 @@ def make_points_response(
         if not must_stream:
             refuse_unread(size)
         is_small_json = points_request.format is Format.JSON and not must_stream
-        selection, data_class = points_request.selection, points_request.data_class
-        chunks = [] if is_small_json else make_chunks(db, grant, selection, data_class, samples)
+        chunks = [] if is_small_json else make_chunks(db, grant, samples)
 
     headers = {**_HEADERS, SAMPLING_HEADER: _sampling_header(rule, samples)}
     if is_small_json:
@@ -179,8 +178,7 @@ def _full_scan(
     )
 
 
-def _sampling_header(rule: str, samples: Mapping[str, Mapping[str, Sample]]) -> str:
+def _sampling_header(rule: str, samples: Iterable[tuple[Series, Sample]]) -> str:
     """Return rule and numbers of points, for which not every format has fields."""
-    all_samples = [sample for tags in samples.values() for sample in tags.values()]
-    kept = sum(len(sample.steps) for sample in all_samples)
-    return f"{rule}; kept={kept}; total={sum(sample.total for sample in all_samples)}"
+    kept = sum(len(sample.steps) for _, sample in samples)
+    return f"{rule}; kept={kept}; total={sum(sample.total for _, sample in samples)}"

@@ -22,7 +22,7 @@ from tbservice.api.v1.point_queries import (
     TensorSampleQuery,
 )
 from tbservice.reading import catalog
-from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
+from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
 from tbwire.points import DataClass
 
 router = make_router(
@@ -63,7 +63,7 @@ def read_scalars(
         attempt=query.attempt,
     )
 
-    def read(db: Connection) -> catalog.ByRunAndTag[ScalarSample]:
+    def read(db: Connection) -> Samples[ScalarSample]:
         return catalog.read_scalars(db, grant, selection, sampling, query.attempt)
 
     return make_points_response(database, objects, grant, points_request, read)
@@ -102,7 +102,7 @@ def read_tensors(
         attempt=query.attempt,
     )
 
-    def read(db: Connection) -> catalog.ByRunAndTag[TensorSample]:
+    def read(db: Connection) -> Samples[TensorSample]:
         return catalog.read_tensors(db, grant, selection, sampling, query.attempt)
 
     return make_points_response(database, objects, grant, points_request, read)
@@ -136,7 +136,7 @@ def read_blob_sequences(
         attempt=query.attempt,
     )
 
-    def read(db: Connection) -> catalog.ByRunAndTag[BlobSequenceSample]:
+    def read(db: Connection) -> Samples[BlobSequenceSample]:
         return catalog.read_blob_sequences(db, grant, selection, sampling, indices, query.attempt)
 
     return make_points_response(database, objects, grant, points_request, read)

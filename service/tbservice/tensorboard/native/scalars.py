@@ -63,7 +63,7 @@ def read_samples(source: Source, tag: str, runs: frozenset[str] | None) -> dict[
     """Return a sample of the tag's series by run, in the order of the runs; None selects all."""
     selection = Selection(plugin=metadata.PLUGIN_NAME, runs=runs, tags=frozenset([tag]))
     samples = source.read_scalars(selection, SAMPLE_POINTS)
-    return {run: by_tag[tag] for run, by_tag in samples.items()}
+    return {series.run: sample for series, sample in samples}
 
 
 def _rows(sample: ScalarSample) -> Iterator[bytes]:

@@ -140,10 +140,10 @@ def _read_series(source: Source, card: _CardSeries) -> dict[str, Iterator[bytes]
     selection = Selection(plugin=card.plugin, runs=runs, tags=frozenset([card.tag]))
     if card.plugin == _HISTOGRAMS:
         histograms = source.read_tensors(selection, _HISTOGRAM_POINTS)
-        return {run: _histogram_points(by_tag[card.tag]) for run, by_tag in histograms.items()}
+        return {series.run: _histogram_points(sample) for series, sample in histograms}
 
     samples = source.read_blob_sequences(selection, _IMAGE_POINTS)
-    images = {run: _image_points(by_tag[card.tag], card.sample) for run, by_tag in samples.items()}
+    images = {series.run: _image_points(sample, card.sample) for series, sample in samples}
     return {
         run: iter([json_answers.dumps_sanitized(points)])
         for run, points in images.items()

@@ -213,10 +213,12 @@ def _read_embeddings(request: Request, name: str | None) -> list[_Embedding]:
     selection = Selection(
         plugin=PLUGIN, runs=frozenset({run}), tags=tags, data_class=DataClass.BLOB_SEQUENCE
     )
-    samples = source.read_blob_sequences(selection, 1).get(run, {})
     sequences = [
-        (tag.removeprefix(TAG_PREFIX), [source.find_blob(key) for key in sample.sequences[-1]])
-        for tag, sample in samples.items()
+        (
+            series.tag.removeprefix(TAG_PREFIX),
+            [source.find_blob(key) for key in sample.sequences[-1]],
+        )
+        for series, sample in source.read_blob_sequences(selection, 1)
         if len(sample.sequences)
     ]
 
