@@ -33,3 +33,18 @@ def test_remaining_points_have_greatest_wall_time(is_shuffled, points, random):
         np.array(arrivals) if is_shuffled else None,
     )
     assert order.tolist() == remaining(points, arrivals)
+
+
+@given(points, st.sampled_from([0.75, 1.0, 1.5]))
+def test_remaining_points_of_periods_are_those_of_each_by_itself(points, restart):
+    steps = np.array([step for step, _ in points], np.int64)
+    wall_times = np.array([wall_time for _, wall_time in points])
+    periods = np.searchsorted([restart], wall_times, "right")
+    order = deduplicated_order(steps, wall_times, periods=periods)
+    expected = []
+    for period in (0, 1):
+        indices = np.flatnonzero(periods == period)
+        if len(indices):
+            expected += indices[deduplicated_order(steps[indices], wall_times[indices])].tolist()
+    expected.sort(key=lambda index: (steps[index], periods[index]))
+    assert order.tolist() == expected

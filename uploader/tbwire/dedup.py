@@ -15,7 +15,10 @@ Column = npt.NDArray[Any]
 
 
 def deduplicated_order(
-    steps: Column, wall_times: Column, arrivals: Column | None = None
+    steps: Column,
+    wall_times: Column,
+    arrivals: Column | None = None,
+    periods: Column | None = None,
 ) -> npt.NDArray[np.intp]:
     """Return the indices of the points that remain, in step order.
 
@@ -23,9 +26,15 @@ def deduplicated_order(
         steps: One step per point, in any order.
         wall_times: One wall time per point, never NaN.
         arrivals: A number per point that increases with its arrival; None if points are in order.
+        periods: A number per point that does not decrease with wall time. The newest point of each
+            period of a step remains, in place of that of the step.
     """
     # lexsort is stable and its last key is the primary one: the remaining point of a step is last.
     keys = (wall_times, steps) if arrivals is None else (arrivals, wall_times, steps)
     order = np.lexsort(keys)
     ordered = steps[order]
-    return np.asarray(order[np.append(ordered[1:] != ordered[:-1], True)])
+    is_last = ordered[1:] != ordered[:-1]
+    if periods is not None:
+        ordered_periods = periods[order]
+        is_last |= ordered_periods[1:] != ordered_periods[:-1]
+    return np.asarray(order[np.append(is_last, True)[: len(order)]])

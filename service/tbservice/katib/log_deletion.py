@@ -29,8 +29,9 @@ from tbservice.store import (
     time_series,
 )
 from tbservice.store.katib_observations import DeletedLogs
+from tbservice.store.scalar_format import concatenate
 from tbservice.types import ALL_STEPS, AppendGrant, Selection, Series
-from tbwire.digests import Records, scalar_records
+from tbwire.digests import scalar_records
 from tbwire.points import DataClass, ScalarPoints
 
 _CHUNK_POINTS: Final = 200_000
@@ -77,13 +78,13 @@ def _remove_points(
     series_rows.lock(db, place.experiment_id, keys)  # against compaction
 
     tags = {series.series_id: series.tag for series in affected}
-    made = {tag: _as_bytes(_make_records(logs)) for tag, logs in deleted.items()}
-    chunks: dict[int, list[Records]] = {}
+    made = {tag: _as_bytes(_make_points(logs)) for tag, logs in deleted.items()}
+    chunks: dict[int, list[ScalarPoints]] = {}
     count = 0
-    for series_id, records in read_scalar_chunks(
+    for series_id, stored in read_scalar_chunks(
         db, place.experiment_id, list(tags), ALL_STEPS, _CHUNK_POINTS
     ):
-        others = records[~np.isin(_as_bytes(records), made[tags[series_id]])]
+        others = stored.select(~np.isin(_as_bytes(stored), made[tags[series_id]]))
         count += len(others)
         if count > limits.KATIB_KEPT_POINTS_MAX:
             raise TooLarge(
@@ -95,7 +96,7 @@ def _remove_points(
             chunks.setdefault(series_id, []).append(others)
     time_series.delete_by_id(db, place.experiment_id, list(tags))
     points.delete_series_points(db, place.experiment_id, list(tags))
-    return {series_id: _make_points(np.concatenate(parts)) for series_id, parts in chunks.items()}
+    return {series_id: concatenate(parts) for series_id, parts in chunks.items()}
 
 
 def _group_kept(
@@ -114,16 +115,12 @@ def _group_kept(
     }
 
 
-def _make_records(logs: DeletedLogs) -> Records:
+def _make_points(logs: DeletedLogs) -> ScalarPoints:
     wall_times = compute_wall_times(logs.times, logs.received_at)
-    return scalar_records(logs.steps, wall_times, logs.numbers)
+    return ScalarPoints(logs.steps, wall_times, logs.numbers)
 
 
-def _make_points(records: Records) -> ScalarPoints:
-    columns = (np.ascontiguousarray(records[name]) for name in ("step", "wall_time", "value"))
-    return ScalarPoints(*columns)
-
-
-def _as_bytes(records: Records) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """Return records as bytes, which are equal for equal NaN, too."""
-    return np.ascontiguousarray(records).view(f"V{records.dtype.itemsize}")
+def _as_bytes(points: ScalarPoints) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """Return points as bytes, which are equal for equal NaN, too."""
+    records = scalar_records(points.steps, points.wall_times, points.values)
+    return records.view(f"V{records.dtype.itemsize}")

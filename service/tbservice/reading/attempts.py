@@ -22,8 +22,7 @@ from tbservice.scalars.scan import AttemptScan, read_scalar_chunks
 from tbservice.store import stream_times, superseded_counts
 from tbservice.store.superseded_counts import StoredPeriod
 from tbservice.types import ALL_STEPS, Booleans, ExperimentId, Float64s, ReadGrant, Series
-from tbwire.digests import Records
-from tbwire.points import DataClass
+from tbwire.points import DataClass, ScalarPoints
 
 _SERIES_PER_SCAN: Final = 4_000
 """Series whose points are compared by one query."""
@@ -198,18 +197,20 @@ def _compare_scalars(
             skip_damaged=True,
             attempts=scans,
         )
-        for id_, records in chunks:
+        for id_, points in chunks:
             run_id = run_ids[id_]
-            _add_compared(id_, records, restarts[run_id], counts[run_id])
+            _add_compared(id_, points, restarts[run_id], counts[run_id])
 
 
-def _add_compared(series_id: int, records: Records, restarts: Float64s, counts: _Counts) -> None:
+def _add_compared(
+    series_id: int, points: ScalarPoints, restarts: Float64s, counts: _Counts
+) -> None:
     """Count the newest points of each step and period, which are by step, then by wall time."""
-    steps = records["step"]
+    steps = points.steps
     if len(steps) < 2 or not (is_same := steps[1:] == steps[:-1]).any():  # noqa: PLR2004 - a pair
         return
-    periods = find_periods(np.ascontiguousarray(records["wall_time"]), restarts)
+    periods = find_periods(points.wall_times, restarts)
     pairs = np.stack([periods[:-1][is_same], periods[1:][is_same]], axis=1)
-    lost, points = np.unique(pairs, axis=0, return_counts=True)
-    for (period, by), count in zip(lost.tolist(), points.tolist(), strict=True):
+    lost, lost_counts = np.unique(pairs, axis=0, return_counts=True)
+    for (period, by), count in zip(lost.tolist(), lost_counts.tolist(), strict=True):
         counts[period, by, series_id] += count

@@ -118,8 +118,8 @@ def _with_exact_counts(db: Connection, grant: ReadGrant, series_list: list[Serie
     chunks = read_scalar_chunks(
         db, grant.experiment_id, list(counts), ALL_STEPS, limits.SCAN_CHUNK_POINTS
     )
-    for id_, records in chunks if counts else ():
-        counts[id_] += len(records)
+    for id_, points in chunks if counts else ():
+        counts[id_] += len(points)
     return [
         series
         if series.count_is_exact

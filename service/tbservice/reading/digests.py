@@ -40,6 +40,7 @@ from tbwire.digests import (
     Records,
     SeriesDigest,
     record_dtype,
+    scalar_records,
     value_records,
 )
 from tbwire.points import DataClass
@@ -157,9 +158,10 @@ def _stream_records(
         ids = [series.series_id for series in group]
         data_class = group[0].data_class
         if data_class is DataClass.SCALAR:
-            yield from read_scalar_chunks(
+            for id_, points in read_scalar_chunks(
                 db, experiment_id, ids, _steps_after(after), points_max, skip_damaged=True
-            )
+            ):
+                yield id_, scalar_records(points.steps, points.wall_times, points.values)
             continue
         reader = VALUE_READERS[data_class]
         for rows in reader.stream_digest_rows(db, experiment_id, ids, after, limit):

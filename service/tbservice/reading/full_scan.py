@@ -18,7 +18,6 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, TypeVar
 
-import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
@@ -31,10 +30,10 @@ from tbservice.samples import Sample, ScalarSample
 from tbservice.scalars.scan import AttemptScan, read_scalar_chunks
 from tbservice.store import time_series
 from tbservice.store.pg.database import Database
+from tbservice.store.scalar_format import concatenate
 from tbservice.store.value_scan import BlobRow, TensorRow
 from tbservice.types import ALL_STEPS, Blob, ReadGrant, Selection, Series, StepRange
-from tbwire.digests import Records
-from tbwire.points import DataClass
+from tbwire.points import DataClass, ScalarPoints
 
 _SERIES_PER_READ: Final = 4_000
 """Maximum number of series in a query."""
@@ -211,31 +210,28 @@ def _read_group(
 
 
 def _read_scalars(
-    chunks: Iterable[tuple[int, Records]], group: Sequence[Series], last_step: int
+    chunks: Iterable[tuple[int, ScalarPoints]], group: Sequence[Series], last_step: int
 ) -> Iterator[_SeriesRead]:
-    points = 0
+    count = 0
     by_series = groupby(chunks, itemgetter(0))
     for series, (_, chunks_of_series) in zip(group, by_series, strict=False):
-        kept: list[Records] = []
-        for _, records in chunks_of_series:
-            kept.append(records)
-            points += len(records)
+        kept: list[ScalarPoints] = []
+        for _, points in chunks_of_series:
+            kept.append(points)
+            count += len(points)
             if (
-                points > limits.SCAN_CHUNK_POINTS
-                and len(records)
-                and int(records["step"][-1]) < last_step
+                count > limits.SCAN_CHUNK_POINTS
+                and len(points)
+                and int(points.steps[-1]) < last_step
             ):
                 yield _SeriesRead(series, _scalar_sample(series, kept), is_complete=False)
                 return
         yield _SeriesRead(series, _scalar_sample(series, kept), is_complete=True)
 
 
-def _scalar_sample(series: Series, chunks: Sequence[Records]) -> ScalarSample:
-    records = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
-    steps, wall_times, values = (
-        np.ascontiguousarray(records[name]) for name in ("step", "wall_time", "value")
-    )
-    return ScalarSample(steps, wall_times, values, series.count)
+def _scalar_sample(series: Series, chunks: list[ScalarPoints]) -> ScalarSample:
+    points = concatenate(chunks)
+    return ScalarSample(points.steps, points.wall_times, points.values, series.count)
 
 
 def _by_series(

@@ -25,8 +25,7 @@ from tbservice.store.scalar_blocks import SEALED
 from tbservice.store.scalar_format import concatenate
 from tbservice.store.series_progress import SeriesProgress
 from tbservice.types import ReadGrant, StepRange
-from tbwire.digests import Records
-from tbwire.points import DataClass
+from tbwire.points import DataClass, ScalarPoints
 
 
 class PendingSeries(NamedTuple):
@@ -113,7 +112,7 @@ def _read_long_series(
     db: Connection, grant: ReadGrant, series: PendingSeries, points_max: int
 ) -> ReadResult:
     """Return the first `points_max` points of a scalar series of any length."""
-    chunks: list[Records] = []
+    chunks: list[ScalarPoints] = []
     for _, chunk in read_scalar_chunks(
         db,
         grant.experiment_id,
@@ -125,12 +124,12 @@ def _read_long_series(
         if sum(map(len, chunks)) > points_max:
             break
 
-    records = np.concatenate(chunks)
-    kept = records[:points_max]
-    points = ScalarSample(kept["step"], kept["wall_time"], kept["value"], len(kept))
-    if len(kept) == len(records):
-        return ReadResult({series.series_id: points}, 1)
-    return ReadResult({series.series_id: points}, 0, int(kept["step"][-1]))
+    points = concatenate(chunks)
+    kept = points.select(slice(points_max))
+    sample = ScalarSample(kept.steps, kept.wall_times, kept.values, len(kept))
+    if len(kept) == len(points):
+        return ReadResult({series.series_id: sample}, 1)
+    return ReadResult({series.series_id: sample}, 0, int(kept.steps[-1]))
 
 
 def _read_scalars(

@@ -12,40 +12,42 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tbservice.scalars.restarts import mark_newest
+from tbservice.scalars.restarts import find_periods
+from tbservice.store.scalar_format import EMPTY_POINTS, concatenate
 from tbservice.types import ALL_STEPS, Float64s, Int64s, StepRange
 from tbwire.dedup import deduplicated_order
-from tbwire.digests import SCALAR_RECORD, Records
+from tbwire.points import ScalarPoints
 
 
 @dataclass(frozen=True, slots=True)
-class RowRecords:
-    """Records of one row, and its position in the order of arrival.
+class RowPoints:
+    """Points of one row, in step order, and its position in the order of arrival.
 
     Of points with equal step and wall time, the one of the later row wins.
     """
 
-    records: Records
+    points: ScalarPoints
     order: int
 
 
 @dataclass(frozen=True, slots=True)
 class _StepWindow:
-    """Records in step order, one per step (or step and period), with their order of arrival.
+    """Points in step order, one per step (or step and period), with their order of arrival.
 
     They are complete up to the step `through`; None if none follow.
     """
 
-    records: Records
+    points: ScalarPoints
     orders: Int64s
     through: int | None
 
     def split(self, step: int) -> tuple[_StepWindow, _StepWindow]:
-        """Return the records up to and including `step`, and those after it."""
-        index = int(np.searchsorted(self.records["step"], step, "right"))
+        """Return the points up to and including `step`, and those after it."""
+        index = int(np.searchsorted(self.points.steps, step, "right"))
+        first, rest = slice(index), slice(index, None)
         return (
-            _StepWindow(self.records[:index], self.orders[:index], step),
-            _StepWindow(self.records[index:], self.orders[index:], self.through),
+            _StepWindow(self.points.select(first), self.orders[first], step),
+            _StepWindow(self.points.select(rest), self.orders[rest], self.through),
         )
 
 
@@ -58,7 +60,7 @@ class UnsortedRows:
 
     def __init__(
         self,
-        read: Callable[[], Iterable[RowRecords]],
+        read: Callable[[], Iterable[RowPoints]],
         points_max: int,
         last: int,
         restarts: Float64s | None = None,
@@ -70,27 +72,27 @@ class UnsortedRows:
 
     def read_window(self, after: int | None) -> _StepWindow:
         """Return the `points_max` least steps greater than `after`, the newest point of each."""
-        window = _StepWindow(np.empty(0, SCALAR_RECORD), np.empty(0, np.int64), None)
+        window = _StepWindow(EMPTY_POINTS, np.empty(0, np.int64), None)
         pending: list[_StepWindow] = []
         for row in self._read():
             through = self._last if window.through is None else window.through
-            records = _slice_steps(row.records, after, through)
-            pending.append(_StepWindow(records, np.full(len(records), row.order), None))
-            if sum(len(rows.records) for rows in pending) > self._points_max:
+            points = _slice_steps(row.points, after, through)
+            pending.append(_StepWindow(points, np.full(len(points), row.order), None))
+            if sum(len(rows.points) for rows in pending) > self._points_max:
                 window, pending = self._select_least_steps([window, *pending]), []
         return self._select_least_steps([window, *pending])
 
     def _select_least_steps(self, windows: list[_StepWindow]) -> _StepWindow:
         newest = _deduplicate_steps(windows, self.restarts)
         through = windows[0].through
-        if len(newest.records) <= self._points_max:
-            return _StepWindow(newest.records, newest.orders, through)
-        return newest.split(int(newest.records["step"][self._points_max - 1]))[0]
+        if len(newest.points) <= self._points_max:
+            return _StepWindow(newest.points, newest.orders, through)
+        return newest.split(int(newest.points.steps[self._points_max - 1]))[0]
 
 
 def merge_rows(
-    unsorted: UnsortedRows, sealed: Iterable[RowRecords], steps: StepRange
-) -> Iterator[Records]:
+    unsorted: UnsortedRows, sealed: Iterable[RowPoints], steps: StepRange
+) -> Iterator[ScalarPoints]:
     """Yield all points in a step range, in step order and in chunks.
 
     Args:
@@ -101,45 +103,39 @@ def merge_rows(
     after = None if steps.first == ALL_STEPS.first else steps.first - 1
     window = unsorted.read_window(after)
     for block in sealed:
-        rest = _slice_steps(block.records, after, steps.last)
+        rest = _slice_steps(block.points, after, steps.last)
         while len(rest):
-            last = int(rest["step"][-1])
+            last = int(rest.steps[-1])
             through = last if window.through is None else min(last, window.through)
             unsealed, window = window.split(through)
-            index = int(np.searchsorted(rest["step"], through, "right"))
+            index = int(np.searchsorted(rest.steps, through, "right"))
             orders = np.full(index, block.order)
-            windows = [_StepWindow(rest[:index], orders, None), unsealed]
-            yield _deduplicate_steps(windows, unsorted.restarts).records
-            rest = rest[index:]
+            windows = [_StepWindow(rest.select(slice(index)), orders, None), unsealed]
+            yield _deduplicate_steps(windows, unsorted.restarts).points
+            rest = rest.select(slice(index, None))
             if window.through == through:
                 window = unsorted.read_window(through)
 
     while True:
-        yield window.records
+        yield window.points
         if window.through is None:
             return
         window = unsorted.read_window(window.through)
 
 
-def _slice_steps(records: Records, after: int | None, through: int) -> Records:
-    """Return the records, which are in step order, with a step in (after, through]."""
-    steps = records["step"]
-    first = 0 if after is None else int(np.searchsorted(steps, after, "right"))
-    end = int(np.searchsorted(steps, through, "right"))
-    return records[first:end]
+def _slice_steps(points: ScalarPoints, after: int | None, through: int) -> ScalarPoints:
+    """Return the points, which are in step order, with a step in (after, through]."""
+    first = 0 if after is None else int(np.searchsorted(points.steps, after, "right"))
+    end = int(np.searchsorted(points.steps, through, "right"))
+    return points.select(slice(first, end))
 
 
 def _deduplicate_steps(windows: list[_StepWindow], restarts: Float64s | None = None) -> _StepWindow:
-    nonempty = [window for window in windows if len(window.records)]
+    nonempty = [window for window in windows if len(window.points)]
     if len(nonempty) <= 1:  # each window has one point per step already
         return nonempty[0] if nonempty else windows[0]
-    records = np.concatenate([window.records for window in nonempty])
+    points = concatenate([window.points for window in nonempty])
     orders = np.concatenate([window.orders for window in nonempty])
-    if restarts is None:
-        remaining = deduplicated_order(records["step"], records["wall_time"], orders)
-    else:
-        order = np.lexsort((orders, records["wall_time"], records["step"]))
-        ordered = records[order]
-        _, is_newest = mark_newest(ordered["step"], ordered["wall_time"], restarts)
-        remaining = order[is_newest]
-    return _StepWindow(records[remaining], orders[remaining], None)
+    periods = None if restarts is None else find_periods(points.wall_times, restarts)
+    remaining = deduplicated_order(points.steps, points.wall_times, orders, periods)
+    return _StepWindow(points.select(remaining), orders[remaining], None)

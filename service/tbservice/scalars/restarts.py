@@ -24,7 +24,8 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.store import stream_times
 from tbservice.store.stream_times import StreamTimes
-from tbservice.types import Booleans, ExperimentId, Float64s, Int64s
+from tbservice.types import ExperimentId, Float64s, Int64s
+from tbwire.dedup import deduplicated_order
 
 _PROCESS: Final = re.compile(r"tfevents\.\d+\.(.+\.\d+)\.(\d+)(?:\.v2)?$", re.ASCII)
 """Host and process, and the number of the file: in names by TensorFlow 2 and PyTorch."""
@@ -153,23 +154,7 @@ def select_superseded(steps: Int64s, wall_times: Float64s, restarts: Float64s) -
         wall_times: One wall time per point; the points are in order of arrival.
         restarts: The restarts of the run.
     """
-    order = np.lexsort((wall_times, steps))
-    is_last, is_newest = mark_newest(steps[order], wall_times[order], restarts)
-    newest, is_shown = order[is_newest], is_last[is_newest]
-    periods = find_periods(wall_times[newest], restarts)
-    lost = np.flatnonzero(~is_shown)  # the last point of all is shown
+    newest = deduplicated_order(steps, wall_times, periods=find_periods(wall_times, restarts))
+    newest_steps, periods = steps[newest], find_periods(wall_times[newest], restarts)
+    lost = np.flatnonzero(newest_steps[1:] == newest_steps[:-1])  # to the next one
     return Superseded(newest[lost], periods[lost], periods[lost + 1])
-
-
-def mark_newest(
-    steps: Int64s, wall_times: Float64s, restarts: Float64s
-) -> tuple[Booleans, Booleans]:
-    """Return which points are the last of their step, and which of their step and period.
-
-    The points are ordered by step, then by wall time.
-    """
-    if not len(steps):
-        return np.empty(0, np.bool_), np.empty(0, np.bool_)
-    periods = find_periods(wall_times, restarts)
-    is_last = np.append(steps[1:] != steps[:-1], True)
-    return is_last, is_last | np.append(periods[1:] != periods[:-1], True)

@@ -16,12 +16,11 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.scalars.merge_iterator import RowRecords, UnsortedRows, merge_rows
+from tbservice.scalars.merge_iterator import RowPoints, UnsortedRows, merge_rows
 from tbservice.store import scalar_scan
 from tbservice.store.scalar_blocks import OPEN, SEALED
 from tbservice.store.scalar_scan import INLINE_BUFFER, SUPERSEDED, WRITE_BUFFER, ScalarRow
 from tbservice.types import ExperimentId, Float64s, StepRange
-from tbwire.digests import Records, scalar_records
 from tbwire.points import ScalarPoints
 
 _WRITE_BUFFER_ORDER: Final = 2**62
@@ -57,8 +56,8 @@ def read_scalar_chunks(
     *,
     skip_damaged: bool = False,
     attempts: Mapping[int, AttemptScan] = _NO_ATTEMPTS,
-) -> Iterator[tuple[int, Records]]:
-    """Yield series id and records of each chunk of the points in a step range.
+) -> Iterator[tuple[int, ScalarPoints]]:
+    """Yield series id and points of each chunk of the points in a step range.
 
     Of series in `attempts`, those of an earlier attempt of the run, or of all of them.
 
@@ -73,16 +72,14 @@ def read_scalar_chunks(
         for row in scalar_scan.list_superseded_rows(db, experiment_id, list(attempts), steps):
             listed.setdefault(row.series_id, []).append(row)
 
-    def read(rows: Iterable[ScalarRow]) -> Iterator[RowRecords]:
+    def read(rows: Iterable[ScalarRow]) -> Iterator[RowPoints]:
         for row, points in scalar_scan.read_scalar_rows(
             db, experiment_id, rows, points_max, skip_damaged
         ):
-            records = _make_row_records((row, points))
             attempt = attempts.get(row.series_id)
             if attempt is not None and attempt.before < math.inf:
-                is_before = records.records["wall_time"] < attempt.before
-                records = RowRecords(records.records[is_before], records.order)
-            yield records
+                points = points.select(points.wall_times < attempt.before)  # noqa: PLW2901 - fewer
+            yield RowPoints(points, _find_order(row))
 
     unsealed = {id_: [row for row in rows if row.level != SEALED] for id_, rows in listed.items()}
     in_windows = {
@@ -105,20 +102,19 @@ def read_scalar_chunks(
         )
         unsorted = UnsortedRows(read_unsorted, points_max, steps.last, restarts)
         sealed = islice(sequence, len(_select_sealed(listed.get(id_, ()))))
-        yield from ((id_, records) for records in merge_rows(unsorted, sealed, steps))
+        yield from ((id_, points) for points in merge_rows(unsorted, sealed, steps))
 
 
 def _select_sealed(rows: Iterable[ScalarRow]) -> list[ScalarRow]:
     return [row for row in rows if row.level == SEALED]
 
 
-def _make_row_records(read: tuple[ScalarRow, ScalarPoints]) -> RowRecords:
-    row, points = read
-    order = {
+def _find_order(row: ScalarRow) -> int:
+    """Return the position of a row in the order of arrival."""
+    return {
         SEALED: 0,
         OPEN: row.block_id,
         WRITE_BUFFER: _WRITE_BUFFER_ORDER + row.block_id,
         INLINE_BUFFER: _INLINE_BUFFER_ORDER,
         SUPERSEDED: _SUPERSEDED_ORDER,
     }[row.level]
-    return RowRecords(scalar_records(points.steps, points.wall_times, points.values), order)

@@ -13,7 +13,6 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.reading.sampling.bernoulli_and_full import (
-    as_points,
     check_sample_points,
     check_scan_points,
     group_by_points,
@@ -26,7 +25,6 @@ from tbservice.store import attempt_scan, sample_slots
 from tbservice.store.attempt_scan import Before
 from tbservice.store.scalar_format import EMPTY_POINTS, concatenate
 from tbservice.types import ExperimentId, Sampling, SamplingRule, Series
-from tbwire.digests import Records
 from tbwire.points import DataClass, ScalarPoints
 
 
@@ -92,17 +90,17 @@ class _Scan:
             for id_, ends in self._find_ends().items()
         }
         kept = {id_: _SoFar() for id_ in self.before}
-        for id_, records in self._chunks():
+        for id_, points in self._chunks():
             so_far = kept[id_]
-            candidates = concatenate([so_far.points, as_points(records)])
+            candidates = concatenate([so_far.points, points])
             so_far.points = candidates.select(samplers[id_](candidates.steps, candidates.values))
-            so_far.total += len(records)
+            so_far.total += len(points)
             check_scan_points(so_far.total)
             check_sample_points(len(so_far.points))
         for id_, so_far in kept.items():
             yield id_, _make_sample(so_far.points, so_far.total)
 
-    def _chunks(self) -> Iterator[tuple[int, Records]]:
+    def _chunks(self) -> Iterator[tuple[int, ScalarPoints]]:
         scans = {id_: AttemptScan(time) for id_, time in self.before.items()}
         return read_scalar_chunks(
             self.db,
@@ -118,20 +116,20 @@ class _Scan:
         ends = dict.fromkeys(self.before, (0, -1))
         if self.sampling.rule is not SamplingRule.LINEAR:
             return ends
-        for id_, records in self._chunks():
-            if len(records):
-                first = ends[id_][0] if ends[id_] != (0, -1) else int(records["step"][0])
-                ends[id_] = first, int(records["step"][-1])
+        for id_, points in self._chunks():
+            if len(points):
+                first = ends[id_][0] if ends[id_] != (0, -1) else int(points.steps[0])
+                ends[id_] = first, int(points.steps[-1])
         return ends
 
     def _read_last(self, last: int) -> dict[int, _SoFar]:
         """Return the last points of each series; `total` counts all."""
         kept = {id_: _SoFar() for id_ in self.before}
-        for id_, records in self._chunks():
+        for id_, points in self._chunks():
             so_far = kept[id_]
-            points = concatenate([so_far.points, as_points(records)])
-            so_far.points = points.select(slice(max(0, len(points) - last), None))
-            so_far.total += len(records)
+            candidates = concatenate([so_far.points, points])
+            so_far.points = candidates.select(slice(max(0, len(candidates) - last), None))
+            so_far.total += len(points)
             check_scan_points(so_far.total)
         return kept
 

@@ -15,8 +15,6 @@ from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import sample_slots, scalar_blocks
 from tbservice.store.scalar_format import EMPTY_POINTS, concatenate
 from tbservice.types import ExperimentId, Sampling, SamplingRule, Series
-from tbwire.digests import Records
-from tbwire.points import ScalarPoints
 
 
 def sample_scalars(
@@ -75,15 +73,15 @@ def _sample_chunks(
     chunks = read_scalar_chunks(
         db, experiment_id, list(samplers), sampling.steps, limits.SCAN_CHUNK_POINTS
     )
-    for id_, records in chunks:
-        totals[id_] += len(records)
+    for id_, points in chunks:
+        totals[id_] += len(points)
         check_scan_points(totals[id_])
-        candidates = concatenate([kept[id_], as_points(records)])
+        candidates = concatenate([kept[id_], points])
         kept[id_] = candidates.select(samplers[id_](candidates.steps, candidates.values))
         check_sample_points(len(kept[id_]))
 
-    for id_, points in kept.items():
-        yield id_, ScalarSample(points.steps, points.wall_times, points.values, totals[id_])
+    for id_, sample in kept.items():
+        yield id_, ScalarSample(sample.steps, sample.wall_times, sample.values, totals[id_])
 
 
 def _make_samplers(
@@ -150,10 +148,3 @@ def check_sample_points(count: int) -> None:
     if count > limits.READ_POINTS_MAX:
         limit = f"the limit of {limits.READ_POINTS_MAX} points (read_points_max)"
         raise TooLarge(f"the sample exceeds {limit}; request fewer points")
-
-
-def as_points(records: Records) -> ScalarPoints:
-    """Return the records as columns."""
-    return ScalarPoints(
-        records["step"].copy(), records["wall_time"].copy(), records["value"].copy()
-    )
