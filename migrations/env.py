@@ -1,4 +1,4 @@
-"""Run the migrations in the transaction of the connection that `store/pg/migrate.py` passes."""
+"""Run the migrations in the transaction of the connection that `db/migrate.py` passes."""
 
 from alembic import context
 

@@ -213,7 +213,7 @@ def settings(request, servers, is_isolated, database_url):
 @pytest.fixture
 def database(settings):
     """The store's database over the test's settings, with connections of its own."""
-    from tbservice.store.pg.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
+    from tbservice.db.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
 
     database = Database(settings.database_url.get_secret_value(), settings.database_pool_size)
     yield database
@@ -223,7 +223,7 @@ def database(settings):
 @pytest.fixture(scope="module")
 def workspace_maker(shared_settings):
     """A database with one connection, over which the workspaces of a module's tests are made."""
-    from tbservice.store.pg.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
+    from tbservice.db.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
 
     with closing(Database(shared_settings.database_url.get_secret_value(), 1)) as database:
         yield database
@@ -264,7 +264,7 @@ def client(request, settings, is_isolated):
 @pytest.fixture(scope="session")
 def live_service(servers, tmp_path_factory):
     """A running `tbservice serve`; `live_service.new_owner()` makes a workspace of one's own."""
-    from tbservice.store.pg.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
+    from tbservice.db.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
 
     port = choose_ports(["service"], {})["service"]
     log = tmp_path_factory.mktemp("service") / "service.log"

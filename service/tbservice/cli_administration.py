@@ -148,7 +148,7 @@ def _create_token(options: argparse.Namespace, settings: Settings) -> None:
 
 def _invite_user(options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.server.administration import invite_user
-    from tbservice.types import Role
+    from tbservice.types.people import Role
 
     url = invite_user(
         settings,

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tbservice.types import Int64s, Ranks, UInt64s
+from tbservice.types.identifiers import Int64s, Ranks, UInt64s
 
 RANK_MAX: Final = 15
 LEVEL_MAX: Final = 5

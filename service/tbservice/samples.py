@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tbservice.types import Series
+from tbservice.types.series import Series
 from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from tbservice.errors import StartupError
-from tbservice.types import Role
+from tbservice.types.people import Role
 
 _FRAME_ANCESTOR: Final = re.compile(
     r"(?P<scheme>https?)://(?P<host>(?:\*\.)?[a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::(?:[0-9]{1,5}|\*))?"

@@ -35,8 +35,8 @@ from upload import await_merges, upload
 from support import citus
 from support.batches import PROTOBUF, batch, metadata, scalars, segment, stream
 from support.servers import live_service
+from tbservice.db import migrate
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
-from tbservice.store.pg import migrate
 
 DATABASE = "bench"
 TAGS = 50

@@ -23,8 +23,8 @@ from werkzeug.test import EnvironBuilder
 
 from support.stock_page import ask_stock
 from tbservice.auth import grants
+from tbservice.db.database import Database
 from tbservice.reading.source import ExperimentReader
-from tbservice.store.pg.database import Database
 
 SESSIONS = 10_000
 MANY_SESSIONS = 100_000

@@ -42,7 +42,7 @@ _START = """
 import os, time
 from pathlib import Path
 def resident(): return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-import tbservice.reading.catalog, tbservice.api.v1.points, tbservice.api.v1.batches  # what is there without it
+import tbservice.reading.catalog, tbservice.api.v1.points.points, tbservice.api.v1.uploads.batches  # what is there without it
 began, before = time.process_time(), resident()
 from tbservice.tensorboard import mount, stock_application
 stock_application.get_stock_application()

@@ -20,7 +20,7 @@ from service import Service
 
 from support.batches import PROTOBUF, batch, scalars, segment, stream
 from support.later_migrations import Migrations
-from tbservice.store.pg import migrate
+from tbservice.db import migrate
 
 COPIES = 100
 BYTES_PER_POINT = 20

@@ -19,7 +19,8 @@ from service import Service
 from tbservice.auth.secrets import generate_experiment_id
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.search_words import collect_words
-from tbservice.types import Experiment, UserId, Visibility
+from tbservice.types.experiments import Experiment, Visibility
+from tbservice.types.identifiers import UserId
 
 EXPERIMENTS = (1_000, 100_000)
 ROUNDS = 21

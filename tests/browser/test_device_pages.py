@@ -9,8 +9,8 @@ from playwright.sync_api import expect
 from support.browser_pages import look_again, look_at
 from support.people import SESSION_COOKIE, new_member, sign_in
 from support.servers import new_workspace
-from tbservice.store.pg.database import Database
-from tbservice.types import Role
+from tbservice.db.database import Database
+from tbservice.types.people import Role
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from support.batches import ApiClient, scalars, segment, stream
 from support.browser_pages import look_again, look_at
 from support.people import new_member, new_person, sign_in
 from support.servers import NO_TLS, new_workspace
-from tbservice.store.members import put
-from tbservice.store.pg.database import Database
-from tbservice.types import Role
+from tbservice.auth.tables.members import put
+from tbservice.db.database import Database
+from tbservice.types.people import Role
 
 NOTES = """# What I saw
 

@@ -9,8 +9,8 @@ from support.batches import ApiClient, scalars, segment, stream
 from support.page_routes import TABLE
 from support.people import new_member, sign_in
 from support.servers import NO_TLS, new_workspace
-from tbservice.store.pg.database import Database
-from tbservice.types import Role
+from tbservice.db.database import Database
+from tbservice.types.people import Role
 
 EXPERIMENTS = 12
 TABS_MAX = 400

@@ -17,9 +17,9 @@ from support.browser_pages import open_tab
 from support.hostile_uploads import MARK, attacks, beacon, write_hostile_logdir
 from support.people import SESSION_COOKIE, new_member, sign_in
 from support.uploading import Uploader
+from tbservice.db.database import Database
 from tbservice.local.embedded.ports import choose_ports
-from tbservice.store.pg.database import Database
-from tbservice.types import Role
+from tbservice.types.people import Role
 
 TABS = (
     *("Time Series", "Scalars", "Custom Scalars", "Images", "Graphs", "Text", "HParams"),

@@ -13,12 +13,12 @@ from support.browser_pages import open_tab, share_link, shoot
 from support.katib import KatibClient, log
 from support.uploading import Reader
 from tbservice.auth.grants import grant_katib
+from tbservice.db.database import Database
 from tbservice.ingest.door import Door
 from tbservice.ingest.service import Ingest
 from tbservice.katib import trials
 from tbservice.katib.katib_pb2 import Experiment, GetSuggestionsReply, Trial, TrialStatus
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
+from tbservice.objects.object_store import ObjectStore
 
 SWEEP = [("0.125", "adam", 0.5), ("0.25", "sgd", 0.75), ("0.375", "adam", 0.875)]
 """Rate, optimizer and the accuracy that is reached; the third trial is the best."""

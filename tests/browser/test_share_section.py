@@ -9,8 +9,8 @@ from support.browser_pages import look_again, look_at, new_page
 from support.event_files import scalar_event, version_event, write_records
 from support.people import new_member, sign_in
 from tbservice.auth import grants
-from tbservice.store.pg.database import Database
-from tbservice.types import Role
+from tbservice.db.database import Database
+from tbservice.types.people import Role
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from support.page_forms import new_link
 from support.people import new_member, new_person, sign_in
 from support.servers import new_workspace
 from tbservice.auth import grants, people
-from tbservice.store.pg.database import Database
-from tbservice.types import Role
+from tbservice.db.database import Database
+from tbservice.types.people import Role
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from support.browser_pages import look_again, look_at, new_page
 from support.event_files import scalar_event, version_event, write_records
 from support.people import new_member, sign_in
 from tbservice.auth import grants
-from tbservice.store.pg.database import Database
-from tbservice.types import Role
+from tbservice.db.database import Database
+from tbservice.types.people import Role
 
 RECORDS = [
     ("a" * 16, "gpu7", "failed", "torch.cuda.OutOfMemoryError"),

@@ -10,11 +10,12 @@ from support.batches import ApiClient, scalars, segment, stream
 from support.citus import OWNER
 from support.servers import database_name, new_workspace
 from support.share_links import make_link, reader_of
+from tbservice.db import migrate
+from tbservice.db.cluster import citus
+from tbservice.db.database import Database
+from tbservice.db.schema import SchemaMismatch, check_schema
 from tbservice.errors import StartupError
 from tbservice.server import maintenance
-from tbservice.store.pg import citus, migrate
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.schema import SchemaMismatch, check_schema
 from tbservice.throttle import Progress, Throttle
 
 pytestmark = pytest.mark.cluster

@@ -12,10 +12,10 @@ from support.batches import ApiClient, images, packed_scalars, scalars, segment,
 from support.pgbouncer import pgbouncer
 from support.servers import database_name, new_owner
 from support.share_links import make_link, reader_of
+from tbservice.db.database import Database
+from tbservice.db.pipeline import get_driver_connection
 from tbservice.integrity.check import CheckOptions
 from tbservice.server.maintenance import check_service
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.pipeline import get_driver_connection
 from tbservice.throttle import Progress, Throttle
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own_database]

@@ -13,10 +13,10 @@ import pytest
 from support import citus, event_files
 from support.servers import database_name, live_service, new_owner
 from support.uploading import Uploader, wait_until
+from tbservice.db import migrate
+from tbservice.db.cluster.citus import NODE_SECONDS_MAX, node_of
+from tbservice.db.database import Database
 from tbservice.local.embedded.ports import choose_ports
-from tbservice.store.pg import migrate
-from tbservice.store.pg.citus import NODE_SECONDS_MAX, node_of
-from tbservice.store.pg.database import Database
 
 pytestmark = pytest.mark.cluster
 

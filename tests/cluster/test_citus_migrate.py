@@ -10,10 +10,10 @@ import pytest
 from support.later_migrations import Migrations
 from support.servers import database_name
 from tbservice import limits
+from tbservice.db import migrate
 from tbservice.errors import StartupError
 from tbservice.local.embedded.ports import LOOPBACK
 from tbservice.server.administration import check_migrations
-from tbservice.store.pg import migrate
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own_database]
 

@@ -7,7 +7,7 @@ import pytest
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
 from support.citus import APPLICATION, OWNER, create_database
 from support.servers import new_owner
-from tbservice.store.pg import migrate
+from tbservice.db import migrate
 
 pytestmark = pytest.mark.cluster
 

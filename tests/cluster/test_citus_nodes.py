@@ -13,13 +13,14 @@ from support.servers import database_name, new_workspace
 from support.uploading import wait_until
 from tbservice import limits
 from tbservice.auth.workspaces import create_workspace
+from tbservice.db.cluster import citus
+from tbservice.db.database import Database
 from tbservice.errors import Unavailable
 from tbservice.experiments import lifecycle
 from tbservice.experiments.metadata import Metadata
-from tbservice.store import runs_tags
-from tbservice.store.pg import citus
-from tbservice.store.pg.database import Database
-from tbservice.types import AppendGrant, ExperimentId, ReadGrant, WorkspaceGrant, WorkspaceId
+from tbservice.series.tables import runs_tags
+from tbservice.types.grants import AppendGrant, ReadGrant, WorkspaceGrant
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
 POOL_SIZE = 4
 EXPERIMENTS = [ExperimentId(f"experiment{number:012}") for number in range(12)]
@@ -31,7 +32,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("cluster")]
 @pytest.fixture(autouse=True)
 def _short_times(monkeypatch):
     monkeypatch.setattr(citus, "NODE_SECONDS_MAX", 0.2)
-    monkeypatch.setattr(limits, "NODE_REST_SECONDS", 0.2)
+    monkeypatch.setattr("tbservice.db.cluster.nodes.NODE_REST_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_batch_that_move_waits_for_gets_its_numbers(small, cluster, servers, dat
 
 def test_ids_that_anybody_asks_for_displace_none_in_use(small, monkeypatch):
     monkeypatch.setattr(citus, "NODE_SECONDS_MAX", 60.0)
-    monkeypatch.setattr(limits, "KNOWN_NODES_ITEMS_MAX", 4)
+    monkeypatch.setattr("tbservice.db.cluster.nodes.KNOWN_NODES_ITEMS_MAX", 4)
     asked = []
 
     def count(_db, _cursor, statement, *_rest):

@@ -12,9 +12,10 @@ from support.held_commits import held_commits
 from support.people import BLOCKED_SECONDS, new_member, new_person, owner_of
 from support.servers import database_name, new_workspace
 from tbservice.auth import members, people, sessions, tokens
+from tbservice.db.database import Database
 from tbservice.errors import Forbidden, ServiceError
-from tbservice.store.pg.database import Database
-from tbservice.types import Role, Scope
+from tbservice.types.grants import Scope
+from tbservice.types.people import Role
 
 pytestmark = pytest.mark.cluster
 

@@ -20,11 +20,11 @@ from support.read_routes import SHOWN, api_reads, fill, page_reads
 from support.share_links import make_link, target_of
 from support.tail_readers import events_of, following, reader_of
 from tbservice import limits
-from tbservice.api.grpc.katib import KatibMethods
 from tbservice.experiments.eraser import erase_due
 from tbservice.handlers.pool import HandlerPool
 from tbservice.katib.katib_pb2 import Experiment, GetSuggestionsRequest
-from tbservice.types import Role
+from tbservice.katib.methods import KatibMethods
+from tbservice.types.people import Role
 
 pytestmark = pytest.mark.cluster
 

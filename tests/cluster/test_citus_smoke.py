@@ -7,7 +7,7 @@ import pytest
 from support import citus
 from support.batches import ApiClient, scalars, segment, stream
 from support.servers import new_owner
-from tbservice.store.pg import migrate
+from tbservice.db import migrate
 
 
 @pytest.mark.cluster_smoke

@@ -16,9 +16,9 @@ from support.servers import database_name
 from support.waiting import wait_until
 from tbservice import limits
 from tbservice.api.http.metrics_exposition import expose
+from tbservice.db.database import Database
 from tbservice.local.embedded.ports import LOOPBACK
 from tbservice.server.app import create_app
-from tbservice.store.pg.database import Database
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own_database]
 
@@ -27,7 +27,7 @@ FIRST, SECOND = 1, 2
 
 @pytest.fixture(autouse=True)
 def _short_times(monkeypatch):
-    monkeypatch.setattr(limits, "NODE_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("tbservice.db.cluster.node_watch.NODE_LOOK_SECONDS", 0.1)
     monkeypatch.setattr(limits, "NODE_CONNECT_SECONDS_MAX", 2)
 
 

@@ -6,8 +6,8 @@ from sqlalchemy import text
 from support.batches import ApiClient, scalars, segment, stream
 from tbservice.auth import grants
 from tbservice.experiments import lifecycle
-from tbservice.store import runs_tags
-from tbservice.types import AppendGrant, WorkspaceGrant
+from tbservice.series.tables import runs_tags
+from tbservice.types.grants import AppendGrant, WorkspaceGrant
 
 pytestmark = pytest.mark.cluster
 

@@ -19,7 +19,9 @@ from support import servers as support
 from support.batches import ApiClient, packed_scalars, segment, stream
 from support.uploading import wait_until
 from tbservice import limits
+from tbservice.admission.bodies import SMALL_BODY_BYTES_MAX
 from tbservice.local.embedded.ports import choose_ports
+from tbservice.server.workers import HEAD_BYTES_MAX
 
 ABSENT = "A" * 22
 PROGRAM = Path(support.__file__).with_name(
@@ -103,7 +105,7 @@ def test_stalled_bodies_are_bounded_for_one_caller_only(service, api, http):
     experiment = api.new_experiment()
     path = f"/api/v1/experiments/{experiment}/scalars/data"
     other = ApiClient(http, service.new_owner())
-    large = {"run": ["name"] * limits.SMALL_BODY_BYTES_MAX}  # small bodies take no share
+    large = {"run": ["name"] * SMALL_BODY_BYTES_MAX}  # small bodies take no share
 
     def post_large():
         return api.request("POST", f"/experiments/{experiment}/scalars/data", json=large)
@@ -132,9 +134,9 @@ def test_aborted_bodies_leave_no_memory_behind(service):
     request = head(
         "POST",
         f"/api/v1/experiments/{ABSENT}/scalars/data",
-        Content_Length=limits.SMALL_BODY_BYTES_MAX,
+        Content_Length=SMALL_BODY_BYTES_MAX,
     )
-    body = b"x" * (limits.SMALL_BODY_BYTES_MAX - 1)
+    body = b"x" * (SMALL_BODY_BYTES_MAX - 1)
 
     def abort(times):
         for _ in range(times):
@@ -336,7 +338,7 @@ def test_long_url_that_arrives_in_parts_is_read(service, api):
 
 
 def test_head_over_limit_is_refused_readably(service):
-    request = head("GET", "/" + "A" * 50 * limits.HEAD_BYTES_MAX)
+    request = head("GET", "/" + "A" * 50 * HEAD_BYTES_MAX)
     with connect(service) as client:
         client.sendall(request)
         assert client.recv(10_000).startswith(b"HTTP/1.1 400 Bad Request")

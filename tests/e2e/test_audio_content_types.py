@@ -13,8 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import (
 )
 
 from support import event_files
-from tbservice.store.upload_streams import stream_digest
-from tbservice.types import Stream
+from tbservice.series.tables.upload_streams import stream_digest
+from tbservice.types.series import Stream
 from tbupload.events import filters
 from tbupload.events.filters import SeriesFilter
 

@@ -19,7 +19,10 @@ from support.katib_seen import experiments, scalars, sessions
 from support.sweeps import experiment, parameter, sphere, trial
 from support.uploading import Reader
 from tbservice import limits
+from tbservice.api.grpc.message_guard import GRPC_MESSAGE_FIELDS_MAX
+from tbservice.api.grpc.status import GRPC_DETAIL_CHARS_MAX
 from tbservice.katib import katib_pb2 as pb
+from tbservice.katib.trials import KATIB_TRIALS_ITEMS_MAX
 from tbwire.wire_format import encode_varint
 
 X = parameter("x", "double", -5, 5)
@@ -164,7 +167,7 @@ def test_names_over_limit_are_refused_with_advice(katib, reader):
         lambda: katib.stop(name),
     ):
         status, said, _ = failure(call)
-        assert (status, len(said) <= limits.GRPC_DETAIL_CHARS_MAX) == ("INVALID_ARGUMENT", True)
+        assert (status, len(said) <= GRPC_DETAIL_CHARS_MAX) == ("INVALID_ARGUMENT", True)
         assert str(limits.NAME_CHARS_MAX) in said.replace(",", "")
     assert experiments(reader) == {}
 
@@ -185,7 +188,7 @@ def test_bad_report_stores_nothing(katib):
     ("count", "limit"),
     [
         (1_000_000, "2000000 fields (grpc_message_fields_max)"),
-        (100_000, f"{limits.KATIB_TRIALS_ITEMS_MAX} trials (katib_trials_items_max)"),
+        (100_000, f"{KATIB_TRIALS_ITEMS_MAX} trials (katib_trials_items_max)"),
     ],
 )
 def test_too_many_trials_in_request_are_refused(katib, reader, count, limit):
@@ -217,7 +220,7 @@ def test_eight_million_empty_items_are_refused_in_little_memory(service, token, 
     before = peak_bytes(process_id)
     with raw_client(service[1], token, f"api.v1.beta1.{METHODS[method]}") as call:
         status, said, _ = failure(lambda: call(method, start + items))
-    assert (status, str(limits.GRPC_MESSAGE_FIELDS_MAX) in said) == ("INVALID_ARGUMENT", True)
+    assert (status, str(GRPC_MESSAGE_FIELDS_MAX) in said) == ("INVALID_ARGUMENT", True)
     assert peak_bytes(process_id) - before < 150 * limits.MIB
 
 

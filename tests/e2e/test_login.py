@@ -11,8 +11,9 @@ import requests
 from support import event_files
 from support.people import SESSION_COOKIE, new_member, sign_in
 from support.servers import new_workspace
-from tbservice.store.pg.database import Database
-from tbservice.types import Role, WorkspaceId
+from tbservice.db.database import Database
+from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.people import Role
 from tbupload.config import read_config
 
 FORM = {"Sec-Fetch-Site": "same-origin", "Accept": "text/html"}

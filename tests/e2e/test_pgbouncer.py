@@ -11,12 +11,12 @@ from support import servers as support
 from support.complete_logdir import write_complete_logdir
 from support.pgbouncer import CONNECTIONS, pgbouncer
 from support.uploading import Uploader
+from tbservice.db import migrate
+from tbservice.db.connection import PREPARE_THRESHOLD
+from tbservice.db.database import Database
+from tbservice.db.pipeline import fetch_binary, query_with_rls
 from tbservice.errors import Unavailable
 from tbservice.local.embedded.ports import choose_ports
-from tbservice.store.pg import migrate
-from tbservice.store.pg.connection import PREPARE_THRESHOLD
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.pipeline import fetch_binary, query_with_rls
 
 CLIENTS = 3 * CONNECTIONS
 TIMEOUT = "SELECT current_setting('statement_timeout'), current_setting('TimeZone')"

@@ -11,8 +11,8 @@ from support.later_migrations import Migrations
 from support.releases import LAST_MIGRATION, has_last_release, install_release, release_files
 from support.servers import environment_of, live_service, new_owner
 from support.uploading import Reader, Uploader, tensorboard_scalars, wait_until
+from tbservice.db import migrate, schema_versions
 from tbservice.local.embedded.ports import choose_ports
-from tbservice.store.pg import migrate, schema_versions
 
 pytestmark = pytest.mark.skipif(
     not has_last_release(), reason="the last release is not in this checkout: git fetch --unshallow"

@@ -23,9 +23,9 @@ from support.process_kills import started_workers, workers_of
 from support.servers import database_name, environment_of, live_service
 from support.source_code import ROOT
 from support.uploading import wait_until
-from tbservice import limits
 from tbservice.auth import people, sign_in_links
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.server.logs import LOG_REPEATS_MAX
 from tbservice.server.workers import WORKER_HEALTHCHECK_SECONDS_MAX
 
 pytestmark = pytest.mark.own_database
@@ -230,7 +230,7 @@ def test_error_ids_of_suppressed_failures_are_logged(servers, settings, owner_to
     log = tmp_path / "log"
     # The server closes a connection after a failure.
     headers = {"Authorization": f"Bearer {owner_token}", "Connection": "close"}
-    times = limits.LOG_REPEATS_MAX + 5
+    times = LOG_REPEATS_MAX + 5
     with live_service(settings, free_port(), log) as live:
         rename_experiments(servers, settings)
         with httpx2.Client(base_url=live.url, headers=headers, trust_env=False) as http:
@@ -239,7 +239,7 @@ def test_error_ids_of_suppressed_failures_are_logged(servers, settings, owner_to
                 for path in ("/api/v1/experiments", "/api/v1/experiments/deleted")
             )
     text = log.read_text()
-    assert text.count("Traceback") == len(set(listed + deleted)) == 2 * limits.LOG_REPEATS_MAX
+    assert text.count("Traceback") == len(set(listed + deleted)) == 2 * LOG_REPEATS_MAX
     for ids in (listed, deleted):  # the same type of error, but another traceback
         assert [text.count(f"error id {each}") for each in ids[:-6]] == [1] * (times - 6)
         assert set(ids[-6:]) == {ids[-6]}

@@ -35,7 +35,7 @@ def stop(live, number=signal.SIGTERM, seconds_max=STOP_SECONDS_MAX):
     assert seconds < seconds_max
 
 
-@pytest.mark.parametrize("module", ["tbservice.admission.connections", "tbservice.api.grpc.katib"])
+@pytest.mark.parametrize("module", ["tbservice.admission.connections", "tbservice.katib.methods"])
 def test_stop_waits_for_no_worker_that_is_starting(settings, tmp_path, module):
     """Neither while it loads what its parent has sent it, nor while it loads the application."""
     slow = tmp_path / "slow"

@@ -16,6 +16,7 @@ from support.batches import ApiClient, packed_scalars, scalars, segment, stream
 from support.servers import database_name
 from support.uploading import wait_until
 from tbservice import limits
+from tbservice.admission.worker_shares import CALLER_FULL_SCAN_STREAMS_MAX
 from tbservice.api.http import streaming
 from tbservice.errors import TooManyRequests
 
@@ -64,7 +65,7 @@ def test_stream_of_slow_clients_holds_no_connection(reader, experiment_id, serve
         return servers.execute_on_nodes(live_service.database_url, idle)
 
     with ExitStack() as slow:
-        for _ in range(limits.CALLER_FULL_SCAN_STREAMS_MAX):
+        for _ in range(CALLER_FULL_SCAN_STREAMS_MAX):
             assert slow.enter_context(everything(reader, experiment_id)).status_code == 200
         with everything(reader, experiment_id) as refused:
             assert (refused.status_code, refused.read() and refused.json()["code"]) == (
@@ -124,7 +125,7 @@ def test_stream_broken_midway_never_looks_complete(
 
 
 def test_stream_that_ends_gives_its_share_back(monkeypatch):
-    monkeypatch.setattr(limits, "CALLER_FULL_SCAN_STREAMS_MAX", 1)
+    monkeypatch.setattr("tbservice.admission.worker_shares.CALLER_FULL_SCAN_STREAMS_MAX", 1)
     shares = come_in()
     is_closed = []
 
@@ -150,7 +151,7 @@ def test_stream_that_ends_gives_its_share_back(monkeypatch):
 
 
 def test_stream_waits_for_one_that_the_caller_has(monkeypatch):
-    monkeypatch.setattr(limits, "CALLER_FULL_SCAN_STREAMS_MAX", 1)
+    monkeypatch.setattr("tbservice.admission.worker_shares.CALLER_FULL_SCAN_STREAMS_MAX", 1)
     shares = come_in()
     sent = []
 

@@ -23,12 +23,12 @@ from support.event_files import scalar_event, version_event, write_records
 from support.grpc_calls import raw_client
 from support.servers import choose_directory
 from tbservice.auth import people, sign_in_links
+from tbservice.db import migrate
+from tbservice.db.database import Database
 from tbservice.errors import NotFound
 from tbservice.local.embedded import subprocesses
 from tbservice.local.embedded.instance import Instance
-from tbservice.store.pg import migrate
-from tbservice.store.pg.database import Database
-from tbservice.types import Role
+from tbservice.types.people import Role
 
 pytestmark = pytest.mark.plain("`tbservice up` starts a PostgreSQL of its own")
 

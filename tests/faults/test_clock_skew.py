@@ -13,8 +13,8 @@ from support import event_files
 from support.people import cookie_of, new_session
 from support.servers import live_service, new_workspace
 from support.uploading import Reader, Uploader, wait_until
+from tbservice.db.database import Database
 from tbservice.local.embedded.ports import choose_ports
-from tbservice.store.pg.database import Database
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 

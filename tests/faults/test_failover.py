@@ -18,9 +18,9 @@ from support.fault_env import fault_env
 from support.servers import database_name
 from support.standby import Standby, restore, run_program, standby_of
 from support.uploading import wait_until
+from tbservice.db.cluster.citus import node_of
+from tbservice.db.database import Database
 from tbservice.local.embedded.postgres import Postgres
-from tbservice.store.pg.citus import node_of
-from tbservice.store.pg.database import Database
 
 FLUSHES = 4
 TAGS = 5

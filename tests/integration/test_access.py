@@ -17,9 +17,9 @@ from support.batches import ApiClient, images, scalars, segment, stream, texts
 from support.people import cookie_of, new_member
 from support.principals import Principal, make_principals, tell_apart
 from support.servers import new_workspace
+from tbservice.db.database import Database, set_local
 from tbservice.server.app import create_app
-from tbservice.store.pg.database import Database, set_local
-from tbservice.types import Role
+from tbservice.types.people import Role
 
 FIRST_ROUTES = list({need: (method, path) for method, path, need, *_ in reversed(TABLE)}.values())
 """For each need a route that is asked by every principal; all others by those who tell

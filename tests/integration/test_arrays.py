@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from tbservice.store.pg.arrays import encode_array
+from tbservice.db.arrays import encode_array
 
 COLUMNS = [
     ("bigint", [0, -1, 2**63 - 1, -(2**63)]),

@@ -14,8 +14,8 @@ from support.share_links import make_link, reader_of, target_of
 from support.uploading import wait_until
 from tbservice import limits
 from tbservice.experiments.usage import read_usage
-from tbservice.scalars import superseded
-from tbservice.types import WorkspaceGrant
+from tbservice.series import superseded
+from tbservice.types.grants import WorkspaceGrant
 
 SUPERSEDED_TABLES = ("superseded_blocks", "superseded_tensors", "superseded_blobs")
 

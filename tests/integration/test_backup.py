@@ -18,16 +18,16 @@ from starlette.testclient import TestClient
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
 from support.servers import environment_of, new_workspace, s3_client
 from support.uploading import wait_until
-from tbservice import limits
 from tbservice.backup.create import Backup
 from tbservice.backup.manifest import object_name
+from tbservice.backup.tables import backup_snapshot
 from tbservice.backup.targets import open_target
+from tbservice.db.database import Database
 from tbservice.errors import CommandFailed, StartupError
 from tbservice.integrity.check import CheckOptions
+from tbservice.objects.tables import blobs
 from tbservice.server import maintenance
 from tbservice.server.app import create_app
-from tbservice.store import backup_snapshot, blobs
-from tbservice.store.pg.database import Database
 from tbservice.throttle import Progress, Throttle
 
 pytestmark = pytest.mark.plain("no dump of a cluster has one state: `backup` refuses it")
@@ -154,7 +154,9 @@ def test_backup_in_bucket_is_restored(servers, source):
 
 
 def test_large_file_in_bucket_is_written_in_parts(source, monkeypatch):
-    monkeypatch.setattr(limits, "BACKUP_PART_BYTES", 5 << 20)  # the least that S3 allows
+    monkeypatch.setattr(
+        "tbservice.backup.targets.BACKUP_PART_BYTES", 5 << 20
+    )  # the least that S3 allows
     target = open_target("s3://test-backups/parts", source)
     chunks = [bytes([number]) * (3 << 20) for number in range(4)]
 
@@ -181,7 +183,7 @@ def test_backup_role_must_see_rows_of_all_tenants(shared_settings, tmp_path):
 
 def test_backup_needs_pg_dump_of_server_version(source, tmp_path, monkeypatch):
     monkeypatch.setattr(maintenance, "_list_programs", list)
-    monkeypatch.setattr("tbservice.store.pg.client_programs._INSTALLED", ())
+    monkeypatch.setattr("tbservice.backup.client_programs._INSTALLED", ())
     monkeypatch.setenv("PATH", str(tmp_path))
     program = tmp_path / "pg_dump"
     program.write_text("#!/bin/sh\necho 'pg_dump (PostgreSQL) 15.18'\n")
@@ -370,7 +372,7 @@ def test_backup_that_cannot_run_ends_with_2(source, tmp_path, maintenance_comman
     code, _, error = run("restore", tmp_path / "backup")
     assert (code, "the database is not empty" in error) == (2, True)
     monkeypatch.setattr(maintenance, "_list_programs", list)
-    monkeypatch.setattr("tbservice.store.pg.client_programs._INSTALLED", ())
+    monkeypatch.setattr("tbservice.backup.client_programs._INSTALLED", ())
     monkeypatch.setenv("PATH", "")
     for arguments in (("--check",), ("--keep-objects",)):
         code, _, error = run("restore", tmp_path / "backup", *arguments)

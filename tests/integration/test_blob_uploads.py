@@ -17,9 +17,10 @@ from support.servers import new_owner, new_workspace, s3_client
 from tbservice import limits
 from tbservice.errors import Unavailable
 from tbservice.ingest import blob_uploads
+from tbservice.ingest.blob_uploads import BLOB_UNFINISHED_SECONDS_MAX
+from tbservice.ingest.tables import blob_uploads as store_uploads
 from tbservice.metrics import REGISTRY
-from tbservice.store import blob_uploads as store_uploads
-from tbservice.store.objects import ObjectStore
+from tbservice.objects.object_store import ObjectStore
 from tbwire import wire_pb2
 
 PIECE = 5 * limits.MIB
@@ -377,7 +378,7 @@ def test_blob_upload_abandoned_is_deleted_at_next_upload(
         with database.transaction(reader_id) as db:
             assert db.execute(text("SELECT count(*) FROM blob_uploads")).scalar() == count
     api = ApiClient(client, other.owner_token)
-    recent, old = (limits.BLOB_UNFINISHED_SECONDS_MAX + moved for moved in (-3_600, 3_600))
+    recent, old = (BLOB_UNFINISHED_SECONDS_MAX + moved for moved in (-3_600, 3_600))
     for age, left in ((recent, 1), (old, 0)):
         assert len(bucket.uploads()) == 1
         with database.transaction(workspace_id) as db:

@@ -13,9 +13,10 @@ from support.servers import new_workspace
 from tbservice import limits
 from tbservice.auth import grants, people, secrets, sessions, sign_in_links
 from tbservice.auth.secrets import SecretKind
+from tbservice.db.database import set_local
 from tbservice.errors import Forbidden, NotFound, Unauthenticated
-from tbservice.store.pg.database import set_local
-from tbservice.types import Role, Scope
+from tbservice.types.grants import Scope
+from tbservice.types.people import Role
 
 OTHER_SECRETS = (None, "", "nonsense", secrets.generate_token())
 UNKNOWN = secrets.generate_secret(SecretKind.SESSION)
@@ -157,7 +158,7 @@ def test_session_closed_or_revoked_is_gone(database, person, secret):
 
 
 def test_sessions_of_person_are_bounded(database, person, secret, monkeypatch):
-    monkeypatch.setattr(limits, "PERSON_SESSIONS_ITEMS_MAX", 3)
+    monkeypatch.setattr("tbservice.auth.sessions.PERSON_SESSIONS_ITEMS_MAX", 3)
     change(database, person, "last_used_at = now() - interval '1 hour'")
     newer = [sign_in(database, person) for _ in range(3)]
     assert find(database, secret) is None

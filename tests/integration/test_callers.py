@@ -18,7 +18,7 @@ from support.people import (
 from tbservice.admission.callers import CallerLookup
 from tbservice.auth import secrets, tokens, workspaces
 from tbservice.auth.secrets import SecretKind
-from tbservice.types import Scope
+from tbservice.types.grants import Scope
 
 ADDRESS = "address 192.0.2.1"
 

@@ -15,10 +15,10 @@ from support.batches import ApiClient, images, packed_scalars, scalars, segment,
 from support.change_reader import ChangeReader, by_name
 from support.servers import new_owner
 from tbservice import limits
-from tbservice.scalars import compaction
+from tbservice.series import compaction
+from tbservice.series.tables import runs_tags
 from tbservice.server.app import create_app
-from tbservice.store import runs_tags
-from tbservice.types import AppendGrant
+from tbservice.types.grants import AppendGrant
 
 KINDS = ("scalars", "tensors", "blob_sequences")
 
@@ -221,7 +221,7 @@ def test_change_cursor_limits_its_number_of_series(api, experiment, monkeypatch)
 
 
 def test_large_tensors_come_in_portions(api, experiment, monkeypatch):
-    monkeypatch.setattr(limits, "CHANGES_BYTES_MAX", 5_000)
+    monkeypatch.setattr("tbservice.reading.pending_points.CHANGES_BYTES_MAX", 5_000)
     long = [bytes([65 + i]) * 3_000 for i in range(5)]
     api.write(
         experiment,

@@ -16,11 +16,10 @@ import pytest
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
 from support.restarted_job import Job
 from support.servers import database_name, environment_of, new_workspace, s3_client
-from tbservice import limits
+from tbservice.db.database import Database
 from tbservice.errors import NotFound
 from tbservice.integrity.check import CheckOptions
 from tbservice.server.maintenance import check_service
-from tbservice.store.pg.database import Database
 from tbservice.throttle import Progress, Throttle
 
 POINTS = 20_000
@@ -257,7 +256,7 @@ def test_check_lists_orphans_once_they_are_old(stored, monkeypatch):
     plain.put_object(Bucket=bucket, Key=key, Body=b"nobody refers to it")
     try:
         young = stored.check(only=None, skips_objects=False)
-        monkeypatch.setattr(limits, "ORPHAN_SECONDS_MIN", -60)
+        monkeypatch.setattr("tbservice.integrity.stored_objects.ORPHAN_SECONDS_MIN", -60)
         old = stored.check(only=None, skips_objects=False)
     finally:
         plain.delete_object(Bucket=bucket, Key=key)

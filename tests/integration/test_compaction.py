@@ -16,17 +16,12 @@ from tbservice.ingest.batch import Segment, SentMetadata, SentSeries
 from tbservice.ingest.commit import write_batch
 from tbservice.ingest.door import PointWriter
 from tbservice.reading import catalog
-from tbservice.scalars import compaction
-from tbservice.scalars.compaction_thresholds import group_pending_runs
-from tbservice.store import runs_tags, sample_slots
-from tbservice.types import (
-    AppendGrant,
-    ReadGrant,
-    Sampling,
-    Selection,
-    Stream,
-    WorkspaceGrant,
-)
+from tbservice.series import compaction
+from tbservice.series.compaction_thresholds import group_pending_runs
+from tbservice.series.tables import runs_tags, sample_slots
+from tbservice.types.grants import AppendGrant, ReadGrant, WorkspaceGrant
+from tbservice.types.sampling import Sampling, Selection
+from tbservice.types.series import Stream
 from tbwire.points import DataClass, ScalarPoints
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")

@@ -14,16 +14,11 @@ from tbservice.ingest.batch import Segment, SentMetadata, SentSeries
 from tbservice.ingest.commit import write_batch
 from tbservice.ingest.door import PointWriter
 from tbservice.reading import catalog, digests
-from tbservice.scalars import compaction
-from tbservice.store import runs_tags
-from tbservice.types import (
-    AppendGrant,
-    ReadGrant,
-    Sampling,
-    Selection,
-    Stream,
-    WorkspaceGrant,
-)
+from tbservice.series import compaction
+from tbservice.series.tables import runs_tags
+from tbservice.types.grants import AppendGrant, ReadGrant, WorkspaceGrant
+from tbservice.types.sampling import Sampling, Selection
+from tbservice.types.series import Stream
 from tbwire.points import DataClass, ScalarPoints
 
 pytestmark = pytest.mark.own_database

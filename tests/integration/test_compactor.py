@@ -18,11 +18,13 @@ from tbservice.ingest.commit import write_batch
 from tbservice.ingest.door import Door
 from tbservice.ingest.observers import CompactionQueue
 from tbservice.metrics import REGISTRY
-from tbservice.scalars import compactor
-from tbservice.scalars.compaction_backlog import find_backlog
-from tbservice.scalars.compaction_thresholds import PendingRuns
-from tbservice.store import compaction_backlog
-from tbservice.types import AppendGrant, Stream, WorkspaceGrant
+from tbservice.series import compactor
+from tbservice.series.compaction_backlog import find_backlog
+from tbservice.series.compaction_thresholds import PendingRuns
+from tbservice.series.compactor import COMPACTION_SEARCH_RECENT_SECONDS, COMPACTION_SETTLED_SECONDS
+from tbservice.series.tables import compaction_backlog
+from tbservice.types.grants import AppendGrant, WorkspaceGrant
+from tbservice.types.series import Stream
 from tbwire.points import DataClass, ScalarPoints
 
 pytestmark = pytest.mark.own_database
@@ -165,12 +167,12 @@ def test_compactor_finds_what_other_host_leaves_later(database, monkeypatch):
         experiment.write("due", limits.WRITE_BUFFER_POINTS_MAX, is_noticed=False)
         experiment.write("small", limits.PACKED_POINTS_MIN, is_noticed=False)
         experiment.wait_until_compacted("due")
-        monkeypatch.setattr(limits, "COMPACTION_SETTLED_SECONDS", 0)
+        monkeypatch.setattr("tbservice.series.compactor.COMPACTION_SETTLED_SECONDS", 0)
         experiment.wait_until_compacted("due", "small")
 
 
 def test_compactor_repeated_search_leaves_small_runs_in_use(left_uncompacted, database):
-    recent = (limits.COMPACTION_SEARCH_RECENT_SECONDS, limits.COMPACTION_SETTLED_SECONDS)
+    recent = (COMPACTION_SEARCH_RECENT_SECONDS, COMPACTION_SETTLED_SECONDS)
     runs = list(find_backlog(database, *recent))
     assert [run.is_above_threshold for run in runs] == [True] * len(left_uncompacted)
     for experiment in left_uncompacted:

@@ -21,7 +21,7 @@ from support.batches import ApiClient, images, metadata, scalars, segment, strea
 from support.event_files import PNG
 from support.servers import new_owner
 from tbservice import limits
-from tbservice.pages.message_pages import STATE_HEADER
+from tbservice.pages.stock_page.message_pages import STATE_HEADER
 from tbwire import wire_pb2
 
 # Every kind of address below /compare/<spec>/: the page, native and stock data, blobs, the front

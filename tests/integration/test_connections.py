@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from support.postgres_faults import postgres_faults
+from tbservice.db import connection as module
+from tbservice.db.database import Database
+from tbservice.db.pipeline import execute_binary, fetch_binary, pipeline, query_with_rls
 from tbservice.errors import StartupError
-from tbservice.store.pg import connection as module
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.pipeline import execute_binary, fetch_binary, pipeline, query_with_rls
 
 pytestmark = pytest.mark.own_database
 

@@ -14,10 +14,10 @@ from support.page_forms import PageReader
 from support.people import SESSION_COOKIE, new_member, new_person, owner_of, sign_in
 from support.servers import new_owner
 from tbservice.auth import members, people, sessions
+from tbservice.db.database import Database
 from tbservice.server.app import create_app
 from tbservice.settings import Settings
-from tbservice.store.pg.database import Database
-from tbservice.types import Person, Role
+from tbservice.types.people import Person, Role
 
 CONTENT = "http://localhost:6071"
 HERE = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}

@@ -16,8 +16,8 @@ from support.batches import images, metadata, scalars, segment, stream, texts
 from support.servers import s3_client
 from tbservice import limits
 from tbservice.errors import ObjectUnreadable, Unavailable
+from tbservice.objects.object_store import ObjectStore
 from tbservice.reading import object_checks, object_probes
-from tbservice.store.objects import ObjectStore
 from tbwire import wire_pb2
 from tbwire.digests import (
     SCALAR_RECORD,
@@ -297,7 +297,7 @@ def test_objects_check_pages_end_in_time_and_at_faults(
     assert checked(api, experiment)[0] == 40
     monkeypatch.undo()
     monkeypatch.setattr(object_checks, "_CHUNK_OBJECTS", 10)
-    monkeypatch.setattr(limits, "OBJECT_FAULTS_PAGE_ITEMS_MAX", 15)
+    monkeypatch.setattr("tbservice.reading.object_checks.OBJECT_FAULTS_PAGE_ITEMS_MAX", 15)
     delete_all_objects(settings, workspace_id)
     page = api.get(experiment, "digests/objects")
     assert (page["objects"], len(page["faults"])) == (20, 20)

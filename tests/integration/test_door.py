@@ -12,7 +12,7 @@ from support.katib import KatibClient, log
 from support.share_links import make_link
 from tbservice.errors import Conflict
 from tbservice.ingest.observers import PointObserver
-from tbservice.types import KatibGrant
+from tbservice.types.grants import KatibGrant
 
 _RUNS = text("SELECT count(*) FROM runs WHERE experiment_id = :id")
 

@@ -11,11 +11,10 @@ from starlette.testclient import TestClient
 from support.batches import ApiClient, images, scalars, segment, stream, texts
 from support.servers import new_workspace
 from support.uploading import wait_until
-from tbservice import limits
+from tbservice.db.cluster import citus
 from tbservice.experiments.eraser import erase_due
+from tbservice.experiments.tables import experiment_deletion
 from tbservice.server.app import create_app
-from tbservice.store import experiment_deletion
-from tbservice.store.pg import citus
 
 TABLES = (
     *("scalar_tail", "scalar_blocks", "tensor_points", "blob_points", "runs", "tags"),
@@ -126,7 +125,7 @@ def test_request_key_of_deleted_experiment_makes_another(api):
 
 @pytest.mark.own_database
 def test_erasing_leaves_no_row(api, written, database, count_rows, monkeypatch):
-    monkeypatch.setattr(limits, "ERASE_TRANSACTION_ITEMS_MAX", 2)
+    monkeypatch.setattr("tbservice.experiments.eraser.ERASE_TRANSACTION_ITEMS_MAX", 2)
     kept = api.new_experiment(name="kept")
     api.write(kept, segment(stream(), 0, 9, scalars("loss", range(9))))
     api.request("DELETE", f"/experiments/{written}").raise_for_status()
@@ -158,7 +157,7 @@ def test_erasing_is_for_one_process(api, written, database):
 
 @pytest.mark.own_database
 def test_service_erases_in_background(settings, database, monkeypatch):
-    monkeypatch.setattr(limits, "ERASE_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr("tbservice.experiments.eraser.ERASE_INTERVAL_SECONDS", 0.05)
     with TestClient(create_app(settings)) as client:
         workspace = new_workspace(settings.database_url.get_secret_value())
         api = ApiClient(client, workspace.owner_token)

@@ -7,9 +7,9 @@ import pytest
 from support.batches import ApiClient, scalars, segment, stream
 from support.people import new_member, new_person, new_personal_token
 from support.share_links import make_link
-from tbservice import limits
-from tbservice.store import members
-from tbservice.types import Role, Scope
+from tbservice.auth.tables import members
+from tbservice.types.grants import Scope
+from tbservice.types.people import Role
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_address_of_nameless_author_is_for_people_only(client, api, database, wo
 
 
 def test_counting_is_bounded(person, theirs, monkeypatch):
-    monkeypatch.setattr(limits, "COUNTED_ROWS_MAX", 4)
+    monkeypatch.setattr("tbservice.experiments.details.COUNTED_ROWS_MAX", 4)
     assert details_of(person, theirs) == {
         "author": "Ann",
         "runs": 2,

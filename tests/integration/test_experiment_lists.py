@@ -8,7 +8,7 @@ import pytest
 
 from support.batches import ApiClient, scalars, segment, stream
 from support.servers import new_workspace
-from tbservice.store import search_plan
+from tbservice.experiments.tables import search_plan
 
 
 @pytest.fixture

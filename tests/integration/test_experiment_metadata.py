@@ -11,7 +11,7 @@ from support.people import BLOCKED_SECONDS
 from support.servers import new_owner
 from tbservice.experiments import lifecycle
 from tbservice.experiments.metadata import Metadata
-from tbservice.types import AdminGrant
+from tbservice.types.grants import AdminGrant
 
 
 def test_metadata_is_stored_and_changed(api):

@@ -17,10 +17,11 @@ from support.batches import scalars, segment, stream
 from support.page_forms import HTML, new_reader
 from support.people import BLOCKED_SECONDS, new_member
 from support.servers import new_workspace
-from tbservice import limits
 from tbservice.experiments import deletion
-from tbservice.pages.markdown import render_markdown
-from tbservice.types import AdminGrant, ExperimentId, Role
+from tbservice.pages.base.markdown import render_markdown
+from tbservice.types.grants import AdminGrant
+from tbservice.types.identifiers import ExperimentId
+from tbservice.types.people import Role
 
 HOSTILE = '"><script>alert(1)</script>'
 
@@ -200,7 +201,7 @@ def test_list_has_pages(api, editor, workspace_id):
 def test_markdown_takes_bounded_time(text, monkeypatch):
     assert "<script" not in render_markdown(text)
     assert render_markdown("x" * 20_001).startswith("<pre>")
-    monkeypatch.setattr(limits, "NOTES_MARKDOWN_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("tbservice.pages.base.markdown.NOTES_MARKDOWN_SECONDS_MAX", 0.0)
     assert render_markdown(f"<b>\n{text}") == f"<pre>&lt;b&gt;\n{escape(text)}</pre>"
 
 

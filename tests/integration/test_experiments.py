@@ -15,8 +15,8 @@ from support.servers import new_owner
 from tbservice.experiments import lifecycle
 from tbservice.experiments.eraser import erase_due
 from tbservice.experiments.metadata import Metadata
-from tbservice.store.objects import ObjectStore
-from tbservice.types import WorkspaceGrant
+from tbservice.objects.object_store import ObjectStore
+from tbservice.types.grants import WorkspaceGrant
 from tbwire import tensors, wire_pb2
 
 POINT_TABLES = (

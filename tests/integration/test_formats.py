@@ -18,9 +18,11 @@ import pytest
 from support.admission import used_up
 from support.batches import images, scalars, segment, stream, texts
 from tbservice import limits
+from tbservice.admission.worker_shares import FULL_SCAN_STREAMS_MAX
 from tbservice.errors import NotFound
 from tbservice.reading.full_scan import stream_all
-from tbservice.types import ReadGrant, Selection
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import Selection
 from tbupload.export import points, remote_series
 from tbwire import frames, tensors, wire_pb2
 from tbwire.points import DataClass
@@ -328,7 +330,7 @@ def test_streams_are_bounded_and_free_room_at_end(api, client, experiment_id):
     path = f"/experiments/{experiment_id}/scalars/data"
     for _ in range(3):
         assert api.request("GET", path, params={"sampling": "all"}).status_code == 200
-    with used_up(client.app.state.shares.streams, limits.FULL_SCAN_STREAMS_MAX):
+    with used_up(client.app.state.shares.streams, FULL_SCAN_STREAMS_MAX):
         refused = api.request("GET", path, params={"sampling": "all"})
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
         assert refused.headers["Retry-After"]
@@ -357,7 +359,7 @@ def test_large_sample_takes_stream_s_place_and_small_one_none(
     api, client, experiment_id, monkeypatch
 ):
     path = f"/experiments/{experiment_id}/tensors/data"
-    with used_up(client.app.state.shares.streams, limits.FULL_SCAN_STREAMS_MAX):
+    with used_up(client.app.state.shares.streams, FULL_SCAN_STREAMS_MAX):
         assert api.request("GET", path).status_code == 200
         monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", 100)
         assert api.request("GET", path).json()["code"] == "too_many_requests"

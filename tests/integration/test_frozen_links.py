@@ -14,7 +14,7 @@ from support.batches import images, scalars, segment, stream, texts
 from support.share_links import list_links, make_link, reader_of, revoke, target_of
 from tbservice import limits
 from tbservice.experiments.eraser import erase_due
-from tbservice.store import snapshots
+from tbservice.experiments.tables import snapshots
 
 SOON = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
 STEPS_PER_BATCH = 40
@@ -244,7 +244,7 @@ def test_ended_copies_are_hidden_with_the_next_link(api, experiment, database, w
 
 
 def test_frozen_links_of_experiment_are_bounded(api, experiment, monkeypatch):
-    monkeypatch.setattr(limits, "FROZEN_LINKS_ITEMS_MAX", 2)
+    monkeypatch.setattr("tbservice.experiments.snapshots.FROZEN_LINKS_ITEMS_MAX", 2)
     links = [make_link(api, experiment, frozen=True) for _ in range(2)]
     path = f"/experiments/{experiment}/links"
     answer = api.request("POST", path, json={"frozen": True})
@@ -275,8 +275,8 @@ def test_too_large_copy_leaves_nothing(api, experiment, database, workspace_id, 
 
 
 def test_copies_are_made_in_chunks(client, api, experiment, monkeypatch):
-    monkeypatch.setattr(limits, "SNAPSHOT_CHUNK_POINTS", 50)
-    monkeypatch.setattr(limits, "SNAPSHOT_CHUNK_ITEMS", 2)
+    monkeypatch.setattr("tbservice.experiments.snapshots.SNAPSHOT_CHUNK_POINTS", 50)
+    monkeypatch.setattr("tbservice.experiments.snapshots.SNAPSHOT_CHUNK_ITEMS", 2)
     link = make_link(api, experiment, frozen=True)
     assert digests_of(reader_of(client, link), target_of(link)) == digests_of(api, experiment)
 

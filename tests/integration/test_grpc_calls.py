@@ -13,7 +13,8 @@ import pytest
 from support.grpc_calls import SECONDS_MAX, SERVICE, call_server, failure, raw_client
 from support.uploading import wait_until
 from tbservice import errors, limits
-from tbservice.api.grpc.status import status_of
+from tbservice.admission.worker_shares import CALLER_REQUESTS_ITEMS_MAX
+from tbservice.api.grpc.status import GRPC_DETAIL_CHARS_MAX, status_of
 from tbservice.auth import secrets
 from tbservice.local.embedded.ports import LOOPBACK
 
@@ -108,7 +109,7 @@ def test_error_text_is_cut_to_what_trailers_hold(settings, database, owner_token
         raw_client(server.port, owner_token) as call,
     ):
         status, text, _ = failure(lambda: call("Fail"))
-        assert (status, len(text)) == ("INVALID_ARGUMENT", limits.GRPC_DETAIL_CHARS_MAX)
+        assert (status, len(text)) == ("INVALID_ARGUMENT", GRPC_DETAIL_CHARS_MAX)
 
 
 def test_failed_call_is_one_log_line(call, caplog):
@@ -142,7 +143,7 @@ def test_call_without_message_is_invalid(call, owner_token):
 
 def test_slow_client_holds_no_turn(server, call, owner_token, monkeypatch):
     """Calls whose message never comes are ended, and others are answered meanwhile."""
-    monkeypatch.setattr(limits, "GRPC_MESSAGE_SECONDS_MAX", 1.0)
+    monkeypatch.setattr("tbservice.api.grpc.calls.GRPC_MESSAGE_SECONDS_MAX", 1.0)
     silent = threading.Event()
 
     def nothing():
@@ -184,7 +185,7 @@ def test_workspace_has_its_share_of_turns(settings, database, owner_token):
     ):
         calls = [call("Work", start=True) for _ in range(20)]
         assert [each.result() for each in calls] == [b"done"] * 20
-    assert most[0] == limits.CALLER_REQUESTS_ITEMS_MAX
+    assert most[0] == CALLER_REQUESTS_ITEMS_MAX
 
 
 def test_queue_of_caller_is_bounded(settings, database, owner_token, monkeypatch):
@@ -275,7 +276,7 @@ def test_unknown_method_is_unimplemented(call):
 
 
 def test_connections_of_address_are_bounded(settings, database, owner_token, monkeypatch):
-    monkeypatch.setattr(limits, "GRPC_ADDRESS_CONNECTIONS_ITEMS_MAX", 2)
+    monkeypatch.setattr("tbservice.api.grpc.listener.GRPC_ADDRESS_CONNECTIONS_ITEMS_MAX", 2)
     with (
         call_server(settings, database, Length=length) as server,
         raw_client(server.port, owner_token) as call,
@@ -308,7 +309,7 @@ def has_ended(connection):
 def test_idle_connection_is_closed_and_client_opens_another(
     settings, database, owner_token, monkeypatch
 ):
-    monkeypatch.setattr(limits, "GRPC_IDLE_CONNECTION_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("tbservice.api.grpc.listener.GRPC_IDLE_CONNECTION_SECONDS_MAX", 0.5)
     with (
         call_server(settings, database, Length=length) as server,
         raw_client(server.port, owner_token) as call,

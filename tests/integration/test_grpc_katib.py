@@ -9,9 +9,10 @@ from support.grpc_calls import call_server, failure, raw_client
 from support.katib_client import METHODS
 from support.uploading import wait_until
 from tbservice import limits
+from tbservice.admission.worker_shares import CALLER_REQUESTS_ITEMS_MAX
 from tbservice.api.grpc.health import make_health_handler
-from tbservice.api.grpc.katib import KatibMethods
 from tbservice.handlers.pool import HandlerPool
+from tbservice.katib.methods import KatibMethods
 
 VALIDATIONS = ["ValidateAlgorithmSettings", "ValidateEarlyStoppingSettings"]
 
@@ -48,19 +49,19 @@ def test_validation_without_turn_is_no_consent(server, free, owner_token, monkey
     """Katib's controller takes a validation for valid that ends with RESOURCE_EXHAUSTED."""
     monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.5)
     with raw_client(server.port, owner_token) as call:
-        held = [call("Work", start=True) for _ in range(limits.CALLER_REQUESTS_ITEMS_MAX)]
-        wait_until(lambda: server.shares.turns._used == limits.CALLER_REQUESTS_ITEMS_MAX)
+        held = [call("Work", start=True) for _ in range(CALLER_REQUESTS_ITEMS_MAX)]
+        wait_until(lambda: server.shares.turns._used == CALLER_REQUESTS_ITEMS_MAX)
         with katib_call(server, owner_token, method) as katib:
             status, _, code = failure(lambda: katib(method))
         free.set()
-        assert [each.result() for each in held] == [b""] * limits.CALLER_REQUESTS_ITEMS_MAX
+        assert [each.result() for each in held] == [b""] * CALLER_REQUESTS_ITEMS_MAX
     expected = "UNAVAILABLE" if method in VALIDATIONS else "RESOURCE_EXHAUSTED"
     assert (status, code) == (expected, "too_many_requests")
 
 
 @pytest.mark.parametrize("method", [*VALIDATIONS, "SetTrialStatus"])
 def test_validation_that_is_too_slow_is_no_consent(server, owner_token, monkeypatch, method):
-    monkeypatch.setattr(limits, "GRPC_MESSAGE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("tbservice.api.grpc.calls.GRPC_MESSAGE_SECONDS_MAX", 0.5)
     silent = threading.Event()
 
     def nothing():

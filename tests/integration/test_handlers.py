@@ -24,7 +24,8 @@ from tbservice import limits
 from tbservice.errors import NotFound, TooLarge, Unavailable
 from tbservice.handlers.fork_server import FORK, MESSAGE
 from tbservice.handlers.pool import HandlerPool
-from tbservice.handlers.processes import ForkServer
+from tbservice.handlers.processes import HANDLER_MEMORY_BYTES_MAX, ForkServer
+from tbservice.tensorboard.plugins.markdown import MARKDOWN_CHARS_MAX
 from tbwire import wire_pb2
 
 HOSTILE = b"[" * 6_000
@@ -85,7 +86,7 @@ def test_handler_call_that_fails_ends_job_alone(pool):
 
 def test_handler_over_its_time_is_killed_and_replaced(pool, monkeypatch):
     assert run(pool, "echo", 1) == 1
-    monkeypatch.setattr(limits, "HANDLER_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("tbservice.handlers.pool.HANDLER_SECONDS_MAX", 0.5)
     with pytest.raises(TooLarge, match="handler_seconds_max"):
         run(pool, "loop")
     monkeypatch.undo()
@@ -94,11 +95,8 @@ def test_handler_over_its_time_is_killed_and_replaced(pool, monkeypatch):
 
 def test_handler_over_its_memory_is_refused(pool):
     with pytest.raises(TooLarge, match="handler_memory_bytes_max"):
-        run(pool, "allocate", 2 * limits.HANDLER_MEMORY_BYTES_MAX)
-    assert (
-        run(pool, "allocate", limits.HANDLER_MEMORY_BYTES_MAX // 4)
-        == limits.HANDLER_MEMORY_BYTES_MAX // 4
-    )
+        run(pool, "allocate", 2 * HANDLER_MEMORY_BYTES_MAX)
+    assert run(pool, "allocate", HANDLER_MEMORY_BYTES_MAX // 4) == HANDLER_MEMORY_BYTES_MAX // 4
     assert run(pool, "echo", 1) == 1
 
 
@@ -170,12 +168,12 @@ def test_markdown_that_takes_too_long_is_plain_text(api, client, experiment):
 
 
 def test_markdown_over_its_size_is_plain_escaped_text(api, client, experiment):
-    long = b"<script>**long**" + b"x" * limits.MARKDOWN_CHARS_MAX
+    long = b"<script>**long**" + b"x" * MARKDOWN_CHARS_MAX
     api.write(experiment, segment(stream(), 0, 9, texts("note", [0], [long])))
     (shown,) = client.get(
         f"/experiment/{experiment}/data/plugin/text/text?run=train&tag=note", headers=api.headers
     ).json()
-    assert f"because it has more than {limits.MARKDOWN_CHARS_MAX} characters" in shown["text"]
+    assert f"because it has more than {MARKDOWN_CHARS_MAX} characters" in shown["text"]
     assert "&lt;script&gt;**long**" in shown["text"]
 
 

@@ -33,11 +33,12 @@ from support.postgres_faults import postgres_faults
 from support.servers import new_owner
 from tbservice import limits
 from tbservice.auth import grants
+from tbservice.db.database import Database
 from tbservice.hparams import record_reader, requests, use_cases
 from tbservice.hparams.record_cache import RecordCache
+from tbservice.hparams.session_table import HPARAMS_RUNNING_SECONDS_MAX
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader
-from tbservice.store.pg.database import Database
 from tbwire.hparams import Status
 
 LOSS = {"tag": "loss"}
@@ -109,7 +110,7 @@ def test_status_of_restarted_run_is_not_its_earlier_end(client):
 
 def test_status_running_is_by_newest_data_of_all_runs(client):
     """Also by a point that is not the last by step, and by the runs below the session."""
-    now, old = time.time(), time.time() - limits.HPARAMS_RUNNING_SECONDS_MAX - 60
+    now, old = time.time(), time.time() - HPARAMS_RUNNING_SECONDS_MAX - 60
     for run in ("idle", "restarted", "evaluated", "starting"):
         client.write(run, start({"x": 1}, wall_time=now if run == "starting" else old))
     client.write("idle", last("loss", 1.0, 5, old))
@@ -145,7 +146,7 @@ def test_hparams_that_are_set_keep_status_of_session(client):
 
 def test_hparams_that_are_set_are_no_fresh_data(client):
     """A job that ended long ago is not running because someone describes it today."""
-    old = time.time() - limits.HPARAMS_RUNNING_SECONDS_MAX - 60
+    old = time.time() - HPARAMS_RUNNING_SECONDS_MAX - 60
     client.write("logged", start({"x": 1}, wall_time=old), last("loss", 1.0, wall_time=old))
     client.write("plain", last("loss", 1.0, wall_time=old))
     for run in ("logged", "plain", "planned"):

@@ -111,7 +111,7 @@ def test_hparams_over_limit_are_skipped_with_reason(api, experiment, monkeypatch
 
 
 def test_batch_that_unites_too_much_is_too_large(api, experiment, monkeypatch):
-    monkeypatch.setattr(limits, "BATCH_STORED_METADATA_BYTES_MAX", 1_000)
+    monkeypatch.setattr("tbservice.ingest.series_writer.BATCH_STORED_METADATA_BYTES_MAX", 1_000)
     runs = ("x", "y")
     for number in range(2):
         record = hparams_records.record({f"key{number}": "x" * 600})

@@ -34,9 +34,9 @@ from support.servers import new_owner
 from support.stock_page import ask_stock
 from tbservice import limits
 from tbservice.auth import grants
+from tbservice.db.database import Database
 from tbservice.errors import Invalid
 from tbservice.reading.source import ExperimentReader
-from tbservice.store.pg.database import Database
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
 
 ANGULAR_NAME = "defaultExperimentId"

@@ -23,11 +23,11 @@ from support.postgres_faults import postgres_faults
 from support.servers import database_name, new_owner
 from tbservice import limits
 from tbservice.auth import grants
+from tbservice.db.database import Database
+from tbservice.db.pipeline import fetch_binary
 from tbservice.ingest import commit
 from tbservice.ingest.decode import decode_batch
 from tbservice.ingest.door import PointWriter
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.pipeline import fetch_binary
 from tbwire import wire_pb2
 
 

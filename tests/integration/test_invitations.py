@@ -13,9 +13,9 @@ from support.servers import new_workspace
 from tbservice import limits
 from tbservice.auth import invitations, people, secrets
 from tbservice.auth.secrets import SecretKind
+from tbservice.db.database import set_local
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
-from tbservice.store.pg.database import set_local
-from tbservice.types import Role
+from tbservice.types.people import Role
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_invitation_of_wrong_properties_is_refused(invite, email, seconds):
 def test_open_invitations_are_bounded_and_old_ones_deleted(
     database, workspace_id, grant, invite, monkeypatch
 ):
-    monkeypatch.setattr(limits, "OPEN_INVITATIONS_ITEMS_MAX", 1)
+    monkeypatch.setattr("tbservice.auth.invitations.OPEN_INVITATIONS_ITEMS_MAX", 1)
     first = invite()[0]
     with pytest.raises(Conflict):
         invite()

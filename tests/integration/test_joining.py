@@ -17,7 +17,7 @@ from tbservice.auth import invitations, people, sign_in_links
 from tbservice.errors import Conflict, NotFound
 from tbservice.server.app import create_app
 from tbservice.settings import Settings
-from tbservice.types import Role
+from tbservice.types.people import Role
 
 CALLERS = 12
 NAME = {"name": "Bob Builder"}

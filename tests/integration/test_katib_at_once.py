@@ -12,13 +12,13 @@ from support.batches import scalars, segment, stream
 from support.hparams import start
 from support.katib import KatibClient, log
 from support.postgres_faults import postgres_faults
+from tbservice.db.database import Database
 from tbservice.errors import Unavailable
 from tbservice.ingest.door import Door
 from tbservice.ingest.service import Ingest
 from tbservice.katib import trials
 from tbservice.katib.katib_pb2 import Experiment, SetTrialStatusRequest, Trial
-from tbservice.store.pg.database import Database
-from tbservice.types import KatibGrant
+from tbservice.types.grants import KatibGrant
 
 TRIAL = "random-bcdf2456"
 THREADS = 16

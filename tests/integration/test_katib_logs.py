@@ -24,7 +24,13 @@ from tbservice.katib.katib_pb2 import (
     MetricLog,
     ReportObservationLogRequest,
 )
-from tbservice.types import KatibGrant, Scope
+from tbservice.katib.reports import (
+    KATIB_REPEAT_ITEMS_MAX,
+    KATIB_REPEAT_SECONDS_MAX,
+    KATIB_REPORT_LOGS_MAX,
+    KATIB_REPORT_METRICS_MAX,
+)
+from tbservice.types.grants import KatibGrant, Scope
 
 TRIAL = "random-bcdf2456"
 NOON = "2026-01-31T12:00:00Z"
@@ -122,7 +128,7 @@ def test_report_sent_again_is_not_stored_twice(api, katib):
 
 def test_report_sent_after_many_others_is_new(katib):
     katib.report(TRIAL, log("m", "first"))
-    for number in range(limits.KATIB_REPEAT_ITEMS_MAX):
+    for number in range(KATIB_REPEAT_ITEMS_MAX):
         katib.report(TRIAL, log("m", number))
     katib.report(TRIAL, log("m", "first"))
     assert katib.values(TRIAL).count("first") == 2
@@ -132,7 +138,7 @@ def test_report_sent_much_later_is_new(katib, database, workspace_id):
     katib.report(TRIAL, log("m", 1))
     with database.transaction(workspace_id) as db:
         (recent,) = db.execute(text("SELECT recent_reports FROM katib_trials")).one()
-        moved = int.from_bytes(recent[:8], "little") - 1_000_000 * limits.KATIB_REPEAT_SECONDS_MAX
+        moved = int.from_bytes(recent[:8], "little") - 1_000_000 * KATIB_REPEAT_SECONDS_MAX
         changed = moved.to_bytes(8, "little") + recent[8:]
         db.execute(text("UPDATE katib_trials SET recent_reports = :recent"), {"recent": changed})
     katib.report(TRIAL, log("m", 1))
@@ -182,8 +188,8 @@ def test_report_with_bad_log_stores_nothing(api, katib, trial, bad, error, words
 
 def test_report_of_too_many_logs_is_refused(katib):
     with pytest.raises(TooLarge, match="katib_report_logs_max"):
-        katib.report(TRIAL, *[log("m", 1)] * (limits.KATIB_REPORT_LOGS_MAX + 1))
-    many = [log(str(number), 1) for number in range(limits.KATIB_REPORT_METRICS_MAX + 1)]
+        katib.report(TRIAL, *[log("m", 1)] * (KATIB_REPORT_LOGS_MAX + 1))
+    many = [log(str(number), 1) for number in range(KATIB_REPORT_METRICS_MAX + 1)]
     with pytest.raises(TooLarge, match="katib_report_metrics_max"):
         katib.report(TRIAL, *many)
 

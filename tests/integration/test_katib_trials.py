@@ -22,7 +22,8 @@ from tbservice.katib.katib_pb2 import (
     TrialStatus,
 )
 from tbservice.katib.trial_names import guess_experiment
-from tbservice.types import KatibGrant
+from tbservice.katib.trials import KATIB_TRANSACTION_TRIALS_MAX
+from tbservice.types.grants import KatibGrant
 
 NAME = "random-bcdf2456"
 NOON = 1769860800.0
@@ -235,7 +236,7 @@ def test_request_of_hostile_values_is_recorded(record, board):
 
 
 def test_request_of_many_trials_is_recorded_in_groups(record, board):
-    count = limits.KATIB_TRANSACTION_TRIALS_MAX + 5
+    count = KATIB_TRANSACTION_TRIALS_MAX + 5
     record(*(trial(f"t-{number}", values={"lr": "0.05"}) for number in range(count)))
     assert board.list(sliceSize=1)["totalSize"] == count
 

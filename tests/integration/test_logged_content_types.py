@@ -87,9 +87,9 @@ def test_logged_content_types_come_with_series_in_pieces(api, experiment, monkey
 
 def test_answer_is_bounded_by_its_content_types(api, experiment, monkeypatch):
     api.write(experiment, segment(stream(), 0, 9, clips(dict.fromkeys(range(10), "ж" * 255))))
-    monkeypatch.setattr(limits, "READ_BYTES_MAX", 10 * 510)
+    monkeypatch.setattr("tbservice.reading.catalog.READ_BYTES_MAX", 10 * 510)
     assert len(read_logged(api, experiment)) == 10
-    monkeypatch.setattr(limits, "READ_BYTES_MAX", 10 * 510 - 1)
+    monkeypatch.setattr("tbservice.reading.catalog.READ_BYTES_MAX", 10 * 510 - 1)
     answer = api.request("GET", f"/experiments/{experiment}/blob_sequences/data")
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
     assert "bytes of content types (read_bytes_max)" in answer.json()["detail"]

@@ -19,6 +19,7 @@ from support.batches import ApiClient
 from support.servers import LOOPBACK, live_service
 from tbservice import limits
 from tbservice.local.embedded.ports import choose_ports
+from tbservice.server.logs import LOG_REPEATS_MAX
 
 RECORD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ")
 CONTINUED = "  | "
@@ -145,9 +146,9 @@ def test_log_repeats_of_one_origin_are_counted_instead():
         """
     text = written_by(program)
     assert_is_a_log(text)
-    assert text.count("unsupported") == text.count("UserWarning: old") == limits.LOG_REPEATS_MAX
+    assert text.count("unsupported") == text.count("UserWarning: old") == LOG_REPEATS_MAX
     assert text.count("another origin") == 1
-    assert text.count(f"suppressed {REPEATS - limits.LOG_REPEATS_MAX} similar records of ") == 2
+    assert text.count(f"suppressed {REPEATS - LOG_REPEATS_MAX} similar records of ") == 2
 
 
 def test_log_repeats_are_written_again_after_window():
@@ -156,14 +157,14 @@ def test_log_repeats_are_written_again_after_window():
         limits.LOG_WINDOW_SECONDS = 0.5
         import time
         for round in "ab":
-            for number in range(limits.LOG_REPEATS_MAX + 5):
+            for number in range(LOG_REPEATS_MAX + 5):
                 log.warning("round " + round)
             time.sleep(0.6)
         log.error("last")
         """
     lines = written_by(program).splitlines()
     kinds = [RECORD.sub("", line).partition(" records of ")[0] for line in lines]
-    repeats = limits.LOG_REPEATS_MAX
+    repeats = LOG_REPEATS_MAX
     assert kinds == [
         *["round a"] * repeats,
         "suppressed 5 similar",
@@ -187,7 +188,7 @@ def test_log_of_serve_is_not_flooded_by_strangers(service):
     live, port, log = service
     with httpx2.Client(base_url=live.url, trust_env=False) as client:
         experiment = ApiClient(client, live.new_owner()).new_experiment(visibility="link")
-        for _ in range(limits.LOG_REPEATS_MAX + 10):
+        for _ in range(LOG_REPEATS_MAX + 10):
             upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
             assert client.get("/healthz", headers=upgrade).status_code == 204
             with socket.create_connection((LOOPBACK, port)) as garbage:
@@ -210,8 +211,8 @@ def test_log_of_serve_is_not_flooded_by_strangers(service):
     announced, _, rest = text.partition("\n")
     assert announced.startswith("tbhub listens on")
     assert_is_a_log(rest)
-    assert 1 <= rest.count("Unsupported upgrade request") <= limits.LOG_REPEATS_MAX
-    assert 1 <= rest.count("Invalid HTTP request received") <= limits.LOG_REPEATS_MAX
+    assert 1 <= rest.count("Unsupported upgrade request") <= LOG_REPEATS_MAX
+    assert 1 <= rest.count("Invalid HTTP request received") <= LOG_REPEATS_MAX
     assert "Too many open files" not in rest
 
 

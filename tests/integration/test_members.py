@@ -16,11 +16,11 @@ from support.people import (
     sign_in,
 )
 from support.servers import new_workspace
-from tbservice import limits
 from tbservice.auth import grants, invitations, members, people, tokens, workspaces
+from tbservice.db.database import set_local
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
-from tbservice.store.pg.database import set_local
-from tbservice.types import Role, Scope
+from tbservice.types.grants import Scope
+from tbservice.types.people import Role
 
 LAST_OWNER = "needs an owner"
 
@@ -287,7 +287,7 @@ def test_disabled_person_loses_tokens_everywhere(database, database_url, workspa
 
 
 def test_workspaces_of_person_are_bounded(database, monkeypatch):
-    monkeypatch.setattr(limits, "PERSON_WORKSPACES_ITEMS_MAX", 2)
+    monkeypatch.setattr("tbservice.auth.workspaces.PERSON_WORKSPACES_ITEMS_MAX", 2)
     person = new_person(database)
     for name in ("first", "second"):
         with database.transaction() as db:
@@ -305,7 +305,7 @@ def test_workspaces_of_person_are_bounded(database, monkeypatch):
 
 
 def test_members_of_workspace_are_bounded(database, workspace_id, owner, monkeypatch):
-    monkeypatch.setattr(limits, "MEMBERS_ITEMS_MAX", 1)
+    monkeypatch.setattr("tbservice.auth.people.MEMBERS_ITEMS_MAX", 1)
     person = new_person(database)
     with database.transaction() as db, pytest.raises(Conflict):
         people.add_member(db, workspace_id, person.user_id, Role.VIEWER)

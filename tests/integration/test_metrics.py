@@ -18,9 +18,9 @@ from tbservice import limits
 from tbservice.api.http.metrics_exposition import expose
 from tbservice.errors import ObjectMissing, Unavailable
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.objects.object_store import ObjectStore
 from tbservice.server.app import create_app
 from tbservice.settings import Settings
-from tbservice.store.objects import ObjectStore
 
 pytestmark = pytest.mark.own_database
 

@@ -12,12 +12,12 @@ from sqlalchemy import NullPool
 from support.later_migrations import Migrations
 from support.uploading import wait_until
 from tbservice import limits
+from tbservice.auth.tables import workspaces
+from tbservice.db import migrate, schema_versions
+from tbservice.db.database import Database
+from tbservice.db.engine import make_engine
+from tbservice.db.schema import SchemaMismatch, check_schema
 from tbservice.errors import StartupError
-from tbservice.store import workspaces
-from tbservice.store.pg import migrate, schema_versions
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.engine import make_engine
-from tbservice.store.pg.schema import SchemaMismatch, check_schema
 
 pytestmark = pytest.mark.own_database
 
@@ -223,7 +223,7 @@ def test_unknown_migration_between_known_ones_is_refused(owner_url):
 @pytest.mark.usefixtures("old_database_url")
 def test_older_schema_is_served_without_what_is_not_needed(check, monkeypatch):
     assert check() == LATER
-    monkeypatch.setattr("tbservice.store.pg.schema.OLDEST_SCHEMA", "9001_notes")
+    monkeypatch.setattr("tbservice.db.schema.OLDEST_SCHEMA", "9001_notes")
     with pytest.raises(SchemaMismatch, match="lacks the migrations 9001_notes, 9002_series_note:"):
         check()
 

@@ -8,8 +8,8 @@ from sqlalchemy import NullPool, text
 
 from support.releases import LAST_MIGRATION
 from support.schema_changes import break_problems, held_locks, lock_problems, read_schema
-from tbservice.store.pg import migrate, schema_versions
-from tbservice.store.pg.engine import make_engine
+from tbservice.db import migrate, schema_versions
+from tbservice.db.engine import make_engine
 
 pytestmark = pytest.mark.plain(
     "finds locks, scans and rewrites in the catalog of the server that has the rows"

@@ -23,11 +23,11 @@ from support.servers import live_service as start_service
 from support.stock_page import ask_stock
 from support.uploading import Uploader
 from tbservice.auth import grants
+from tbservice.db.database import Database
 from tbservice.local.demo.logdir import write_demo_logdir
 from tbservice.local.embedded.ports import choose_ports
+from tbservice.objects.object_store import ObjectStore
 from tbservice.reading.source import ExperimentReader
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
 from tbservice.tensorboard import stock_application
 from tbservice.tensorboard.native import number_columns, routes
 from tbwire import wire_pb2

@@ -10,12 +10,12 @@ from starlette.testclient import TestClient
 
 from support.batches import ApiClient, images, segment, stream
 from support.servers import database_name, new_workspace, s3_client
+from tbservice.db.database import Database
 from tbservice.experiments.eraser import erase_due
 from tbservice.integrity.check import CheckOptions
+from tbservice.integrity.tables import object_sweep
 from tbservice.server.app import create_app
 from tbservice.server.maintenance import check_service, sweep_objects
-from tbservice.store import object_sweep
-from tbservice.store.pg.database import Database
 from tbservice.throttle import Progress, Throttle
 
 pytestmark = pytest.mark.own_database
@@ -112,7 +112,7 @@ def test_sweep_that_was_killed_is_completed_by_next(settings, database_url, monk
         answer = api.request("DELETE", f"/experiments/{experiment}/series", params=series)
         assert answer.status_code == 204, answer.text
     with monkeypatch.context() as patched:
-        patched.setattr("tbservice.store.object_sweep.delete_blobs", interrupt)
+        patched.setattr("tbservice.integrity.tables.object_sweep.delete_blobs", interrupt)
         with pytest.raises(KeyboardInterrupt):
             sweep(settings)
     assert digests(plain, settings) == set()

@@ -14,7 +14,7 @@ from support.servers import s3_client
 from support.tls_proxy import tls_proxy
 from tbservice.errors import ObjectMissing, Unavailable
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
-from tbservice.store.objects import ObjectPart, ObjectStore
+from tbservice.objects.object_store import ObjectPart, ObjectStore
 
 CONTENT = bytes(range(256)) * 4_000  # about 1 MB: more than one piece
 

@@ -9,9 +9,9 @@ from joserfc.jwk import RSAKey
 
 from support.hostile_openid import hostile_openid
 from support.openid import REDIRECT_URI, openid_provider
-from tbservice import limits
 from tbservice.auth.oidc.authorization import Authorization
 from tbservice.auth.oidc.provider import Provider, ProviderError
+from tbservice.auth.oidc.sign_in import OIDC_CALLS_ITEMS_MAX
 from tbservice.errors import Forbidden
 from tbservice.settings import OidcProvider
 
@@ -24,7 +24,7 @@ def authorization(id_="local", nonce="n", verifier=VERIFIER):
 
 
 def open_provider(settings):
-    return Provider(OidcProvider(**settings), threading.Semaphore(limits.OIDC_CALLS_ITEMS_MAX))
+    return Provider(OidcProvider(**settings), threading.Semaphore(OIDC_CALLS_ITEMS_MAX))
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["in_id_token", "at_userinfo"])
@@ -168,7 +168,7 @@ def test_new_keys_of_a_provider_are_fetched(hostile, monkeypatch):
         provider.fetch_claims(authorization("hostile"), "code")
     assert hostile.requests.count("/keys") == 1
 
-    monkeypatch.setattr(limits, "OIDC_REFRESH_SECONDS_MIN", 0)
+    monkeypatch.setattr("tbservice.auth.oidc.provider.OIDC_REFRESH_SECONDS_MIN", 0)
     assert provider.fetch_claims(authorization("hostile"), "code")["sub"] == "eve"
     assert hostile.requests.count("/keys") == 2
 
@@ -219,14 +219,14 @@ def test_metadata_that_lead_elsewhere_are_refused(hostile, metadata):
 
 
 def test_provider_that_says_nothing_is_given_up(hostile, monkeypatch):
-    monkeypatch.setattr(limits, "OIDC_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("tbservice.auth.oidc.provider.OIDC_SECONDS_MAX", 0.2)
     hostile.answers["/keys"] = 0.5
     with pytest.raises(ProviderError, match="does not answer"):
         fetch(hostile)
 
 
 def test_slow_provider_takes_few_threads(hostile, monkeypatch):
-    monkeypatch.setattr(limits, "OIDC_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("tbservice.auth.oidc.provider.OIDC_SECONDS_MAX", 0.2)
     provider = Provider(OidcProvider(**hostile.settings), threading.Semaphore(0))
     with pytest.raises(ProviderError, match="slow"):
         provider.expected_issuer()

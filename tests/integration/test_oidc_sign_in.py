@@ -9,10 +9,11 @@ from starlette.testclient import TestClient
 from support import servers as support
 from support.openid import openid_provider, path_and_query
 from tbservice.auth import people
+from tbservice.auth.tables import members
+from tbservice.db.database import set_local
 from tbservice.server.app import create_app
-from tbservice.store import members
-from tbservice.store.pg.database import set_local
-from tbservice.types import Role, WorkspaceId
+from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.people import Role
 
 SESSION = "tbhub_session"
 ATTEMPT = "tbhub_sign_in"

@@ -17,7 +17,8 @@ from support.batches import ApiClient, images, scalars, segment, stream, texts
 from support.servers import database_name, new_owner
 from support.share_links import make_link, target_of
 from tbservice import limits
-from tbservice.pages.message_pages import STATE_HEADER
+from tbservice.admission.worker_shares import FULL_SCAN_STREAMS_MAX
+from tbservice.pages.stock_page.message_pages import STATE_HEADER
 
 HOSTILE = "</header></h1><script>alert(1)</script><img src=x onerror=alert(1)>\"'$name"
 
@@ -159,7 +160,7 @@ def test_file_that_cannot_be_sent_now_says_why_and_where_to_go(client, api, monk
     monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.1)
     experiment = new_experiment(api)
     address = f"/experiment/{experiment}/download/scalars.csv"
-    with used_up(client.app.state.shares.streams, limits.FULL_SCAN_STREAMS_MAX):
+    with used_up(client.app.state.shares.streams, FULL_SCAN_STREAMS_MAX):
         busy = client.get(address, headers=api.headers)
         assert client.head(address, headers=api.headers).status_code == 200
         assert client.get(address).status_code == 401

@@ -18,7 +18,8 @@ from support.servers import new_workspace
 from support.share_links import make_link
 from tbservice.auth import invitations, members, people, tokens
 from tbservice.server import app as application
-from tbservice.types import OwnerGrant, Role, Scope
+from tbservice.types.grants import OwnerGrant, Scope
+from tbservice.types.people import Role
 
 HOSTILE = '"><script>alert(1)</script>{{ 7 * 7 }}\u202e'
 NOBODY, STRANGER, VIEWER, EDITOR, OWNER = "nobody", "stranger", "viewer", "editor", "owner"

@@ -17,12 +17,13 @@ from support.servers import database_name, new_owner
 from support.standby import standby_of
 from support.uploading import SECONDS_MAX, wait_until
 from tbservice import limits
+from tbservice.db.database import Database
+from tbservice.db.reachability import Reachability
+from tbservice.db.replica import REPLICA_BEHIND_SECONDS, REPLICA_REST_SECONDS
 from tbservice.errors import StartupError
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.metrics import REGISTRY
 from tbservice.server.app import create_app
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.reachability import Reachability
 
 pytestmark = pytest.mark.plain("TBHUB_READ_DATABASE_URL is refused on a cluster")
 
@@ -120,7 +121,7 @@ def test_replica_that_is_behind_is_not_read(owner, standby):
                 assert count_points(owner, experiment) == written
     finally:
         standby.execute("SELECT pg_wal_replay_resume()")
-    time.sleep(limits.REPLICA_BEHIND_SECONDS)
+    time.sleep(REPLICA_BEHIND_SECONDS)
     with reads("answered"):
         assert count_points(owner, experiment) == written
 
@@ -178,7 +179,7 @@ def test_request_that_may_not_be_repeated_is_503(owner, disturb):
     answer = repeat_until_disturbed(disturb, lambda: owner.request("POST", path, json={}))
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
     assert answer.headers["Retry-After"]
-    time.sleep(limits.REPLICA_REST_SECONDS)
+    time.sleep(REPLICA_REST_SECONDS)
     assert owner.request("POST", path, json={}).status_code == 200
 
 
@@ -192,7 +193,7 @@ def test_reads_go_to_primary_while_replica_is_away(owner, standby):
                 assert count_points(owner, experiment) == written
     finally:
         standby.restart()
-    time.sleep(limits.REPLICA_REST_SECONDS)
+    time.sleep(REPLICA_REST_SECONDS)
     with reads("answered"):
         wait_until(lambda: count_points(owner, experiment) == written)
 
@@ -238,6 +239,6 @@ def test_promoted_replica_is_not_read(owner, standby):
     experiment = owner.new_experiment()
     standby.promote()
     written = write(owner, experiment, 0)
-    time.sleep(limits.REPLICA_REST_SECONDS)
+    time.sleep(REPLICA_REST_SECONDS)
     with reads("promoted"):
         assert count_points(owner, experiment) == written

@@ -24,9 +24,10 @@ from tbservice.experiments.eraser import erase_due
 from tbservice.ingest import commit
 from tbservice.ingest.decode import decode_batch
 from tbservice.ingest.door import PointWriter
-from tbservice.scalars import compaction
-from tbservice.store import runs_tags
-from tbservice.types import AdminGrant, AppendGrant, KatibGrant, Role, Scope
+from tbservice.series import compaction
+from tbservice.series.tables import runs_tags
+from tbservice.types.grants import AdminGrant, AppendGrant, KatibGrant, Scope
+from tbservice.types.people import Role
 from tbwire import wire_pb2
 
 TABLES = (
@@ -327,8 +328,8 @@ def test_deletion_among_writes_and_compaction_leaves_no_orphan(
 def test_points_of_large_run_are_erased_in_background(
     api, experiment, delete, rows, database, monkeypatch
 ):
-    monkeypatch.setattr(limits, "ERASE_REQUEST_SECONDS", 0)
-    monkeypatch.setattr(limits, "ERASE_TRANSACTION_ITEMS_MAX", 1)
+    monkeypatch.setattr("tbservice.experiments.run_deletion.ERASE_REQUEST_SECONDS", 0)
+    monkeypatch.setattr("tbservice.experiments.eraser.ERASE_TRANSACTION_ITEMS_MAX", 1)
     api.write(experiment, data("kept"))
     before, size = rows(), api.request("GET", "/experiments").json()["experiments"][0]
     api.write(experiment, data("a", shared=False), data("b"))

@@ -17,8 +17,9 @@ from tbservice import limits
 from tbservice.reading import catalog, changes, reservoir, tag_groups
 from tbservice.reading.full_scan import stream_all
 from tbservice.sample_order import choose_uniform_sample, compute_slots
-from tbservice.store import sample_slots
-from tbservice.types import ReadGrant, Sampling, SamplingRule, Selection, StepRange
+from tbservice.series.tables import sample_slots
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import Sampling, SamplingRule, Selection, StepRange
 from tbwire.points import DataClass
 
 INT64_MAX = 2**63 - 1
@@ -264,8 +265,8 @@ def test_blobs_of_point_are_chosen_by_index(api, experiment):
 
 def test_answer_bounds_blobs_and_tensor_bytes(api, experiment, monkeypatch):
     api.write(experiment, segment(stream(), 0, 9, images("pictures", range(3), [[b"x"] * 4] * 3)))
-    monkeypatch.setattr(limits, "READ_BLOBS_MAX", 11)
-    monkeypatch.setattr(limits, "READ_BYTES_MAX", 11)
+    monkeypatch.setattr("tbservice.reading.catalog.READ_BLOBS_MAX", 11)
+    monkeypatch.setattr("tbservice.reading.catalog.READ_BYTES_MAX", 11)
     assert (
         len(api.get(experiment, "blob_sequences/data", downsample=2)["train"]["pictures"]["steps"])
         == 2
@@ -339,7 +340,7 @@ def test_sampling_parameters_invalid_are_refused_by_name(api, experiment):
 def test_answer_over_limit_is_refused_with_limit(api, experiment, writer, monkeypatch):
     writer.write(range(1_000))
     monkeypatch.setattr(limits, "READ_POINTS_MAX", 400)
-    monkeypatch.setattr(limits, "SCAN_POINTS_MAX", 900)
+    monkeypatch.setattr("tbservice.reading.sampling.bernoulli_and_full.SCAN_POINTS_MAX", 900)
 
     def ask(**asked):
         answer = api.request("GET", f"/experiments/{experiment}/scalars/data", params=asked)

@@ -23,7 +23,8 @@ from tbservice.experiments.lifecycle import update_experiment
 from tbservice.experiments.metadata import Metadata
 from tbservice.ingest.door import PointWriter
 from tbservice.reading import full_scan
-from tbservice.types import Selection, Visibility
+from tbservice.types.experiments import Visibility
+from tbservice.types.sampling import Selection
 from tbwire.points import DataClass
 
 SOON = (datetime.now(UTC) + timedelta(hours=1)).isoformat()

@@ -11,7 +11,7 @@ from support.batches import ApiClient, scalars, segment, stream
 from support.page_forms import new_reader
 from support.people import new_member
 from support.share_links import list_links, make_link, reader_of, target_of
-from tbservice.types import Role
+from tbservice.types.people import Role
 
 HOSTILE = '"><script>alert(1)</script>{{ 7 * 7 }}\u202e'
 
@@ -94,7 +94,7 @@ def test_page_renames_and_revokes(api, experiment, reader):
 
 
 def test_page_has_older_links(api, experiment, reader, monkeypatch):
-    monkeypatch.setattr("tbservice.pages.share_page._PAGE_ITEMS", 2)
+    monkeypatch.setattr("tbservice.pages.sharing.share_page._PAGE_ITEMS", 2)
     for number in range(3):
         make_link(api, experiment, label=f"link {number}")
     page = reader.get(f"/experiment/{experiment}/links").text

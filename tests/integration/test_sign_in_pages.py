@@ -10,11 +10,11 @@ from starlette.testclient import TestClient
 
 from support.page_forms import PageReader, new_link, new_reader, session_of
 from support.people import new_person, sign_in
-from tbservice import limits
 from tbservice.auth import people
-from tbservice.pages.csrf import csrf_token
+from tbservice.db.database import set_local
+from tbservice.pages.base.csrf import csrf_token
+from tbservice.pages.base.forms import FORM_BYTES_MAX
 from tbservice.server.app import create_app
-from tbservice.store.pg.database import set_local
 
 
 def test_link_signs_in_once_and_looking_at_it_uses_nothing(client, database):
@@ -174,7 +174,7 @@ def test_body_that_is_no_form_is_refused(client, database):
         (b"\xff=%ff", "application/x-www-form-urlencoded", 400),
         (b"a=%ff", "application/x-www-form-urlencoded", 400),
         (b"&".join([b"a=1"] * 2_000), "application/x-www-form-urlencoded", 400),
-        (b"a=" + b"x" * limits.FORM_BYTES_MAX, "application/x-www-form-urlencoded", 413),
+        (b"a=" + b"x" * FORM_BYTES_MAX, "application/x-www-form-urlencoded", 413),
         (b"", "application/x-www-form-urlencoded", 403),
     ):
         answer = client.post(

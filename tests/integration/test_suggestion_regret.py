@@ -10,7 +10,6 @@ import statistics
 import pytest
 
 from support.sweeps import Sweep, experiment, parameter, rosenbrock, sphere
-from tbservice import limits
 from tbservice.katib.suggestions import suggest
 
 SEEDS = range(3)
@@ -22,7 +21,7 @@ SPACES = {
 
 @pytest.fixture(autouse=True)
 def _models_without_deadline(monkeypatch):
-    monkeypatch.setattr(limits, "SUGGESTION_SECONDS", 600.0)
+    monkeypatch.setattr("tbservice.katib.suggestions.task.SUGGESTION_SECONDS", 600.0)
 
 
 def regrets(algorithm, name, trials):

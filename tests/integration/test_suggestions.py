@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.sweeps import ALGORITHMS, Sweep, check_value, experiment, parameter, rows_of, trial
-from tbservice import limits
 from tbservice.errors import Invalid
 from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.suggestions import suggest
@@ -79,7 +78,7 @@ def loss(assignments):
 @pytest.fixture(autouse=True)
 def _patient_models(monkeypatch):
     """Models answer however busy the machine is, so that replies are the same everywhere."""
-    monkeypatch.setattr(limits, "SUGGESTION_SECONDS", 600.0)
+    monkeypatch.setattr("tbservice.katib.suggestions.task.SUGGESTION_SECONDS", 600.0)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -255,7 +254,7 @@ def test_cmaes_restarts_when_it_has_converged(strategy):
 
 
 def test_models_that_are_late_answer_at_random(monkeypatch):
-    monkeypatch.setattr(limits, "SUGGESTION_SECONDS", -math.inf)
+    monkeypatch.setattr("tbservice.katib.suggestions.task.SUGGESTION_SECONDS", -math.inf)
     trials = [
         trial(f"t{i}", {"int": str(i), "b": str(i)}, i, end=f"2026-01-01T00:{i:02}:00Z")
         for i in range(60)

@@ -17,10 +17,10 @@ from support.event_files import PNG
 from support.hparams import end, start, summary
 from support.hparams import metric as metric_info
 from support.table_readers import CSV, PARQUET, comparable_rows, csv_texts, flat
-from tbservice import limits
-from tbservice.api.v1 import table_contents
+from tbservice.api.v1.experiments import table_contents
 from tbservice.errors import NotFound
-from tbservice.types import ReadGrant, Selection
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import Selection
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 TABLES = ("experiment", "properties", "uploads", "runs", "series", "sessions", "hparams", "blobs")
@@ -183,7 +183,7 @@ def test_series_table_has_summary_metadata(api, experiment_id):
 
 
 def test_series_table_is_selected_as_points_are(api, experiment_id, monkeypatch):
-    monkeypatch.setattr("tbservice.api.v1.table_contents._SERIES_PER_PAGE", 2)
+    monkeypatch.setattr("tbservice.api.v1.experiments.table_contents._SERIES_PER_PAGE", 2)
     every = read(api, experiment_id, "series")
     assert len({(row["run"], row["tag"]) for row in every}) == len(every) > 6
     for query, expected in (
@@ -201,7 +201,7 @@ def test_series_table_is_selected_as_points_are(api, experiment_id, monkeypatch)
 def test_series_table_of_deleted_experiment_is_cut_off(
     api, experiment_id, database, workspace_id, monkeypatch
 ):
-    monkeypatch.setattr("tbservice.api.v1.table_contents._SERIES_PER_PAGE", 1)
+    monkeypatch.setattr("tbservice.api.v1.experiments.table_contents._SERIES_PER_PAGE", 1)
     grant = ReadGrant(workspace_id, experiment_id)
     batches = iter(table_contents.series_table(database, grant, Selection()).batches)
     assert next(batches).num_rows == 1
@@ -273,9 +273,11 @@ def test_sessions_table_without_sessions_has_runs_of_summary(api):
 
 def test_sessions_table_over_column_limit_keeps_sessions(api, experiment_id, monkeypatch):
     columns = len(read(api, experiment_id, "sessions")[0])
-    monkeypatch.setattr(limits, "SESSION_TABLE_COLUMN_ITEMS_MAX", columns)
+    monkeypatch.setattr("tbservice.hparams.session_columns.SESSION_TABLE_COLUMN_ITEMS_MAX", columns)
     assert len(read(api, experiment_id, "sessions")[0]) == columns
-    monkeypatch.setattr(limits, "SESSION_TABLE_COLUMN_ITEMS_MAX", columns - 1)
+    monkeypatch.setattr(
+        "tbservice.hparams.session_columns.SESSION_TABLE_COLUMN_ITEMS_MAX", columns - 1
+    )
     rows = read(api, experiment_id, "sessions")
     assert len(rows[0]) == 7
     assert [row["status"] for row in rows] == ["failure", None, None, "success"]

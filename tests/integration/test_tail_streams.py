@@ -16,8 +16,9 @@ from support.tail_readers import events_of, following, reader_of, until
 from tbservice import limits
 from tbservice.admission import admitted
 from tbservice.admission.answers import ABORT_KEY, ResponseSender
-from tbservice.api.v1 import tail
-from tbservice.api.v1.changes import FollowQuery
+from tbservice.admission.worker_shares import LIVE_STREAMS_MAX
+from tbservice.api.v1.points import tail
+from tbservice.api.v1.points.changes import FollowQuery
 from tbservice.errors import TooManyRequests
 
 GRANT_SECONDS, POLL_SECONDS = limits.LIVE_GRANT_SECONDS, limits.LIVE_POLL_SECONDS
@@ -134,10 +135,10 @@ def test_readers_at_same_cursor_share_one_query(api, database, experiment, monke
 
 
 def test_worker_limits_its_number_of_tails(api, client, database, experiment, monkeypatch):
-    with used_up(client.app.state.shares.tails, limits.LIVE_STREAMS_MAX):
+    with used_up(client.app.state.shares.tails, LIVE_STREAMS_MAX):
         refused = api.request("GET", f"/experiments/{experiment}/scalars/tail")
     assert (refused.status_code, refused.headers["Retry-After"].isdigit()) == (429, True)
-    monkeypatch.setattr(limits, "CALLER_LIVE_STREAMS_MAX", 1)
+    monkeypatch.setattr("tbservice.admission.worker_shares.CALLER_LIVE_STREAMS_MAX", 1)
 
     async def follow():
         async with following(database) as followers:

@@ -21,8 +21,8 @@ from support.event_files import PNG
 from support.people import cookie_of, new_member, new_session, sign_in
 from support.servers import NO_TLS, new_workspace
 from tbservice.auth import people
-from tbservice.store.pg.database import Database
-from tbservice.types import Role
+from tbservice.db.database import Database
+from tbservice.types.people import Role
 
 TENANTS = 60
 PAIRS_EVERY = 4

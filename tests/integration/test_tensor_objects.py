@@ -14,8 +14,8 @@ from tensorboard.plugins.mesh import plugin_data_pb2
 from support.batches import ApiClient, metadata, segment, stream
 from support.servers import new_owner, s3_client
 from tbservice import limits
-from tbservice.store import blobs as stored_blobs
-from tbservice.store.objects import ObjectStore
+from tbservice.objects.object_store import ObjectStore
+from tbservice.objects.tables import blobs as stored_blobs
 from tbwire import frames, tensors, wire_pb2
 
 FLOAT, STRING = 1, 7
@@ -255,14 +255,14 @@ def test_reference_to_another_workspaces_object_is_refused(client, api, experime
 
 def test_batch_of_too_many_objects_is_refused(api, experiment, monkeypatch):
     sent = segment(stream(), 0, 9, series("note", "text", referenced(TEXT), referenced(TEXT)))
-    monkeypatch.setattr(limits, "BATCH_TENSOR_TABLES_BYTES_MAX", 7)
+    monkeypatch.setattr("tbservice.ingest.string_lengths.BATCH_TENSOR_TABLES_BYTES_MAX", 7)
     assert api.send(experiment, sent).status_code == 413
-    monkeypatch.setattr(limits, "BATCH_TENSOR_OBJECTS_MAX", 1)
+    monkeypatch.setattr("tbservice.ingest.decode.BATCH_TENSOR_OBJECTS_MAX", 1)
     assert api.send(experiment, sent).status_code == 413
 
 
 def test_answer_over_limit_fetches_no_object(api, in_objects, monkeypatch):
-    monkeypatch.setattr(limits, "READ_BYTES_MAX", 100)
+    monkeypatch.setattr("tbservice.reading.catalog.READ_BYTES_MAX", 100)
     monkeypatch.setattr(ObjectStore, "read", None)
     answer = api.request(
         "GET", f"/experiments/{in_objects}/tensors/data", params={"last": 1}

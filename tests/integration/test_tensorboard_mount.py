@@ -21,10 +21,10 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
 from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
 from support.event_files import PNG
-from tbservice import limits
 from tbservice.auth import grants
 from tbservice.errors import NotFound
 from tbservice.reading.source import ExperimentReader
+from tbservice.tensorboard.plugins.regular_expressions import CUSTOM_SCALARS_TAGS_ITEMS_MAX
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
 from tbwire import wire_pb2
 
@@ -473,7 +473,7 @@ def test_slow_regular_expression_over_long_tags_is_refused(api, experiment, page
 
 
 def test_custom_scalars_chart_of_too_many_tags_is_refused(api, experiment, page):
-    tags = [f"t{number}" for number in range(limits.CUSTOM_SCALARS_TAGS_ITEMS_MAX + 1)]
+    tags = [f"t{number}" for number in range(CUSTOM_SCALARS_TAGS_ITEMS_MAX + 1)]
     series = (scalars(tag, [0], [7.0]) for tag in tags)
     api.write(experiment, segment(stream("wide"), 0, 9, *series))
     path = "data/plugin/custom_scalars/scalars"
@@ -482,7 +482,7 @@ def test_custom_scalars_chart_of_too_many_tags_is_refused(api, experiment, page)
     assert f"matches {len(tags)} tags of this run" in refused.text
     assert "custom_scalars_tags_items_max" in refused.text
     rest = page.get(path, params={"run": "wide", "tag": "t[1-9]"}).json()["tag_to_events"]
-    assert len(rest) == limits.CUSTOM_SCALARS_TAGS_ITEMS_MAX
+    assert len(rest) == CUSTOM_SCALARS_TAGS_ITEMS_MAX
 
 
 def test_no_regular_expression_keeps_server_busy(api, experiment, page):

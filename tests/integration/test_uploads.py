@@ -10,7 +10,6 @@ from support.page_forms import new_reader
 from support.people import new_member
 from support.servers import new_workspace
 from support.share_links import make_link, reader_of, target_of
-from tbservice import limits
 
 ID = "0123456789abcdef"
 START, END = "2026-01-31T12:00:00Z", "2026-01-31T13:00:00Z"
@@ -118,7 +117,7 @@ def test_experiment_has_status_of_uploads(client, api, experiment, database, wor
 
 
 def test_uploads_are_paged_and_the_oldest_removed(api, experiment, monkeypatch):
-    monkeypatch.setattr(limits, "UPLOADS_ITEMS_MAX", 4)
+    monkeypatch.setattr("tbservice.experiments.uploads.UPLOADS_ITEMS_MAX", 4)
     ids = [f"{number:016x}" for number in range(6)]
     for upload_id in ids:
         put(api, experiment, upload_id).raise_for_status()

@@ -11,7 +11,8 @@ from support.page_forms import new_reader
 from support.people import new_member, new_personal_token
 from support.servers import new_workspace
 from support.share_links import list_links, make_link, reader_of, revoke, target_of
-from tbservice.types import Role, Scope
+from tbservice.types.grants import Scope
+from tbservice.types.people import Role
 
 
 @pytest.fixture

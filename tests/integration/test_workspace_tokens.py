@@ -16,7 +16,8 @@ from support.servers import new_workspace
 from tbservice import limits
 from tbservice.auth import grants, tokens
 from tbservice.errors import Forbidden, Invalid, NotFound
-from tbservice.types import Role, Scope
+from tbservice.types.grants import Scope
+from tbservice.types.people import Role
 
 
 @pytest.fixture

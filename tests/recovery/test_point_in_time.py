@@ -18,7 +18,6 @@ from support.servers import database_name, embedded_servers, new_workspace
 from support.source_code import ROOT
 from support.standby import run_program
 from support.uploading import wait_until
-from tbservice import limits
 from tbservice.integrity.check import CheckOptions
 from tbservice.local.embedded.data_directory import DataDirectory
 from tbservice.local.embedded.ports import choose_ports
@@ -91,7 +90,7 @@ def recovered(servers, archive, target_time):
 
 
 def test_recovery_returns_to_second_before_accident(servers, tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "ORPHAN_SECONDS_MIN", -60)
+    monkeypatch.setattr("tbservice.integrity.stored_objects.ORPHAN_SECONDS_MIN", -60)
     postgres = servers.instance.postgres
     with servers.database() as url, servers.settings(url) as settings:
         with (

@@ -26,9 +26,9 @@ from pydantic import SecretStr
 
 from support.postgres_faults import postgres_faults
 from support.servers import Servers, choose_directory, database_name
+from tbservice.db import migrate
 from tbservice.local.embedded.instance import Instance
 from tbservice.local.embedded.ports import LOOPBACK, is_free
-from tbservice.store.pg import migrate
 
 TOOLS = os.environ.get("CITUS_TOOLS", "")
 PORT = int(os.environ.get("CITUS_PORT", "32000"))

@@ -7,8 +7,8 @@ from __future__ import annotations
 import multiprocessing
 from contextlib import contextmanager
 
-from tbservice.scalars import compaction
-from tbservice.store.pg.database import Database
+from tbservice.db.database import Database
+from tbservice.series import compaction
 
 SECONDS_MAX = 60
 

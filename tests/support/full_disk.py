@@ -7,11 +7,11 @@ import json
 import sys
 from pathlib import Path
 
+from tbservice.db.database import Database
 from tbservice.errors import Unavailable
 from tbservice.local.embedded.data_directory import DataDirectory
 from tbservice.local.embedded.ports import choose_ports
 from tbservice.local.embedded.postgres import Postgres
-from tbservice.store.pg.database import Database
 
 
 def main(directory: Path) -> None:

@@ -9,8 +9,8 @@ from tbservice.katib.katib_pb2 import (
     MetricLog,
     ReportObservationLogRequest,
 )
-from tbservice.scalars import compaction
-from tbservice.store import runs_tags
+from tbservice.series import compaction
+from tbservice.series.tables import runs_tags
 
 
 def log(metric: str, value: object, time_stamp: str = "2026-01-31T12:00:00Z") -> MetricLog:

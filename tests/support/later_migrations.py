@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tbservice.store.pg import schema_versions
+from tbservice.db import schema_versions
 
 MIGRATION = """
 from alembic import op

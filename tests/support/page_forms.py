@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from support.people import SESSION_COOKIE, new_person, sign_in
 from tbservice.auth import sign_in_links
-from tbservice.pages.csrf import csrf_token
+from tbservice.pages.base.csrf import csrf_token
 
 HTML = {"accept": "text/html,application/xhtml+xml", "sec-fetch-site": "same-origin"}
 

@@ -7,9 +7,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from tbservice.auth import people, sessions, tokens
+from tbservice.auth.tables import members
 from tbservice.errors import ServiceError
-from tbservice.store import members
-from tbservice.types import OwnerGrant, Role
+from tbservice.types.grants import OwnerGrant
+from tbservice.types.people import Role
 
 _numbers = itertools.count(1)
 

@@ -11,7 +11,7 @@ import psycopg
 from sqlalchemy import Engine, event
 
 from support.citus import APPLICATION
-from tbservice.store.pg.arrays import Array
+from tbservice.db.arrays import Array
 
 _TASKS = re.compile(r"Task Count: (\d+)")
 _DISTRIBUTED = re.compile(r"Custom Scan \(Citus ([^)]*)\)")

@@ -10,8 +10,9 @@ from support.batches import ApiClient
 from support.people import new_machine_token, new_member, new_person, new_personal_token, sign_in
 from support.servers import new_workspace
 from tbservice.auth import people, sessions
-from tbservice.store.pg.database import set_local
-from tbservice.types import Role, Scope
+from tbservice.db.database import set_local
+from tbservice.types.grants import Scope
+from tbservice.types.people import Role
 
 HERE, ELSEWHERE = "here", "elsewhere"
 """The workspace that is asked about, and another one."""

@@ -11,7 +11,7 @@ import json
 
 from support.batches import images, metadata, scalars, segment, stream, texts
 from support.hparams import end, metric, start, summary
-from tbservice.pages.download import FILES
+from tbservice.pages.stock_page.download import FILES
 
 SHOWN, RUN, TAG = "shown", "RUNSECRET", "TAGSECRET"
 NUMBERS = {SHOWN: 1.5, RUN: 66613.5, TAG: 77713.5, RUN + TAG: 6661377713.5}

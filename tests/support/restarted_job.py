@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from support.batches import segment, stream
-from tbservice.scalars import compaction
-from tbservice.store import runs_tags
-from tbservice.types import AppendGrant
+from tbservice.series import compaction
+from tbservice.series.tables import runs_tags
+from tbservice.types.grants import AppendGrant
 
 
 class Job:

@@ -6,9 +6,9 @@ import numpy as np
 from sqlalchemy import text
 
 from support.batches import scalars, segment, stream
-from tbservice.scalars import compaction
-from tbservice.store import runs_tags
-from tbservice.types import AppendGrant
+from tbservice.series import compaction
+from tbservice.series.tables import runs_tags
+from tbservice.types.grants import AppendGrant
 from tbwire.digests import deduplicate_steps, scalar_records
 
 

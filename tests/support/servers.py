@@ -29,13 +29,13 @@ from support import process_kills, zygote
 from support.postgres_faults import postgres_faults
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace
+from tbservice.db import migrate
+from tbservice.db.database import Database
 from tbservice.errors import Unavailable
 from tbservice.local.embedded.instance import Instance, make_settings
 from tbservice.local.embedded.ports import LOOPBACK
+from tbservice.objects.s3_client import get_session
 from tbservice.settings import Settings
-from tbservice.store.pg import migrate
-from tbservice.store.pg.database import Database
-from tbservice.store.s3_client import get_session
 
 START_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 10

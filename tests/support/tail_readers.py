@@ -8,8 +8,8 @@ from contextlib import aclosing, asynccontextmanager
 
 from support.admission import come_in
 from tbservice.api.http.change_notifier import ChangeNotifier
-from tbservice.api.v1 import tail
-from tbservice.api.v1.changes import FollowQuery
+from tbservice.api.v1.points import tail
+from tbservice.api.v1.points.changes import FollowQuery
 from tbservice.auth import grants
 from tbupload.http.sse import read_events
 

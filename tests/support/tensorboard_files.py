@@ -31,13 +31,13 @@ DEPENDS_ON = {
         f"{WEB_FILES}/index.html": "the page is put together from its parts, and finds its script and fonts elsewhere",
         f"{WEB_FILES}/index.js": "is served as it is, below an address of its own",
     },
-    "service/tbservice/pages/bar.html": {
+    "service/tbservice/pages/stock_page/bar.html": {
         f"{WEB_FILES}/index.html": "the style makes room in <body> beside <tb-webapp>"
     },
     f"{PAGE}/page.py": {
         f"{WEB_FILES}/index.js": "the Content-Security-Policy allows what it does and no more"
     },
-    "service/tbservice/pages/page_script.js": {
+    "service/tbservice/pages/stock_page/page_script.js": {
         f"{WEB_FILES}/index.js": "changes `reload` and requests of <tf-hparams-query-pane>"
     },
     f"{PAGE}/mount.py": {
@@ -122,7 +122,7 @@ NAMES_USED = {
         )
     },
     f"{PAGE}/mount.py": {f"{WEB_FILES}/index.js": ("defaultExperimentId", "tb-relative-root")},
-    "service/tbservice/pages/page_script.js": {
+    "service/tbservice/pages/stock_page/page_script.js": {
         f"{WEB_FILES}/index.js": (
             *(
                 "tf-hparams-query-pane",

@@ -30,7 +30,7 @@ MODULES = {
     "tbservice": (
         "tbservice.server.workers",
         "sqlalchemy.dialects.postgresql.psycopg",
-        "tbservice.api.grpc.katib",
+        "tbservice.katib.methods",
         "tbservice.api.grpc.reflection",
     ),
     "tbupload": ("tbupload.cli", "tbupload.commands.upload"),
@@ -185,7 +185,7 @@ def _load_descriptions() -> None:
 
     Nothing may be left that has a file descriptor: a forked process closes them all.
     """
-    from tbservice.store.s3_client import get_session  # noqa: PLC0415 - not in the tests' process
+    from tbservice.objects.s3_client import get_session  # noqa: PLC0415 - not in the tests' process
 
     for kind in ("service-2", "endpoint-rule-set-1"):
         get_session()._loader.load_service_model("s3", kind)

@@ -22,7 +22,7 @@ PLAIN = {
 }
 """Values and rules without I/O, for every package."""
 
-SESSIONS = {"tbservice.store.pg.database", "tbservice.store.objects"}
+SESSIONS = {"tbservice.db.database", "tbservice.objects.object_store"}
 """What opens transactions and reads objects: transports hand it to use cases, and import nothing
 else of the store.
 """
@@ -77,13 +77,13 @@ MAY_IMPORT = {
     "tbservice.api.v0_classic": PLAIN
     | SESSIONS
     | HTTP
-    | {"tbservice.reading", "tbservice.handlers", "tbservice.api.v1.blobs"},
+    | {"tbservice.reading", "tbservice.handlers", "tbservice.api.v1.points.blobs"},
     "tbservice.api.grpc": PLAIN
     | METRICS
     | SESSIONS
     | {
         "tbservice.admission",
-        "tbservice.api.v1.health",
+        "tbservice.api.operation.health",
         "tbservice.auth",
         "tbservice.handlers",
         "tbservice.ingest",
@@ -111,7 +111,7 @@ MAY_IMPORT = {
         "tbservice.hparams",
         "tbservice.pages",
     }
-    | {"tbservice.api.v1.blobs"},
+    | {"tbservice.api.v1.points.blobs"},
     "tbservice.katib.suggestions": PLAIN | {"tbservice.katib.katib_pb2"},
     "tbservice.katib.early_stopping": PLAIN
     | {"tbservice.katib.katib_pb2", "tbservice.katib.suggestions"},
@@ -170,14 +170,14 @@ ONLY_IN = {
     "boto3": {"tbservice.store", "tbservice.local.embedded"},
     "botocore": {"tbservice.store", "tbservice.local.embedded"},
     "psycopg": {"tbservice.store", "tbservice.local.embedded"},
-    "alembic": {"tbservice.store.pg.migrate"},
+    "alembic": {"tbservice.db.migrate"},
     "cryptography": {"tbservice.local.embedded"},
     "optuna": {"tbservice.katib.suggestions.tpe"},
     "cmaes": {"tbservice.katib.suggestions.cma_es"},
     "scipy": {"tbservice.katib.suggestions"},
     "sklearn": {"tbservice.katib.suggestions.surrogates"},
     "threadpoolctl": {"tbservice.katib.suggestions.reply"},
-    "jinja2": {"tbservice.pages.frame"},
+    "jinja2": {"tbservice.pages.base.frame"},
     "opentelemetry": {"tbservice.server.open_telemetry"},
     "prometheus_client": {"tbservice.metrics", "tbservice.api.http.metrics_exposition"},
 }

@@ -35,9 +35,9 @@ def test_line_of_target_fits_terminal(target):
 @pytest.mark.parametrize(
     ("changed", "near", "far"),
     [
-        ("service/tbservice/api/v1/share_links.py", "test_share_links", "test_katib_logs"),
+        ("service/tbservice/api/v1/sharing/share_links.py", "test_share_links", "test_katib_logs"),
         ("service/tbservice/katib/observation_log.py", "test_katib_logs", "test_share_links"),
-        ("service/tbservice/scalars/compactor.py", "test_compactor", "test_katib_logs"),
+        ("service/tbservice/series/compactor.py", "test_compactor", "test_katib_logs"),
         ("tests/integration/test_page.py", "test_page", "test_share_links"),
     ],
     ids=["by its own name", "by its package's name", "by imports", "the test itself"],

@@ -19,26 +19,26 @@ INSERT = re.compile(
 
 DOOR = {"tbservice.ingest.door"}
 WRITER = {"tbservice.ingest.series_writer"}
-COMPACTION = {"tbservice.scalars.compaction"}
+COMPACTION = {"tbservice.series.compaction"}
 SUPERSEDED = {"tbservice.ingest.superseded"}
 
 CALLERS = {
     ("ingest.series_writer", "lock_or_create"): DOOR,
     ("ingest.series_writer", "insert_tensors_and_blobs"): DOOR,
     ("ingest.series_writer", "insert_scalars"): DOOR,
-    ("store.snapshots", "copy_series"): DOOR,
-    ("store.snapshots", "copy_points"): DOOR,
-    ("store.series_rows", "create"): WRITER,
-    ("store.series_rows", "update"): WRITER | COMPACTION,
-    ("store.scalar_tail", "append"): WRITER,
-    ("store.scalar_blocks", "insert"): WRITER | COMPACTION,
-    ("store.tensor_points", "upsert"): WRITER,
-    ("store.blob_points", "upsert"): WRITER,
-    ("store.superseded_blocks", "insert"): {"tbservice.scalars.superseded"},
-    ("store.superseded_points", "keep_shown"): SUPERSEDED,
-    ("store.superseded_points", "insert_tensors"): SUPERSEDED,
-    ("store.superseded_points", "insert_blob_sequences"): SUPERSEDED,
-    ("scalars.superseded", "keep"): SUPERSEDED | COMPACTION,
+    ("experiments.tables.snapshots", "copy_series"): DOOR,
+    ("experiments.tables.snapshots", "copy_points"): DOOR,
+    ("series.tables.series_rows", "create"): WRITER,
+    ("series.tables.series_rows", "update"): WRITER | COMPACTION,
+    ("series.tables.scalar_tail", "append"): WRITER,
+    ("series.tables.scalar_blocks", "insert"): WRITER | COMPACTION,
+    ("series.tables.tensor_points", "upsert"): WRITER,
+    ("series.tables.blob_points", "upsert"): WRITER,
+    ("series.tables.superseded_blocks", "insert"): {"tbservice.series.superseded"},
+    ("series.tables.superseded_points", "keep_shown"): SUPERSEDED,
+    ("series.tables.superseded_points", "insert_tensors"): SUPERSEDED,
+    ("series.tables.superseded_points", "insert_blob_sequences"): SUPERSEDED,
+    ("series.superseded", "keep"): SUPERSEDED | COMPACTION,
     ("ingest.superseded", "keep"): {"tbservice.ingest.commit"},
 }
 """Who may call what inserts points, or moves points that are stored."""

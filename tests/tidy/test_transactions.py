@@ -52,7 +52,7 @@ def test_sql_names_no_schema():
     named = {
         name for name, text in texts if "FROM" in text and any(schema in text for schema in schemas)
     }
-    assert named == {"tbservice.store.snapshots"}
+    assert named == {"tbservice.experiments.tables.snapshots"}
 
 
 def strings(module):

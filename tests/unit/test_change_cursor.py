@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tbservice.errors import Invalid, MalformedRequest
 from tbservice.ingest.series_updates import NEVER_REWRITTEN
 from tbservice.reading import change_cursor
-from tbservice.store.series_progress import SeriesProgress
-from tbservice.types import ExperimentId, Selection
+from tbservice.reading.tables.series_progress import SeriesProgress
+from tbservice.types.identifiers import ExperimentId
+from tbservice.types.sampling import Selection
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 FOLLOWED = b"followed"

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tbservice import limits
 from tbservice.sample_order import LEVEL_MAX, compute_slots, get_level_rank_max
-from tbservice.scalars import compaction_plan, thinning
-from tbservice.scalars.compaction_plan import SeriesInput
-from tbservice.scalars.dedup import deduplicate_steps
-from tbservice.store.scalar_blocks import OPEN, SEALED, OpenBlock
-from tbservice.store.scalar_format import EMPTY_POINTS, concatenate
-from tbservice.store.sealed_blocks import SealedBlock
+from tbservice.series import compaction_plan, thinning
+from tbservice.series.compaction_plan import SeriesInput
+from tbservice.series.dedup import deduplicate_steps
+from tbservice.series.tables.scalar_blocks import OPEN, SEALED, OpenBlock
+from tbservice.series.tables.scalar_format import EMPTY_POINTS, concatenate
+from tbservice.series.tables.sealed_blocks import SealedBlock
 from tbwire.points import ScalarPoints
 
 SERIES_ID = 7

@@ -4,8 +4,8 @@ import psycopg
 import pytest
 from sqlalchemy import exc
 
+from tbservice.db.errors import translate_driver_errors
 from tbservice.errors import Unavailable
-from tbservice.store.pg.errors import translate_driver_errors
 
 LOST = psycopg.errors.InternalError_("failure on connection marked as essential: worker:5432")
 

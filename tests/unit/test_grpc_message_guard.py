@@ -4,7 +4,6 @@ import pytest
 
 from support.katib_client import METHODS, report
 from support.wire_format import LENGTH, key, varint
-from tbservice import limits
 from tbservice.api.grpc import message_guard
 from tbservice.errors import MalformedRequest, TooLarge
 from tbservice.ingest.field_counts import count_fields
@@ -41,7 +40,7 @@ PLACES = [
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(limits, "GRPC_MESSAGE_FIELDS_MAX", 1_000)
+    monkeypatch.setattr("tbservice.api.grpc.message_guard.GRPC_MESSAGE_FIELDS_MAX", 1_000)
 
 
 @pytest.mark.usefixtures("few")

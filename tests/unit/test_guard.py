@@ -17,6 +17,7 @@ from tbservice import limits
 from tbservice.errors import MalformedRequest, TooLarge
 from tbservice.ingest import decode, field_counts, guard
 from tbservice.ingest.field_counts import MalformedMessage
+from tbservice.ingest.guard import BATCH_ELEMENTS_MAX, BATCH_FIELDS_MAX
 from tbwire import wire_pb2
 
 SEGMENT, SERIES, SKIPPED, SCALARS, TENSORS, SEQUENCES, ELEMENTS, BLOBS, BLOCKS, SHAPE = (
@@ -52,11 +53,11 @@ def within(place, content):
 
 
 def count_of(body):
-    return field_counts.count_fields(body, guard._FIELDS, limits.BATCH_FIELDS_MAX)
+    return field_counts.count_fields(body, guard._FIELDS, BATCH_FIELDS_MAX)
 
 
 def elements_of(body):
-    return field_counts.count_fields(body, guard._ELEMENTS, limits.BATCH_ELEMENTS_MAX)
+    return field_counts.count_fields(body, guard._ELEMENTS, BATCH_ELEMENTS_MAX)
 
 
 def elements_built_of(body):
@@ -94,7 +95,7 @@ def messages_of(body):
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(limits, "BATCH_FIELDS_MAX", 1_000)
+    monkeypatch.setattr("tbservice.ingest.guard.BATCH_FIELDS_MAX", 1_000)
 
 
 @pytest.mark.usefixtures("few")
@@ -128,7 +129,7 @@ ELEMENTS_OF_TWO_BYTES = [
 
 @pytest.mark.parametrize("body", ELEMENTS_OF_TWO_BYTES)
 def test_blocks_and_dimensions_are_counted_before_any_is_built(monkeypatch, body):
-    monkeypatch.setattr(limits, "BATCH_ELEMENTS_MAX", 1_000)
+    monkeypatch.setattr("tbservice.ingest.guard.BATCH_ELEMENTS_MAX", 1_000)
     assert elements_built_of(body) > 1_000
     with pytest.raises(
         TooLarge, match="at most 1000 packed blocks and dimensions of tensors; send it in parts"

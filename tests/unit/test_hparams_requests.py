@@ -9,6 +9,7 @@ import pytest
 from tbservice import limits
 from tbservice.errors import Invalid, MalformedRequest, TooLarge
 from tbservice.hparams.requests import (
+    HPARAMS_PATTERN_ITEMS_MAX,
     AggregationType,
     DiscreteFilter,
     MetricId,
@@ -167,7 +168,7 @@ def test_request_regular_expressions_are_limited():
     """Compiled, each may have half a MiB, and 10,000 fit into a body."""
     expressions = [
         {"hparam": "a", "filterRegexp": rf"\pL{{50}}{number}"}
-        for number in range(limits.HPARAMS_PATTERN_ITEMS_MAX + 1)
+        for number in range(HPARAMS_PATTERN_ITEMS_MAX + 1)
     ]
     with pytest.raises(TooLarge, match="hparams_pattern_items_max"):
         groups(colParams=[*expressions, {"hparam": "a"}])

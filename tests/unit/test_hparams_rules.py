@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbservice import limits
 from tbservice.hparams.metric_rows import MetricRows, aggregate, choose_representatives
-from tbservice.hparams.owners import find_owner, find_root, metric_group, metric_run
+from tbservice.hparams.owners import (
+    HPARAMS_LEVEL_ITEMS_MAX,
+    find_owner,
+    find_root,
+    metric_group,
+    metric_run,
+)
 from tbservice.hparams.record_cache import (
     CachedRecords,
     ExperimentRecords,
@@ -28,6 +33,7 @@ from tbservice.hparams.schema import (
     merge_summaries,
 )
 from tbservice.hparams.session_table import (
+    HPARAMS_RUNNING_SECONDS_MAX,
     HparamNames,
     SessionTable,
     StoredStart,
@@ -39,7 +45,8 @@ from tbservice.hparams.session_table import (
     session_values,
 )
 from tbservice.hparams.values import common_type, list_distinct, to_json, to_text, value_key
-from tbservice.types import ExperimentId, ReadGrant, WorkspaceId
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
 from tbwire import hparams_pb2
 from tbwire.hparams import (
     DeclaredHparam,
@@ -98,7 +105,7 @@ def test_owner_root_may_be_named_empty():
 
 
 def test_owner_search_stops_at_limit_of_levels():
-    deep = "a" + "/x" * limits.HPARAMS_LEVEL_ITEMS_MAX
+    deep = "a" + "/x" * HPARAMS_LEVEL_ITEMS_MAX
     assert find_owner(deep, {"a"}, None) is None
     assert find_owner(deep[:-2], {"a"}, None) == "a"
 
@@ -269,7 +276,7 @@ def test_status_is_that_of_end():
 
 
 def test_status_without_end_is_by_age_of_data():
-    limit = limits.HPARAMS_RUNNING_SECONDS_MAX
+    limit = HPARAMS_RUNNING_SECONDS_MAX
     ages = {0: 10_000.0 - limit + 1, 1: 10_000.0 - limit, 2: 20_000.0}
     sessions = table(None, None, None, None, newest=ages.items())
     assert [sessions.status(index).name for index in range(4)] == [

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
 from tbservice.hparams.requests import ColumnParams, DiscreteFilter, RegexpFilter, SortOrder
 from tbservice.hparams.selection import HparamColumn, MetricColumn, filter_groups, sort_groups
@@ -74,7 +73,7 @@ def test_filter_regexp_steps_are_limited_by_request(monkeypatch):
         passing(HparamColumn(["a" * 4_000_000], STRING), filter=slow)
 
     steps = compile_pattern("ada").programsize * len("adam")
-    monkeypatch.setattr(limits, "PATTERN_STEPS_MAX", 2 * steps)
+    monkeypatch.setattr("tbservice.patterns.PATTERN_STEPS_MAX", 2 * steps)
     each = ColumnParams("col_params[0]", "x", filter=RegexpFilter(compile_pattern("ada")))
     column = HparamColumn(["adam"] * 9, STRING)  # equal texts are searched once
     assert len(filter_groups([each, each], [column] * 2, 9)) == 9

@@ -15,7 +15,7 @@ from tbservice.katib.katib_pb2 import Trial
 from tbservice.katib.metric_values import parse_number
 from tbservice.katib.timestamps import ZERO_TIME, format_timestamp, parse_timestamp
 from tbservice.katib.trial_names import guess_experiment, make_trial_name
-from tbservice.types import SessionStatus
+from tbservice.types.series import SessionStatus
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from tbservice import limits
-from tbservice.admission.pacing import Pace
+from tbservice.admission.pacing import PACE_BURST_SECONDS, Pace
 from tbservice.admission.refusals import LEFT_KEY, hold_refusal
 
 RATE = 10.0
-BURST = round(RATE * limits.PACE_BURST_SECONDS)
+BURST = round(RATE * PACE_BURST_SECONDS)
 WAITING = round(RATE * limits.PACE_WAIT_SECONDS_MAX)
 
 
@@ -59,7 +59,7 @@ def test_pace_of_subnets_is_that_of_their_site(pace):
 
 
 def test_pace_remembers_bounded_number_of_callers(pace, clock, monkeypatch):
-    monkeypatch.setattr(limits, "PACED_CALLERS_ITEMS_MAX", 50)
+    monkeypatch.setattr("tbservice.admission.pacing.PACED_CALLERS_ITEMS_MAX", 50)
     for number in range(200):
         pace.count([(f"caller {number}", RATE)])
     assert len(pace._busy_until) == 50

@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbservice.scalars.dedup import deduplicate_steps
-from tbservice.store.scalar_format import (
-    concatenate,
-    pack,
-    pack_raw,
-    unpack,
-    unpack_raw,
-)
+from tbservice.series.dedup import deduplicate_steps
+from tbservice.series.tables.scalar_format import concatenate, pack, pack_raw, unpack, unpack_raw
 from tbwire import packing
 from tbwire.points import ScalarPoints
 

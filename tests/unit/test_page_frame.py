@@ -10,16 +10,22 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from tbservice import limits
 from tbservice.errors import Forbidden, Invalid, TooManyRequests
-from tbservice.pages import csrf, errors, static_files
-from tbservice.pages.forms import FormFields
-from tbservice.pages.frame import render, set_person_session
-from tbservice.pages.next_page import safe_next
-from tbservice.pages.person_session import PersonSession
-from tbservice.pages.texts import clip, format_browser, format_bytes, format_moment, format_number
+from tbservice.pages.base import csrf, errors, static_files
+from tbservice.pages.base.forms import EXPIRY_DAYS_MAX, FormFields
+from tbservice.pages.base.frame import render, set_person_session
+from tbservice.pages.base.person_session import PersonSession
+from tbservice.pages.base.texts import (
+    clip,
+    format_browser,
+    format_bytes,
+    format_moment,
+    format_number,
+)
+from tbservice.pages.sign_in.next_page import safe_next
 from tbservice.settings import Settings
-from tbservice.types import Membership, Person, Role, UserId, WorkspaceId
+from tbservice.types.identifiers import UserId, WorkspaceId
+from tbservice.types.people import Membership, Person, Role
 
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(1)</script>{{ 7 * 7 }}'
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -162,7 +168,7 @@ def test_form_fields_are_checked():
     assert fields.expiry("absent") is None
     with pytest.raises(Invalid):
         fields.choice("role", {"owner", "viewer"})
-    for days in ("0", "-1", "1.5", "٣", str(limits.EXPIRY_DAYS_MAX + 1), "9" * 5_000, "x"):
+    for days in ("0", "-1", "1.5", "٣", str(EXPIRY_DAYS_MAX + 1), "9" * 5_000, "x"):
         with pytest.raises(Invalid):
             FormFields({"days": [days]}).expiry("days")
 

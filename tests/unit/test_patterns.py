@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbservice import limits, patterns
+from tbservice import patterns
 from tbservice.errors import TooLarge
 from tbservice.patterns import PatternSearches
 
@@ -49,6 +49,6 @@ def test_pattern_matches_complete_name_only():
 
 
 def test_matching_has_limit_of_steps(monkeypatch):
-    monkeypatch.setattr(limits, "PATTERN_STEPS_MAX", 100)
+    monkeypatch.setattr("tbservice.patterns.PATTERN_STEPS_MAX", 100)
     with pytest.raises(TooLarge, match="pattern_steps_max"):
         matching(".*")

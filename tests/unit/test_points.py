@@ -9,7 +9,7 @@ from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.ingest.decode import decode_batch
 from tbservice.reading.value_readers import VALUE_READERS
 from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample, TensorValue
-from tbservice.store.scalar_format import PackedScalarPoints
+from tbservice.series.tables.scalar_format import PackedScalarPoints
 from tbupload.events.points import Tensor
 from tbupload.http.wire_limits import WireLimits
 from tbupload.upload.point_encoding import COUNT_NAMES, encode_points

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tbservice.scalars.restarts import find_continued, find_restarts, get_starts, select_superseded
-from tbservice.store.stream_times import StreamTimes
+from tbservice.series.restarts import find_continued, find_restarts, get_starts, select_superseded
+from tbservice.series.tables.stream_times import StreamTimes
 
 NEVER = -math.inf
 

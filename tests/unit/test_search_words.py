@@ -6,12 +6,18 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tbservice import limits
 from tbservice.errors import Invalid
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.metadata import normalize_tags
-from tbservice.experiments.search_words import collect_words, parse_search
-from tbservice.types import Experiment, ExperimentId, UserId, Visibility
+from tbservice.experiments.search_words import (
+    EXPERIMENT_WORD_CHARS_MAX,
+    EXPERIMENT_WORDS_ITEMS_MAX,
+    SEARCH_WORDS_ITEMS_MAX,
+    collect_words,
+    parse_search,
+)
+from tbservice.types.experiments import Experiment, Visibility
+from tbservice.types.identifiers import ExperimentId, UserId
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -71,9 +77,9 @@ def test_search_without_words_matches_nothing():
 
 def test_words_are_bounded():
     words = words_of("first " + "x" * 100, notes=" ".join(f"w{n}" for n in range(10_000)))
-    assert len(words) <= limits.EXPERIMENT_WORDS_ITEMS_MAX
-    assert {"first", "x" * limits.EXPERIMENT_WORD_CHARS_MAX} <= words
-    assert len(parse_search(" ".join(map(str, range(99))))) == limits.SEARCH_WORDS_ITEMS_MAX
+    assert len(words) <= EXPERIMENT_WORDS_ITEMS_MAX
+    assert {"first", "x" * EXPERIMENT_WORD_CHARS_MAX} <= words
+    assert len(parse_search(" ".join(map(str, range(99))))) == SEARCH_WORDS_ITEMS_MAX
 
 
 def test_tags_are_sorted_and_unique():

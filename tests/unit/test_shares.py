@@ -13,10 +13,10 @@ from starlette.datastructures import Headers
 from support.admission import CALLER, OTHER, STRANGER
 from tbservice import limits
 from tbservice.admission.admitted import admit, turn
-from tbservice.admission.answers import ABORT_KEY, ResponseSender
-from tbservice.admission.bodies import RequestBody
+from tbservice.admission.answers import ABORT_KEY, RESPONSE_CHUNK_BYTES, ResponseSender
+from tbservice.admission.bodies import SMALL_BODY_BYTES_MAX, RequestBody
 from tbservice.admission.callers import _token, address_caller
-from tbservice.admission.contention import Activity, BodyRate
+from tbservice.admission.contention import CALLER_BODY_BYTES_PER_SECOND, Activity, BodyRate
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Caller, Shares
 from tbservice.admission.turns import Turns
@@ -142,7 +142,7 @@ def test_body_rate_bounds_caller_beside_others():
     clock = Clock()
     activity = Activity(clock)
     rate = BodyRate(activity, clock)
-    second = limits.CALLER_BODY_BYTES_PER_SECOND
+    second = CALLER_BODY_BYTES_PER_SECOND
     activity.note(CALLER)
     assert rate.delay_seconds(CALLER, 10 * second) == 0
     activity.note(OTHER)
@@ -397,7 +397,7 @@ def part(content, *, more_body=True):
 
 def test_body_of_json_comes_whole_and_gives_its_bytes_back():
     async def run():
-        size = limits.SMALL_BODY_BYTES_MAX + 1
+        size = SMALL_BODY_BYTES_MAX + 1
         messages = part(b"a" * (size - 1)), part(b"b", more_body=False)
         body, admitted, turn = body_of(*messages, content_length=str(size))
         await turn.wait()
@@ -430,7 +430,7 @@ def test_body_that_is_large_is_read_after_check():
         raise TooManyRequests("checked")
 
     async def run():
-        size = limits.SMALL_BODY_BYTES_MAX
+        size = SMALL_BODY_BYTES_MAX
         for headers in ({"content_length": str(size + 1)}, {"transfer_encoding": "chunked"}):
             with pytest.raises(TooManyRequests, match="checked"):
                 await body_of(part(b"ab", more_body=False), check=refuse, **headers)[0].receive()
@@ -450,7 +450,7 @@ def test_body_is_checked_during_turn():
         async def check():
             held.append(shares.turns._used)
 
-        size = limits.SMALL_BODY_BYTES_MAX + 1
+        size = SMALL_BODY_BYTES_MAX + 1
         part_of_it = part(b"a" * size, more_body=False)
         await body_of(part_of_it, check=check, shares=shares, content_length=str(size))[0].receive()
         assert held == [1]
@@ -514,7 +514,7 @@ def test_answer_is_sent_in_pieces_and_ends_turn():
     async def run():
         answer, admitted, turn = answer_of(send)
         await turn.wait()
-        content = bytes(range(256)) * (limits.RESPONSE_CHUNK_BYTES // 100)
+        content = bytes(range(256)) * (RESPONSE_CHUNK_BYTES // 100)
         await answer.send(start_of())
         assert not turn._is_held
         assert not sent

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from tbservice.reading.sampling.rules import ExtremesSampler, make_sampler
 from tbservice.sample_order import choose_uniform_sample
-from tbservice.types import Sampling, SamplingRule
+from tbservice.types.sampling import Sampling, SamplingRule
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 STEPS = st.sets(st.one_of(INT64, st.integers(-50, 200)), min_size=0, max_size=120).map(

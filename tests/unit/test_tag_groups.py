@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tbservice.reading import tag_groups
-from tbservice.store.time_series import TagGroupRow
+from tbservice.series.tables.time_series import TagGroupRow
 from tbwire.points import DataClass
 
 

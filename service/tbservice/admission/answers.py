@@ -18,6 +18,9 @@ from tbservice import limits
 from tbservice.admission.admitted import AdmittedRequest
 from tbservice.admission.refusals import refuse
 
+RESPONSE_CHUNK_BYTES: Final = 256 * limits.KIB
+"""Bytes of a response written to the connection at once."""
+
 ABORT_KEY: Final = "tbhub.abort"
 """Key of the ASGI scope for the function that closes the connection and drops unsent bytes."""
 
@@ -107,9 +110,9 @@ class ResponseSender:
             await self._send_in_time(start)
 
         # In chunks, so that the stall timeout covers a bounded number of bytes.
-        ends = range(limits.RESPONSE_CHUNK_BYTES, len(body), limits.RESPONSE_CHUNK_BYTES)
+        ends = range(RESPONSE_CHUNK_BYTES, len(body), RESPONSE_CHUNK_BYTES)
         for end in ends:
-            chunk = bytes(body[end - limits.RESPONSE_CHUNK_BYTES : end])
+            chunk = bytes(body[end - RESPONSE_CHUNK_BYTES : end])
             await self._send_in_time({**message, "body": chunk, "more_body": True})
         last = bytes(body[ends[-1] if ends else 0 :])
         await self._send_in_time({**message, "body": last, "more_body": more_body})

@@ -19,6 +19,12 @@ from tbservice import limits
 from tbservice.admission.admitted import AdmittedRequest
 from tbservice.errors import RequestTimeout, TooLarge
 
+SMALL_BODY_BYTES_MAX: Final = 16 * limits.KIB
+"""Bytes of a body that is read before the grant is checked, and reserves no memory.
+
+At `CONNECTIONS_ITEMS_MAX`, all connections together hold 64 MiB of these.
+"""
+
 _BATCHES: Final = re.compile(r"/api/v1/experiments/[^/]+/batches")
 _BLOBS: Final = re.compile(r"/api/v1/experiments/[^/]+/blobs/[^/]+")
 _PAGES: Final = re.compile(r"/(experiment|compare)/.*")
@@ -111,7 +117,7 @@ class RequestBody:
 
         Small bodies need no reservation, so that large bodies of anonymous callers block no page.
         """
-        if self._announced is not None and self._announced <= limits.SMALL_BODY_BYTES_MAX:
+        if self._announced is not None and self._announced <= SMALL_BODY_BYTES_MAX:
             return
         if not self._reserved:
             amount = bytes_max if self._announced is None else min(self._announced, bytes_max)
@@ -128,7 +134,7 @@ class RequestBody:
 
     async def _receive_all(self) -> Message:
         """Return one message with the complete body."""
-        if self._announced is None or self._announced > limits.SMALL_BODY_BYTES_MAX:
+        if self._announced is None or self._announced > SMALL_BODY_BYTES_MAX:
             await self._check_in_turn()
         if self._announced is not None and self._announced > limits.JSON_BODY_BYTES_MAX:
             raise _too_large()

@@ -22,9 +22,15 @@ from tbservice import limits
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Caller
 from tbservice.auth import grants
+from tbservice.db.database import Database
 from tbservice.errors import TooManyRequests
-from tbservice.store.pg.database import Database
-from tbservice.types import UserId
+from tbservice.types.identifiers import UserId
+
+CALLER_CACHE_SECONDS: Final = 60.0
+"""Seconds for which a worker caches the caller of a token or of a public link."""
+
+CALLER_CACHE_ITEMS_MAX: Final = 10_000
+"""Items in that cache: tokens and public links."""
 
 READ_COOKIE: Final = "tbhub_read"
 """Name of the cookie that stores the read tokens of a page."""
@@ -147,9 +153,9 @@ class CallerLookup:
         if caller is None:
             self._known.pop(known, None)  # it has ended
         else:
-            self._known[known] = caller, time.monotonic() + limits.CALLER_CACHE_SECONDS
+            self._known[known] = caller, time.monotonic() + CALLER_CACHE_SECONDS
             self._known.move_to_end(known)
-            while len(self._known) > limits.CALLER_CACHE_ITEMS_MAX:
+            while len(self._known) > CALLER_CACHE_ITEMS_MAX:
                 self._known.popitem(last=False)
         return caller
 

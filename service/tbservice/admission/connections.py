@@ -23,6 +23,9 @@ from tbservice.admission.callers import site_of
 from tbservice.admission.pacing import PEER_KEY
 from tbservice.admission.refusals import LEFT_KEY
 
+REFUSED_CONNECTION_SECONDS: Final = 2.0
+"""Seconds for which a connection stays open after bytes that were not a request, to be read."""
+
 _OTHER_FILES: Final = 200
 """Files that a worker opens besides client connections: for PostgreSQL, S3 and spooled bodies."""
 
@@ -101,7 +104,7 @@ class Connection(H11Protocol):
             self.transport.write(self.conn.send(event) or b"")
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self.loop.call_later(limits.REFUSED_CONNECTION_SECONDS, self.transport.abort)
+        self.loop.call_later(REFUSED_CONNECTION_SECONDS, self.transport.abort)
 
     def _parse(self) -> None:
         """Parse the received bytes, in small parts until the parser is in a body."""

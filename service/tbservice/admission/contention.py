@@ -7,9 +7,16 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Final
 
 from tbservice import limits
 from tbservice.admission.shares import Caller
+
+CALLER_BODY_BYTES_PER_SECOND: Final = 32 * limits.MIB
+"""Bytes of request bodies per second received from one account while others are active.
+
+Half of it per anonymous address.
+"""
 
 
 class Activity:
@@ -66,7 +73,7 @@ class BodyRate:
         if not self._activity.has_others(caller):
             return 0.0
         now = self._clock()
-        rate = limits.CALLER_BODY_BYTES_PER_SECOND // (2 if caller.is_anonymous else 1)
+        rate = CALLER_BODY_BYTES_PER_SECOND // (2 if caller.is_anonymous else 1)
         until = max(now, self._busy_until.get(caller.key, now)) + amount / rate
         self._busy_until[caller.key] = until
         self._busy_until.move_to_end(caller.key)

@@ -13,6 +13,9 @@ from typing import Final
 from tbservice import limits
 from tbservice.admission.shares import Caller, Shares
 
+CALLER_QUEUED_REQUESTS_ITEMS_MAX: Final = 200
+"""Requests (items) of one caller queued in one worker; further ones are refused with 429."""
+
 _Clients = dict[str, deque["_Waiter"]]
 
 _LINES_TRIED_MAX: Final = 8
@@ -47,7 +50,7 @@ class FairQueue(Shares):
         what: str,
         total: int,
         caller_max: int,
-        waiting_max: int = limits.CALLER_QUEUED_REQUESTS_ITEMS_MAX,
+        waiting_max: int = CALLER_QUEUED_REQUESTS_ITEMS_MAX,
     ) -> None:
         """Count from zero.
 

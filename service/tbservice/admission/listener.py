@@ -13,9 +13,12 @@ from typing import Any, Final
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from tbservice import limits, metrics
+from tbservice import metrics
 from tbservice.admission.callers import site_of
 from tbservice.admission.pacing import THIS_MACHINE, Pace
+
+CONNECTION_PACE: Final = 2.0
+"""New connections (items) of an address or IPv6 network of 48 bits, likewise; others are reset."""
 
 _DROPPED_PER_TURN_MAX: Final = 64
 """Connections that are dropped before the event loop serves others again: two milliseconds."""
@@ -28,7 +31,7 @@ class _Limit:
     """Which connections are accepted; `limit_connections` sets it."""
 
     def __init__(self, requests_per_second: float, trusted_proxies: str) -> None:
-        self._rate = requests_per_second * limits.CONNECTION_PACE
+        self._rate = requests_per_second * CONNECTION_PACE
         # As uvicorn does it. Proxies open connections for all of their clients.
         trusting = ProxyHeadersMiddleware(_no_application, trusted_proxies)
         self._trusted = trusting.trusted_hosts

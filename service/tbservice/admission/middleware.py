@@ -22,8 +22,8 @@ from tbservice.admission.shares import Caller
 from tbservice.admission.turns import Turn
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.auth import grants
+from tbservice.db.database import Database
 from tbservice.errors import TooManyRequests, Unauthenticated
-from tbservice.store.pg.database import Database
 
 _EXPERIMENT: Final = re.compile(r"/api/v[01]/experiments/([^/]+)(/.*)?")
 

@@ -21,6 +21,27 @@ from tbservice.admission.callers import CallerLookup, caller_by_address
 from tbservice.admission.refusals import hold_refusal, wait_with_client
 from tbservice.errors import TooManyRequests
 
+PACE_BURST_SECONDS: Final = 2.0
+"""Seconds of the requests of an account or address that may come at once, after a pause.
+
+Their number per second is a setting, of an address without an account.
+"""
+
+ACCOUNT_PACE: Final = 4.0
+"""Requests (items) of an account, in one worker, per request of an address without one.
+
+It may work on two at once, an address on one: of the cheapest, this is about what it gets.
+"""
+
+IPV6_SITE_PACE: Final = 2.0
+"""Requests (items) of all subnets of an IPv6 network of 48 bits, which anybody gets, likewise."""
+
+PROBE_PACE: Final = 0.2
+"""Requests (items) of an address for `/healthz`, `/readyz` and `/metrics`, likewise."""
+
+PACED_CALLERS_ITEMS_MAX: Final = 10_000
+"""Accounts, addresses and networks (items) of which a worker remembers how many requests came."""
+
 PEER_KEY: Final = "tbhub.peer"
 """Key of the ASGI scope for host and port of the connection's peer, which may be a proxy."""
 
@@ -58,7 +79,7 @@ class Pace:
         """
         now = self._clock()
         begins = {name: max(now, self._busy_until.get(name, now)) for name, _rate in rates}
-        seconds = max(begins.values()) - now - limits.PACE_BURST_SECONDS
+        seconds = max(begins.values()) - now - PACE_BURST_SECONDS
         if seconds > wait_seconds_max:
             return None
 
@@ -66,7 +87,7 @@ class Pace:
             self._busy_until[name] = begins[name] + 1 / rate
             self._busy_until.move_to_end(name)
         while (
-            len(self._busy_until) > limits.PACED_CALLERS_ITEMS_MAX
+            len(self._busy_until) > PACED_CALLERS_ITEMS_MAX
             or next(iter(self._busy_until.values())) < now
         ):
             self._busy_until.popitem(last=False)
@@ -106,12 +127,12 @@ class PacingMiddleware:
         """
         address = caller_by_address(scope)
         if scope["path"] in PROBE_PATHS:
-            return [(f"probes of {address.network}", self._rate * limits.PROBE_PACE)]
+            return [(f"probes of {address.network}", self._rate * PROBE_PACE)]
         if account := self._callers.find_account(scope):
-            return [(account, self._rate * limits.ACCOUNT_PACE)]
+            return [(account, self._rate * ACCOUNT_PACE)]
         if address.network == address.key:
             return [(address.key, self._rate)]
-        return [(address.key, self._rate), (address.network, self._rate * limits.IPV6_SITE_PACE)]
+        return [(address.key, self._rate), (address.network, self._rate * IPV6_SITE_PACE)]
 
 
 def _is_from_this_machine(scope: Scope) -> bool:

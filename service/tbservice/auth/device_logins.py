@@ -18,11 +18,19 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import people, tokens, workspaces
+from tbservice.auth.tables import device_logins
+from tbservice.auth.tables.device_logins import Approval, DeviceLogin
+from tbservice.db.database import Database
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
-from tbservice.store import device_logins
-from tbservice.store.device_logins import Approval, DeviceLogin
-from tbservice.store.pg.database import Database
-from tbservice.types import Person, Scope, Token, WorkspaceId
+from tbservice.types.grants import Scope
+from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.people import Person, Token
+
+DEVICE_LOGINS_WAITING_PER_NETWORK_ITEMS_MAX: Final = 50
+"""Logins of commands (items) begun from one IPv4 address or IPv6 /64 that wait for approval."""
+
+DEVICE_LOGINS_WAITING_ITEMS_MAX: Final = 10_000
+"""Logins of commands (items) that wait for approval, in all."""
 
 _CODE_LETTERS: Final = "BCDFGHJKLMNPQRSTVWXZ"
 """Letters of user codes: no vowels, so that no words come out (RFC 8628, section 6.1)."""
@@ -172,12 +180,12 @@ def parse_code(typed: str) -> str:
 def _check_room(db: Connection, network: str) -> None:
     minutes = limits.DEVICE_LOGIN_SECONDS_MAX // 60
     of_network, total = device_logins.count_waiting(db, network)
-    if of_network >= limits.DEVICE_LOGINS_WAITING_PER_NETWORK_ITEMS_MAX:
+    if of_network >= DEVICE_LOGINS_WAITING_PER_NETWORK_ITEMS_MAX:
         raise Conflict(
             f"{of_network} logins from your network ({network}) wait for approval: approve or deny "
             f"them on the server's page /device, or wait until they end after {minutes} minutes"
         )
-    if total >= limits.DEVICE_LOGINS_WAITING_ITEMS_MAX:
+    if total >= DEVICE_LOGINS_WAITING_ITEMS_MAX:
         raise Conflict(
             f"too many logins wait for approval on this server; they end after {minutes} minutes: "
             "try again later, or log in with a token (--with-token)"

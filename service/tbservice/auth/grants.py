@@ -10,26 +10,23 @@ from sqlalchemy import Connection
 
 from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
+from tbservice.auth.tables import auth_lookup, secret_use, workspaces
+from tbservice.auth.tables.auth_lookup import ExperimentOwner, SessionIdentity, TokenIdentity
 from tbservice.errors import Forbidden, NotFound, Unauthenticated
-from tbservice.store import auth_lookup, secret_use, workspaces
-from tbservice.store.auth_lookup import ExperimentOwner, SessionIdentity, TokenIdentity
-from tbservice.types import (
+from tbservice.types.experiments import Visibility
+from tbservice.types.grants import (
     AdminGrant,
     AppendGrant,
-    ExperimentId,
     Grant,
     KatibGrant,
     OwnerGrant,
     PersonalGrant,
-    Principal,
     ReadGrant,
-    Role,
     Scope,
-    UserId,
-    Visibility,
     WorkspaceGrant,
-    WorkspaceId,
 )
+from tbservice.types.identifiers import ExperimentId, UserId, WorkspaceId
+from tbservice.types.people import Principal, Role
 
 _Identity = TokenIdentity | SessionIdentity
 

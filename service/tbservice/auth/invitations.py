@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -10,12 +11,19 @@ from tbservice import limits
 from tbservice.auth import members, people, secrets
 from tbservice.auth.emails import email_key, require_email_key
 from tbservice.auth.secrets import SecretKind
+from tbservice.auth.tables import invitations, users
+from tbservice.auth.tables import members as member_rows
+from tbservice.db.clock import read_now
+from tbservice.db.database import set_local
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
-from tbservice.store import invitations, users
-from tbservice.store import members as member_rows
-from tbservice.store.pg.clock import read_now
-from tbservice.store.pg.database import set_local
-from tbservice.types import Invitation, Membership, OwnerGrant, Person, Role
+from tbservice.types.grants import OwnerGrant
+from tbservice.types.people import Invitation, Membership, Person, Role
+
+INVITATION_SECONDS: Final = 7 * 24 * 3600
+"""Seconds for which an invitation is valid, unless it says otherwise."""
+
+OPEN_INVITATIONS_ITEMS_MAX: Final = 1_000
+"""Invitations (items) of a workspace that are open."""
 
 _ENDED = "this invitation is unknown, was used already or revoked, or has expired"
 
@@ -48,7 +56,7 @@ def invite(
     if email:
         require_email_key(email)
     if expires_at is None:
-        expires_at = now + timedelta(seconds=limits.INVITATION_SECONDS)
+        expires_at = now + timedelta(seconds=INVITATION_SECONDS)
     if not now < expires_at <= now + timedelta(seconds=limits.INVITATION_SECONDS_MAX):
         days = limits.INVITATION_SECONDS_MAX // 86_400
         raise Invalid(f"expires_at must be in the future, and at most {days} days from now")
@@ -56,7 +64,7 @@ def invite(
     members.lock_as_owner(db, grant)
     # What a stolen token of a machine could leave behind would outlive it.
     members.require_person(grant)
-    if invitations.count_open(db, grant.workspace_id) >= limits.OPEN_INVITATIONS_ITEMS_MAX:
+    if invitations.count_open(db, grant.workspace_id) >= OPEN_INVITATIONS_ITEMS_MAX:
         raise Conflict("too many invitations are open: revoke some that are not needed")
     ended_before = now - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
     invitations.delete_ended(db, grant.workspace_id, ended_before, limits.SIGN_IN_SWEEP_ITEMS_MAX)

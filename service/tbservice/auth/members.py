@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
+from tbservice.auth.tables import invitations, members, tokens
 from tbservice.errors import Conflict, Forbidden, NotFound
-from tbservice.store import invitations, members, tokens
-from tbservice.types import Grant, Member, OwnerGrant, Role, UserId, WorkspaceId
+from tbservice.types.grants import Grant, OwnerGrant
+from tbservice.types.identifiers import UserId, WorkspaceId
+from tbservice.types.people import Member, Role
 
 _LAST_OWNER = "last_owner"
 

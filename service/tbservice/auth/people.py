@@ -9,8 +9,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.auth import secrets
 from tbservice.auth.emails import email_key, require_email_key
-from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
-from tbservice.store import (
+from tbservice.auth.tables import (
     browser_sessions,
     members,
     sign_in_links,
@@ -18,9 +17,14 @@ from tbservice.store import (
     user_identities,
     users,
 )
-from tbservice.store.pg.database import set_local
-from tbservice.store.users import User
-from tbservice.types import Membership, Person, Role, UserId, WorkspaceId
+from tbservice.auth.tables.users import User
+from tbservice.db.database import set_local
+from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
+from tbservice.types.identifiers import UserId, WorkspaceId
+from tbservice.types.people import Membership, Person, Role
+
+MEMBERS_ITEMS_MAX: Final = 2_000
+"""Members (items) of a workspace."""
 
 _IDENTITY_CHARS_MAX: Final = 2_000
 """Characters of an issuer or a subject: OpenID Connect Core 1.0, section 2, permits 255."""
@@ -181,8 +185,8 @@ def check_room(db: Connection, workspace_id: WorkspaceId, current: Role | None) 
 
     `current` is the person's role until now, None for a new member. Raises Conflict.
     """
-    if current is None and members.count(db, workspace_id) >= limits.MEMBERS_ITEMS_MAX:
-        raise Conflict(f"a workspace has at most {limits.MEMBERS_ITEMS_MAX} members")
+    if current is None and members.count(db, workspace_id) >= MEMBERS_ITEMS_MAX:
+        raise Conflict(f"a workspace has at most {MEMBERS_ITEMS_MAX} members")
 
 
 def sign_in_identity(

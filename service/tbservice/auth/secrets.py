@@ -15,7 +15,7 @@ import string
 import zlib
 from typing import Final
 
-from tbservice.types import ExperimentId, TokenId, UserId
+from tbservice.types.identifiers import ExperimentId, TokenId, UserId
 
 _ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _ID_CHARS: Final = 22

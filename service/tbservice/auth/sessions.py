@@ -6,16 +6,30 @@ Nothing of them is cached, so that one that is revoked opens nothing from then o
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
+from tbservice.auth.tables import browser_sessions, secret_use, sign_in_links
+from tbservice.db.clock import read_now
 from tbservice.errors import NotFound
-from tbservice.store import browser_sessions, secret_use, sign_in_links
-from tbservice.store.pg.clock import read_now
-from tbservice.types import BrowserSession, UserId
+from tbservice.types.identifiers import UserId
+from tbservice.types.people import BrowserSession
+
+PERSON_SESSIONS_ITEMS_MAX: Final = 50
+"""Browser sessions (items) of a person.
+
+A sign-in beyond them ends the one that was used least recently.
+"""
+
+USER_AGENT_CHARS_MAX: Final = 300
+"""Characters kept of what a browser says of itself."""
+
+ADDRESS_CHARS_MAX: Final = 64
+"""Characters kept of a client's network address."""
 
 
 def open_session(db: Connection, user_id: UserId, user_agent: str, address: str) -> str:
@@ -36,15 +50,15 @@ def open_session(db: Connection, user_id: UserId, user_agent: str, address: str)
     """
     people.require_enabled(db, user_id)
     browser_sessions.delete_expired(db, limits.SIGN_IN_SWEEP_ITEMS_MAX)
-    browser_sessions.delete_of_user(db, user_id, None, kept=limits.PERSON_SESSIONS_ITEMS_MAX - 1)
+    browser_sessions.delete_of_user(db, user_id, None, kept=PERSON_SESSIONS_ITEMS_MAX - 1)
     secret = secrets.generate_secret(SecretKind.SESSION)
     browser_sessions.create(
         db,
         secrets.generate_public_id(),
         user_id,
         secrets.secret_digest(secret),
-        user_agent.replace("\0", "")[: limits.USER_AGENT_CHARS_MAX],
-        address.replace("\0", "")[: limits.ADDRESS_CHARS_MAX],
+        user_agent.replace("\0", "")[:USER_AGENT_CHARS_MAX],
+        address.replace("\0", "")[:ADDRESS_CHARS_MAX],
         read_now(db) + timedelta(seconds=limits.PERSON_SESSION_SECONDS_MAX),
     )
     return secret

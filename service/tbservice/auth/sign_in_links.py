@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
+from tbservice.auth.tables import sign_in_links, users
+from tbservice.db.clock import read_now
 from tbservice.errors import Forbidden, NotFound
-from tbservice.store import sign_in_links, users
-from tbservice.store.pg.clock import read_now
-from tbservice.types import Person, UserId
+from tbservice.types.identifiers import UserId
+from tbservice.types.people import Person
+
+SIGN_IN_LINK_SECONDS: Final = 24 * 3600
+"""Seconds for which a one-time sign-in link of an administrator is valid."""
 
 
-def create_link(
-    db: Connection, user_id: UserId, seconds: float = limits.SIGN_IN_LINK_SECONDS
-) -> str:
+def create_link(db: Connection, user_id: UserId, seconds: float = SIGN_IN_LINK_SECONDS) -> str:
     """Return the secret of a new link, valid for `seconds` and once. Deletes a few expired ones.
 
     For administrators: who has it becomes this person. Raises Forbidden if the person is disabled,

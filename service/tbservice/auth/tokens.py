@@ -12,26 +12,18 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.auth import members, people, secrets
 from tbservice.auth.grants import acting_person
+from tbservice.auth.tables import members as member_rows
+from tbservice.auth.tables import tokens
+from tbservice.auth.tables.tokens import TokenProperties
+from tbservice.db.clock import read_now
 from tbservice.errors import Forbidden, Invalid, NotFound
 from tbservice.pagination import decode_page_token, encode_page_token
-from tbservice.store import members as member_rows
-from tbservice.store import tokens
-from tbservice.store.pg.clock import read_now
-from tbservice.store.tokens import TokenProperties
-from tbservice.types import (
-    AdminGrant,
-    BrowserSession,
-    ExperimentId,
-    OwnerGrant,
-    PersonalGrant,
-    Principal,
-    ReadGrant,
-    Scope,
-    Token,
-    TokenId,
-    UserId,
-    WorkspaceId,
-)
+from tbservice.types.grants import AdminGrant, OwnerGrant, PersonalGrant, ReadGrant, Scope
+from tbservice.types.identifiers import ExperimentId, TokenId, UserId, WorkspaceId
+from tbservice.types.people import BrowserSession, Principal, Token
+
+PERSONAL_TOKENS_ITEMS_MAX: Final = 1_000
+"""Tokens (items) of a person that a list shows, the newest."""
 
 SESSION_LIFETIME: Final = timedelta(hours=12)
 """How long a browser may read after its user entered a token with more scopes than read."""
@@ -222,7 +214,7 @@ def list_personal_tokens(
 
     Newest first, at most `PERSONAL_TOKENS_ITEMS_MAX`, without their secrets. `db` is a transaction.
     """
-    return tokens.list_of_user(db, user_id, workspace_id, limits.PERSONAL_TOKENS_ITEMS_MAX)
+    return tokens.list_of_user(db, user_id, workspace_id, PERSONAL_TOKENS_ITEMS_MAX)
 
 
 def get_own_token(db: Connection, principal: Principal) -> Token:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import members, people
+from tbservice.auth.tables import members as member_rows
+from tbservice.auth.tables import users, workspaces
+from tbservice.db.database import set_local
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
-from tbservice.store import members as member_rows
-from tbservice.store import users, workspaces
-from tbservice.store.pg.database import set_local
-from tbservice.types import Membership, OwnerGrant, Role, UserId, WorkspaceId
+from tbservice.types.grants import OwnerGrant
+from tbservice.types.identifiers import UserId, WorkspaceId
+from tbservice.types.people import Membership, Role
+
+PERSON_WORKSPACES_ITEMS_MAX: Final = 5
+"""Workspaces (items) of which a person who owns them can create no more.
+
+Invitations and administrators can make them own more.
+"""
 
 
 def create_workspace(db: Connection, name: str) -> WorkspaceId:
@@ -44,10 +54,10 @@ def create_for_person(
     people.require_enabled(db, user_id)
     users.lock_for_count(db, user_id)
     owned = [each for each in member_rows.list_of_user(db, user_id) if each.role is Role.OWNER]
-    if len(owned) >= limits.PERSON_WORKSPACES_ITEMS_MAX:
+    if len(owned) >= PERSON_WORKSPACES_ITEMS_MAX:
         raise Conflict(
             f"you own {len(owned)} workspaces, and a person who owns "
-            f"{limits.PERSON_WORKSPACES_ITEMS_MAX} can create no more: use one of them, give one "
+            f"{PERSON_WORKSPACES_ITEMS_MAX} can create no more: use one of them, give one "
             "away (make another member its owner, then leave), or ask the administrator of this "
             "service to create one"
         )

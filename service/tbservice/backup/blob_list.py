@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Final
 
 from tbservice.backup.manifest import BackupDamaged
-from tbservice.store.backup_snapshot import BlobPlace
-from tbservice.types import WorkspaceId
+from tbservice.backup.tables.backup_snapshot import BlobPlace
+from tbservice.types.identifiers import WorkspaceId
 
 _GZIP: Final = 31
 """zlib's window bits for the format of gzip."""

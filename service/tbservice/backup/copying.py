@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import IO, Final, TypeVar
 
-from tbservice import limits
+BACKUP_THREADS_ITEMS: Final = 4
+"""Objects (items) that a backup or a restore copies at a time."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,7 +48,7 @@ def iter_file(file: IO[bytes]) -> Iterator[bytes]:
 
 def map_threads(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Yield the results of `work` by some threads, in order; few items are waiting at a time."""
-    with ThreadPoolExecutor(limits.BACKUP_THREADS_ITEMS) as pool:
+    with ThreadPoolExecutor(BACKUP_THREADS_ITEMS) as pool:
         remaining = iter(items)
-        while group := list(islice(remaining, 16 * limits.BACKUP_THREADS_ITEMS)):
+        while group := list(islice(remaining, 16 * BACKUP_THREADS_ITEMS)):
             yield from pool.map(work, group)

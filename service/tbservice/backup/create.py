@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import IO
 
 from tbservice.backup import blob_list, dump
+from tbservice.backup.client_programs import find_program
 from tbservice.backup.copying import iter_file, map_threads, spooled
 from tbservice.backup.manifest import OBJECTS, Manifest, StoredFile, folder_of, manifest_of
 from tbservice.backup.manifest import object_name as name_of
-from tbservice.backup.targets import Target
-from tbservice.errors import ObjectMissing, ObjectUnreadable
-from tbservice.store.backup_snapshot import (
+from tbservice.backup.tables.backup_snapshot import (
     BackupSession,
     BlobPlace,
     SnapshotFacts,
     open_session,
 )
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.client_programs import find_program
+from tbservice.backup.targets import Target
+from tbservice.errors import ObjectMissing, ObjectUnreadable
+from tbservice.objects.object_store import ObjectStore
 from tbservice.throttle import Progress, Throttle
 
 

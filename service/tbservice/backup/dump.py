@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from tbservice.backup.client_programs import make_environment
 from tbservice.backup.manifest import BackupDamaged, StoredFile
 from tbservice.errors import CommandFailed
-from tbservice.store.pg.client_programs import make_environment
 
 _READ_BYTES: Final = 256 * 1024
 _STDERR_LINES_SHOWN: Final = 3

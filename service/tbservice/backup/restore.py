@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from tbservice.auth.tables import workspaces
 from tbservice.backup import blob_list, dump
+from tbservice.backup.client_programs import find_program
 from tbservice.backup.copying import iter_file, map_threads, spooled
 from tbservice.backup.manifest import (
     BACKUPS,
@@ -18,14 +20,13 @@ from tbservice.backup.manifest import (
     manifest_of,
     object_name,
 )
+from tbservice.backup.tables import backup_snapshot
+from tbservice.backup.tables.backup_snapshot import BlobPlace
 from tbservice.backup.targets import Target
+from tbservice.db.database import Database
+from tbservice.db.schema_versions import is_known_migration
 from tbservice.errors import CommandFailed, StartupError, Unavailable
-from tbservice.store import backup_snapshot, workspaces
-from tbservice.store.backup_snapshot import BlobPlace
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.client_programs import find_program
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.schema_versions import is_known_migration
+from tbservice.objects.object_store import ObjectStore
 from tbservice.throttle import Progress, Throttle
 
 

@@ -11,8 +11,11 @@ from typing import Final, Protocol
 
 from tbservice import limits
 from tbservice.errors import ObjectMissing, StartupError
+from tbservice.objects.object_store import ObjectStore
 from tbservice.settings import Settings
-from tbservice.store.objects import ObjectStore
+
+BACKUP_PART_BYTES: Final = 64 * limits.MIB
+"""Bytes of each part of a dump in a bucket, of which S3 allows 10,000."""
 
 _READ_BYTES: Final = 256 * 1024
 _URL: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?")
@@ -105,7 +108,7 @@ class BucketTarget:
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Write an object; a large one as a multipart upload, which is aborted on any error."""
-        key, parts = self._prefix + name, iter(_group(chunks, limits.BACKUP_PART_BYTES))
+        key, parts = self._prefix + name, iter(_group(chunks, BACKUP_PART_BYTES))
         first, second = next(parts, b""), next(parts, None)
         if second is None:
             self._objects.put(key, first)

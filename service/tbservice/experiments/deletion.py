@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import Connection
 
-from tbservice import limits
 from tbservice.auth import secrets
 from tbservice.errors import NotFound
 from tbservice.experiments.lifecycle import NOT_FOUND, index_words
 from tbservice.experiments.listing import Page
+from tbservice.experiments.tables import experiment_deletion, experiment_words
 from tbservice.pagination import decode_page_token, encode_page_token
-from tbservice.store import experiment_deletion, experiment_words
-from tbservice.types import AdminGrant, Experiment, ExperimentId, WorkspaceGrant
+from tbservice.types.experiments import Experiment
+from tbservice.types.grants import AdminGrant, WorkspaceGrant
+from tbservice.types.identifiers import ExperimentId
+
+DELETED_EXPERIMENT_SECONDS: Final = 7 * 24 * 3600
+"""Seconds after which a deleted experiment is erased; until then it can be restored."""
 
 
 def delete_experiment(db: Connection, grant: AdminGrant, *, is_final: bool = False) -> None:
@@ -21,7 +27,7 @@ def delete_experiment(db: Connection, grant: AdminGrant, *, is_final: bool = Fal
     cannot be restored. An ingest in progress fails at its last statement and rolls back. Raises
     NotFound if the experiment was deleted before.
     """
-    seconds = 0 if is_final else limits.DELETED_EXPERIMENT_SECONDS
+    seconds = 0 if is_final else DELETED_EXPERIMENT_SECONDS
     hidden = experiment_deletion.hide(db, grant.experiment_id, seconds)
     if hidden is None:
         raise NotFound(NOT_FOUND)

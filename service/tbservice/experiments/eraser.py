@@ -13,11 +13,23 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.db.database import Database
 from tbservice.errors import ServiceError
-from tbservice.store import erased_series, experiment_deletion
-from tbservice.store.experiment_deletion import DueExperiment
-from tbservice.store.pg.database import Database
-from tbservice.types import ExperimentId, WorkspaceId
+from tbservice.experiments.tables import erased_series, experiment_deletion
+from tbservice.experiments.tables.experiment_deletion import DueExperiment
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
+
+ERASE_TRANSACTION_ITEMS_MAX: Final = 10_000
+"""Rows (items) of a deleted experiment that one transaction erases."""
+
+ERASE_PAUSE_SECONDS: Final = 0.05
+"""Seconds between two transactions that erase, which leave the disk to others."""
+
+ERASE_INTERVAL_SECONDS: Final = 60.0
+"""Seconds after which a worker looks again for deleted experiments to erase."""
+
+ERASE_EXPERIMENTS_ITEMS_MAX: Final = 100
+"""Experiments (items) that one look finds."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -44,7 +56,7 @@ class Eraser:
         self._thread.join(limits.COMPACTION_STOP_SECONDS_MAX)
 
     def _run(self) -> None:
-        while not self._stopping.wait(limits.ERASE_INTERVAL_SECONDS):
+        while not self._stopping.wait(ERASE_INTERVAL_SECONDS):
             try:
                 erase_due(self._database, self._stopping)
             except ServiceError as error:  # no database: the experiments stay hidden
@@ -63,12 +75,12 @@ def erase_due(database: Database, stopping: threading.Event) -> int:
     with database.transaction() as sweep:
         if not experiment_deletion.try_lock_sweep(sweep):
             return 0
-        for due in experiment_deletion.list_due(sweep, limits.ERASE_EXPERIMENTS_ITEMS_MAX):
+        for due in experiment_deletion.list_due(sweep, ERASE_EXPERIMENTS_ITEMS_MAX):
             if not _erase(database, due, stopping):
                 break
             erased += 1
         else:
-            for place in erased_series.list_experiments(sweep, limits.ERASE_EXPERIMENTS_ITEMS_MAX):
+            for place in erased_series.list_experiments(sweep, ERASE_EXPERIMENTS_ITEMS_MAX):
                 if not _repeat(database, place, erased_series.erase_some, stopping):
                     break
     return erased
@@ -98,7 +110,7 @@ def _repeat(
     is_gone = False
     while not is_gone:
         with database.transaction(workspace_id) as db:
-            is_gone = erase_some(db, experiment_id, limits.ERASE_TRANSACTION_ITEMS_MAX)
-        if stopping.wait(limits.ERASE_PAUSE_SECONDS) and not is_gone:
+            is_gone = erase_some(db, experiment_id, ERASE_TRANSACTION_ITEMS_MAX)
+        if stopping.wait(ERASE_PAUSE_SECONDS) and not is_gone:
             return False
     return True

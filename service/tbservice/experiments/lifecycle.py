@@ -10,20 +10,15 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import secrets
+from tbservice.auth.tables import users
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.metadata import Metadata, check_text, make_columns
 from tbservice.experiments.search_words import collect_words
-from tbservice.store import experiment_words, experiments, share_links, uploads, users
-from tbservice.types import (
-    AdminGrant,
-    Experiment,
-    ExperimentGrant,
-    ReadGrant,
-    Visibility,
-    WorkspaceGrant,
-    WorkspaceId,
-)
+from tbservice.experiments.tables import experiment_words, experiments, share_links, uploads
+from tbservice.types.experiments import Experiment, Visibility
+from tbservice.types.grants import AdminGrant, ExperimentGrant, ReadGrant, WorkspaceGrant
+from tbservice.types.identifiers import WorkspaceId
 
 NOT_FOUND = "there is no such experiment, or it is not yours"
 

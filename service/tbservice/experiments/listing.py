@@ -12,11 +12,13 @@ from tbservice import limits
 from tbservice.experiment_values import ExperimentOrder, ExperimentQuery
 from tbservice.experiments import search_words
 from tbservice.experiments.metadata import check_text
+from tbservice.experiments.tables import experiment_list, experiment_words
+from tbservice.experiments.tables.experiment_list import Position
+from tbservice.experiments.tables.experiment_words import beginning
 from tbservice.pagination import decode_list_token, encode_list_token
-from tbservice.store import experiment_list, experiment_words
-from tbservice.store.experiment_list import Position
-from tbservice.store.experiment_words import beginning
-from tbservice.types import Experiment, UserId, Visibility, WorkspaceGrant
+from tbservice.types.experiments import Experiment, Visibility
+from tbservice.types.grants import WorkspaceGrant
+from tbservice.types.identifiers import UserId
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tbservice import limits
 from tbservice.errors import Invalid
-from tbservice.types import Visibility
+from tbservice.types.experiments import Visibility
 
 NAME_KEY_CHARS: Final = 100
 """Characters of a name by which lists are sorted: an index entry has at most 2,704 bytes."""

@@ -9,25 +9,26 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice import limits
+from tbservice.db.database import Database
 from tbservice.errors import MalformedRequest, NotFound
-from tbservice.store import (
-    deleted_runs,
-    erased_series,
-    experiment_size,
-    experiments,
-    katib_observations,
-    katib_trials,
-    object_references,
-    runs_tags,
-    time_series,
-    upload_streams,
-)
-from tbservice.store.pg.database import Database
-from tbservice.types import AdminGrant, AppendGrant, ReadGrant, RunSize
+from tbservice.experiments.tables import deleted_runs, erased_series, experiment_size, experiments
+from tbservice.katib.tables import katib_observations, katib_trials
+from tbservice.objects.tables import object_references
+from tbservice.series.tables import runs_tags, time_series, upload_streams
+from tbservice.types.grants import AdminGrant, AppendGrant, ReadGrant
+from tbservice.types.series import RunSize
+
+ERASE_REQUEST_SECONDS: Final = 5.0
+"""Seconds for which a request that deletes runs or series erases points; the rest is left to the
+background.
+"""
+
+ERASE_REQUEST_ITEMS_MAX: Final = 2_000
+"""Rows (items) that one transaction of such a request erases."""
 
 _TAG_MISSING = "the run has no such tag"
 
@@ -137,13 +138,11 @@ def erase_points(database: Database, grant: AdminGrant) -> None:
     After the transaction that deleted the series: nobody sees these points any more. What is left
     is erased in the background (`eraser.py`).
     """
-    end = time.monotonic() + limits.ERASE_REQUEST_SECONDS
+    end = time.monotonic() + ERASE_REQUEST_SECONDS
     is_gone = False
     while not is_gone and time.monotonic() < end:
         with database.transaction(grant) as db:
-            is_gone = erased_series.erase_some(
-                db, grant.experiment_id, limits.ERASE_REQUEST_ITEMS_MAX
-            )
+            is_gone = erased_series.erase_some(db, grant.experiment_id, ERASE_REQUEST_ITEMS_MAX)
 
 
 def list_deleted(

@@ -11,9 +11,18 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Final
 
-from tbservice import limits
 from tbservice.experiment_values import ExperimentNotes
-from tbservice.types import Experiment, UserId, Visibility
+from tbservice.types.experiments import Experiment, Visibility
+from tbservice.types.identifiers import UserId
+
+EXPERIMENT_WORDS_ITEMS_MAX: Final = 500
+"""Words (items) of one experiment that a search finds; the first ones of its texts."""
+
+EXPERIMENT_WORD_CHARS_MAX: Final = 40
+"""Characters of a word that are searched."""
+
+SEARCH_WORDS_ITEMS_MAX: Final = 8
+"""Words (items) of one search; further ones are ignored."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
 
@@ -46,7 +55,7 @@ def collect_words(
     unique = (word for word in chain.from_iterable(map(_split, texts)) if word not in words)
     for word in unique:
         words[word] = None
-        if len(words) >= limits.EXPERIMENT_WORDS_ITEMS_MAX:
+        if len(words) >= EXPERIMENT_WORDS_ITEMS_MAX:
             break
     return set(words)
 
@@ -56,10 +65,10 @@ def parse_search(search_text: str) -> tuple[str, ...] | None:
 
     That is so for a text that is not empty and has no word.
     """
-    words = list(islice(_WORD.findall(_fold(search_text)), limits.SEARCH_WORDS_ITEMS_MAX))
+    words = list(islice(_WORD.findall(_fold(search_text)), SEARCH_WORDS_ITEMS_MAX))
     if not words and search_text.strip():
         return None
-    prefixes = {word[: limits.EXPERIMENT_WORD_CHARS_MAX] for word in words}
+    prefixes = {word[:EXPERIMENT_WORD_CHARS_MAX] for word in words}
     return tuple(sorted(prefixes))
 
 
@@ -86,7 +95,7 @@ def _split(content: str) -> Iterator[str]:
     """Yield the words of a text, and the parts of compound ones; some several times."""
     for match in _WORD.finditer(unicodedata.normalize("NFKC", content)):
         word = match[0]
-        folded = word.casefold()[: limits.EXPERIMENT_WORD_CHARS_MAX]
+        folded = word.casefold()[:EXPERIMENT_WORD_CHARS_MAX]
         yield folded
         if word.isascii():
             parts = _WORD_PART.findall(word)

@@ -8,16 +8,20 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import secrets
+from tbservice.auth.tables import tokens
 from tbservice.auth.tokens import check_end
+from tbservice.db import link_views
+from tbservice.db.clock import read_now
 from tbservice.errors import Invalid, NotFound
 from tbservice.experiments import snapshots
+from tbservice.experiments.tables import experiments, share_links
+from tbservice.experiments.tables.share_links import PlacedLink, ShareLink
 from tbservice.ingest.door import PointWriter
 from tbservice.pagination import decode_page_token, encode_page_token
 from tbservice.patterns import PATTERN_CHARS_MAX, compile_pattern
-from tbservice.store import experiments, link_views, share_links, tokens
-from tbservice.store.pg.clock import read_now
-from tbservice.store.share_links import PlacedLink, ShareLink
-from tbservice.types import AdminGrant, LinkView, OwnerGrant, TokenId, UserId, Visibility
+from tbservice.types.experiments import Visibility
+from tbservice.types.grants import AdminGrant, LinkView, OwnerGrant
+from tbservice.types.identifiers import TokenId, UserId
 
 __all__ = [
     "PlacedLink",

@@ -9,16 +9,33 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.auth import secrets
 from tbservice.errors import Conflict, NotFound, TooLarge
+from tbservice.experiments.tables import experiment_deletion, snapshots
 from tbservice.ingest.door import PointWriter
-from tbservice.store import experiment_deletion, snapshots
-from tbservice.types import AdminGrant, ExperimentId
+from tbservice.types.grants import AdminGrant
+from tbservice.types.identifiers import ExperimentId
 from tbwire.points import DataClass
+
+FROZEN_LINKS_ITEMS_MAX: Final = 20
+"""Frozen links (items) of an experiment: each is a copy of what it shows."""
+
+SNAPSHOT_POINTS_MAX: Final = 100_000_000
+"""Points of an experiment, or of a slice of it, that a frozen link may copy."""
+
+SNAPSHOT_SECONDS_MAX: Final = 300.0
+"""Seconds that the copy of a frozen link may take; it is one transaction."""
+
+SNAPSHOT_CHUNK_POINTS: Final = 5_000_000
+"""Scalar points that one statement copies; a statement has 60 s."""
+
+SNAPSHOT_CHUNK_ITEMS: Final = 20_000
+"""Tensors and blob sequences that one statement copies, and series."""
 
 
 def create_snapshot(
@@ -35,7 +52,7 @@ def create_snapshot(
         TooLarge: It has more than `SNAPSHOT_POINTS_MAX` points, or the copy takes longer than
             `SNAPSHOT_SECONDS_MAX`.
     """
-    ends_at = time.monotonic() + limits.SNAPSHOT_SECONDS_MAX
+    ends_at = time.monotonic() + SNAPSHOT_SECONDS_MAX
     source, snapshot = grant.experiment_id, secrets.generate_experiment_id()
     _check_count(writer.db, source)
     if not snapshots.create(writer.db, source, snapshot, expires_at):
@@ -61,8 +78,8 @@ def _check_count(db: Connection, source: ExperimentId) -> None:
     # Not by waiting for the lock: this transaction would not see the copy that it waited for.
     if not snapshots.try_lock(db, source):
         raise Conflict("another frozen link of this experiment is being made: try again after it")
-    if snapshots.count(db, source) >= limits.FROZEN_LINKS_ITEMS_MAX:
-        limit = f"{limits.FROZEN_LINKS_ITEMS_MAX} frozen links (frozen_links_items_max)"
+    if snapshots.count(db, source) >= FROZEN_LINKS_ITEMS_MAX:
+        limit = f"{FROZEN_LINKS_ITEMS_MAX} frozen links (frozen_links_items_max)"
         raise Conflict(
             f"an experiment has at most {limit}, each with a copy of its data: revoke one that is "
             "not needed"
@@ -70,8 +87,8 @@ def _check_count(db: Connection, source: ExperimentId) -> None:
 
 
 def _check_points(count: int) -> None:
-    if count > limits.SNAPSHOT_POINTS_MAX:
-        limit = f"the limit of {limits.SNAPSHOT_POINTS_MAX} points (snapshot_points_max)"
+    if count > SNAPSHOT_POINTS_MAX:
+        limit = f"the limit of {SNAPSHOT_POINTS_MAX} points (snapshot_points_max)"
         raise TooLarge(f"{count} points are over {limit} of a copy; freeze fewer runs or tags")
 
 
@@ -82,7 +99,7 @@ def _until(
     for chunk in chunks:
         yield chunk
         if time.monotonic() > ends_at:
-            limit = f"the limit of {limits.SNAPSHOT_SECONDS_MAX:g} s (snapshot_seconds_max)"
+            limit = f"the limit of {SNAPSHOT_SECONDS_MAX:g} s (snapshot_seconds_max)"
             raise TooLarge(f"copying the data takes longer than {limit}; freeze fewer runs or tags")
 
 
@@ -90,11 +107,11 @@ def _chunks(counts: list[tuple[int, int, int]]) -> Iterator[tuple[DataClass, lis
     """Yield the series of each statement: of one data class, and not too many points."""
     for data_class in DataClass:
         is_scalar = data_class is DataClass.SCALAR
-        points_max = limits.SNAPSHOT_CHUNK_POINTS if is_scalar else limits.SNAPSHOT_CHUNK_ITEMS
+        points_max = SNAPSHOT_CHUNK_POINTS if is_scalar else SNAPSHOT_CHUNK_ITEMS
         chunk: list[int] = []
         size = 0
         for _, series_id, count in (row for row in counts if row[0] == data_class):
-            if chunk and (size + count > points_max or len(chunk) >= limits.SNAPSHOT_CHUNK_ITEMS):
+            if chunk and (size + count > points_max or len(chunk) >= SNAPSHOT_CHUNK_ITEMS):
                 yield data_class, chunk
                 chunk, size = [], 0
             chunk.append(series_id)

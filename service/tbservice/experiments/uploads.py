@@ -12,9 +12,20 @@ from tbservice import limits
 from tbservice.errors import Invalid, NotFound
 from tbservice.experiment_values import NewUpload, UploadEnd, UploadRecord, UploadStatus
 from tbservice.experiments.metadata import check_pairs, remove_controls
+from tbservice.experiments.tables import uploads
 from tbservice.pagination import decode_page_token, encode_page_token
-from tbservice.store import uploads
-from tbservice.types import AppendGrant, Experiment, ExperimentId, Grant, ReadGrant
+from tbservice.types.experiments import Experiment
+from tbservice.types.grants import AppendGrant, Grant, ReadGrant
+from tbservice.types.identifiers import ExperimentId
+
+UPLOADS_ITEMS_MAX: Final = 500
+"""Uploads (items) that one experiment records: one more removes the oldest."""
+
+UPLOAD_ORIGIN_CHARS_MAX: Final = 16_000
+"""Characters of the origin of one upload, all names and values together."""
+
+UPLOAD_PACKAGES_CHARS_MAX: Final = 32_000
+"""Characters of an upload's packages together."""
 
 _NOT_FOUND: Final = "the experiment has no record of such an upload: it may have been removed"
 
@@ -27,13 +38,11 @@ def record_upload(db: Connection, grant: AppendGrant, upload_id: str, new: NewUp
     """
     pairs = check_pairs("origin", new.origin)
     origin = {remove_controls(key): remove_controls(value) for key, value in pairs.items()}
-    if _count_chars(origin) > limits.UPLOAD_ORIGIN_CHARS_MAX:
-        raise Invalid(
-            f"the origin of an upload has at most {limits.UPLOAD_ORIGIN_CHARS_MAX} characters"
-        )
+    if _count_chars(origin) > UPLOAD_ORIGIN_CHARS_MAX:
+        raise Invalid(f"the origin of an upload has at most {UPLOAD_ORIGIN_CHARS_MAX} characters")
     packages = _check_packages(new.packages)
     uploads.put(db, grant, upload_id, replace(new, origin=origin, packages=packages))
-    uploads.delete_oldest(db, grant.experiment_id, limits.UPLOADS_ITEMS_MAX)
+    uploads.delete_oldest(db, grant.experiment_id, UPLOADS_ITEMS_MAX)
 
 
 def report_upload(
@@ -94,10 +103,8 @@ def _check_packages(packages: Sequence[str]) -> list[str]:
     """Return the packages without control characters. Raises Invalid for too many or too long."""
     if len(packages) > limits.UPLOAD_PACKAGES_ITEMS_MAX:
         raise Invalid(f"an upload has at most {limits.UPLOAD_PACKAGES_ITEMS_MAX} packages")
-    if sum(map(len, packages)) > limits.UPLOAD_PACKAGES_CHARS_MAX:
-        raise Invalid(
-            f"packages have at most {limits.UPLOAD_PACKAGES_CHARS_MAX} characters together"
-        )
+    if sum(map(len, packages)) > UPLOAD_PACKAGES_CHARS_MAX:
+        raise Invalid(f"packages have at most {UPLOAD_PACKAGES_CHARS_MAX} characters together")
     return [remove_controls(package) for package in packages]
 
 

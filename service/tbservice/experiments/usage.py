@@ -6,8 +6,9 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.store import workspace_usage
-from tbservice.types import WorkspaceGrant, WorkspaceUsage
+from tbservice.experiments.tables import workspace_usage
+from tbservice.types.experiments import WorkspaceUsage
+from tbservice.types.grants import WorkspaceGrant
 
 _LARGEST: Final = 10
 

@@ -10,12 +10,21 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, ParamSpec, TypeVar
 
-from tbservice import limits, traces
+from tbservice import traces
 from tbservice.admission import admitted
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.errors import TooLarge, Unavailable
 from tbservice.handlers.processes import Calls, HandlerProcess, get_fork_server
 from tbservice.handlers.threads import DaemonThreadPool
+
+HANDLER_ITEMS_MAX: Final = 4
+"""Items of work (requests) that run at once in TensorBoard's handler processes of one worker."""
+
+HANDLER_SHARE_ITEMS_MAX: Final = 2
+"""Items of these for the requests of one account."""
+
+HANDLER_SECONDS_MAX: Final = 30
+"""Seconds after which the handler process of a request is killed."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,10 +42,8 @@ class HandlerPool:
         """Start nothing yet; the processes run the `JOBS` of `modules`, functions by name."""
         self._server = get_fork_server(modules)
         self._threads = DaemonThreadPool(_THREADS, "page")
-        self._waiters = DaemonThreadPool(limits.HANDLER_ITEMS_MAX, "handler")
-        self._slots = FairQueue(
-            "handler processes", limits.HANDLER_ITEMS_MAX, limits.HANDLER_SHARE_ITEMS_MAX
-        )
+        self._waiters = DaemonThreadPool(HANDLER_ITEMS_MAX, "handler")
+        self._slots = FairQueue("handler processes", HANDLER_ITEMS_MAX, HANDLER_SHARE_ITEMS_MAX)
         self._lock = threading.Lock()
         self._idle: list[HandlerProcess] = []
         self._working: set[_RunningJob] = set()
@@ -118,13 +125,13 @@ class HandlerPool:
         # Not when the client disconnects: the thread may still be working then.
         future.add_done_callback(release)
         try:
-            async with asyncio.timeout(limits.HANDLER_SECONDS_MAX):
+            async with asyncio.timeout(HANDLER_SECONDS_MAX):
                 with traces.span("handler process"):
                     return await asyncio.wrap_future(future)
         except TimeoutError as error:
             raise TooLarge(
                 "the work on this request takes too long: "
-                f"the limit is {limits.HANDLER_SECONDS_MAX} seconds (handler_seconds_max)"
+                f"the limit is {HANDLER_SECONDS_MAX} seconds (handler_seconds_max)"
             ) from error
         finally:
             if not future.done():

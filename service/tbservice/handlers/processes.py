@@ -20,8 +20,11 @@ from typing import Any, Final
 from tbservice import errors, limits
 from tbservice.errors import ServiceError, TooLarge, Unavailable
 from tbservice.handlers.fork_server import FORK, KILL, MESSAGE
-from tbservice.types import Sampling, SamplingRule, Selection, StepRange
+from tbservice.types.sampling import Sampling, SamplingRule, Selection, StepRange
 from tbwire.points import DataClass
+
+HANDLER_MEMORY_BYTES_MAX: Final = 512 * limits.MIB
+"""Bytes of memory that a handler process may allocate beyond those it starts with."""
 
 Calls = Mapping[str, Callable[..., Any]]
 """Functions that a job may call in the worker; they run in the thread that waits for the job."""
@@ -84,7 +87,7 @@ class ForkServer:
             atexit.register(self._end)
             self._control, theirs = socket.socketpair()
             command = [sys.executable, "-P", "-m", "tbservice.handlers.fork_server"]
-            memory = str(limits.HANDLER_MEMORY_BYTES_MAX)
+            memory = str(HANDLER_MEMORY_BYTES_MAX)
             with theirs:
                 self._process = subprocess.Popen(
                     [*command, str(theirs.fileno()), memory, *self._modules],
@@ -187,10 +190,10 @@ def get_fork_server(modules: tuple[str, ...]) -> ForkServer:
 
 _ARGUMENT_TYPES: Final = {
     ("builtins", "frozenset"): frozenset,
-    ("tbservice.types", "Selection"): Selection,
-    ("tbservice.types", "Sampling"): Sampling,
-    ("tbservice.types", "SamplingRule"): SamplingRule,
-    ("tbservice.types", "StepRange"): StepRange,
+    ("tbservice.types.sampling", "Selection"): Selection,
+    ("tbservice.types.sampling", "Sampling"): Sampling,
+    ("tbservice.types.sampling", "SamplingRule"): SamplingRule,
+    ("tbservice.types.sampling", "StepRange"): StepRange,
     ("tbwire.points", "DataClass"): DataClass,
 }
 """The types, by module and name, of the arguments of calls from a handler process."""
@@ -221,7 +224,7 @@ def _result(outcome: list[Any], failure: BaseException | None) -> Any:
         if isinstance(kind, type) and issubclass(kind, ServiceError):
             raise kind(outcome[2])
     if outcome[0] == "memory":
-        limit = f"{limits.HANDLER_MEMORY_BYTES_MAX} bytes (handler_memory_bytes_max)"
+        limit = f"{HANDLER_MEMORY_BYTES_MAX} bytes (handler_memory_bytes_max)"
         raise TooLarge(f"the work on this request takes too much memory: the limit is {limit}")
     raise HandlerFailed(str(outcome[1:]))
 

@@ -17,7 +17,7 @@ import orjson
 from tbservice.hparams.requests import MetricId
 from tbservice.hparams.schema import Schema
 from tbservice.hparams.values import to_json
-from tbservice.types import Json
+from tbservice.types.identifiers import Json
 from tbwire.hparams import DeclaredHparam, DeclaredMetric, HparamValue, Interval, Status
 
 INT32_MAX: Final = 2**31 - 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from tbservice.hparams.requests import AggregationType, MetricId
 from tbservice.hparams.session_table import SessionGroups
-from tbservice.types import Booleans, Float64s, Int64s
+from tbservice.types.identifiers import Booleans, Float64s, Int64s
 
 
 @dataclass(frozen=True, slots=True)

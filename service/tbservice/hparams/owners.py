@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from tbservice import limits
+HPARAMS_LEVEL_ITEMS_MAX: Final = 100
+"""Levels of directories between a run and the session that it belongs to."""
 
 ROOT_RUNS: Final = (".", "")
 """Names of the run of files directly in the log directory: all other runs are below it."""
@@ -22,7 +23,7 @@ def find_owner(run: str, sessions: Container[str], root: str | None) -> str | No
     Looks at `HPARAMS_LEVEL_ITEMS_MAX` directories at most: a name may have thousands of slashes.
     """
     path = run
-    for _ in range(limits.HPARAMS_LEVEL_ITEMS_MAX):
+    for _ in range(HPARAMS_LEVEL_ITEMS_MAX):
         if path in sessions:
             return path
         path, slash, _ = path.rpartition("/")

@@ -15,7 +15,7 @@ from typing import Final
 from tbservice import limits
 from tbservice.hparams.schema import LoggedSummary
 from tbservice.hparams.session_table import HparamNames, StoredStart
-from tbservice.types import ReadGrant
+from tbservice.types.grants import ReadGrant
 from tbwire.hparams import (
     ExperimentSummary,
     HparamValue,
@@ -24,6 +24,9 @@ from tbwire.hparams import (
     SessionStart,
     parse_metadata,
 )
+
+HPARAMS_CACHE_BYTES: Final = 256 * limits.MIB
+"""Bytes of decoded hparams records that one worker caches, as estimated."""
 
 StoredRecord = StoredStart | ExperimentSummary | SessionEnd | None
 """A decoded record; None for a malformed one."""
@@ -168,5 +171,5 @@ class RecordDecoder:
         return self._strings.setdefault(value, value)
 
 
-RECORDS: Final = RecordCache(limits.HPARAMS_CACHE_BYTES)
+RECORDS: Final = RecordCache(HPARAMS_CACHE_BYTES)
 """The cache of this worker."""

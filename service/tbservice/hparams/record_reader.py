@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from sqlalchemy import Connection
@@ -22,11 +22,18 @@ from tbservice.hparams.record_cache import (
 )
 from tbservice.hparams.schema import LoggedSummary
 from tbservice.hparams.session_table import NO_START, StoredStart
-from tbservice.store import hparams_rows
-from tbservice.store.hparams_rows import HparamsListing, RecordColumns
-from tbservice.types import Int64s, ReadGrant
+from tbservice.series.tables import hparams_rows
+from tbservice.series.tables.hparams_rows import HparamsListing, RecordColumns
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import Int64s
 from tbwire import hparams
 from tbwire.hparams import ExperimentSummary, SessionEnd
+
+HPARAMS_CONTENT_BYTES_MAX: Final = 128 * limits.MIB
+"""Bytes of the hparams plugin's content in one experiment: summaries, starts and ends."""
+
+HPARAMS_VALUE_ITEMS_MAX: Final = 4_000_000
+"""Values of hyperparameters of all sessions of one experiment: 2,000 sessions of 2,000, say."""
 
 _Record = TypeVar("_Record", StoredStart, ExperimentSummary)
 
@@ -147,12 +154,12 @@ def _select(
 
 
 def _check_size(size: int) -> None:
-    if size > limits.HPARAMS_CONTENT_BYTES_MAX:
-        limit = f"the limit of {limits.HPARAMS_CONTENT_BYTES_MAX} (hparams_content_bytes_max)"
+    if size > HPARAMS_CONTENT_BYTES_MAX:
+        limit = f"the limit of {HPARAMS_CONTENT_BYTES_MAX} (hparams_content_bytes_max)"
         raise TooLarge(f"the experiment's hparams records have {size} bytes, over {limit}")
 
 
 def _check_values(count: int) -> None:
-    if count > limits.HPARAMS_VALUE_ITEMS_MAX:
-        limit = f"the limit of {limits.HPARAMS_VALUE_ITEMS_MAX} (hparams_value_items_max)"
+    if count > HPARAMS_VALUE_ITEMS_MAX:
+        limit = f"the limit of {HPARAMS_VALUE_ITEMS_MAX} (hparams_value_items_max)"
         raise TooLarge(f"the experiment's sessions have {count} hyperparameters, over {limit}")

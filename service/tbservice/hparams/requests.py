@@ -21,6 +21,9 @@ from tbservice.errors import Invalid, MalformedRequest, TooLarge
 from tbservice.patterns import compile_pattern
 from tbwire.hparams import HparamValue, Interval, Status, plain_values
 
+HPARAMS_PATTERN_ITEMS_MAX: Final = 100
+"""Regular expressions in one request for session groups: compiled, one may have 0.5 MiB."""
+
 _DETAIL_CHARS_MAX: Final = 500
 _Message = TypeVar("_Message", bound=Message)
 _Enum = TypeVar("_Enum", bound=enum.IntEnum)
@@ -198,8 +201,8 @@ def _check_counts(columns: Sequence[Any]) -> None:
         limit = f"the limit of {limits.HPARAMS_COLUMN_ITEMS_MAX} (hparams_column_items_max)"
         raise TooLarge(f"col_params has {len(columns)} columns, over {limit}")
     patterns = sum(params.HasField("filter_regexp") for params in columns)
-    if patterns > limits.HPARAMS_PATTERN_ITEMS_MAX:
-        limit = f"the limit of {limits.HPARAMS_PATTERN_ITEMS_MAX} (hparams_pattern_items_max)"
+    if patterns > HPARAMS_PATTERN_ITEMS_MAX:
+        limit = f"the limit of {HPARAMS_PATTERN_ITEMS_MAX} (hparams_pattern_items_max)"
         raise TooLarge(f"col_params has {patterns} regular expressions, over {limit}")
 
 

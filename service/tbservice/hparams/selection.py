@@ -18,7 +18,7 @@ from tbservice.hparams.requests import (
 )
 from tbservice.hparams.values import to_text, value_key
 from tbservice.patterns import PatternSearches
-from tbservice.types import Booleans, Float64s, Int64s
+from tbservice.types.identifiers import Booleans, Float64s, Int64s
 from tbwire.hparams import HparamType, HparamValue, Interval
 
 _TYPE_NAMES: Final = {

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tbservice import limits
 from tbservice.hparams.requests import MetricId
 from tbservice.hparams.schema import list_metrics
 from tbservice.hparams.session_reader import SessionReader, open_sessions
@@ -18,6 +17,9 @@ from tbservice.hparams.session_table import SessionTable, StoredStart
 from tbservice.hparams.values import to_text
 from tbservice.reading.source import Source
 from tbwire.hparams import HparamValue, Status
+
+SESSION_TABLE_COLUMN_ITEMS_MAX: Final = 20_000
+"""Columns (items) of the table of sessions; with more it has no hyperparameters and metrics."""
 
 Cell = HparamValue | None
 Column = list[Cell]
@@ -109,10 +111,7 @@ def open_session_columns(source: Source) -> SessionColumns:
     hparam_types = _hparam_types(sessions.table)
     declared = list_metrics(sessions.declared, seen := sessions.list_metrics())
     metrics = [metric for each in declared if (metric := MetricId(each.group, each.tag)) in seen]
-    if (
-        len(FIXED_COLUMNS) + len(hparam_types) + len(metrics)
-        > limits.SESSION_TABLE_COLUMN_ITEMS_MAX
-    ):
+    if len(FIXED_COLUMNS) + len(hparam_types) + len(metrics) > SESSION_TABLE_COLUMN_ITEMS_MAX:
         return SessionColumns(dict(FIXED_COLUMNS), sessions, (), {})
     types = FIXED_COLUMNS | {f"hparams.{name}": type_ for name, type_ in hparam_types.items()}
     types |= dict.fromkeys(_name_metrics(metrics), float)

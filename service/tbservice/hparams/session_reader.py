@@ -22,9 +22,10 @@ from tbservice.hparams.schema import LoggedSummary, merge_summaries
 from tbservice.hparams.session_table import NO_POSITION, SessionTable, StoredStart
 from tbservice.reading.comparison import ComparisonReader, name_in_comparison
 from tbservice.reading.source import ExperimentReader, Source
-from tbservice.store import hparams_rows
-from tbservice.store.hparams_rows import LastPoints
-from tbservice.types import Float64s, Int64s, ReadGrant
+from tbservice.series.tables import hparams_rows
+from tbservice.series.tables.hparams_rows import LastPoints
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import Float64s, Int64s
 from tbwire.hparams import ExperimentSummary, SessionEnd
 
 _OWN_GROUP = 0

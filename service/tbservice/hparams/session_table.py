@@ -10,9 +10,11 @@ from typing import Final
 
 import numpy as np
 
-from tbservice import limits
-from tbservice.types import Float64s, Int64s
+from tbservice.types.identifiers import Float64s, Int64s
 from tbwire.hparams import HparamValue, SessionEnd, Status
+
+HPARAMS_RUNNING_SECONDS_MAX: Final = 900.0
+"""Seconds since the newest data of a session without an end for which it counts as running."""
 
 NO_POSITION: Final = -1
 
@@ -76,7 +78,7 @@ class SessionTable:
         if end is not None:
             return end.status
         age = self.now - self.newest.get(session, -np.inf)
-        is_running = age < limits.HPARAMS_RUNNING_SECONDS_MAX
+        is_running = age < HPARAMS_RUNNING_SECONDS_MAX
         return Status.STATUS_RUNNING if is_running else Status.STATUS_UNKNOWN
 
     def list_allowed(self, statuses: Collection[Status]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -58,8 +59,18 @@ from tbservice.hparams.session_table import (
     session_values,
 )
 from tbservice.reading.source import ExperimentReader, Source
-from tbservice.types import Int64s, Selection
+from tbservice.types.identifiers import Int64s
+from tbservice.types.sampling import Selection
 from tbwire.hparams import DeclaredHparam, HparamType, HparamValue
+
+HPARAMS_CELL_ITEMS_MAX: Final = 5_000_000
+"""Values (cells) compared for one request: sessions, times columns to filter and to sort by.
+
+Each takes up to 2 microseconds and 12 bytes. So 100,000 sessions can have 50 such columns.
+"""
+
+HPARAMS_EVALS_POINTS: Final = 1_000
+"""Points of a metric in one response: as many as the stock page shows of a series."""
 
 _SCALARS = "scalars"
 _MetricValues = Mapping[int, Sequence[MetricValue]]
@@ -340,8 +351,8 @@ def _by_owner(
 
 
 def _check_cells(count: int) -> None:
-    if count > limits.HPARAMS_CELL_ITEMS_MAX:
-        limit = f"the limit of {limits.HPARAMS_CELL_ITEMS_MAX} (hparams_cell_items_max)"
+    if count > HPARAMS_CELL_ITEMS_MAX:
+        limit = f"the limit of {HPARAMS_CELL_ITEMS_MAX} (hparams_cell_items_max)"
         raise TooLarge(
             f"filtering and sorting would compare {count} values, over {limit}; name fewer columns"
         )
@@ -363,7 +374,7 @@ def list_metric_evals(
     check_experiment_name(source, request.experiment_name)
     run, tag = metric_run(request.session_name, request.metric.group), request.metric.tag
     selection = Selection(plugin=_SCALARS, runs=frozenset({run}), tags=frozenset({tag}))
-    samples = source.read_scalars(selection, limits.HPARAMS_EVALS_POINTS)
+    samples = source.read_scalars(selection, HPARAMS_EVALS_POINTS)
     if not samples:
         raise NotFound("the session has no such metric")
     _, sample = samples[0]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tbservice.samples import ObjectReference, TensorValue
-from tbservice.store.upload_streams import stream_digest
-from tbservice.types import Stream
+from tbservice.series.tables.upload_streams import stream_digest
+from tbservice.types.series import Stream
 from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tbservice.experiments.tables.experiment_size import SCALAR_BYTES, Size
 from tbservice.ingest.batch import InlineBlob, SentPoints
 from tbservice.ingest.series_updates import SeriesUpdate
-from tbservice.store.experiment_size import SCALAR_BYTES, Size
 from tbwire.points import BlobSequencePoints, TensorPoints
 
 

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.db.database import Database
 from tbservice.errors import Invalid
 from tbservice.ingest.blobs import DIGEST_MISMATCH, content_type
-from tbservice.store import blob_uploads, blobs
-from tbservice.store.blob_uploads import BlobUpload
-from tbservice.store.blobs import StoredBlob
-from tbservice.store.objects import ObjectPart, ObjectStore
-from tbservice.store.pg.database import Database
-from tbservice.types import AppendGrant
+from tbservice.ingest.tables import blob_uploads
+from tbservice.ingest.tables.blob_uploads import BlobUpload
+from tbservice.objects.object_store import ObjectPart, ObjectStore
+from tbservice.objects.tables import blobs
+from tbservice.objects.tables.blobs import StoredBlob
+from tbservice.types.grants import AppendGrant
 
 
 @dataclass(frozen=True, slots=True)

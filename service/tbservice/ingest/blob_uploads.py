@@ -8,9 +8,10 @@ SHA-256 was verified.
 from __future__ import annotations
 
 import secrets
-from typing import IO
+from typing import IO, Final
 
 from tbservice import limits
+from tbservice.db.database import Database
 from tbservice.errors import Invalid, TooLarge
 from tbservice.ingest.blob_completion import (
     BlobState,
@@ -20,11 +21,17 @@ from tbservice.ingest.blob_completion import (
     join_parts,
     verify_and_record,
 )
-from tbservice.store import blob_uploads, blobs
-from tbservice.store.blob_uploads import BlobUpload
-from tbservice.store.objects import ObjectPart, ObjectStore
-from tbservice.store.pg.database import Database
-from tbservice.types import AppendGrant
+from tbservice.ingest.tables import blob_uploads
+from tbservice.ingest.tables.blob_uploads import BlobUpload
+from tbservice.objects.object_store import ObjectPart, ObjectStore
+from tbservice.objects.tables import blobs
+from tbservice.types.grants import AppendGrant
+
+BLOB_UNFINISHED_SECONDS_MAX: Final = 7 * 24 * 3600
+"""Seconds after its last part from which an unfinished blob upload is deleted."""
+
+BLOB_SWEEP_ITEMS_MAX: Final = 10
+"""Unfinished blob uploads deleted at a time, whenever a new one begins."""
 
 
 def get_state(
@@ -184,6 +191,6 @@ def _delete_stale_uploads(database: Database, objects: ObjectStore) -> None:
     """Delete a few abandoned uploads; done here, so that no process has to schedule it."""
     with database.transaction() as db:
         for upload in blob_uploads.delete_stale(
-            db, limits.BLOB_UNFINISHED_SECONDS_MAX, limits.BLOB_SWEEP_ITEMS_MAX
+            db, BLOB_UNFINISHED_SECONDS_MAX, BLOB_SWEEP_ITEMS_MAX
         ):
             delete_objects(objects, upload)

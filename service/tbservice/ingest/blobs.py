@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Final
 
+from tbservice.db.database import Database
 from tbservice.errors import Invalid
 from tbservice.ingest.batch import InlineBlob, Segment, iter_inline_blobs
-from tbservice.store import blobs
-from tbservice.store.blobs import StoredBlob
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
-from tbservice.types import AppendGrant
+from tbservice.objects.object_store import ObjectStore
+from tbservice.objects.tables import blobs
+from tbservice.objects.tables.blobs import StoredBlob
+from tbservice.types.grants import AppendGrant
 
 _CONCURRENT_CALLS_MAX: Final = 8
 _READ_BYTES: Final = 1024 * 1024

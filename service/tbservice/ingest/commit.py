@@ -21,9 +21,11 @@ from tbservice.ingest.batch import Segment, iter_referenced_blobs
 from tbservice.ingest.door import PointWriter
 from tbservice.ingest.series_updates import SeriesUpdate, group_by_series
 from tbservice.ingest.series_writer import Counts
-from tbservice.store import blobs, runs_tags, upload_streams
-from tbservice.store.upload_streams import CursorMove, LockedStream
-from tbservice.types import AppendGrant, Cursor
+from tbservice.objects.tables import blobs
+from tbservice.series.tables import runs_tags, upload_streams
+from tbservice.series.tables.upload_streams import CursorMove, LockedStream
+from tbservice.types.grants import AppendGrant
+from tbservice.types.series import Cursor
 
 _SKIPPED_COUNT_MAX: Final = 2**63 - 1
 """The maximum of a stream's skip counts, which clients may set freely."""

@@ -7,6 +7,7 @@ The messages are defined in `tbwire/wire.proto`; summary metadata is TensorBoard
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -20,10 +21,19 @@ from tbservice.ingest.batch import (
     iter_referenced_tensors,
 )
 from tbservice.ingest.decode_points import SHA256_BYTES, check_name, decode_points
-from tbservice.types import Stream
+from tbservice.types.series import Stream
 from tbwire import wire_pb2
 from tbwire.points import DataClass
 from tbwire.tensorboard_pb2 import SummaryMetadata
+
+BATCH_SEGMENTS_MAX: Final = 10_000
+"""Segments in one WriteBatch."""
+
+BATCH_TENSOR_OBJECTS_MAX: Final = 2_000
+"""Tensors in one WriteBatch with their bytes in S3."""
+
+FILE_NAME_CHARS_MAX: Final = 1_000
+"""Characters of an event file's name."""
 
 _INT64_MAX = 2**63 - 1
 _SKIPPED_REASONS_MAX = 1_000
@@ -45,16 +55,13 @@ def decode_batch(body: bytes) -> list[Segment]:
         raise MalformedRequest(
             "the body is not a WriteBatch: it cannot be decoded as protobuf"
         ) from error
-    if len(batch.segments) > limits.BATCH_SEGMENTS_MAX:
+    if len(batch.segments) > BATCH_SEGMENTS_MAX:
         raise TooLarge(
-            f"a batch has at most {limits.BATCH_SEGMENTS_MAX} segments; "
-            f"this has {len(batch.segments)}"
+            f"a batch has at most {BATCH_SEGMENTS_MAX} segments; this has {len(batch.segments)}"
         )
     segments = [_decode_segment(index, sent) for index, sent in enumerate(batch.segments)]
-    if sum(1 for _ in iter_referenced_tensors(segments)) > limits.BATCH_TENSOR_OBJECTS_MAX:
-        raise TooLarge(
-            f"a batch has at most {limits.BATCH_TENSOR_OBJECTS_MAX} tensors stored as objects"
-        )
+    if sum(1 for _ in iter_referenced_tensors(segments)) > BATCH_TENSOR_OBJECTS_MAX:
+        raise TooLarge(f"a batch has at most {BATCH_TENSOR_OBJECTS_MAX} tensors stored as objects")
     return segments
 
 
@@ -86,7 +93,7 @@ def _decode_stream(sent: wire_pb2.Stream) -> Stream:
         raise Invalid("a stream's generation is at most 2^31 - 1")
     return Stream(
         run=check_name("a run's name", sent.run),
-        file_name=check_name("a file's name", sent.file_name, limits.FILE_NAME_CHARS_MAX),
+        file_name=check_name("a file's name", sent.file_name, FILE_NAME_CHARS_MAX),
         first_record_digest=sent.first_record_digest,
         generation=sent.generation,
         filters_digest=sent.filters_digest,

@@ -12,8 +12,8 @@ from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
 from tbservice.ingest.batch import InlineBlob, ReferencedBlob, SentBlob, SentPoints
 from tbservice.samples import ObjectReference, TensorValue
-from tbservice.store.scalar_format import PackedScalarPoints, concatenate, unpack
-from tbservice.types import Float64s, Int64s
+from tbservice.series.tables.scalar_format import PackedScalarPoints, concatenate, unpack
+from tbservice.types.identifiers import Float64s, Int64s
 from tbwire import packing, tensors, wire_pb2
 from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints
 

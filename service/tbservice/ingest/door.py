@@ -14,16 +14,18 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from tbservice.db.database import Database
+from tbservice.db.pipeline import pipeline
 from tbservice.errors import NotFound
+from tbservice.experiments.tables import experiment_size, experiments, snapshots
 from tbservice.ingest import series_writer
 from tbservice.ingest.batch_size import measure_updates
 from tbservice.ingest.observers import PointObserver, StoredPoints
 from tbservice.ingest.series_updates import IncomingBySeries, SeriesUpdate
-from tbservice.store import experiment_size, experiments, snapshots, upload_streams
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.pipeline import pipeline
-from tbservice.store.upload_streams import CursorMove
-from tbservice.types import AppendGrant, ExperimentGrant, ExperimentId, Grant
+from tbservice.series.tables import upload_streams
+from tbservice.series.tables.upload_streams import CursorMove
+from tbservice.types.grants import AppendGrant, ExperimentGrant, Grant
+from tbservice.types.identifiers import ExperimentId
 from tbwire.points import DataClass
 
 _COPIED_TABLES: Final = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tbservice import limits
 from tbservice.errors import MalformedRequest, TooLarge
 from tbservice.ingest.field_counts import (
     FIELD_BYTES_MIN,
@@ -17,6 +16,12 @@ from tbservice.ingest.field_counts import (
     MalformedMessage,
     count_fields,
 )
+
+BATCH_FIELDS_MAX: Final = 500_000
+"""Fields in one WriteBatch: those of segments and series, and each tensor, sequence and blob."""
+
+BATCH_ELEMENTS_MAX: Final = 2_000_000
+"""Packed blocks and tensor dimensions in one WriteBatch, and the fields beside them."""
 
 _SERIES: Final = CountedFields({4: CountedFields({}), 5: CountedFields({3: CountedFields({})})})
 _FIELDS: Final = CountedFields({1: CountedFields({6: _SERIES})})
@@ -36,11 +41,11 @@ def check_counts(body: bytes) -> None:
     Raises MalformedRequest for some bodies that are not a WriteBatch; others pass, and fail in
     decoding. Bodies too short to exceed a limit are not read.
     """
-    if len(body) > FIELD_BYTES_MIN * limits.BATCH_FIELDS_MAX:
-        _check(body, _FIELDS, limits.BATCH_FIELDS_MAX, "fields")
-    if len(body) > limits.BATCH_ELEMENTS_MAX:
+    if len(body) > FIELD_BYTES_MIN * BATCH_FIELDS_MAX:
+        _check(body, _FIELDS, BATCH_FIELDS_MAX, "fields")
+    if len(body) > BATCH_ELEMENTS_MAX:
         what = "packed blocks and dimensions of tensors"
-        _check(body, _ELEMENTS, limits.BATCH_ELEMENTS_MAX, what)
+        _check(body, _ELEMENTS, BATCH_ELEMENTS_MAX, what)
 
 
 def _check(body: bytes, counted: CountedFields, limit: int, what: str) -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from tbservice import metrics
+from tbservice.experiments.tables.experiment_size import Size
 from tbservice.ingest.series_updates import SeriesUpdate
 from tbservice.ingest.series_writer import Counts
-from tbservice.scalars.compaction_thresholds import group_pending_runs
-from tbservice.scalars.compactor import Compactor
-from tbservice.store.experiment_size import Size
-from tbservice.types import ExperimentGrant
+from tbservice.series.compaction_thresholds import group_pending_runs
+from tbservice.series.compactor import Compactor
+from tbservice.types.grants import ExperimentGrant
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from collections.abc import Collection
 from sqlalchemy import Connection
 
 from tbservice.errors import RunDeleted
-from tbservice.store import deleted_runs, runs_tags
-from tbservice.types import AppendGrant
+from tbservice.experiments.tables import deleted_runs
+from tbservice.series.tables import runs_tags
+from tbservice.types.grants import AppendGrant
 
 
 def resolve_runs(db: Connection, grant: AppendGrant, names: Collection[str]) -> dict[str, int]:
@@ -29,7 +30,7 @@ def resolve_runs(db: Connection, grant: AppendGrant, names: Collection[str]) -> 
 def list_deleted(db: Connection, grant: AppendGrant, names: Collection[str]) -> list[str]:
     """Return those of the names whose runs were deleted from the experiment, in their order.
 
-    After `resolve_runs` of the store, not before: that waits for a deletion of the run that is in
+    After `runs_tags.resolve_runs`, not before: that waits for a deletion of the run that is in
     progress, and would then create the run again.
     """
     by_digest = {runs_tags.hash_name(name): name for name in names}

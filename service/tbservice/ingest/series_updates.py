@@ -15,12 +15,12 @@ import numpy as np
 
 from tbservice import limits
 from tbservice.ingest.batch import Segment, SentPoints, SentSeries
-from tbservice.scalars.dedup import deduplicate_steps
-from tbservice.store import runs_tags
-from tbservice.store.scalar_format import concatenate, count_raw, pack, pack_raw
-from tbservice.store.scalar_tail import BufferRow
-from tbservice.store.series_rows import RunTagIds, SeriesKey, SeriesRow
-from tbservice.types import INT64_MAX
+from tbservice.series.dedup import deduplicate_steps
+from tbservice.series.tables import runs_tags
+from tbservice.series.tables.scalar_format import concatenate, count_raw, pack, pack_raw
+from tbservice.series.tables.scalar_tail import BufferRow
+from tbservice.series.tables.series_rows import RunTagIds, SeriesKey, SeriesRow
+from tbservice.types.identifiers import INT64_MAX
 from tbwire.hparams_union import MetadataUnion, UnionOverLimit
 from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints
 from tbwire.points import concatenate as concatenate_values

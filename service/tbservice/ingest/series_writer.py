@@ -28,7 +28,7 @@ from tbservice.ingest.series_updates import (
 )
 from tbservice.sample_order import compute_rank_and_key
 from tbservice.samples import TensorValue
-from tbservice.store import (
+from tbservice.series.tables import (
     blob_points,
     runs_tags,
     sample_slots,
@@ -37,14 +37,17 @@ from tbservice.store import (
     series_rows,
     tensor_points,
 )
-from tbservice.store.points import PointKeys
-from tbservice.store.scalar_blocks import OPEN, NewBlock
-from tbservice.store.scalar_format import PackedScalarPoints
-from tbservice.store.scalar_tail import BufferRow
-from tbservice.store.series_rows import SeriesKey, SeriesRow
-from tbservice.types import AppendGrant
+from tbservice.series.tables.points import PointKeys
+from tbservice.series.tables.scalar_blocks import OPEN, NewBlock
+from tbservice.series.tables.scalar_format import PackedScalarPoints
+from tbservice.series.tables.scalar_tail import BufferRow
+from tbservice.series.tables.series_rows import SeriesKey, SeriesRow
+from tbservice.types.grants import AppendGrant
 from tbwire import packing
 from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
+
+BATCH_STORED_METADATA_BYTES_MAX: Final = 16 * limits.MIB
+"""Bytes of stored metadata of plugin `hparams` read for one WriteBatch, to be united with it."""
 
 _Upsert = Callable[[Connection, AppendGrant, PointKeys, Sequence[SeriesUpdate]], dict[int, int]]
 
@@ -90,7 +93,7 @@ def _read_metadata_to_unite(
     series_ids = [row.series_id for key, row in rows.items() if unites_metadata(incoming[key], row)]
     if not series_ids:
         return {}
-    bytes_max = limits.BATCH_STORED_METADATA_BYTES_MAX
+    bytes_max = BATCH_STORED_METADATA_BYTES_MAX
     stored = series_rows.read_metadata(db, grant.experiment_id, series_ids, bytes_max)
     if len(stored) < len(series_ids):
         raise TooLarge(

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from tbservice import limits, metrics
+from tbservice.db.database import Database
 from tbservice.errors import MalformedRequest
 from tbservice.ingest import blobs, commit, decode, sessions, string_lengths
 from tbservice.ingest.batch import Segment
 from tbservice.ingest.commit import CommitResult
 from tbservice.ingest.door import Door
 from tbservice.ingest.session_records import SessionFields
-from tbservice.store import upload_streams
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
-from tbservice.types import AppendGrant, Cursor
+from tbservice.objects.object_store import ObjectStore
+from tbservice.series.tables import upload_streams
+from tbservice.types.grants import AppendGrant
+from tbservice.types.series import Cursor
 
 HoldDecoding = Callable[[int], AbstractContextManager[None]]
 """Reserves memory for decoding a batch of this many bytes. Raises TooManyRequests."""

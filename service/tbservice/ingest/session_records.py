@@ -18,7 +18,7 @@ from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.samples import TensorValue
-from tbservice.types import HparamValue, SessionStatus
+from tbservice.types.series import HparamValue, SessionStatus
 from tbwire import hparams_union, tensors
 from tbwire.hparams import SESSION_START_TAG
 from tbwire.hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo

@@ -27,9 +27,9 @@ from tbservice.ingest.session_records import (
     make_series,
     parse_metadata,
 )
-from tbservice.store import runs_tags, series_rows
-from tbservice.store.series_rows import SeriesKey
-from tbservice.types import AppendGrant
+from tbservice.series.tables import runs_tags, series_rows
+from tbservice.series.tables.series_rows import SeriesKey
+from tbservice.types.grants import AppendGrant
 from tbwire.hparams import SESSION_END_TAG, SESSION_START_TAG
 from tbwire.hparams_pb2 import HParamsPluginData, SessionStartInfo
 from tbwire.points import DataClass

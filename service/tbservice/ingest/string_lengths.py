@@ -8,13 +8,18 @@ from typing import Final
 import numpy as np
 
 from tbservice import limits
+from tbservice.db.database import Database
 from tbservice.errors import Invalid, TooLarge
 from tbservice.ingest.batch import Segment, iter_referenced_tensors
-from tbservice.store import blobs
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
-from tbservice.types import AppendGrant, Blob
+from tbservice.objects.object_store import ObjectStore
+from tbservice.objects.tables import blobs
+from tbservice.types.grants import AppendGrant
+from tbservice.types.series import Blob
 from tbwire import tensors
+
+BATCH_TENSOR_TABLES_BYTES_MAX: Final = 64 * limits.MIB
+"""Bytes of length tables read for one WriteBatch, of all its string tensors that are in S3."""
+
 
 # A packed string tensor begins with the length of each string as uint32, little-endian, followed
 # by the strings: see `tbwire/tensors.py`.
@@ -39,8 +44,8 @@ def check_string_lengths(
         return
 
     tables_bytes = sum(_BYTES_PER_LENGTH * count for _, count in references)
-    if tables_bytes > limits.BATCH_TENSOR_TABLES_BYTES_MAX:
-        limit = f"{limits.BATCH_TENSOR_TABLES_BYTES_MAX} bytes (batch_tensor_tables_bytes_max)"
+    if tables_bytes > BATCH_TENSOR_TABLES_BYTES_MAX:
+        limit = f"{BATCH_TENSOR_TABLES_BYTES_MAX} bytes (batch_tensor_tables_bytes_max)"
         raise TooLarge(
             f"the tables of lengths of a batch's string tensors exceed {limit}; send it in parts"
         )

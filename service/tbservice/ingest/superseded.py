@@ -19,13 +19,14 @@ from tbservice.ingest.batch import SentPoints
 from tbservice.ingest.series_updates import SeriesUpdate
 from tbservice.ingest.series_writer import list_blob_sequences, list_tensors
 from tbservice.sample_order import compute_rank_and_key
-from tbservice.scalars import superseded
-from tbservice.scalars.restarts import find_periods, get_starts, read_bounds, select_superseded
-from tbservice.store import sample_slots, superseded_points
-from tbservice.store.points import PointKeys
-from tbservice.store.stream_times import StreamTimes
-from tbservice.store.upload_streams import CursorMove
-from tbservice.types import AppendGrant, Float64s, Ranks
+from tbservice.series import superseded
+from tbservice.series.restarts import find_periods, get_starts, read_bounds, select_superseded
+from tbservice.series.tables import sample_slots, superseded_points
+from tbservice.series.tables.points import PointKeys
+from tbservice.series.tables.stream_times import StreamTimes
+from tbservice.series.tables.upload_streams import CursorMove
+from tbservice.types.grants import AppendGrant
+from tbservice.types.identifiers import Float64s, Ranks
 from tbwire.points import DataClass, Rows, ScalarPoints
 
 _VALUE_CLASSES: Final = (DataClass.TENSOR, DataClass.BLOB_SEQUENCE)

@@ -7,24 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from tbservice.auth.tables import workspaces
+from tbservice.db.database import Database
 from tbservice.errors import NotFound
 from tbservice.integrity.findings import Damage, Findings
 from tbservice.integrity.reference_tables import compare_reference_tables
 from tbservice.integrity.scalar_series import ScalarCheck
 from tbservice.integrity.stored_objects import ObjectCheck
+from tbservice.integrity.tables import integrity_scan
+from tbservice.integrity.tables.integrity_scan import SeriesCounters
 from tbservice.integrity.value_series import ValueCheck
-from tbservice.store import (
-    blobs,
-    integrity_scan,
-    object_references,
-    sample_slots,
-    workspaces,
-)
-from tbservice.store.integrity_scan import SeriesCounters
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
+from tbservice.objects.object_store import ObjectStore
+from tbservice.objects.tables import blobs, object_references
+from tbservice.series.tables import sample_slots
 from tbservice.throttle import Progress, Throttle
-from tbservice.types import ExperimentId, WorkspaceId
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
 from tbwire.points import DataClass
 
 _SERIES_PER_PAGE: Final = 500

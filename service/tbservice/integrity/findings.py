@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tbservice.types import ExperimentId, WorkspaceId
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from tbservice.db.cluster.citus import is_cluster
+from tbservice.db.cluster.reference_tables import CopyDigest, list_reference_tables, read_digests
+from tbservice.db.database import Database
 from tbservice.integrity.findings import Damage
-from tbservice.store.pg.citus import is_cluster
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.reference_tables import CopyDigest, list_reference_tables, read_digests
 
 _LOOKS_MAX: Final = 5
 """Looks at a table whose copies differ: a commit arrives on its nodes one after the other."""

@@ -11,12 +11,12 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice.integrity.findings import Damage, Looked
+from tbservice.integrity.tables import integrity_scan
+from tbservice.integrity.tables.integrity_scan import SeriesCounters, StoredBlock
 from tbservice.sample_order import LEVEL_MAX, get_level_rank_max, splitmix64
-from tbservice.store import integrity_scan
-from tbservice.store.integrity_scan import SeriesCounters, StoredBlock
-from tbservice.store.scalar_format import RECORD_DTYPE, unpack, unpack_raw
+from tbservice.series.tables.scalar_format import RECORD_DTYPE, unpack, unpack_raw
 from tbservice.throttle import Throttle
-from tbservice.types import ExperimentId, Ranks, UInt64s, WorkspaceId
+from tbservice.types.identifiers import ExperimentId, Ranks, UInt64s, WorkspaceId
 from tbwire.points import ScalarPoints
 
 _LEVELS: Final = range(1, LEVEL_MAX + 1)

@@ -12,14 +12,22 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tbservice import limits
+from tbservice.db.database import Database
 from tbservice.errors import ObjectMissing, ObjectUnreadable
+from tbservice.ingest.tables import blob_uploads
 from tbservice.integrity.findings import Damage, Findings
-from tbservice.store import blob_uploads, blobs
-from tbservice.store.objects import ListedObject, ObjectStore
-from tbservice.store.pg.database import Database
+from tbservice.objects.object_store import ListedObject, ObjectStore
+from tbservice.objects.tables import blobs
 from tbservice.throttle import Throttle
-from tbservice.types import Blob, WorkspaceId
+from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.series import Blob
+
+ORPHAN_SECONDS_MIN: Final = 24 * 3600
+"""Seconds after which an object that no row names counts as an orphan: an upload has ended by then.
+"""
+
+CHECK_ORPHANS_LISTED_ITEMS_MAX: Final = 1_000
+"""Orphans (items) that a check lists by key; it counts the others."""
 
 _ROWS_PER_PAGE: Final = 1_000
 _KEY: Final = re.compile(r"\d+/([0-9a-f]{64})(\.[0-9a-f]{16})?")
@@ -115,7 +123,7 @@ class ObjectCheck:
 
     def _count_orphans(self, workspace_id: WorkspaceId, left: dict[str, ListedObject]) -> None:
         """Count old objects that no row names; those of an upload in progress are left out."""
-        written_before = time.time() - limits.ORPHAN_SECONDS_MIN
+        written_before = time.time() - ORPHAN_SECONDS_MIN
         old = [listed for listed in left.values() if listed.modified_at < written_before]
         if not old:
             return
@@ -128,5 +136,5 @@ class ObjectCheck:
                 continue
             self._findings.looked.orphans += 1
             self._findings.looked.orphan_bytes += listed.size
-            if len(self._findings.orphan_keys) < limits.CHECK_ORPHANS_LISTED_ITEMS_MAX:
+            if len(self._findings.orphan_keys) < CHECK_ORPHANS_LISTED_ITEMS_MAX:
                 self._findings.orphan_keys.append(listed.key)

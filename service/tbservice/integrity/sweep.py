@@ -13,11 +13,14 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.store import blob_uploads, blobs, integrity_scan, object_sweep, workspaces
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
+from tbservice.auth.tables import workspaces
+from tbservice.db.database import Database
+from tbservice.ingest.tables import blob_uploads
+from tbservice.integrity.tables import integrity_scan, object_sweep
+from tbservice.objects.object_store import ObjectStore
+from tbservice.objects.tables import blobs
 from tbservice.throttle import Progress
-from tbservice.types import WorkspaceId
+from tbservice.types.identifiers import WorkspaceId
 
 _ROWS_PER_PAGE: Final = 1_000
 _DAY_SECONDS: Final = 24 * 3600

@@ -10,11 +10,11 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice.integrity.findings import Damage, Looked
+from tbservice.integrity.tables import integrity_scan
+from tbservice.integrity.tables.integrity_scan import SeriesCounters, StoredPoint
 from tbservice.sample_order import compute_rank_and_key
-from tbservice.store import integrity_scan
-from tbservice.store.integrity_scan import SeriesCounters, StoredPoint
 from tbservice.throttle import Throttle
-from tbservice.types import ExperimentId, Ranks, WorkspaceId
+from tbservice.types.identifiers import ExperimentId, Ranks, WorkspaceId
 from tbwire.points import DataClass
 from tbwire.tensors import check_size, check_tensor
 

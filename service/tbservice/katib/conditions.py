@@ -7,7 +7,7 @@ from typing import Final
 
 from tbservice.katib.katib_pb2 import Trial
 from tbservice.katib.metric_values import parse_number
-from tbservice.types import SessionStatus
+from tbservice.types.series import SessionStatus
 
 
 class Condition(enum.IntEnum):

@@ -12,27 +12,24 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.ingest.door import PointWriter
 from tbservice.ingest.series_updates import IncomingBySeries
 from tbservice.katib.reports import compute_wall_times
-from tbservice.scalars.scan import read_scalar_chunks
-from tbservice.store import (
-    hparams_rows,
-    katib_observations,
-    katib_trials,
-    points,
-    runs_tags,
-    series_rows,
-    time_series,
-)
-from tbservice.store.katib_observations import DeletedLogs
-from tbservice.store.scalar_format import concatenate
-from tbservice.types import ALL_STEPS, AppendGrant, Selection, Series
+from tbservice.katib.tables import katib_observations, katib_trials
+from tbservice.katib.tables.katib_observations import DeletedLogs
+from tbservice.series.scan import read_scalar_chunks
+from tbservice.series.tables import hparams_rows, points, runs_tags, series_rows, time_series
+from tbservice.series.tables.scalar_format import concatenate
+from tbservice.types.grants import AppendGrant
+from tbservice.types.sampling import ALL_STEPS, Selection
+from tbservice.types.series import Series
 from tbwire.digests import scalar_records
 from tbwire.points import DataClass, ScalarPoints
+
+KATIB_KEPT_POINTS_MAX: Final = 5_000_000
+"""Points of other origin that a DeleteObservationLog may have to write again."""
 
 _CHUNK_POINTS: Final = 200_000
 """Points that are read at a time."""
@@ -86,10 +83,10 @@ def _remove_points(
     ):
         others = stored.select(~np.isin(_as_bytes(stored), made[tags[series_id]]))
         count += len(others)
-        if count > limits.KATIB_KEPT_POINTS_MAX:
+        if count > KATIB_KEPT_POINTS_MAX:
             raise TooLarge(
                 "the trial's series have more than "
-                f"{limits.KATIB_KEPT_POINTS_MAX} points that were uploaded "
+                f"{KATIB_KEPT_POINTS_MAX} points that were uploaded "
                 "(katib_kept_points_max): delete the run instead"
             )
         if len(others):

@@ -15,10 +15,11 @@ from tbservice.ingest.session_records import SessionFields
 from tbservice.katib import trial_sessions
 from tbservice.katib.katib_pb2 import ReportObservationLogRequest
 from tbservice.katib.reports import Logs, note_report
-from tbservice.store import katib_observations, katib_trials, runs_tags
-from tbservice.store.katib_observations import LogColumns
-from tbservice.store.katib_trials import TrialRow
-from tbservice.types import AppendGrant
+from tbservice.katib.tables import katib_observations, katib_trials
+from tbservice.katib.tables.katib_observations import LogColumns
+from tbservice.katib.tables.katib_trials import TrialRow
+from tbservice.series.tables import runs_tags
+from tbservice.types.grants import AppendGrant
 from tbwire.hparams import EXPERIMENT_TAG, SESSION_END_TAG, SESSION_START_TAG
 from tbwire.points import DataClass, ScalarPoints
 from tbwire.tensorboard_pb2 import DATA_CLASS_SCALAR, SummaryMetadata

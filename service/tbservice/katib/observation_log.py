@@ -21,10 +21,11 @@ from tbservice.katib.katib_pb2 import (
     ReportObservationLogRequest,
 )
 from tbservice.katib.reports import decode_report
+from tbservice.katib.tables import katib_observations, katib_trials
+from tbservice.katib.tables.katib_observations import LogFilter
 from tbservice.katib.timestamps import format_timestamp, parse_timestamp
-from tbservice.store import hparams_rows, katib_observations, katib_trials, runs_tags
-from tbservice.store.katib_observations import LogFilter
-from tbservice.types import KatibGrant
+from tbservice.series.tables import hparams_rows, runs_tags
+from tbservice.types.grants import KatibGrant
 
 
 def report(

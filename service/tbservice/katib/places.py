@@ -13,11 +13,14 @@ from sqlalchemy import Connection
 from tbservice.errors import Invalid
 from tbservice.experiments.lifecycle import create_experiment
 from tbservice.experiments.metadata import Metadata
+from tbservice.experiments.tables import experiments
 from tbservice.ingest.decode_points import check_name
+from tbservice.katib.tables import katib_trials
 from tbservice.katib.trial_names import guess_experiment
 from tbservice.limits import EXPERIMENT_NAME_CHARS_MAX
-from tbservice.store import experiments, katib_trials, runs_tags
-from tbservice.types import AppendGrant, ExperimentId, KatibGrant, WorkspaceGrant
+from tbservice.series.tables import runs_tags
+from tbservice.types.grants import AppendGrant, KatibGrant, WorkspaceGrant
+from tbservice.types.identifiers import ExperimentId
 
 _DEFAULT_EXPERIMENT: Final = "katib"
 """The experiment of trials whose name tells none."""

@@ -17,7 +17,22 @@ from tbservice.ingest.decode_points import check_name
 from tbservice.katib.katib_pb2 import ReportObservationLogRequest
 from tbservice.katib.metric_values import UNAVAILABLE, parse_number
 from tbservice.katib.timestamps import ZERO_TIME, parse_timestamp
-from tbservice.types import Booleans, Float64s, Int64s
+from tbservice.types.identifiers import Booleans, Float64s, Int64s
+
+KATIB_REPORT_LOGS_MAX: Final = 250_000
+"""Logs (points) in one ReportObservationLog: each takes about 500 bytes of memory."""
+
+KATIB_REPORT_METRICS_MAX: Final = 10_000
+"""Items (different metrics) in one ReportObservationLog."""
+
+KATIB_VALUE_BYTES_MAX: Final = 64 * limits.KIB
+"""Bytes of one value of a metric, which Katib's own store has in a TEXT of MySQL."""
+
+KATIB_REPEAT_SECONDS_MAX: Final = 600
+"""Seconds in which an equal report of the same trial is taken for a client's retry."""
+
+KATIB_REPEAT_ITEMS_MAX: Final = 16
+"""Items (last reports of a trial) among which a retry is looked for."""
 
 _RECENT: Final = struct.Struct("<q16s")
 """A report among the recent ones: time in microseconds since the epoch, and digest."""
@@ -71,9 +86,9 @@ def decode_report(request: ReportObservationLogRequest, received_at: float) -> L
         TooLarge: A limit is exceeded.
     """
     logs = request.observation_log.metric_logs
-    if len(logs) > limits.KATIB_REPORT_LOGS_MAX:
+    if len(logs) > KATIB_REPORT_LOGS_MAX:
         raise TooLarge(
-            f"a report has at most {limits.KATIB_REPORT_LOGS_MAX} logs (katib_report_logs_max); "
+            f"a report has at most {KATIB_REPORT_LOGS_MAX} logs (katib_report_logs_max); "
             f"this has {len(logs)}: send several"
         )
     indices: dict[str, int] = {}
@@ -121,14 +136,14 @@ def _parse_timestamp(stamp: str, position: int) -> int:
 
 
 def _check(metrics: Mapping[str, int], values: Sequence[bytes]) -> None:
-    if len(metrics) > limits.KATIB_REPORT_METRICS_MAX:
-        limit = f"{limits.KATIB_REPORT_METRICS_MAX} metrics (katib_report_metrics_max)"
+    if len(metrics) > KATIB_REPORT_METRICS_MAX:
+        limit = f"{KATIB_REPORT_METRICS_MAX} metrics (katib_report_metrics_max)"
         raise TooLarge(f"a report has at most {limit}; this has {len(metrics)}: send several")
     for name in metrics:
         check_name("a metric's name", name)
     longest = max(map(len, values), default=0)
-    if longest > limits.KATIB_VALUE_BYTES_MAX:
-        limit = f"{limits.KATIB_VALUE_BYTES_MAX} bytes (katib_value_bytes_max)"
+    if longest > KATIB_VALUE_BYTES_MAX:
+        limit = f"{KATIB_VALUE_BYTES_MAX} bytes (katib_value_bytes_max)"
         raise TooLarge(f"a value has at most {limit}; this has {longest}")
 
 
@@ -143,9 +158,9 @@ def note_report(
     content = request.SerializeToString(deterministic=True)
     digest = hashlib.sha256(content).digest()[:16]
     now = int(received_at * 1e6)
-    since = now - limits.KATIB_REPEAT_SECONDS_MAX * 1_000_000
+    since = now - KATIB_REPEAT_SECONDS_MAX * 1_000_000
     known = [(time, each) for time, each in _RECENT.iter_unpack(recent) if time >= since]
     if any(each == digest for _, each in known):
         return None
-    kept = [*known, (now, digest)][-limits.KATIB_REPEAT_ITEMS_MAX :]
+    kept = [*known, (now, digest)][-KATIB_REPEAT_ITEMS_MAX:]
     return b"".join(_RECENT.pack(*item) for item in kept)

@@ -18,16 +18,12 @@ from tbservice.katib.log_deletion import delete_logs
 from tbservice.katib.log_writer import write_logs
 from tbservice.katib.metric_values import parse_number
 from tbservice.katib.reports import Logs
+from tbservice.katib.tables import katib_observations, katib_trials
+from tbservice.katib.tables.katib_observations import LogFilter
 from tbservice.katib.trial_sessions import make_fields
-from tbservice.store import (
-    hparams_rows,
-    katib_observations,
-    katib_trials,
-    runs_tags,
-    upload_streams,
-)
-from tbservice.store.katib_observations import LogFilter
-from tbservice.types import AdminGrant, AppendGrant, ExperimentId
+from tbservice.series.tables import hparams_rows, runs_tags, upload_streams
+from tbservice.types.grants import AdminGrant, AppendGrant
+from tbservice.types.identifiers import ExperimentId
 
 
 def move_trials(writer: PointWriter, place: AppendGrant, names: Mapping[bytes, str]) -> None:

@@ -23,8 +23,8 @@ from tbservice.katib.katib_pb2 import (
 )
 from tbservice.katib.metric_values import parse_number
 from tbservice.katib.reports import Logs
-from tbservice.store.katib_trials import TrialRow
-from tbservice.types import HparamValue, SessionStatus
+from tbservice.katib.tables.katib_trials import TrialRow
+from tbservice.types.series import HparamValue, SessionStatus
 from tbwire.hparams import HparamType
 from tbwire.hparams_pb2 import (
     ExperimentSummary,

@@ -27,6 +27,7 @@ from tbservice.katib.katib_pb2 import (
     SetTrialStatusRequest,
     Trial,
 )
+from tbservice.katib.tables import katib_experiments, katib_observations, katib_trials
 from tbservice.katib.timestamps import parse_timestamp
 from tbservice.katib.trial_names import make_trial_name
 from tbservice.katib.trial_sessions import (
@@ -36,10 +37,20 @@ from tbservice.katib.trial_sessions import (
     make_summary,
     note_request,
 )
-from tbservice.store import katib_experiments, katib_observations, katib_trials, runs_tags
-from tbservice.types import AppendGrant, Float64s, KatibGrant
+from tbservice.series.tables import runs_tags
+from tbservice.types.grants import AppendGrant, KatibGrant
+from tbservice.types.identifiers import Float64s
 from tbwire.hparams import EXPERIMENT_TAG
 from tbwire.hparams_pb2 import HParamsPluginData
+
+KATIB_TRIALS_ITEMS_MAX: Final = 10_000
+"""Trials (items) in one request, and suggestions in one response."""
+
+KATIB_TRANSACTION_TRIALS_MAX: Final = 1_000
+"""Trials (items) recorded in one transaction."""
+
+KATIB_SUGGESTION_DAYS_MAX: Final = 30
+"""Days of 86,400 seconds after which a suggestion that no trial used is deleted."""
 
 _SUMMARY_RUN: Final = "."
 """The root of the log directory, where writers of TensorBoard log the experiment summary."""
@@ -89,8 +100,8 @@ def _move_here(
 
 def check_request(experiment: Experiment, trials: Sequence[Trial]) -> None:
     """Raise TooLarge if a request has too many trials, or parameters of one."""
-    if len(trials) > limits.KATIB_TRIALS_ITEMS_MAX:
-        limit = f"{limits.KATIB_TRIALS_ITEMS_MAX} trials (katib_trials_items_max)"
+    if len(trials) > KATIB_TRIALS_ITEMS_MAX:
+        limit = f"{KATIB_TRIALS_ITEMS_MAX} trials (katib_trials_items_max)"
         raise TooLarge(f"a request has at most {limit}; this has {len(trials)}")
     parameters = len(experiment.spec.parameter_specs.parameters)
     longest = max(
@@ -104,8 +115,8 @@ def check_request(experiment: Experiment, trials: Sequence[Trial]) -> None:
 def _split(trials: Mapping[str, Trial]) -> Iterator[dict[str, Trial]]:
     """Yield the trials in groups for one transaction each; one empty group if there are none."""
     names = list(trials)
-    for start in range(0, max(len(names), 1), limits.KATIB_TRANSACTION_TRIALS_MAX):
-        group = names[start : start + limits.KATIB_TRANSACTION_TRIALS_MAX]
+    for start in range(0, max(len(names), 1), KATIB_TRANSACTION_TRIALS_MAX):
+        group = names[start : start + KATIB_TRANSACTION_TRIALS_MAX]
         yield {name: trials[name] for name in group}
 
 
@@ -214,8 +225,8 @@ def record_suggestions(
         NotFound: The experiment was deleted.
     """
     suggestions = reply.parameter_assignments
-    if len(suggestions) > limits.KATIB_TRIALS_ITEMS_MAX:
-        limit = f"{limits.KATIB_TRIALS_ITEMS_MAX} suggestions (katib_trials_items_max)"
+    if len(suggestions) > KATIB_TRIALS_ITEMS_MAX:
+        limit = f"{KATIB_TRIALS_ITEMS_MAX} suggestions (katib_trials_items_max)"
         raise TooLarge(f"a response has at most {limit}; this has {len(suggestions)}")
     if not suggestions:
         return
@@ -228,7 +239,7 @@ def record_suggestions(
         assignments[runs_tags.hash_name(name)] = encoded
     with ingest.database.transaction(grant) as db:
         place = places.place_experiment(db, grant, experiment.name)
-        katib_trials.insert_suggested(db, place, assignments, limits.KATIB_SUGGESTION_DAYS_MAX)
+        katib_trials.insert_suggested(db, place, assignments, KATIB_SUGGESTION_DAYS_MAX)
 
 
 def set_trial_status(

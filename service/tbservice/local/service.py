@@ -15,15 +15,15 @@ from tbservice.auth import people
 from tbservice.auth.sign_in_links import create_link
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace, list_workspaces
+from tbservice.db import migrate
+from tbservice.db.database import Database
 from tbservice.errors import Forbidden, StartupError
 from tbservice.local.client_config import client_config_file, write_client_config
 from tbservice.local.embedded.instance import Instance, make_settings
 from tbservice.server import bind, workers
 from tbservice.server.app import create_app
 from tbservice.server.grpc_port import reserve_grpc_port
-from tbservice.store.pg import migrate
-from tbservice.store.pg.database import Database
-from tbservice.types import Role
+from tbservice.types.people import Role
 
 MONITOR_SECONDS = 0.5
 """Seconds between two checks of the servers.

@@ -17,11 +17,15 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import NotFound
-from tbservice.scalars.restarts import find_continued, find_periods, read_restarts
-from tbservice.scalars.scan import AttemptScan, read_scalar_chunks
-from tbservice.store import stream_times, superseded_counts
-from tbservice.store.superseded_counts import StoredPeriod
-from tbservice.types import ALL_STEPS, Booleans, ExperimentId, Float64s, ReadGrant, Series
+from tbservice.reading.tables import superseded_counts
+from tbservice.reading.tables.superseded_counts import StoredPeriod
+from tbservice.series.restarts import find_continued, find_periods, read_restarts
+from tbservice.series.scan import AttemptScan, read_scalar_chunks
+from tbservice.series.tables import stream_times
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import Booleans, ExperimentId, Float64s
+from tbservice.types.sampling import ALL_STEPS
+from tbservice.types.series import Series
 from tbwire.points import DataClass, ScalarPoints
 
 _SERIES_PER_SCAN: Final = 4_000

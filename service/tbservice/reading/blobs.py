@@ -14,9 +14,12 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice.errors import NotFound
+from tbservice.objects.tables import blobs
 from tbservice.sample_order import compute_rank_and_key
-from tbservice.store import blob_points, blobs, sample_slots, superseded_points
-from tbservice.types import Blob, ExperimentId, ReadGrant
+from tbservice.series.tables import blob_points, sample_slots, superseded_points
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import ExperimentId
+from tbservice.types.series import Blob
 
 _KEY_DIGEST_CHARS: Final = 16
 _BLOB_NOT_FOUND: Final = "there is no such blob, or it is not yours"

@@ -25,12 +25,21 @@ from tbservice.reading.attempts import find_before, find_series_before
 from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
 from tbservice.reading.sampling import attempts, bernoulli_and_full, tensor_and_blob, uniform
 from tbservice.reading.sampling.rules import BUCKET_POINTS_MAX
+from tbservice.reading.tables import attempt_scan
 from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
-from tbservice.scalars.scan import read_scalar_chunks
-from tbservice.store import attempt_scan, blob_points, runs_tags, tensor_points, time_series
-from tbservice.store.blob_points import BlobPoint
-from tbservice.types import ALL_STEPS, ReadGrant, Run, Sampling, SamplingRule, Selection, Series
+from tbservice.series.scan import read_scalar_chunks
+from tbservice.series.tables import blob_points, runs_tags, tensor_points, time_series
+from tbservice.series.tables.blob_points import BlobPoint
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import ALL_STEPS, Sampling, SamplingRule, Selection
+from tbservice.types.series import Run, Series
 from tbwire.points import DataClass, ScalarPoints
+
+READ_BLOBS_MAX: Final = 1_000_000
+"""Blobs listed in one response, of all points of all series; `sampling=all` has no such limit."""
+
+READ_BYTES_MAX: Final = 256 * limits.MIB
+"""Bytes of tensors in one response, or of logged content types."""
 
 T = TypeVar("T")
 
@@ -271,14 +280,14 @@ def read_blob_sequences(
 
 def check_tensor_bytes(size: int, what: str = "tensors") -> None:
     """Raise TooLarge when a response has more than `READ_BYTES_MAX` bytes of `what`."""
-    if size > limits.READ_BYTES_MAX:
-        limit = f"the limit of {limits.READ_BYTES_MAX} bytes of {what} (read_bytes_max)"
+    if size > READ_BYTES_MAX:
+        limit = f"the limit of {READ_BYTES_MAX} bytes of {what} (read_bytes_max)"
         raise TooLarge(f"the response exceeds {limit}; request fewer points or series")
 
 
 def _check_blobs(count: int) -> None:
-    if count > limits.READ_BLOBS_MAX:
-        limit = f"the limit of {limits.READ_BLOBS_MAX} blobs (read_blobs_max)"
+    if count > READ_BLOBS_MAX:
+        limit = f"the limit of {READ_BLOBS_MAX} blobs (read_blobs_max)"
         raise TooLarge(f"the response exceeds {limit}; request fewer points or series")
 
 

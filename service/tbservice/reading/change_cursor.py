@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from tbservice import limits
 from tbservice.errors import Invalid, MalformedRequest
-from tbservice.store.series_progress import SeriesProgress
-from tbservice.types import ExperimentId, Int64s, Selection
+from tbservice.reading.tables.series_progress import SeriesProgress
+from tbservice.types.identifiers import ExperimentId, Int64s
+from tbservice.types.sampling import Selection
 
 _FORMAT: Final = 1
 _HEADER: Final = struct.Struct("<Bq8s")

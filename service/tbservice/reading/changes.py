@@ -13,12 +13,15 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge
+from tbservice.experiments.tables import experiments
 from tbservice.reading import change_cursor
 from tbservice.reading.pending_points import choose_series, read_points
+from tbservice.reading.tables import series_progress
+from tbservice.reading.tables.series_progress import SeriesLabel, SeriesProgress
 from tbservice.samples import Sample
-from tbservice.store import experiments, series_progress
-from tbservice.store.series_progress import SeriesLabel, SeriesProgress
-from tbservice.types import ExperimentId, ReadGrant, Selection
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import ExperimentId
+from tbservice.types.sampling import Selection
 
 
 @dataclass(frozen=True, slots=True)

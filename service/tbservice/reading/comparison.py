@@ -8,12 +8,14 @@ from typing import Final, TypeVar
 
 from tbservice import limits
 from tbservice.errors import TooLarge
+from tbservice.objects.object_store import ObjectStore
 from tbservice.reading import blobs, catalog
 from tbservice.reading.source import ExperimentReader
 from tbservice.reading.tag_groups import TagGroup
 from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
-from tbservice.store.objects import ObjectStore
-from tbservice.types import Blob, Experiment, Run, Selection, Series
+from tbservice.types.experiments import Experiment
+from tbservice.types.sampling import Selection
+from tbservice.types.series import Blob, Run, Series
 from tbwire.points import DataClass
 
 _ROOT_RUN: Final = "."

@@ -12,7 +12,10 @@ from urllib.parse import quote
 from tbservice import limits
 from tbservice.auth import secrets
 from tbservice.errors import MalformedRequest
-from tbservice.types import ExperimentId
+from tbservice.types.identifiers import ExperimentId
+
+COMPARISON_NAME_CHARS_MAX: Final = 100
+"""Characters of the name of an experiment in a comparison's URL."""
 
 _ITEMS_MIN: Final = 2
 _RESERVED_NAMES: Final = frozenset({".", ".."})  # runs are paths that begin with the name
@@ -63,7 +66,7 @@ def _parse_experiment(text: str) -> ComparedExperiment:
             f"the experiment {experiment_id!r} has no name: write one before the colon"
         )
 
-    chars_max = limits.COMPARISON_NAME_CHARS_MAX
+    chars_max = COMPARISON_NAME_CHARS_MAX
     if len(name) > chars_max:
         raise MalformedRequest(f"a name has at most {chars_max} characters: {name!r} is too long")
     if name in _RESERVED_NAMES or not name.isprintable():

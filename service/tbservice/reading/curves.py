@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.reading.sampling import uniform
-from tbservice.store import curves, time_series
-from tbservice.types import (
-    ALL_STEPS,
-    Experiment,
-    ExperimentId,
-    Float64s,
-    Int64s,
-    Selection,
-    WorkspaceGrant,
-)
+from tbservice.reading.tables import curves
+from tbservice.series.tables import time_series
+from tbservice.types.experiments import Experiment
+from tbservice.types.grants import WorkspaceGrant
+from tbservice.types.identifiers import ExperimentId, Float64s, Int64s
+from tbservice.types.sampling import ALL_STEPS, Selection
 from tbwire.points import DataClass
+
+CHART_TAGS_ITEMS_MAX: Final = 40
+"""Scalar tags (items) that the list offers to draw."""
+
+CHART_CURVES_ITEMS_MAX: Final = 3
+"""Curves (items) of one experiment in the list."""
+
+CHART_POINTS: Final = 60
+"""Points of one curve in the list."""
 
 
 class Curve(NamedTuple):
@@ -49,7 +54,7 @@ def list_common_tags(tags: Mapping[ExperimentId, Sequence[str]]) -> list[str]:
     """Return those of the tags that a list offers to draw, the ones of most experiments first."""
     counts = Counter(tag for names in tags.values() for tag in names)
     ranked = sorted(counts, key=lambda tag: (-counts[tag], curves.rank_tag(tag)))
-    return ranked[: limits.CHART_TAGS_ITEMS_MAX]
+    return ranked[:CHART_TAGS_ITEMS_MAX]
 
 
 def read_charts(
@@ -66,7 +71,7 @@ def read_charts(
         experiment_id: Chart(tag, drawn)
         for tag, ids in by_tag.items()
         for experiment_id, runs in curves.list_runs_with_tag(db, ids, tag).items()
-        if (drawn := _read(db, experiment_id, runs[: limits.CHART_CURVES_ITEMS_MAX], tag))
+        if (drawn := _read(db, experiment_id, runs[:CHART_CURVES_ITEMS_MAX], tag))
     }
 
 
@@ -80,7 +85,7 @@ def _read(
         # The points of others would all be read, to be counted.
         if series.count_is_exact or series.count <= limits.BLOCK_POINTS_MAX
     ]
-    samples = uniform.sample_scalars(db, experiment_id, series_list, limits.CHART_POINTS, ALL_STEPS)
+    samples = uniform.sample_scalars(db, experiment_id, series_list, CHART_POINTS, ALL_STEPS)
     drawn = [
         Curve(series.run, sample.steps, sample.values)
         for series in series_list

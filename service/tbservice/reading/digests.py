@@ -24,18 +24,14 @@ from tbservice.pagination import (
     encode_series_token,
     encode_step_token,
 )
+from tbservice.reading.tables.digest_scan import BlobDigestRow, TensorDigestRow
 from tbservice.reading.value_readers import VALUE_READERS
-from tbservice.scalars.scan import read_scalar_chunks
-from tbservice.store import time_series
-from tbservice.store.digest_scan import BlobDigestRow, TensorDigestRow
-from tbservice.types import (
-    ALL_STEPS,
-    ExperimentId,
-    ReadGrant,
-    Selection,
-    Series,
-    StepRange,
-)
+from tbservice.series.scan import read_scalar_chunks
+from tbservice.series.tables import time_series
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import ExperimentId
+from tbservice.types.sampling import ALL_STEPS, Selection, StepRange
+from tbservice.types.series import Series
 from tbwire.digests import (
     Records,
     SeriesDigest,

@@ -21,18 +21,20 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.db.database import Database
 from tbservice.experiments.lifecycle import get_experiment
 from tbservice.reading.attempts import find_before, find_series_before
 from tbservice.reading.catalog import ALL_BLOBS
 from tbservice.reading.point_samples import find_blobs
 from tbservice.reading.value_readers import VALUE_READERS
 from tbservice.samples import Sample, ScalarSample
-from tbservice.scalars.scan import AttemptScan, read_scalar_chunks
-from tbservice.store import time_series
-from tbservice.store.pg.database import Database
-from tbservice.store.scalar_format import concatenate
-from tbservice.store.value_scan import BlobRow, TensorRow
-from tbservice.types import ALL_STEPS, Blob, ReadGrant, Selection, Series, StepRange
+from tbservice.series.scan import AttemptScan, read_scalar_chunks
+from tbservice.series.tables import time_series
+from tbservice.series.tables.scalar_format import concatenate
+from tbservice.series.tables.value_scan import BlobRow, TensorRow
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import ALL_STEPS, Selection, StepRange
+from tbservice.types.series import Blob, Series
 from tbwire.points import DataClass, ScalarPoints
 
 _SERIES_PER_READ: Final = 4_000

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tbservice.errors import ObjectMissing, ObjectUnreadable
+from tbservice.objects.object_store import ObjectStore
 from tbservice.reading import tensor_objects
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.samples import TensorSample
-from tbservice.store.objects import ObjectStore
-from tbservice.types import Series
+from tbservice.types.series import Series
 
 
 @dataclass(frozen=True, slots=True)

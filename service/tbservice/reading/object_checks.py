@@ -17,6 +17,9 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.db.database import Database
+from tbservice.objects.object_store import ObjectStore
+from tbservice.objects.tables import blobs, object_references
 from tbservice.pagination import decode_digest_token, encode_digest_token
 from tbservice.reading.object_probes import (
     Problem,
@@ -25,10 +28,13 @@ from tbservice.reading.object_probes import (
     read_end,
     read_part_ends,
 )
-from tbservice.store import blobs, object_references, time_series
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
-from tbservice.types import Blob, ReadGrant, Selection, Series
+from tbservice.series.tables import time_series
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import Selection
+from tbservice.types.series import Blob, Series
+
+OBJECT_FAULTS_PAGE_ITEMS_MAX: Final = 1_000
+"""Faulty objects from which a page of an object check ends; it may list up to 1,000 more."""
 
 _CHUNK_OBJECTS: Final = 1_000
 """Objects checked between two checks of the deadline: the page size of S3's ListObjectsV2."""
@@ -130,7 +136,7 @@ def _check_until(
         if (
             count < len(chunk)
             or time.monotonic() > deadline
-            or len(problems) >= limits.OBJECT_FAULTS_PAGE_ITEMS_MAX
+            or len(problems) >= OBJECT_FAULTS_PAGE_ITEMS_MAX
         ):
             break
     return problems, checked

@@ -11,8 +11,8 @@ from typing import Final
 
 from tbservice import limits
 from tbservice.errors import ObjectMissing, ObjectUnreadable
-from tbservice.store.objects import ObjectStore
-from tbservice.types import Blob
+from tbservice.objects.object_store import ObjectStore
+from tbservice.types.series import Blob
 
 _CONCURRENT_CALLS_MAX: Final = 8
 

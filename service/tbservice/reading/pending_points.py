@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
@@ -16,16 +16,20 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.reading.catalog import ALL_BLOBS
 from tbservice.reading.change_cursor import PendingChanges
+from tbservice.reading.tables.series_progress import SeriesProgress
 from tbservice.reading.value_readers import VALUE_READERS, ValueReader
 from tbservice.samples import Sample, ScalarSample
-from tbservice.scalars.dedup import deduplicate_steps
-from tbservice.scalars.scan import read_scalar_chunks
-from tbservice.store import scalar_blocks, scalar_tail
-from tbservice.store.scalar_blocks import SEALED
-from tbservice.store.scalar_format import concatenate
-from tbservice.store.series_progress import SeriesProgress
-from tbservice.types import ReadGrant, StepRange
+from tbservice.series.dedup import deduplicate_steps
+from tbservice.series.scan import read_scalar_chunks
+from tbservice.series.tables import scalar_blocks, scalar_tail
+from tbservice.series.tables.scalar_blocks import SEALED
+from tbservice.series.tables.scalar_format import concatenate
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import StepRange
 from tbwire.points import DataClass, ScalarPoints
+
+CHANGES_BYTES_MAX: Final = 8 * limits.MIB
+"""Bytes of tensors in one response of the change feed, except that it has at least one point."""
 
 
 class PendingSeries(NamedTuple):
@@ -165,7 +169,7 @@ def _read_values(
     cut_step: int | None = None
     for row in _stream_rows(db, grant, series_list, reader):
         size += row.size
-        if rows and (len(rows) == points_max or size > limits.CHANGES_BYTES_MAX):
+        if rows and (len(rows) == points_max or size > CHANGES_BYTES_MAX):
             last = rows[-1]
             ids = [series.series_id for series in series_list]
             complete_count, cut_step = ids.index(last.series_id), last.step

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from sqlalchemy import Connection
 
+from tbservice.objects.tables import blobs
 from tbservice.reading import tensor_objects
 from tbservice.reading.blobs import make_blob_key
 from tbservice.samples import BlobSequenceSample, Sample, TensorSample, TensorValue
-from tbservice.store import blobs
-from tbservice.store.blob_points import BlobPoint
-from tbservice.store.tensor_points import TensorPoint
-from tbservice.store.value_scan import BlobRow, TensorRow
-from tbservice.types import Blob, ExperimentId, Float64s, Int64s, ReadGrant
+from tbservice.series.tables.blob_points import BlobPoint
+from tbservice.series.tables.tensor_points import TensorPoint
+from tbservice.series.tables.value_scan import BlobRow, TensorRow
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import ExperimentId, Float64s, Int64s
+from tbservice.types.series import Blob
 
 _Rows = Sequence[TensorPoint] | Sequence[TensorRow] | Sequence[BlobPoint] | Sequence[BlobRow]
 

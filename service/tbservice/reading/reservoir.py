@@ -17,12 +17,16 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice.errors import NotFound
+from tbservice.objects.tables import blobs
 from tbservice.reading import catalog, tensor_objects
 from tbservice.reading.sampling.bernoulli_and_full import check_scan_points, group_by_points
 from tbservice.sample_order import compute_rank_and_key, splitmix64
 from tbservice.samples import ScalarSample, TensorSample
-from tbservice.store import blob_points, blobs, points, sample_slots, tensor_points
-from tbservice.types import Blob, Float64s, Int64s, ReadGrant, Selection, Series
+from tbservice.series.tables import blob_points, points, sample_slots, tensor_points
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import Float64s, Int64s
+from tbservice.types.sampling import Selection
+from tbservice.types.series import Blob, Series
 from tbwire.points import DataClass
 
 PositionSampler = Callable[[int], Int64s]

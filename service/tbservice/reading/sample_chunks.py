@@ -18,7 +18,9 @@ from tbservice import limits
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.reading.point_samples import find_blobs
 from tbservice.samples import BlobSequenceSample, Sample, TensorSample
-from tbservice.types import Int64s, ReadGrant, Series
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import Int64s
+from tbservice.types.series import Series
 
 _POINT_BYTES: Final = 24
 _BLOB_BYTES: Final = 400

@@ -9,9 +9,11 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.db.database import Database
 from tbservice.errors import TooLarge
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments import lifecycle
+from tbservice.objects.object_store import ObjectStore
 from tbservice.reading import (
     attempts,
     blobs,
@@ -26,9 +28,10 @@ from tbservice.reading.cancellation import Cancellation
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.reading.tag_groups import TagGroup
 from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
-from tbservice.types import Blob, Experiment, ReadGrant, Run, Sampling, Selection, Series
+from tbservice.types.experiments import Experiment
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import Sampling, Selection
+from tbservice.types.series import Blob, Run, Series
 from tbwire.points import DataClass
 
 _Parameters = ParamSpec("_Parameters")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.store import runs_tags, time_series
-from tbservice.store.time_series import TagGroupRow
-from tbservice.types import ReadGrant
+from tbservice.series.tables import runs_tags, time_series
+from tbservice.series.tables.time_series import TagGroupRow
+from tbservice.types.grants import ReadGrant
 from tbwire.points import DataClass
 
 

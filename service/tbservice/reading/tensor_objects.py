@@ -14,10 +14,11 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from tbservice.errors import ObjectMissing
+from tbservice.objects.object_store import ObjectStore
+from tbservice.objects.tables import blobs
 from tbservice.samples import ObjectReference, Sample, Samples, TensorSample, TensorValue
-from tbservice.store import blobs
-from tbservice.store.objects import ObjectStore
-from tbservice.types import Blob, Series, WorkspaceId
+from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.series import Blob, Series
 
 _S = TypeVar("_S", bound=Sample)
 

@@ -12,12 +12,15 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import Connection
 
 from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
+from tbservice.reading.tables import attempt_scan, digest_scan
+from tbservice.reading.tables.attempt_scan import Before
+from tbservice.reading.tables.digest_scan import BlobDigestRow, TensorDigestRow
 from tbservice.samples import BlobSequenceSample, Sample, TensorSample
-from tbservice.store import attempt_scan, digest_scan, value_scan
-from tbservice.store.attempt_scan import Before
-from tbservice.store.digest_scan import BlobDigestRow, TensorDigestRow
-from tbservice.store.value_scan import BlobRow, TensorRow
-from tbservice.types import ExperimentId, ReadGrant, StepRange
+from tbservice.series.tables import value_scan
+from tbservice.series.tables.value_scan import BlobRow, TensorRow
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import ExperimentId
+from tbservice.types.sampling import StepRange
 from tbwire.digests import blob_sequence_digest, tensor_digest
 from tbwire.points import DataClass
 

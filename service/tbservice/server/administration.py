@@ -13,13 +13,14 @@ from tbservice.auth.link_urls import sign_in_url
 from tbservice.auth.sign_in_links import create_link
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace, list_workspaces
+from tbservice.db import migrate
+from tbservice.db.database import Database
+from tbservice.db.schema import check_schema
+from tbservice.db.schema_versions import list_migrations
 from tbservice.errors import NotFound, StartupError
 from tbservice.settings import Settings
-from tbservice.store.pg import migrate
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.schema import check_schema
-from tbservice.store.pg.schema_versions import list_migrations
-from tbservice.types import Membership, Person, Role, WorkspaceId
+from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.people import Membership, Person, Role
 
 
 def upgrade_database(settings: Settings) -> list[str]:

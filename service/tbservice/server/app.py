@@ -33,40 +33,36 @@ from tbservice.api.http.methods import allowed_methods
 from tbservice.api.http.metrics_middleware import MetricsMiddleware, set_error_code
 from tbservice.api.http.openapi_errors import Application
 from tbservice.api.http.primary_retry import PrimaryRetryMiddleware
+from tbservice.api.http.readiness import Readiness
 from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddleware
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.http.traces_middleware import TracesMiddleware
+from tbservice.api.operation import health, metrics
 from tbservice.api.v0_classic import files, series
-from tbservice.api.v1 import (
-    attempts,
-    batches,
-    blob_uploads,
-    blobs,
-    catalog,
-    changes,
+from tbservice.api.v1.experiments import experiments, run_deletion, tables
+from tbservice.api.v1.people import (
     device_logins,
-    digests,
-    experiments,
-    health,
-    hparams,
     invitations,
     me,
     members,
-    metrics,
-    object_checks,
-    points,
-    run_deletion,
-    run_hparams,
-    share_links,
-    tables,
-    tail,
-    tokens,
-    uploads,
-    workspace_links,
     workspace_tokens,
     workspaces,
 )
+from tbservice.api.v1.points import (
+    attempts,
+    blobs,
+    catalog,
+    changes,
+    digests,
+    object_checks,
+    points,
+    tail,
+)
+from tbservice.api.v1.sharing import share_links, tokens, workspace_links
+from tbservice.api.v1.uploads import batches, blob_uploads, run_hparams, uploads
 from tbservice.auth.oidc.sign_in import SignIn
+from tbservice.db.database import Database
+from tbservice.db.schema import check_schema
 from tbservice.errors import (
     CursorConflict,
     ObjectMissing,
@@ -79,38 +75,35 @@ from tbservice.errors import (
 )
 from tbservice.experiments.eraser import Eraser
 from tbservice.handlers.pool import HandlerPool
+from tbservice.hparams import routes as hparams
 from tbservice.ingest.door import Door
 from tbservice.ingest.observers import CompactionQueue, PointMetrics
 from tbservice.ingest.service import Ingest
-from tbservice.pages import (
-    account,
-    device,
+from tbservice.objects.object_store import ObjectStore
+from tbservice.pages.base import errors as error_pages
+from tbservice.pages.base import static_files
+from tbservice.pages.base.content_origin import ContentOriginMiddleware
+from tbservice.pages.base.signed_in import SignInRequired
+from tbservice.pages.experiments import (
     experiment_list,
     experiment_page,
     experiment_runs,
     experiment_selection,
-    experiment_tokens,
+)
+from tbservice.pages.people import (
+    account,
     invitation,
-    oidc,
-    share_page,
-    sign_in,
-    static_files,
-    workspace_link_list,
     workspace_members,
     workspace_settings,
     workspace_token_list,
 )
-from tbservice.pages import errors as error_pages
-from tbservice.pages.content_origin import ContentOriginMiddleware
-from tbservice.pages.signed_in import SignInRequired
-from tbservice.scalars.compactor import Compactor
+from tbservice.pages.sharing import experiment_tokens, share_page, workspace_link_list
+from tbservice.pages.sign_in import device, oidc, sign_in
+from tbservice.series.compactor import Compactor
 from tbservice.server.grpc_service import GrpcService
 from tbservice.server.logs import log_failure
 from tbservice.server.signals import ForcedExit, on_shutdown_signal
 from tbservice.settings import Settings
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.schema import check_schema
 from tbservice.tensorboard.mount import mount
 
 _log = logging.getLogger(__name__)
@@ -218,7 +211,7 @@ def create_app(settings: Settings) -> FastAPI:
     figures.observe_pool_size(settings.database_pool_size)
     app.state.objects = ObjectStore(settings)
     app.state.shares = WorkerShares(settings.database_pool_size)
-    app.state.readiness = health.Readiness(app.state.database, app.state.objects)
+    app.state.readiness = Readiness(app.state.database, app.state.objects)
     app.state.compactor = Compactor(app.state.database)
     app.state.eraser = Eraser(app.state.database)
     observers = [PointMetrics(), CompactionQueue(app.state.compactor)]

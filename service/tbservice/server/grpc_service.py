@@ -50,9 +50,9 @@ class GrpcService:
 def _make_listener(state: State, processes: HandlerPool) -> GrpcListener:
     from tbservice.api.grpc.calls import CallRunner
     from tbservice.api.grpc.health import make_health_handler
-    from tbservice.api.grpc.katib import SERVICES, KatibMethods
     from tbservice.api.grpc.listener import GrpcListener
     from tbservice.api.grpc.reflection import make_reflection_handler
+    from tbservice.katib.methods import SERVICES, KatibMethods
 
     runner = CallRunner(state.database, state.shares, log_failure)
     handlers = [

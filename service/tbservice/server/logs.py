@@ -20,6 +20,9 @@ from typing import Any, Final, TextIO
 from tbservice import limits
 from tbservice.settings import LogFormat
 
+LOG_REPEATS_MAX: Final = 20
+"""Log records written per origin (line of code, exception type) and `LOG_WINDOW_SECONDS`."""
+
 _CONTINUATION_PREFIX: Final = "  | "
 """Prefix of each line of a traceback: only the first line of a record starts with a digit."""
 
@@ -155,7 +158,7 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
         now = self._clock()
         self._close_windows(now - limits.LOG_WINDOW_SECONDS)
         window = self._windows.setdefault(_origin_of(record), _RateWindow(now))
-        if window.written < limits.LOG_REPEATS_MAX:
+        if window.written < LOG_REPEATS_MAX:
             window.written += 1
             window.error_id = failure.error_id if failure else ""
             super().emit(record)

@@ -16,16 +16,22 @@ from tbservice.backup.create import Backup
 from tbservice.backup.manifest import Manifest
 from tbservice.backup.restore import BackupReader
 from tbservice.backup.targets import is_bucket, open_target
+from tbservice.db.database import Database
+from tbservice.db.schema import check_schema
 from tbservice.errors import CommandFailed, StartupError, Unavailable
 from tbservice.integrity.check import Check, CheckOptions
 from tbservice.integrity.findings import Damage, Findings
 from tbservice.integrity.sweep import Swept, sweep
+from tbservice.objects.object_store import ObjectStore
 from tbservice.server.command_settings import open_settings
 from tbservice.settings import Settings
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.schema import check_schema
 from tbservice.throttle import Progress, Throttle
+
+MAINTENANCE_BYTES_PER_SECOND: Final = 100 * limits.MIB
+"""Bytes a second that `check`, `backup` and `restore` read at most, unless told otherwise."""
+
+MAINTENANCE_REPORT_SECONDS: Final = 5
+"""Seconds between two lines of progress of a command of maintenance."""
 
 _NO_NEW_BACKUP: Final = (
     "there is no new backup; the same command continues with the objects that are missing"
@@ -65,13 +71,13 @@ def interruptible() -> Iterator[None]:
 def make_throttle(mebibytes: float | None) -> Throttle:
     """Return a throttle for MiB a second; None: the default, 0: no limit."""
     if mebibytes is None:
-        return Throttle(limits.MAINTENANCE_BYTES_PER_SECOND)
+        return Throttle(MAINTENANCE_BYTES_PER_SECOND)
     return Throttle(mebibytes * limits.MIB if mebibytes else None)
 
 
 def make_progress(*, is_quiet: bool) -> Progress:
     """Return a progress that writes to stderr, or nothing."""
-    return Progress(None if is_quiet else limits.MAINTENANCE_REPORT_SECONDS)
+    return Progress(None if is_quiet else MAINTENANCE_REPORT_SECONDS)
 
 
 def check_service(

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
@@ -31,6 +31,8 @@ from tbservice.api.http.metrics_exposition import (
     release_metrics_space,
     reserve_metrics_space,
 )
+from tbservice.db.database import Database
+from tbservice.db.schema import check_schema
 from tbservice.errors import StartupError, Unavailable
 from tbservice.launch import set_parent_death_signal
 from tbservice.server import bind, logs
@@ -40,8 +42,9 @@ from tbservice.server.grpc_port import reserve_grpc_port
 from tbservice.server.memory import limit_memory_growth
 from tbservice.server.signals import EXIT_SECONDS_MAX, STOP_SECONDS
 from tbservice.settings import Settings, read_settings
-from tbservice.store.pg.database import Database
-from tbservice.store.pg.schema import check_schema
+
+HEAD_BYTES_MAX: Final = 48 * limits.KIB
+"""Bytes of a request's first line and headers."""
 
 WORKER_HEALTHCHECK_SECONDS_MAX = 30
 """Seconds after which a worker that does not respond to its parent is replaced."""
@@ -179,7 +182,7 @@ def configure(
         app,
         http=Connection,
         loop=f"{EventLoop.__module__}:{EventLoop.__name__}",
-        h11_max_incomplete_event_size=limits.HEAD_BYTES_MAX,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         forwarded_allow_ips=settings.trusted_proxies,
         access_log=False,
         log_config=None,  # `logs.configure` was called by the command

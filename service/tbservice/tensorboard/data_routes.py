@@ -12,7 +12,7 @@ from starlette.responses import Response
 from tbservice import limits
 from tbservice.api.http.body import read_body
 from tbservice.handlers.pool import HandlerPool
-from tbservice.pages import page_auth
+from tbservice.pages.stock_page import page_auth
 from tbservice.reading.source import Source
 from tbservice.tensorboard import stock_application, wsgi_bridge
 from tbservice.tensorboard.native import routes

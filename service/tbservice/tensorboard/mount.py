@@ -17,8 +17,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from tbservice.pages import download, hand_over
-from tbservice.pages.content_origin import ContentMount
+from tbservice.pages.base.content_origin import ContentMount
+from tbservice.pages.stock_page import download, hand_over
 from tbservice.tensorboard import assets, data_routes, page, page_routes
 from tbservice.tensorboard.plugins import projector
 

@@ -18,17 +18,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tbservice.api.http.dependencies import get_settings
 from tbservice.errors import MalformedRequest, Unavailable
-from tbservice.pages import bar, message_pages, page_auth, token_form
-from tbservice.pages.about import render_about
-from tbservice.pages.attempt_choice import AttemptChoice
-from tbservice.pages.content_origin import public_site
-from tbservice.pages.framing import frame_ancestors
+from tbservice.pages.base.content_origin import public_site
+from tbservice.pages.stock_page import bar, message_pages, page_auth, token_form
+from tbservice.pages.stock_page.about import render_about
+from tbservice.pages.stock_page.attempt_choice import AttemptChoice
+from tbservice.pages.stock_page.framing import frame_ancestors
 from tbservice.reading import comparison_spec
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader, Source
 from tbservice.tensorboard import assets
 from tbservice.tensorboard.page_policy import make_page_policy
-from tbservice.types import Experiment
+from tbservice.types.experiments import Experiment
 
 _GZIP_LEVEL: Final = 1
 """Compresses the 200 KB of the page to a sixth in 1 ms; level 9 saves 7 KB more, and takes 4 ms."""

@@ -9,9 +9,9 @@ import tensorboard.version
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from tbservice.api.v1.blobs import blob_response
+from tbservice.api.http.blob_response import blob_response
 from tbservice.errors import MalformedRequest, NotFound
-from tbservice.pages import page_auth
+from tbservice.pages.stock_page import page_auth
 from tbservice.tensorboard import assets, page
 from tbservice.tensorboard.page_policy import FILE_POLICY
 

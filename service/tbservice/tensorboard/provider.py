@@ -20,7 +20,8 @@ from tensorboard.data import provider
 from tbservice.reading.source import Source
 from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
 from tbservice.tensorboard import hyperparameters
-from tbservice.types import Selection, Series
+from tbservice.types.sampling import Selection
+from tbservice.types.series import Series
 from tbwire import tensors
 from tbwire.points import DataClass
 from tbwire.tensorboard_pb2 import SummaryMetadata

@@ -14,7 +14,8 @@ from tbservice.reading import blobs, catalog, tag_groups
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader, Source
 from tbservice.samples import BlobSequenceSample, Samples, TensorSample
-from tbservice.types import ReadGrant, Selection
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import Selection
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")

@@ -26,10 +26,10 @@ from support.batches import ApiClient
 from support.people import new_machine_token, new_person
 from support.servers import LiveService, Servers, live_service, new_owner
 from support.uploading import Reader
+from tbservice.auth.tables import workspaces
+from tbservice.db.database import Database
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
-from tbservice.store import workspaces
-from tbservice.store.pg.database import Database
-from tbservice.types import Scope
+from tbservice.types.grants import Scope
 
 STOP_SECONDS_MAX = 20
 MIB = 1024 * 1024

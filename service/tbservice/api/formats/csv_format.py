@@ -23,7 +23,7 @@ from tbservice.api.formats.series_metadata import METADATA_COLUMNS, series_metad
 from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.samples import Sample
-from tbservice.types import Series
+from tbservice.types.series import Series
 from tbwire.points import DataClass
 
 _METADATA_CHARS_PER_PART: Final = 4 * 1024 * 1024

@@ -16,12 +16,9 @@ import numpy.typing as npt
 import orjson
 from fastapi import Response
 
-from tbservice.types import (
-    Json,
-    Sampling,
-    SamplingRule,
-    Series,
-)
+from tbservice.types.identifiers import Json
+from tbservice.types.sampling import Sampling, SamplingRule
+from tbservice.types.series import Series
 from tbwire.points import DataClass
 from tbwire.tensorboard_pb2 import SummaryMetadata
 

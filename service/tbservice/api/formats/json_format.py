@@ -15,7 +15,9 @@ from tbservice.api.formats.json_encoding import summary_metadata
 from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.samples import Sample
-from tbservice.types import Json, SamplingRule, Series
+from tbservice.types.identifiers import Json
+from tbservice.types.sampling import SamplingRule
+from tbservice.types.series import Series
 
 COLUMNS: Final = ("steps", "wall_times", "values")
 

@@ -21,14 +21,16 @@ from tbservice.api.formats import (
 from tbservice.api.formats.json_format import encode_samples
 from tbservice.api.http.openapi_errors import NOT_ACCEPTABLE, OBJECT_MISSING, Responses
 from tbservice.api.http.streaming import refuse_unread, stream_response
+from tbservice.db.database import Database
+from tbservice.objects.object_store import ObjectStore
 from tbservice.reading.full_scan import SeriesChunk, stream_all
 from tbservice.reading.loaded_chunks import LostPoint, load_intact_chunks, load_tensors
 from tbservice.reading.sample_chunks import estimate_bytes, make_chunks, split_chunks
 from tbservice.reading.tensor_objects import load_samples
 from tbservice.samples import Sample
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
-from tbservice.types import ReadGrant, Sampling, SamplingRule, Selection, Series
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import Sampling, SamplingRule, Selection
+from tbservice.types.series import Series
 from tbwire.points import DataClass
 
 SAMPLING_HEADER: Final = "Tbhub-Sampling"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tbservice.types import Series
+from tbservice.types.series import Series
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 METADATA_COLUMNS: Final = ("plugin", "display_name", "description", "plugin_content")

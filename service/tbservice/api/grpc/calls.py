@@ -26,6 +26,7 @@ from tbservice.api.grpc.context import Context
 from tbservice.api.grpc.metadata import peer_host, read_secret
 from tbservice.api.grpc.status import ERROR_CODE_KEY, bounded_detail, status_of
 from tbservice.auth import grants
+from tbservice.db.database import Database
 from tbservice.errors import (
     MalformedRequest,
     RequestTimeout,
@@ -33,7 +34,21 @@ from tbservice.errors import (
     Unauthenticated,
     Unavailable,
 )
-from tbservice.store.pg.database import Database
+
+GRPC_MESSAGE_SECONDS_MAX: Final = 60.0
+"""Seconds a client may take to send the message of a gRPC call.
+
+Meanwhile the call holds `GRPC_MESSAGE_BYTES_MAX` of its caller's share of request bodies.
+"""
+
+GRPC_OPEN_CALLS_ITEMS_MAX: Final = 32
+"""Calls (items) of health and reflection, which need no token, that one worker answers at once.
+
+All addresses together have a quarter of it, each of them half of that.
+"""
+
+GRPC_OPEN_CALL_SECONDS_MAX: Final = 10.0
+"""Seconds after which a call of health or reflection is ended."""
 
 Answer = Callable[[Call], Awaitable[bytes]]
 OpenAnswer = Callable[[Context], Awaitable[None]]
@@ -61,8 +76,8 @@ class CallRunner:
         self._callers = CallerLookup(database)
         self._open_calls = FairQueue(
             "gRPC calls without a token",
-            limits.GRPC_OPEN_CALLS_ITEMS_MAX,
-            limits.GRPC_OPEN_CALLS_ITEMS_MAX,
+            GRPC_OPEN_CALLS_ITEMS_MAX,
+            GRPC_OPEN_CALLS_ITEMS_MAX,
         )
 
     def handler(
@@ -88,13 +103,13 @@ class CallRunner:
             caller = address_caller(peer_host(context.peer()))
             try:
                 async with (
-                    asyncio.timeout(limits.GRPC_OPEN_CALL_SECONDS_MAX),
+                    asyncio.timeout(GRPC_OPEN_CALL_SECONDS_MAX),
                     self._open_calls.turn(caller),
                 ):
                     await answer(context)
             except TimeoutError as error:
                 raise RequestTimeout(
-                    f"this call may take {limits.GRPC_OPEN_CALL_SECONDS_MAX:g} seconds"
+                    f"this call may take {GRPC_OPEN_CALL_SECONDS_MAX:g} seconds"
                 ) from error
 
         return self._handler(name, work, {})
@@ -210,11 +225,11 @@ class CallRunner:
 async def _receive(context: Context) -> bytes:
     """Return the message of a call. Raises RequestTimeout, or MalformedRequest if none came."""
     try:
-        async with asyncio.timeout(limits.GRPC_MESSAGE_SECONDS_MAX):
+        async with asyncio.timeout(GRPC_MESSAGE_SECONDS_MAX):
             message = await context.read()
     except TimeoutError as error:
         raise RequestTimeout(
-            f"the message did not arrive within {limits.GRPC_MESSAGE_SECONDS_MAX:g} seconds"
+            f"the message did not arrive within {GRPC_MESSAGE_SECONDS_MAX:g} seconds"
         ) from error
     if not isinstance(message, bytes):  # grpc.aio.EOF
         limit: Final = f"{limits.GRPC_MESSAGE_BYTES_MAX} bytes (grpc_message_bytes_max)"

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from tbservice.api.grpc.calls import CallRunner
 from tbservice.api.grpc.context import Context
-from tbservice.api.v1.health import Readiness
+from tbservice.api.http.readiness import Readiness
 from tbservice.errors import MalformedRequest, NotFound, Unavailable
 
 _SUGGESTION_NAMES: Final = frozenset(

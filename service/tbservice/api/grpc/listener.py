@@ -13,6 +13,26 @@ from tbservice import limits
 from tbservice.api.grpc.peers import shut_down_excess
 from tbservice.settings import Settings
 
+GRPC_CALLS_ITEMS_MAX: Final = 4_096
+"""Calls (items) of gRPC that one worker has open at once; further ones are refused."""
+
+GRPC_CONNECTION_CALLS_ITEMS_MAX: Final = 256
+"""Calls (items) that one gRPC connection has open at once; its client queues further ones.
+
+Except on a new connection, before the client has learned this limit: then the rest of a burst is
+refused unhandled, which is UNAVAILABLE in Python. More would wait here instead, and be refused
+after `QUEUE_WAIT_SECONDS_MAX`.
+"""
+
+GRPC_ADDRESS_CONNECTIONS_ITEMS_MAX: Final = 512
+"""gRPC connections (items) of one address; those above it are closed at the next look."""
+
+GRPC_CONNECTIONS_LOOK_SECONDS: Final = 0.5
+"""Seconds between two looks at how many connections each client address has."""
+
+GRPC_IDLE_CONNECTION_SECONDS_MAX: Final = 30.0
+"""Seconds without a call after which a gRPC connection is closed; clients open another."""
+
 _log: Final = logging.getLogger(__name__)
 
 
@@ -33,7 +53,7 @@ class GrpcListener:
     async def start(self) -> None:
         """Accept connections. Raises RuntimeError if the port cannot be bound."""
         self._server = grpc.aio.server(
-            options=_options(), maximum_concurrent_rpcs=limits.GRPC_CALLS_ITEMS_MAX
+            options=_options(), maximum_concurrent_rpcs=GRPC_CALLS_ITEMS_MAX
         )
         self._server.add_generic_rpc_handlers(self._handlers)
         host = self._settings.host
@@ -66,10 +86,10 @@ class GrpcListener:
 
     async def _watch_connections(self) -> None:
         """Keep the connections of each client address within their limit."""
-        port, items_max = self._settings.grpc_port, limits.GRPC_ADDRESS_CONNECTIONS_ITEMS_MAX
+        port, items_max = self._settings.grpc_port, GRPC_ADDRESS_CONNECTIONS_ITEMS_MAX
         assert port is not None  # noqa: S101 - no listener without one
         while True:
-            await asyncio.sleep(limits.GRPC_CONNECTIONS_LOOK_SECONDS)
+            await asyncio.sleep(GRPC_CONNECTIONS_LOOK_SECONDS)
             count = await asyncio.to_thread(shut_down_excess, port, items_max)
             if count:
                 _log.warning(
@@ -80,12 +100,12 @@ class GrpcListener:
 
 
 def _options() -> list[tuple[str, int]]:
-    idle_seconds = limits.GRPC_IDLE_CONNECTION_SECONDS_MAX
+    idle_seconds = GRPC_IDLE_CONNECTION_SECONDS_MAX
     return [
         ("grpc.so_reuseport", 1),  # each worker binds the port, and the kernel spreads connections
         ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
         ("grpc.max_send_message_length", -1),
-        ("grpc.max_concurrent_streams", limits.GRPC_CONNECTION_CALLS_ITEMS_MAX),
+        ("grpc.max_concurrent_streams", GRPC_CONNECTION_CALLS_ITEMS_MAX),
         ("grpc.max_allowed_incoming_connections", limits.GRPC_CONNECTIONS_ITEMS_MAX),
         ("grpc.max_connection_idle_ms", int(1_000 * idle_seconds)),
         ("grpc.server_handshake_timeout_ms", int(1_000 * limits.REQUEST_HEADER_SECONDS_MAX)),

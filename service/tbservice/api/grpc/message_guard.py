@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+from typing import Final
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from tbservice import limits
 from tbservice.errors import MalformedRequest, TooLarge
 from tbservice.ingest.field_counts import (
     FIELD_BYTES_MIN,
@@ -15,6 +15,9 @@ from tbservice.ingest.field_counts import (
     MalformedMessage,
     count_fields,
 )
+
+GRPC_MESSAGE_FIELDS_MAX: Final = 2_000_000
+"""Fields in one message of a gRPC client: built, each empty message takes 64 bytes of memory."""
 
 
 def check_count(message: bytes, kind: type[Message]) -> None:
@@ -24,7 +27,7 @@ def check_count(message: bytes, kind: type[Message]) -> None:
     Raises MalformedRequest for some bytes that are no such message; others pass, and fail in
     decoding. Messages too short to exceed the limit are not read.
     """
-    limit = limits.GRPC_MESSAGE_FIELDS_MAX
+    limit = GRPC_MESSAGE_FIELDS_MAX
     if len(message) <= FIELD_BYTES_MIN * limit:
         return
     name = kind.DESCRIPTOR.full_name

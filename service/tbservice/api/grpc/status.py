@@ -6,8 +6,13 @@ from typing import Final
 
 import grpc
 
-from tbservice import limits
 from tbservice.errors import ServiceError
+
+GRPC_DETAIL_CHARS_MAX: Final = 500
+"""Characters of an error's text in a gRPC status.
+
+Clients refuse trailers over 8 KiB, and 4-byte characters take 12 bytes there.
+"""
 
 ERROR_CODE_KEY: Final = "tbhub-code"
 """Key of the trailing metadata with the `code` of the error, as in JSON over HTTP."""
@@ -36,6 +41,6 @@ def status_of(error: ServiceError) -> grpc.StatusCode:
 
 def bounded_detail(detail: str) -> str:
     """Return the text without its end if it is over `GRPC_DETAIL_CHARS_MAX`."""
-    if len(detail) <= limits.GRPC_DETAIL_CHARS_MAX:
+    if len(detail) <= GRPC_DETAIL_CHARS_MAX:
         return detail
-    return f"{detail[: limits.GRPC_DETAIL_CHARS_MAX - 1]}…"
+    return f"{detail[: GRPC_DETAIL_CHARS_MAX - 1]}…"

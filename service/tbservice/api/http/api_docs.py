@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tbservice.api.http.dependencies import get_settings
 from tbservice.api.http.security_headers import content_hash
-from tbservice.types import Json
+from tbservice.types.identifiers import Json
 
 PATH: Final = "/api/v1/docs"
 

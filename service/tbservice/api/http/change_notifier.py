@@ -13,10 +13,11 @@ from starlette.concurrency import run_in_threadpool
 
 from tbservice import limits
 from tbservice.admission import admitted
+from tbservice.db.database import Database
 from tbservice.errors import ServiceError, Unavailable
 from tbservice.reading.changes import list_versions
-from tbservice.store.pg.database import Database
-from tbservice.types import ExperimentId, ReadGrant, WorkspaceId
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
 DELETED: Final = -1
 """The version of an experiment that has been deleted."""

@@ -15,24 +15,22 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from tbservice.api.http.etag import is_conditional, set_etag
 from tbservice.auth import grants
 from tbservice.auth.secrets import is_experiment_id
+from tbservice.db.database import Database
 from tbservice.errors import Unauthenticated
 from tbservice.experiments import lifecycle
 from tbservice.ingest.service import Ingest
+from tbservice.objects.object_store import ObjectStore
 from tbservice.settings import Settings
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
-from tbservice.types import (
-    INT64_MAX,
+from tbservice.types.grants import (
     AdminGrant,
     AppendGrant,
-    ExperimentId,
     OwnerGrant,
     PersonalGrant,
     ReadGrant,
     Scope,
     WorkspaceGrant,
-    WorkspaceId,
 )
+from tbservice.types.identifiers import INT64_MAX, ExperimentId, WorkspaceId
 
 _bearer = HTTPBearer(
     auto_error=False, description="A tbhub token: an owner token, or one created for an experiment"

@@ -21,7 +21,7 @@ from tbservice.errors import (
     Unauthenticated,
     Unavailable,
 )
-from tbservice.types import Json
+from tbservice.types.identifiers import Json
 
 Responses = dict[int | str, dict[str, Any]]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from starlette import status
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tbservice.store.pg.database import Database
+from tbservice.db.database import Database
 
 
 class PrimaryRetryMiddleware:

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from fastapi import Query, Request, Response
 
 from tbservice.api.formats import json_encoding
+from tbservice.api.http.blob_response import blob_response
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects, UsesSettings
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
@@ -23,7 +24,6 @@ from tbservice.api.v0_classic.parameters import (
     RunAndTagName,
     parse_integer,
 )
-from tbservice.api.v1.blobs import blob_response
 from tbservice.errors import MalformedRequest
 
 router = make_router(

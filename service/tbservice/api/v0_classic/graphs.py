@@ -13,7 +13,7 @@ from tbservice import limits
 from tbservice.api.http.dependencies import get_object_store
 from tbservice.errors import TooLarge
 from tbservice.handlers.pool import HandlerPool
-from tbservice.types import Blob
+from tbservice.types.series import Blob
 
 
 def read_graph(

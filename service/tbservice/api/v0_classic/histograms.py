@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from tbservice.samples import TensorValue
-from tbservice.types import Float64s
+from tbservice.types.identifiers import Float64s
 from tbwire import tensors
 from tbwire.wire_pb2 import LegacyHistogram
 

@@ -9,9 +9,11 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 
 from tbservice.errors import NotFound
+from tbservice.objects.object_store import ObjectStore
 from tbservice.reading import catalog, reservoir
-from tbservice.store.objects import ObjectStore
-from tbservice.types import Blob, ReadGrant, Selection, Series
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import Selection
+from tbservice.types.series import Blob, Series
 
 _SIZE_BLOBS: Final = 2
 """The first blobs of an image's sequence are width and height, as decimal digits.

@@ -17,7 +17,10 @@ from tbservice.api.v0_classic.parameters import PREFIX, WANTS_RUN_AND_TAG, RunAn
 from tbservice.errors import MalformedRequest
 from tbservice.reading import catalog, reservoir, tensor_objects
 from tbservice.samples import ScalarSample
-from tbservice.types import Json, ReadGrant, Selection, Series
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import Json
+from tbservice.types.sampling import Selection
+from tbservice.types.series import Series
 from tbwire.points import DataClass
 
 router = make_router(

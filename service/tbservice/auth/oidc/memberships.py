@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tbservice.settings import MembershipRule
-from tbservice.types import Role, WorkspaceId
+from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.people import Role
 
 _RANK = {Role.VIEWER: 0, Role.EDITOR: 1, Role.OWNER: 2}
 

@@ -22,10 +22,21 @@ from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
-from tbservice import limits
 from tbservice.auth.oidc.authorization import Authorization
 from tbservice.errors import Forbidden, Unavailable
 from tbservice.settings import OidcProvider, require_tls
+
+OIDC_SECONDS_MAX: Final = 10
+"""Seconds that an OpenID provider may take for each answer."""
+
+OIDC_METADATA_SECONDS: Final = 3600
+"""Seconds after which a provider's metadata and keys are fetched again."""
+
+OIDC_REFRESH_SECONDS_MIN: Final = 30
+"""Seconds between two fetches of a provider's keys because a key was unknown."""
+
+OIDC_CLOCK_SKEW_SECONDS_MAX: Final = 120
+"""Seconds by which a provider's clock may differ from the server's."""
 
 SIGNATURE_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256")
 """Signature algorithms of ID tokens that are accepted: never `none`, and none with a shared key."""
@@ -133,7 +144,7 @@ class Provider:
                     "access_token": token.get("access_token"),
                 },
             )
-            claims.validate(leeway=limits.OIDC_CLOCK_SKEW_SECONDS_MAX)
+            claims.validate(leeway=OIDC_CLOCK_SKEW_SECONDS_MAX)
         except (JoseError, AuthlibBaseError, ValueError, TypeError, KeyError) as error:
             raise Forbidden(
                 f"the answer of {settings.name} is not valid ({type(error).__name__}: {error}): "
@@ -178,7 +189,7 @@ class Provider:
             redirect_uri=authorization.redirect_uri,
             code_challenge_method="S256",
             leeway=0,  # else an access token of one minute would count as expired at once
-            default_timeout=limits.OIDC_SECONDS_MAX,
+            default_timeout=OIDC_SECONDS_MAX,
         )
 
     def _fetch_metadata(self) -> dict[str, Any]:
@@ -207,7 +218,7 @@ class Provider:
     def _fetch(self, address: str) -> dict[str, Any]:
         with self._call():
             return self._parse(
-                requests.get(address, timeout=limits.OIDC_SECONDS_MAX, allow_redirects=False)
+                requests.get(address, timeout=OIDC_SECONDS_MAX, allow_redirects=False)
             )
 
     def _parse(self, answer: requests.Response) -> dict[str, Any]:
@@ -226,7 +237,7 @@ class Provider:
     @contextmanager
     def _call(self) -> Iterator[None]:
         """Make one call to the provider during the block. Raises ProviderError."""
-        if not self._calls.acquire(timeout=limits.OIDC_SECONDS_MAX):
+        if not self._calls.acquire(timeout=OIDC_SECONDS_MAX):
             raise ProviderError(
                 f"{self.settings.name} is slow, and many people sign in: try again in a minute"
             )
@@ -251,11 +262,11 @@ class _Cached(Generic[_Value]):
 
     def get(self) -> _Value:
         """Return the value."""
-        return self._get(limits.OIDC_METADATA_SECONDS)
+        return self._get(OIDC_METADATA_SECONDS)
 
     def refresh(self) -> _Value:
         """Return a value that is at most `OIDC_REFRESH_SECONDS_MIN` old."""
-        return self._get(limits.OIDC_REFRESH_SECONDS_MIN)
+        return self._get(OIDC_REFRESH_SECONDS_MIN)
 
     def _get(self, seconds_max: float) -> _Value:
         with self._lock:

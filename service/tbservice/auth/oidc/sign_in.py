@@ -23,15 +23,19 @@ from tbservice import limits
 from tbservice.auth import people
 from tbservice.auth.oidc.authorization import Authorization
 from tbservice.auth.oidc.memberships import plan_memberships
+from tbservice.auth.tables import sign_in_attempts
+from tbservice.auth.tables.sign_in_attempts import SignInAttempt
+from tbservice.db.database import Database
 from tbservice.errors import Conflict, Forbidden, MalformedRequest, NotFound
 from tbservice.settings import OidcProvider
-from tbservice.store import sign_in_attempts
-from tbservice.store.pg.database import Database
-from tbservice.store.sign_in_attempts import SignInAttempt
-from tbservice.types import Person, Role, WorkspaceId
+from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.people import Person, Role
 
 if TYPE_CHECKING:
     from tbservice.auth.oidc.provider import Provider
+
+OIDC_CALLS_ITEMS_MAX: Final = 4
+"""Calls (items) to OpenID providers at a time in one worker process."""
 
 _log = logging.getLogger(__name__)
 
@@ -206,5 +210,5 @@ def _make_providers(providers: Sequence[OidcProvider]) -> dict[str, Provider]:
     # Its libraries are a tenth of the start of a service, which most run without a provider.
     from tbservice.auth.oidc.provider import Provider  # noqa: PLC0415
 
-    calls = threading.Semaphore(limits.OIDC_CALLS_ITEMS_MAX)
+    calls = threading.Semaphore(OIDC_CALLS_ITEMS_MAX)
     return {item.id: Provider(item, calls) for item in providers}

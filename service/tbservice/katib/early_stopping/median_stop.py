@@ -10,7 +10,7 @@ from tbservice.errors import Invalid
 from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.suggestions.settings import Rule, check_count
 from tbservice.katib.suggestions.texts import shown
-from tbservice.types import Float64s
+from tbservice.types.identifiers import Float64s
 
 _ALGORITHM: Final = "medianstop"
 _INT32_MAX: Final = 2**31 - 1

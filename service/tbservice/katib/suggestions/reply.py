@@ -20,6 +20,18 @@ from tbservice.katib.suggestions.specification import read_space
 from tbservice.katib.suggestions.task import Task, deadline
 from tbservice.katib.suggestions.texts import shown
 
+SUGGESTED_TRIALS_ITEMS_MAX: Final = 1_000
+"""Suggestions in one reply."""
+
+SUGGESTION_TRIALS_ITEMS_MAX: Final = 10_000
+"""Trials in one request for suggestions."""
+
+SUGGESTION_TOTAL_ITEMS_MAX: Final = 100_000
+"""Suggestions that an experiment may ask for altogether."""
+
+SUGGESTION_REPLY_BYTES_MAX: Final = 4 * limits.MIB
+"""Bytes of one reply with suggestions: what clients of gRPC accept by default."""
+
 Assignments = Sequence[tuple[str, str]]
 
 _ROOM: Final = "tbservice.katib.suggestions"
@@ -89,19 +101,17 @@ def _read_numbers(request: pb.GetSuggestionsRequest) -> tuple[int, int]:
         total = request.current_request_number
     if count < 0 or total < 0:
         raise Invalid("request numbers must not be negative")
-    if count > limits.SUGGESTED_TRIALS_ITEMS_MAX:
-        raise Invalid(
-            f"{count} suggestions wanted, at most {limits.SUGGESTED_TRIALS_ITEMS_MAX} at a time"
-        )
-    if total > limits.SUGGESTION_TOTAL_ITEMS_MAX:
+    if count > SUGGESTED_TRIALS_ITEMS_MAX:
+        raise Invalid(f"{count} suggestions wanted, at most {SUGGESTED_TRIALS_ITEMS_MAX} at a time")
+    if total > SUGGESTION_TOTAL_ITEMS_MAX:
         raise Invalid(
             f"{total} suggestions wanted altogether, "
-            f"at most {limits.SUGGESTION_TOTAL_ITEMS_MAX} for an experiment"
+            f"at most {SUGGESTION_TOTAL_ITEMS_MAX} for an experiment"
         )
-    if len(request.trials) > limits.SUGGESTION_TRIALS_ITEMS_MAX:
+    if len(request.trials) > SUGGESTION_TRIALS_ITEMS_MAX:
         raise Invalid(
             f"{len(request.trials)} trials in the request, "
-            f"at most {limits.SUGGESTION_TRIALS_ITEMS_MAX}: begin a new experiment"
+            f"at most {SUGGESTION_TRIALS_ITEMS_MAX}: begin a new experiment"
         )
     return count, total
 
@@ -141,9 +151,9 @@ def _rows(
 
 
 def _check_size(size: int) -> None:
-    if size > limits.SUGGESTION_REPLY_BYTES_MAX:
+    if size > SUGGESTION_REPLY_BYTES_MAX:
         raise Invalid(
-            f"the reply would have {size} bytes, at most {limits.SUGGESTION_REPLY_BYTES_MAX}: "
+            f"the reply would have {size} bytes, at most {SUGGESTION_REPLY_BYTES_MAX}: "
             "ask for fewer suggestions at a time, or use shorter names and values"
         )
 

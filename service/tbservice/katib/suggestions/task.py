@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from tbservice import limits
 from tbservice.katib.suggestions.history import History
 from tbservice.katib.suggestions.space import Point, Space
+
+SUGGESTION_SECONDS: Final = 1.0
+"""Seconds after which the suggestions that a request still lacks are drawn at random."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Task:
 
 def deadline() -> float:
     """Return the deadline of a request that begins now."""
-    return time.monotonic() + limits.SUGGESTION_SECONDS
+    return time.monotonic() + SUGGESTION_SECONDS
 
 
 Propose = Callable[[], Point]

@@ -19,12 +19,15 @@ from tbservice.reading.sampling.bernoulli_and_full import (
 )
 from tbservice.reading.sampling.rules import draw_slots, make_sampler
 from tbservice.reading.sampling.tensor_and_blob import SamplePlan, make_ranks_and_keys
+from tbservice.reading.tables import attempt_scan
+from tbservice.reading.tables.attempt_scan import Before
 from tbservice.samples import ScalarSample
-from tbservice.scalars.scan import AttemptScan, read_scalar_chunks
-from tbservice.store import attempt_scan, sample_slots
-from tbservice.store.attempt_scan import Before
-from tbservice.store.scalar_format import EMPTY_POINTS, concatenate
-from tbservice.types import ExperimentId, Sampling, SamplingRule, Series
+from tbservice.series.scan import AttemptScan, read_scalar_chunks
+from tbservice.series.tables import sample_slots
+from tbservice.series.tables.scalar_format import EMPTY_POINTS, concatenate
+from tbservice.types.identifiers import ExperimentId
+from tbservice.types.sampling import Sampling, SamplingRule
+from tbservice.types.series import Series
 from tbwire.points import DataClass, ScalarPoints
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -11,10 +12,15 @@ from tbservice.errors import TooLarge
 from tbservice.reading.sampling import uniform
 from tbservice.reading.sampling.rules import Sampler, draw_slots, make_sampler
 from tbservice.samples import ScalarSample
-from tbservice.scalars.scan import read_scalar_chunks
-from tbservice.store import sample_slots, scalar_blocks
-from tbservice.store.scalar_format import EMPTY_POINTS, concatenate
-from tbservice.types import ExperimentId, Sampling, SamplingRule, Series
+from tbservice.series.scan import read_scalar_chunks
+from tbservice.series.tables import sample_slots, scalar_blocks
+from tbservice.series.tables.scalar_format import EMPTY_POINTS, concatenate
+from tbservice.types.identifiers import ExperimentId
+from tbservice.types.sampling import Sampling, SamplingRule
+from tbservice.types.series import Series
+
+SCAN_POINTS_MAX: Final = 100_000_000
+"""Scalar points read for one response, before sampling."""
 
 
 def sample_scalars(
@@ -43,9 +49,9 @@ def sample_scalars(
 
 def check_scan_points(count: int) -> None:
     """Raise TooLarge when this is more points than one request may read."""
-    if count > limits.SCAN_POINTS_MAX:
+    if count > SCAN_POINTS_MAX:
         raise TooLarge(
-            f"the request reads {count} points, over the limit of {limits.SCAN_POINTS_MAX} "
+            f"the request reads {count} points, over the limit of {SCAN_POINTS_MAX} "
             "(scan_points_max); request fewer series at a time"
         )
 

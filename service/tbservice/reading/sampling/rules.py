@@ -17,8 +17,9 @@ import numpy.typing as npt
 from sqlalchemy import Connection
 
 from tbservice.sample_order import choose_uniform_sample, compute_slots
-from tbservice.store import sample_slots
-from tbservice.types import Booleans, Float64s, Int64s, Ranks, Sampling, SamplingRule
+from tbservice.series.tables import sample_slots
+from tbservice.types.identifiers import Booleans, Float64s, Int64s, Ranks
+from tbservice.types.sampling import Sampling, SamplingRule
 
 BUCKET_POINTS_MAX: Final = 5
 """Points that `ExtremesSampler` keeps of a bucket: first, least, greatest and last, and a NaN."""

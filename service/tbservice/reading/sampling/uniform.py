@@ -17,10 +17,12 @@ from tbservice.sample_order import (
     get_level_rank_max,
 )
 from tbservice.samples import ScalarSample
-from tbservice.scalars.dedup import deduplicate_steps
-from tbservice.store import sample_slots, scalar_blocks, scalar_tail
-from tbservice.store.scalar_format import EMPTY_POINTS, concatenate
-from tbservice.types import ALL_STEPS, ExperimentId, Series, StepRange
+from tbservice.series.dedup import deduplicate_steps
+from tbservice.series.tables import sample_slots, scalar_blocks, scalar_tail
+from tbservice.series.tables.scalar_format import EMPTY_POINTS, concatenate
+from tbservice.types.identifiers import ExperimentId
+from tbservice.types.sampling import ALL_STEPS, StepRange
+from tbservice.types.series import Series
 from tbwire.points import ScalarPoints
 
 _ENDS: Final = 2

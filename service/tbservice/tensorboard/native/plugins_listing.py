@@ -15,7 +15,7 @@ from werkzeug.wrappers import Request
 from tbservice.reading.source import Source
 from tbservice.tensorboard import stock_application
 from tbservice.tensorboard.native import json_answers
-from tbservice.types import Json
+from tbservice.types.identifiers import Json
 
 _MODULES: Final = "/data/plugin"
 

@@ -19,7 +19,7 @@ from tbservice.errors import MalformedRequest, NotFound
 from tbservice.reading.source import Source
 from tbservice.samples import ScalarSample
 from tbservice.tensorboard.native import json_answers, number_columns
-from tbservice.types import Selection
+from tbservice.types.sampling import Selection
 
 SAMPLE_POINTS: Final = 1_000
 """Points per series in a chart: `_DEFAULT_DOWNSAMPLING` of `scalars_plugin.py`."""

@@ -17,14 +17,17 @@ from tensorboard.plugins.image import metadata as image_metadata
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 from werkzeug.wrappers import Request
 
-from tbservice import limits
 from tbservice.errors import MalformedRequest, TooLarge
 from tbservice.reading.source import Source
 from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
 from tbservice.tensorboard.native import json_answers, number_columns, scalars
 from tbservice.tensorboard.native.confinement import require_process
 from tbservice.tensorboard.provider import as_array
-from tbservice.types import Json, Selection
+from tbservice.types.identifiers import Json
+from tbservice.types.sampling import Selection
+
+TIME_SERIES_CARDS_ITEMS_MAX: Final = 10
+"""Items of one request of the Time Series dashboard (it sends one): the series of a card."""
 
 _SCALARS: Final = scalar_metadata.PLUGIN_NAME
 _HISTOGRAMS: Final = histogram_metadata.PLUGIN_NAME
@@ -79,8 +82,8 @@ def _parse_requests(request: Request) -> list[Json]:
 
     if not isinstance(cards, list) or not all(isinstance(card, dict) for card in cards):
         raise MalformedRequest("the field 'requests' must be a JSON list of objects")
-    if len(cards) > limits.TIME_SERIES_CARDS_ITEMS_MAX:
-        raise TooLarge(f"a request may contain at most {limits.TIME_SERIES_CARDS_ITEMS_MAX} cards")
+    if len(cards) > TIME_SERIES_CARDS_ITEMS_MAX:
+        raise TooLarge(f"a request may contain at most {TIME_SERIES_CARDS_ITEMS_MAX} cards")
     return cards
 
 

@@ -18,9 +18,16 @@ from tensorboard import plugin_util
 
 from tbservice import limits
 
-_TOO_LONG: Final = (
-    f"Shown as plain text, because it has more than {limits.MARKDOWN_CHARS_MAX} characters:"
-)
+MARKDOWN_CHARS_MAX: Final = 64 * limits.KIB
+"""Characters of a text or description rendered as Markdown; longer ones are shown as plain text."""
+
+MARKDOWN_SECONDS_MAX: Final = 1.0
+"""Seconds to render one text as HTML; it is shown as plain text after that."""
+
+MARKDOWN_TOTAL_SECONDS_MAX: Final = 5.0
+"""Seconds to render all texts of one response; the remaining ones are shown as plain text."""
+
+_TOO_LONG: Final = f"Shown as plain text, because it has more than {MARKDOWN_CHARS_MAX} characters:"
 _TOO_SLOW: Final = "Shown as plain text, because it takes too long to convert from Markdown:"
 
 _convert: Final = plugin_util.markdowns_to_safe_html
@@ -36,7 +43,7 @@ class _TakesTooLong(BaseException):
 class _TimeBudget:
     """Seconds left for the Markdown of the current response."""
 
-    seconds_left = limits.MARKDOWN_TOTAL_SECONDS_MAX
+    seconds_left = MARKDOWN_TOTAL_SECONDS_MAX
 
 
 def install() -> None:
@@ -48,7 +55,7 @@ def install() -> None:
 
 def start_time_budget() -> None:
     """Reset the time budget; call this before each response."""
-    _TimeBudget.seconds_left = limits.MARKDOWN_TOTAL_SECONDS_MAX
+    _TimeBudget.seconds_left = MARKDOWN_TOTAL_SECONDS_MAX
 
 
 def convert_all(texts: Sequence[_Text], combine: Callable[[list[str]], str]) -> str:
@@ -57,7 +64,7 @@ def convert_all(texts: Sequence[_Text], combine: Callable[[list[str]], str]) -> 
     A text over a limit becomes plain text below a note that says so. All texts are converted at
     once first, and one by one only if that fails, so that the others are still shown as Markdown.
     """
-    if all(len(text) <= limits.MARKDOWN_CHARS_MAX for text in texts):
+    if all(len(text) <= MARKDOWN_CHARS_MAX for text in texts):
         combined = _within_time(lambda: str(_convert(texts, combine)))
         if combined is not None:
             return combined
@@ -74,7 +81,7 @@ def clean(text: _Text) -> str:
 
 
 def _convert_single(text: _Text) -> str:
-    if len(text) > limits.MARKDOWN_CHARS_MAX:
+    if len(text) > MARKDOWN_CHARS_MAX:
         return _as_plain_text(text, _TOO_LONG)
     converted = _within_time(lambda: str(_convert([text], lambda htmls: htmls[0])))
     return _as_plain_text(text, _TOO_SLOW) if converted is None else converted
@@ -82,7 +89,7 @@ def _convert_single(text: _Text) -> str:
 
 def _within_time(work: Callable[[], str]) -> str | None:
     """Return the result of `work`, or None after the time of a text or of the response."""
-    seconds = min(limits.MARKDOWN_SECONDS_MAX, _TimeBudget.seconds_left)
+    seconds = min(MARKDOWN_SECONDS_MAX, _TimeBudget.seconds_left)
     if seconds <= 0:
         return None
     begin = time.monotonic()

@@ -23,14 +23,15 @@ from starlette.routing import Route
 
 from tbservice import limits
 from tbservice.admission import admitted
+from tbservice.api.http.blob_response import blob_response
 from tbservice.api.http.dependencies import get_object_store
-from tbservice.api.v1.blobs import blob_response
 from tbservice.errors import MalformedRequest, NotFound
-from tbservice.pages import page_auth
+from tbservice.pages.stock_page import page_auth
 from tbservice.tensorboard import assets
 from tbservice.tensorboard.page_policy import make_projector_policy
 from tbservice.tensorboard.plugins.projector_dashboard import PROJECTOR as PLUGIN
-from tbservice.types import Blob, Selection
+from tbservice.types.sampling import Selection
+from tbservice.types.series import Blob
 from tbwire.points import DataClass
 
 TAG_PREFIX: Final = "_projector_/"

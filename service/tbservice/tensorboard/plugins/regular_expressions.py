@@ -9,9 +9,14 @@ from tensorboard.data import provider
 from tensorboard.plugins.custom_scalar.custom_scalars_plugin import CustomScalarsPlugin
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 
-from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.patterns import PatternSearches, compile_pattern
+
+CUSTOM_SCALARS_TAGS_ITEMS_MAX: Final = 5_000
+"""Items (tags of a run) that one chart of the Custom Scalars dashboard may show.
+
+100,000 took a handler 20 s, and no page draws them.
+"""
 
 _SAMPLE_POINTS: Final = 1_000
 """Points per series in a chart: `_DEFAULT_DOWNSAMPLING` of `plugins/scalar/scalars_plugin.py`."""
@@ -40,8 +45,8 @@ class SafeCustomScalarsPlugin(CustomScalarsPlugin):  # type: ignore[misc] # tens
         )
         searches = PatternSearches()
         tags = [tag for tag in listed.get(run, {}) if searches.has_match_at_start(pattern, tag)]
-        if len(tags) > limits.CUSTOM_SCALARS_TAGS_ITEMS_MAX:
-            limit = f"{limits.CUSTOM_SCALARS_TAGS_ITEMS_MAX} (custom_scalars_tags_items_max)"
+        if len(tags) > CUSTOM_SCALARS_TAGS_ITEMS_MAX:
+            limit = f"{CUSTOM_SCALARS_TAGS_ITEMS_MAX} (custom_scalars_tags_items_max)"
             raise TooLarge(
                 f"the chart's pattern matches {len(tags)} tags of this run, over the limit of "
                 f"{limit}: none are shown; let the layout name fewer tags"

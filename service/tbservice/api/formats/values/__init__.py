@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tbservice.api.formats.values import blob_sequences, scalars, tensors
-from tbservice.types import Blob
+from tbservice.types.series import Blob
 from tbwire import read_pb2
 from tbwire.points import DataClass
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from tbservice.api.formats import csv_fields
 from tbservice.samples import BlobSequenceSample
-from tbservice.types import Blob, Json
+from tbservice.types.identifiers import Json
+from tbservice.types.series import Blob
 from tbwire import read_pb2
 from tbwire.points import set_columns
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tbservice.api.formats import csv_fields
 from tbservice.api.formats.json_encoding import encode_numbers
 from tbservice.samples import ScalarSample
-from tbservice.types import Blob
+from tbservice.types.series import Blob
 from tbwire import packing, read_pb2
 from tbwire.points import column_bytes, set_columns
 

@@ -17,7 +17,8 @@ from tbservice.api.formats import csv_fields
 from tbservice.api.formats.json_encoding import encode_numbers
 from tbservice.api.formats.values.dictionaries import DICTIONARY, dictionary_column
 from tbservice.samples import TensorSample, TensorValue
-from tbservice.types import Blob, Json
+from tbservice.types.identifiers import Json
+from tbservice.types.series import Blob
 from tbwire import read_pb2, tensors, wire_pb2
 from tbwire.points import set_columns
 from tbwire.wire_pb2 import LegacyHistogram

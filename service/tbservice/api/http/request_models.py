@@ -1,0 +1,34 @@
+"""Base of request models, and lists of names."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, model_validator
+from pydantic_core import PydanticCustomError
+
+from tbservice.api.http.query_names import describe_unknown
+
+
+def _check_names(names: object) -> object:
+    """Raise one error for all names that are not strings: a body of 1 MiB could cause 500,000."""
+    if isinstance(names, list) and not all(isinstance(name, str) for name in names):
+        raise ValueError("each name must be a string")
+    return names
+
+
+Names = Annotated[list[str] | None, BeforeValidator(_check_names)]
+"""Names of runs or tags; None selects all."""
+
+
+class FewFields(BaseModel):
+    """Base of request models: unknown fields are one error, which says what may be meant."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_names(cls, fields: object) -> object:
+        if isinstance(fields, dict):
+            problem = describe_unknown("field", fields, cls.model_fields)
+            if problem:
+                raise PydanticCustomError("unknown_field", "{problem}", {"problem": problem})
+        return fields

@@ -1,0 +1,1 @@
+"""Routes for experiments, their tables and deleted runs."""

@@ -1,0 +1,1 @@
+"""Routes for people: workspaces, members, invitations, tokens, logins."""

@@ -1,0 +1,139 @@
+"""Routes for who a token is, and for the tokens of its person."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fastapi import status
+from pydantic import BaseModel, Field
+
+from tbservice.api.http.dependencies import ActsForPerson, IsPersonal, Secret, UsesDatabase
+from tbservice.api.http.routers import make_router
+from tbservice.api.v1.people.token_models import (
+    NewTokenAnswer,
+    NewWorkspaceToken,
+    PersonAnswer,
+    TokenList,
+    WorkspaceAnswer,
+    new_token_answer,
+    person_answer,
+    token_answer,
+)
+from tbservice.auth import grants, members, tokens, workspaces
+from tbservice.auth.grants import acting_person
+from tbservice.types.grants import Scope
+from tbservice.types.people import Principal, Token
+
+router = make_router(prefix="/api/v1/me", tags=["me"])
+
+
+class OwnTokenAnswer(BaseModel):
+    """The token of the request."""
+
+    id: str | None = Field(description="null for an anonymous share link")
+    scopes: list[Scope]
+    label: str | None = Field(description="null for a token of one experiment")
+    expires_at: datetime | None
+    experiment_id: str | None = Field(description="The only experiment it is for; null: all")
+
+
+class MeAnswer(BaseModel):
+    """Who a token is.
+
+    One for a single experiment tells nothing of person and workspace: it may be passed on.
+    """
+
+    person: PersonAnswer | None = Field(description="Whom it acts for; null for a machine's token")
+    token: OwnTokenAnswer
+    workspace: WorkspaceAnswer | None
+
+
+@router.get("")
+def show_me(secret: Secret, database: UsesDatabase) -> MeAnswer:
+    """Return what the token of the request is for."""
+    with database.transaction() as db:
+        principal = grants.identify(db, secret)
+    if principal.token_id is None:
+        return MeAnswer(person=None, token=_anonymous_token(principal), workspace=None)
+    with database.snapshot(principal.workspace_id) as db:
+        token = tokens.get_own_token(db, principal)
+        if token.experiment_id is not None:
+            return MeAnswer(person=None, token=_own_token(token), workspace=None)
+        user_id = None if principal.person is None else principal.person.user_id
+        workspace = WorkspaceAnswer(
+            workspace_id=token.workspace_id,
+            name=workspaces.get_name(db, token.workspace_id),
+            role=members.find_role(db, token.workspace_id, user_id),
+        )
+    person = person_answer(principal.person)
+    return MeAnswer(person=person, token=_own_token(token), workspace=workspace)
+
+
+@router.get("/tokens")
+def list_own_tokens(grant: ActsForPerson, database: UsesDatabase) -> TokenList:
+    """List the tokens that act for the same person in the same workspace, newest first.
+
+    Needs the scope admin. Expired and revoked ones are listed for about 90 days.
+    """
+    with database.transaction(grant) as db:
+        listed = tokens.list_personal_tokens(db, acting_person(grant), grant.workspace_id)
+    return TokenList(tokens=[token_answer(token) for token in listed])
+
+
+@router.post("/tokens", status_code=status.HTTP_201_CREATED)
+def create_own_token(
+    grant: ActsForPerson, new: NewWorkspaceToken, database: UsesDatabase
+) -> NewTokenAnswer:
+    """Create another token that acts for the same person in the same workspace.
+
+    Needs the scope admin. The new token ends with this one at the latest; without `expires_at`, at
+    the same time. The response contains the secret, which cannot be read again. The token is
+    revoked when the person's role permits less, and when they leave.
+    """
+    with database.transaction(grant) as db:
+        token, secret = tokens.create_token_by_token(
+            db, grant, new.scopes, new.label, new.expires_at
+        )
+    return new_token_answer(token, secret)
+
+
+@router.delete("/tokens/{token_id}", status_code=status.HTTP_204_NO_CONTENT)
+def revoke_own_token(grant: ActsForPerson, token_id: str, database: UsesDatabase) -> None:
+    """Revoke a token of the same person in the same workspace, with immediate effect.
+
+    Needs the scope admin. Repeating the request changes nothing.
+    """
+    with database.transaction(grant) as db:
+        tokens.revoke_personal_token(db, acting_person(grant), token_id, grant.workspace_id)
+
+
+@router.delete("/token", status_code=status.HTTP_204_NO_CONTENT)
+def revoke_this_token(grant: IsPersonal, database: UsesDatabase) -> None:
+    """Revoke the token that the request is made with: log out.
+
+    Of any scope, but it must be a person's for a workspace: a machine's and an experiment's are
+    shared by many.
+    """
+    with database.transaction(grant) as db:
+        tokens.revoke_personal_token(db, acting_person(grant), grant.token_id, grant.workspace_id)
+
+
+def _anonymous_token(principal: Principal) -> OwnTokenAnswer:
+    """Return what an anonymous share link may know of itself."""
+    return OwnTokenAnswer(
+        id=None,
+        scopes=list(principal.scopes),
+        label=None,
+        expires_at=None,
+        experiment_id=principal.experiment_id,
+    )
+
+
+def _own_token(token: Token) -> OwnTokenAnswer:
+    return OwnTokenAnswer(
+        id=token.token_id,
+        scopes=list(token.scopes),
+        label=token.label if token.experiment_id is None else None,
+        expires_at=token.expires_at,
+        experiment_id=token.experiment_id,
+    )

@@ -1,0 +1,78 @@
+"""Routes for a workspace: create, show, rename."""
+
+from __future__ import annotations
+
+from fastapi import status
+from pydantic import ConfigDict, Field
+
+from tbservice import limits
+from tbservice.api.http.dependencies import (
+    ActsForPerson,
+    MayManage,
+    MaySeeMembers,
+    UsesDatabase,
+    UsesSettings,
+)
+from tbservice.api.http.request_models import FewFields
+from tbservice.api.http.routers import make_router
+from tbservice.api.v1.people.token_models import WorkspaceAnswer
+from tbservice.auth import members, workspaces
+from tbservice.auth.grants import acting_person
+from tbservice.db.database import Database
+from tbservice.types.grants import Grant
+
+router = make_router(prefix="/api/v1/workspaces", tags=["workspaces"])
+
+
+class WorkspaceName(FewFields):
+    """The name of a workspace; it need not be unique."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
+
+
+@router.post("", status_code=status.HTTP_201_CREATED)
+def create_workspace(
+    grant: ActsForPerson, new: WorkspaceName, database: UsesDatabase, settings: UsesSettings
+) -> WorkspaceAnswer:
+    """Create a workspace that the person of the token owns.
+
+    Needs a token of a person with the scope admin, which remains one of its own workspace. The
+    administrator of the service may have reserved this for themselves (403).
+    """
+    with database.transaction() as db:
+        created = workspaces.create_for_person(
+            db,
+            acting_person(grant),
+            new.name,
+            is_permitted=settings.people_create_workspaces,
+        )
+    return WorkspaceAnswer(
+        workspace_id=created.workspace_id, name=created.workspace_name, role=created.role
+    )
+
+
+@router.get("/{workspace_id}")
+def show_workspace(grant: MaySeeMembers, database: UsesDatabase) -> WorkspaceAnswer:
+    """Return a workspace. Needs the scope read; a machine's token, admin."""
+    return _answer(database, grant)
+
+
+@router.patch("/{workspace_id}")
+def rename_workspace(
+    grant: MayManage, change: WorkspaceName, database: UsesDatabase
+) -> WorkspaceAnswer:
+    """Rename a workspace. Needs the scope admin, and of a person, the role owner."""
+    with database.transaction(grant) as db:
+        workspaces.rename(db, grant, change.name)
+    return _answer(database, grant)
+
+
+def _answer(database: Database, grant: Grant) -> WorkspaceAnswer:
+    with database.snapshot(grant) as db:
+        return WorkspaceAnswer(
+            workspace_id=grant.workspace_id,
+            name=workspaces.get_name(db, grant.workspace_id),
+            role=members.find_role(db, grant.workspace_id, grant.user_id),
+        )

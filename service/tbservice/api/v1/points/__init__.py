@@ -1,0 +1,1 @@
+"""Routes for reading: catalog, points, changes, digests, blobs."""

@@ -1,0 +1,142 @@
+"""Routes for reading the points of series, sampled or all, in the requested format."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import Depends, Request, Response
+from sqlalchemy import Connection
+
+from tbservice.api.formats import negotiate_format
+from tbservice.api.formats.points_response import RESPONSES, PointsRequest, make_points_response
+from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
+from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.http.get_and_post import get_and_post
+from tbservice.api.http.routers import make_router
+from tbservice.api.v1.points.point_queries import (
+    BlobSampleInUrl,
+    BlobSampleQuery,
+    SampleInUrl,
+    ScalarSampleInUrl,
+    ScalarSampleQuery,
+    TensorSampleQuery,
+)
+from tbservice.reading import catalog
+from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
+from tbwire.points import DataClass
+
+router = make_router(
+    prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
+)
+
+
+def _accept_header(request: Request) -> str | None:
+    return request.headers.get("accept")
+
+
+AcceptHeader = Annotated[str | None, Depends(_accept_header)]
+
+_POST_FOR: Final = "more runs and tags than fit in a URL"
+
+
+@get_and_post(router, "/scalars/data", ScalarSampleInUrl, post_for=_POST_FOR, responses=RESPONSES)
+def read_scalars(
+    grant: MayRead,
+    query: ScalarSampleQuery,
+    accepted: AcceptHeader,
+    database: UsesDatabase,
+    objects: UsesObjects,
+) -> Response:
+    """Return points of scalar series: `kept` of the `total` points of each.
+
+    `{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; steps ascend, wall times are
+    seconds since the epoch. Values are numbers, or the strings "NaN", "Infinity", "-Infinity".
+    """
+    selection, sampling = query.to_selection(), query.to_sampling()
+    points_request = PointsRequest(
+        selection,
+        DataClass.SCALAR,
+        sampling,
+        negotiate_format(query.format, accepted),
+        catalog.ALL_BLOBS,
+        with_metadata=query.metadata,
+        attempt=query.attempt,
+    )
+
+    def read(db: Connection) -> Samples[ScalarSample]:
+        return catalog.read_scalars(db, grant, selection, sampling, query.attempt)
+
+    return make_points_response(database, objects, grant, points_request, read)
+
+
+@get_and_post(
+    router,
+    "/tensors/data",
+    SampleInUrl,
+    post_for=f"{_POST_FOR}; or for all points except those whose object is lost (`lost=name`)",
+    responses=RESPONSES,
+)
+def read_tensors(
+    grant: MayRead,
+    query: TensorSampleQuery,
+    accepted: AcceptHeader,
+    database: UsesDatabase,
+    objects: UsesObjects,
+) -> Response:
+    """Return points of tensor series: `kept` of the `total` points of each.
+
+    `{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; steps ascend, wall times are
+    seconds since the epoch. Values are `{dtype, shape, data}`, with the data in row-major order.
+    """
+    selection, sampling = query.to_selection(), query.to_sampling()
+    # GET has no `lost`: its query is a SampleInUrl.
+    names_lost = isinstance(query, TensorSampleQuery) and query.lost == "name"
+    points_request = PointsRequest(
+        selection,
+        DataClass.TENSOR,
+        sampling,
+        negotiate_format(query.format, accepted),
+        catalog.ALL_BLOBS,
+        names_lost=names_lost,
+        with_metadata=query.metadata,
+        attempt=query.attempt,
+    )
+
+    def read(db: Connection) -> Samples[TensorSample]:
+        return catalog.read_tensors(db, grant, selection, sampling, query.attempt)
+
+    return make_points_response(database, objects, grant, points_request, read)
+
+
+@get_and_post(
+    router, "/blob_sequences/data", BlobSampleInUrl, post_for=_POST_FOR, responses=RESPONSES
+)
+def read_blob_sequences(
+    grant: MayRead,
+    query: BlobSampleQuery,
+    accepted: AcceptHeader,
+    database: UsesDatabase,
+    objects: UsesObjects,
+) -> Response:
+    """Return points of blob sequence series: `kept` of the `total` points of each.
+
+    `{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; steps ascend, wall times are
+    seconds since the epoch. Values are lists of `{key}`: fetch the bytes at `/api/v1/blobs/{key}`.
+    An audio clip that was logged with a content type has it as `logged_content_type` (any text);
+    the `Content-Type` of its bytes is detected from them instead.
+    """
+    selection, sampling, indices = query.to_selection(), query.to_sampling(), query.indices()
+    points_request = PointsRequest(
+        selection,
+        DataClass.BLOB_SEQUENCE,
+        sampling,
+        negotiate_format(query.format, accepted),
+        indices,
+        with_metadata=query.metadata,
+        attempt=query.attempt,
+    )
+
+    def read(db: Connection) -> Samples[BlobSequenceSample]:
+        return catalog.read_blob_sequences(db, grant, selection, sampling, indices, query.attempt)
+
+    return make_points_response(database, objects, grant, points_request, read)

@@ -1,0 +1,1 @@
+"""Routes for share links and tokens of an experiment."""

@@ -1,0 +1,1 @@
+"""Routes for uploaders: batches, blobs, records, hyperparameters."""

@@ -1,0 +1,1 @@
+"""The tables of people, workspaces, sessions and tokens."""

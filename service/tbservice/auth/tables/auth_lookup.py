@@ -1,0 +1,253 @@
+"""Queries for authentication, before workspace or person are known: by id, and by digests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.db.cluster import citus
+from tbservice.db.pipeline import (
+    RLS_SETTINGS,
+    PendingResult,
+    execute_binary,
+    pipeline_with_rls,
+    query_with_rls,
+)
+from tbservice.types.experiments import Visibility
+from tbservice.types.grants import LinkView, Scope
+from tbservice.types.identifiers import ExperimentId, TokenId, UserId, WorkspaceId
+from tbservice.types.people import Role
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentOwner:
+    """The workspace that owns an experiment, its visibility, and whether it is a frozen copy."""
+
+    workspace_id: WorkspaceId
+    visibility: Visibility
+    is_snapshot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIdentity:
+    """The workspace, the experiment and the scopes of a valid token.
+
+    `experiment_id` is None for a token of the workspace, `user_id` for one that acts for nobody,
+    `link` for one that is no share link.
+    `is_use_recorded`: its use was recorded within the last minute.
+    """
+
+    token_id: TokenId
+    workspace_id: WorkspaceId
+    experiment_id: ExperimentId | None
+    scopes: frozenset[Scope]
+    is_use_recorded: bool
+    user_id: UserId | None
+    link: LinkView | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionIdentity:
+    """The person of a valid browser session, and their role in the workspace that is asked for.
+
+    Workspace and role are None if the person is no member of it.
+    """
+
+    session_id: str
+    user_id: UserId
+    workspace_id: WorkspaceId | None
+    role: Role | None
+    is_use_recorded: bool
+    experiment_id: None = None
+    link: None = None
+
+    @property
+    def scopes(self) -> frozenset[Scope]:
+        """What the role permits."""
+        return frozenset() if self.role is None else self.role.scopes
+
+
+_OWNER_COLUMNS: Final = "e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL"
+_IDENTITY_COLUMNS: Final = """
+    t.token_id, t.workspace_id, t.experiment_id, t.scopes,
+    coalesce(t.last_used_at > now() - interval '1 minute', false), t.user_id,
+    t.expires_at, t.is_link, t.run_pattern, t.tag_pattern, t.is_anonymous
+"""
+_IDENTITY_COLUMNS_COUNT: Final = 11
+_IS_VALID: Final = """
+    t.digest = decode(%(token_digest)s, 'hex') AND t.revoked_at IS NULL
+        AND (t.expires_at IS NULL OR t.expires_at > now())
+"""
+
+
+def find_owner_and_identity(
+    db: Connection, experiment_id: ExperimentId | None, token_digest: bytes | None
+) -> tuple[ExperimentOwner | None, TokenIdentity | None]:
+    """Return an experiment's owner and a token's identity, in one query.
+
+    Either is None if the argument is None or matches no row. An expired or revoked token does not
+    match. The row policies show an experiment to anyone who names its exact id, and a token to
+    anyone who names the exact SHA-256 of its secret.
+    """
+    rls_settings = {
+        "experiment_id": experiment_id or "",
+        "token_digest": (token_digest or b"").hex(),
+    }
+    if citus.is_cluster(db):
+        row = _find_in_cluster(db, rls_settings, experiment_id)
+    else:
+        ((*row,),) = query_with_rls(
+            db,
+            rls_settings,
+            f"""
+                SELECT {_OWNER_COLUMNS}, {_IDENTITY_COLUMNS}
+                -- The outer joins make PostgreSQL evaluate the settings, which the row policies
+                -- read, before it reads the tables.
+                FROM {RLS_SETTINGS} AS settings
+                {_join_experiment(experiment_id)}
+                LEFT JOIN tokens AS t ON {_IS_VALID}
+            """,  # noqa: S608 - constants
+            rls_settings,
+        )
+    owner, identity = _owner(*row[:3]), None
+    token_id, workspace_id, bound_to, scopes, is_recorded, user_id, *rest = row[3:]
+    expires_at, is_link, *shown = rest
+    if token_id is not None:
+        identity = TokenIdentity(
+            token_id,
+            WorkspaceId(workspace_id),
+            bound_to,
+            frozenset(map(Scope, scopes)),
+            is_recorded,
+            user_id,
+            LinkView(token_id, *shown) if is_link else None,
+            expires_at,
+        )
+    return owner, identity
+
+
+def _find_in_cluster(
+    db: Connection, rls_settings: Mapping[str, str], experiment_id: ExperimentId | None
+) -> list[Any]:
+    """Return the columns of an experiment's owner and of a token, each None if there is none.
+
+    By a statement for each table, which Citus plans at less than the price of one for both.
+    """
+    owners = PendingResult()
+    with pipeline_with_rls(db, rls_settings):
+        if experiment_id is not None:
+            owners = execute_binary(
+                db,
+                f"""
+                    SELECT {_OWNER_COLUMNS} FROM experiments AS e
+                    WHERE e.experiment_id = %(experiment_id)s
+                """,  # noqa: S608 - a constant
+                {"experiment_id": experiment_id},
+            )
+        tokens = execute_binary(
+            db,
+            f"""
+                SELECT {_IDENTITY_COLUMNS} FROM tokens AS t WHERE {_IS_VALID}
+            """,  # noqa: S608 - constants
+            {"token_digest": rls_settings["token_digest"]},
+        )
+    owner = next(iter(owners.rows()), (None, None, None))
+    return [*owner, *next(iter(tokens.rows()), (None,) * _IDENTITY_COLUMNS_COUNT)]
+
+
+def find_owner_and_session(
+    db: Connection,
+    experiment_id: ExperimentId | None,
+    workspace_id: WorkspaceId | None,
+    session_digest: bytes,
+) -> tuple[ExperimentOwner | None, SessionIdentity | None]:
+    """Return an experiment's owner, and a browser session's identity in a workspace.
+
+    The workspace is `workspace_id`, else the experiment's; with neither, the identity has no role.
+    A session that is expired, or whose person is disabled, does not match. The row policies show a
+    session, and the memberships of its person, to anyone who names its exact digest.
+    """
+    rows = query_with_rls(
+        db,
+        {"experiment_id": experiment_id or "", "secret_digest": session_digest.hex()},
+        f"""
+            SELECT e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL, s.session_id,
+                s.user_id, m.workspace_id, m.role,
+                coalesce(s.last_used_at > now() - interval '1 minute', false)
+            FROM (SELECT) AS one
+            {_join_experiment(experiment_id)}
+            LEFT JOIN (browser_sessions AS s
+                    JOIN users AS u ON u.user_id = s.user_id AND NOT u.is_disabled)
+                ON s.digest = %(digest)s AND s.expires_at > now()
+                AND s.last_used_at > now() - %(idle_seconds)s * interval '1 second'
+            LEFT JOIN members AS m ON m.user_id = s.user_id
+                AND m.workspace_id = coalesce(CAST(%(workspace_id)s AS bigint), e.workspace_id)
+        """,  # noqa: S608 - constants
+        {
+            "experiment_id": experiment_id or "",
+            "workspace_id": workspace_id,
+            "digest": session_digest,
+            "idle_seconds": limits.PERSON_SESSION_IDLE_SECONDS_MAX,
+        },
+    )
+    session_id, user_id, member_of, role, is_recorded = rows[0][3:]
+    asked = workspace_id or rows[0][0]
+    if citus.is_cluster(db) and user_id is not None and asked is not None:
+        # The policy by which the query above finds the role looks into another table.
+        role = _find_own_role(db, asked, user_id)
+        member_of = None if role is None else asked
+    identity = None
+    if session_id is not None:
+        identity = SessionIdentity(
+            session_id,
+            UserId(user_id),
+            None if member_of is None else WorkspaceId(member_of),
+            None if role is None else Role(role),
+            is_recorded,
+        )
+    return _owner(*rows[0][:3]), identity
+
+
+def _join_experiment(experiment_id: ExperimentId | None) -> str:
+    """Return the join of the experiment; of none, if none is asked for: its node may be down."""
+    if experiment_id is not None:
+        return "LEFT JOIN experiments AS e ON e.experiment_id = %(experiment_id)s"
+    return """
+        CROSS JOIN (SELECT NULL::bigint AS workspace_id, NULL::text AS visibility,
+            NULL::text AS snapshot_of) AS e
+    """
+
+
+def _find_own_role(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> str | None:
+    rows = query_with_rls(
+        db,
+        {"user_id": user_id},
+        "SELECT role FROM members WHERE workspace_id = %(id)s AND user_id = %(user_id)s",
+        {"id": workspace_id, "user_id": user_id},
+    )
+    return rows[0][0] if rows else None
+
+
+def find_role(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> Role | None:
+    """Return the role of a person in a workspace; None if they are no member of it."""
+    rows = query_with_rls(
+        db,
+        {"workspace_id": str(workspace_id)},
+        "SELECT role FROM members WHERE workspace_id = %(id)s AND user_id = %(user_id)s",
+        {"id": workspace_id, "user_id": user_id},
+    )
+    return Role(rows[0][0]) if rows else None
+
+
+def _owner(
+    workspace_id: int | None, visibility: str | None, is_snapshot: bool
+) -> ExperimentOwner | None:
+    if workspace_id is None or visibility is None:
+        return None
+    return ExperimentOwner(WorkspaceId(workspace_id), Visibility(visibility), is_snapshot)

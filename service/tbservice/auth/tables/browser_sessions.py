@@ -1,0 +1,133 @@
+"""Queries on `browser_sessions`, which are stored as SHA-256 of the cookie's secret."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, text
+
+from tbservice.db.database import set_local
+from tbservice.types.identifiers import UserId
+from tbservice.types.people import BrowserSession, Person
+
+_SESSIONS: Final = """
+    SELECT s.session_id, s.user_agent, s.address, s.created_at, s.last_used_at, s.expires_at,
+        u.user_id, u.name, u.email, s.last_used_at > now() - interval '1 minute' AS was_just_used
+    FROM browser_sessions AS s JOIN users AS u ON u.user_id = s.user_id AND NOT u.is_disabled
+    WHERE s.expires_at > now() AND s.last_used_at > now() - :idle_seconds * interval '1 second'
+"""
+
+
+def create(
+    db: Connection,
+    session_id: str,
+    user_id: UserId,
+    digest: bytes,
+    user_agent: str,
+    address: str,
+    expires_at: datetime,
+) -> None:
+    """Insert a session."""
+    set_local(db, "user_id", user_id)
+    db.execute(
+        text("""
+            INSERT INTO browser_sessions
+                (session_id, user_id, digest, user_agent, address, expires_at)
+            VALUES (:session_id, :user_id, :digest, :user_agent, :address, :expires_at)
+        """),
+        {
+            "session_id": session_id,
+            "user_id": user_id,
+            "digest": digest,
+            "user_agent": user_agent,
+            "address": address,
+            "expires_at": expires_at,
+        },
+    )
+
+
+def find(db: Connection, digest: bytes, idle_seconds: int) -> tuple[BrowserSession, bool] | None:
+    """Return a session that is valid and whose person is not disabled; None for any other.
+
+    With it, whether it was used within the last minute.
+    """
+    set_local(db, "secret_digest", digest.hex())
+    statement = text(f"{_SESSIONS} AND s.digest = :digest")
+    row = db.execute(statement, {"digest": digest, "idle_seconds": idle_seconds}).one_or_none()
+    return None if row is None else (_session(row), bool(row.was_just_used))
+
+
+def list_of_user(db: Connection, user_id: UserId, idle_seconds: int) -> list[BrowserSession]:
+    """Return the valid sessions of a user, the most recently used first."""
+    set_local(db, "user_id", user_id)
+    statement = text(f"{_SESSIONS} AND s.user_id = :user_id ORDER BY last_used_at DESC, session_id")
+    rows = db.execute(statement, {"user_id": user_id, "idle_seconds": idle_seconds})
+    return [_session(row) for row in rows]
+
+
+def replace_digest(db: Connection, user_id: UserId, old: bytes, new: bytes) -> bool:
+    """Give a session another secret; return False if it is gone. The old one is invalid then."""
+    set_local(db, "user_id", user_id)
+    statement = text("""
+        UPDATE browser_sessions SET digest = :new WHERE digest = :old AND user_id = :user_id
+    """)
+    return db.execute(statement, {"old": old, "new": new, "user_id": user_id}).rowcount == 1
+
+
+def delete(db: Connection, digest: bytes) -> None:
+    """Delete the session with this secret. Idempotent."""
+    set_local(db, "secret_digest", digest.hex())
+    db.execute(text("DELETE FROM browser_sessions WHERE digest = :digest"), {"digest": digest})
+
+
+def delete_of_user(db: Connection, user_id: UserId, session_id: str | None, kept: int = 0) -> int:
+    """Delete sessions of a user and return how many were deleted.
+
+    Args:
+        db: A transaction.
+        user_id: The user.
+        session_id: The session to delete; None for all.
+        kept: Keep so many of those used most recently.
+    """
+    set_local(db, "user_id", user_id)
+    statement = text("""
+        DELETE FROM browser_sessions WHERE session_id = ANY (ARRAY(
+            SELECT session_id FROM browser_sessions WHERE user_id = :user_id
+                AND (CAST(:session_id AS text) IS NULL OR session_id = :session_id)
+            ORDER BY last_used_at DESC, session_id OFFSET :kept FOR UPDATE))
+    """)
+    values = {"user_id": user_id, "session_id": session_id, "kept": kept}
+    return db.execute(statement, values).rowcount
+
+
+def delete_others(db: Connection, user_id: UserId, session_id: str) -> int:
+    """Delete all sessions of a user but one; return how many were deleted."""
+    set_local(db, "user_id", user_id)
+    statement = text("""
+        DELETE FROM browser_sessions WHERE user_id = :user_id AND session_id <> :session_id
+    """)
+    return db.execute(statement, {"user_id": user_id, "session_id": session_id}).rowcount
+
+
+def delete_expired(db: Connection, limit: int) -> None:
+    """Delete at most `limit` expired sessions of anyone, oldest first."""
+    # An array is evaluated once: see `tokens.delete_ended_sessions`.
+    statement = text("""
+        DELETE FROM browser_sessions WHERE session_id = ANY (ARRAY(
+            SELECT session_id FROM browser_sessions WHERE expires_at < now()
+            ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED))
+    """)
+    db.execute(statement, {"limit": limit})
+
+
+def _session(row: Row[Any]) -> BrowserSession:
+    return BrowserSession(
+        row.session_id,
+        Person(UserId(row.user_id), row.name, row.email),
+        row.user_agent,
+        row.address,
+        row.created_at,
+        row.last_used_at,
+        row.expires_at,
+    )

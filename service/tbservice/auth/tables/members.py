@@ -1,0 +1,124 @@
+"""Queries on `members`: the roles of people in workspaces."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, text
+
+from tbservice.db.cluster import citus
+from tbservice.db.database import set_local
+from tbservice.types.identifiers import UserId, WorkspaceId
+from tbservice.types.people import Member, Membership, Person, Role
+
+_MEMBERS: Final = """
+    SELECT u.user_id, u.name, u.email, m.role, m.created_at
+    FROM members AS m JOIN users AS u ON u.user_id = m.user_id
+    WHERE m.workspace_id = :workspace_id
+"""
+
+
+def lock_workspace(db: Connection, workspace_id: WorkspaceId) -> str | None:
+    """Return the name of a workspace, or None; members of it do not change until the end.
+
+    Every change of its members takes this lock first, so that they happen one after another: two
+    last owners cannot both leave. Uploads, which only refer to the workspace, do not wait.
+
+    In a cluster, whose nodes commit one after another, the row is locked on each of them by an
+    UPDATE. Who gets past it finds on every node what the others changed.
+    """
+    lock = "SELECT name FROM workspaces WHERE workspace_id = :workspace_id FOR NO KEY UPDATE"
+    if citus.is_cluster(db):
+        lock = """
+            UPDATE workspaces SET name = name WHERE workspace_id = :workspace_id RETURNING name
+        """
+    return db.execute(text(lock), {"workspace_id": workspace_id}).scalar_one_or_none()
+
+
+def put(db: Connection, workspace_id: WorkspaceId, user_id: UserId, role: Role) -> None:
+    """Make a user a member with this role, or change the role."""
+    db.execute(
+        text("""
+            INSERT INTO members (workspace_id, user_id, role)
+            VALUES (:workspace_id, :user_id, :role)
+            ON CONFLICT (workspace_id, user_id) DO UPDATE SET role = excluded.role
+        """),
+        {"workspace_id": workspace_id, "user_id": user_id, "role": role.value},
+    )
+
+
+def delete(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> None:
+    """Remove a member. Idempotent."""
+    statement = text("DELETE FROM members WHERE workspace_id = :workspace_id AND user_id = :id")
+    db.execute(statement, {"workspace_id": workspace_id, "id": user_id})
+
+
+def find_role(
+    db: Connection, workspace_id: WorkspaceId, user_id: UserId, *, lock: bool = False
+) -> Role | None:
+    """Return the role of a user; None if they are no member.
+
+    Args:
+        db: A transaction of the workspace.
+        workspace_id: The workspace.
+        user_id: The user.
+        lock: The role does not change until the transaction ends.
+    """
+    is_cluster = citus.is_cluster(db)
+    if lock and is_cluster:
+        lock_workspace(db, workspace_id)
+    statement = f"""
+        SELECT role FROM members WHERE workspace_id = :workspace_id AND user_id = :user_id
+        {"FOR SHARE" if lock and not is_cluster else ""}
+    """  # noqa: S608 - a constant
+    values = {"workspace_id": workspace_id, "user_id": user_id}
+    role = db.execute(text(statement), values).scalar_one_or_none()
+    return None if role is None else Role(role)
+
+
+def has_other_owner(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> bool:
+    """Return whether someone else owns the workspace who is not disabled."""
+    statement = text("""
+        SELECT EXISTS (SELECT FROM members AS m JOIN users AS u ON u.user_id = m.user_id
+            WHERE m.workspace_id = :workspace_id AND m.role = 'owner' AND m.user_id <> :user_id
+                AND NOT u.is_disabled)
+    """)
+    values = {"workspace_id": workspace_id, "user_id": user_id}
+    return bool(db.execute(statement, values).scalar_one())
+
+
+def count(db: Connection, workspace_id: WorkspaceId) -> int:
+    """Return the number of members of a workspace."""
+    statement = text("SELECT count(*) FROM members WHERE workspace_id = :workspace_id")
+    return int(db.execute(statement, {"workspace_id": workspace_id}).scalar_one())
+
+
+def list_members(db: Connection, workspace_id: WorkspaceId) -> list[Member]:
+    """Return the members of a workspace, those who joined first first."""
+    statement = text(f"{_MEMBERS} ORDER BY m.created_at, m.user_id")
+    return [_member(row) for row in db.execute(statement, {"workspace_id": workspace_id})]
+
+
+def find_member(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> Member | None:
+    """Return a member, or None."""
+    statement = text(f"{_MEMBERS} AND m.user_id = :user_id")
+    values = {"workspace_id": workspace_id, "user_id": user_id}
+    row = db.execute(statement, values).one_or_none()
+    return None if row is None else _member(row)
+
+
+def list_of_user(db: Connection, user_id: UserId) -> list[Membership]:
+    """Return the workspaces that a user is a member of, by name."""
+    set_local(db, "user_id", user_id)
+    statement = text("""
+        SELECT w.workspace_id, w.name, m.role
+        FROM members AS m JOIN workspaces AS w ON w.workspace_id = m.workspace_id
+        WHERE m.user_id = :user_id ORDER BY w.name, w.workspace_id
+    """)
+    rows = db.execute(statement, {"user_id": user_id})
+    return [Membership(WorkspaceId(row.workspace_id), row.name, Role(row.role)) for row in rows]
+
+
+def _member(row: Row[Any]) -> Member:
+    person = Person(UserId(row.user_id), row.name, row.email)
+    return Member(person, Role(row.role), row.created_at)

@@ -1,0 +1,112 @@
+"""Queries on `users`, who belong to no workspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, text
+
+from tbservice.db.cluster import citus
+from tbservice.types.identifiers import UserId
+from tbservice.types.people import Person
+
+_COLUMNS: Final = "user_id, name, email, email_key, is_disabled, created_at"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A row. `email_key` is None while nobody has confirmed that the address is theirs."""
+
+    person: Person
+    email_key: str | None
+    is_disabled: bool
+    created_at: datetime
+
+
+def create(
+    db: Connection, user_id: UserId, name: str, email: str, email_key: str | None
+) -> User | None:
+    """Insert a user; return None if another one has this confirmed address."""
+    row = db.execute(
+        text(f"""
+            INSERT INTO users (user_id, name, email, email_key)
+            VALUES (:user_id, :name, :email, :email_key)
+            ON CONFLICT (email_key) DO NOTHING RETURNING {_COLUMNS}
+        """),  # noqa: S608 - a constant above
+        {"user_id": user_id, "name": name, "email": email, "email_key": email_key},
+    ).one_or_none()
+    return None if row is None else _user(row)
+
+
+def find(db: Connection, user_id: UserId) -> User | None:
+    """Return a user, or None."""
+    return _find(db, "user_id = :value", user_id)
+
+
+def find_by_email_key(db: Connection, email_key: str) -> User | None:
+    """Return the user with this confirmed address, or None."""
+    return _find(db, "email_key = :value", email_key)
+
+
+def list_by_address(db: Connection, email_key: str) -> list[User]:
+    """Return the users who show this address, confirmed or not, the oldest first.
+
+    Reads all users: for what happens once to a person.
+    """
+    # Accepted addresses are ASCII, which every collation lowers as `email_key` does.
+    statement = text(f"""
+        SELECT {_COLUMNS} FROM users WHERE lower(email) = :value ORDER BY created_at, user_id
+    """)  # noqa: S608 - a constant above
+    return [_user(row) for row in db.execute(statement, {"value": email_key})]
+
+
+def confirm_address(db: Connection, user_id: UserId, email_key: str) -> None:
+    """Record that a user's address is theirs; it must not be confirmed as another's."""
+    statement = text("UPDATE users SET email_key = :email_key WHERE user_id = :user_id")
+    db.execute(statement, {"user_id": user_id, "email_key": email_key})
+
+
+def lock(db: Connection, user_id: UserId) -> User | None:
+    """Return a user and keep it enabled, or disabled, until the transaction ends; or None."""
+    if not citus.is_cluster(db):
+        return _find(db, "user_id = :value FOR SHARE", user_id)
+    # Locks the row on all nodes: see `members.lock_workspace`.
+    statement = text(f"UPDATE users SET name = name WHERE user_id = :value RETURNING {_COLUMNS}")  # noqa: S608 - a constant above
+    row = db.execute(statement, {"value": user_id}).one_or_none()
+    return None if row is None else _user(row)
+
+
+def lock_for_count(db: Connection, user_id: UserId) -> None:
+    """Let concurrent transactions that count what a user has wait for each other."""
+    citus.lock_name(db, f"count {user_id}")
+
+
+def set_disabled(db: Connection, user_id: UserId, is_disabled: bool) -> None:
+    """Disable or enable a user. Idempotent."""
+    statement = text("UPDATE users SET is_disabled = :is_disabled WHERE user_id = :user_id")
+    db.execute(statement, {"user_id": user_id, "is_disabled": is_disabled})
+
+
+def set_name(db: Connection, user_id: UserId, name: str) -> None:
+    """Set the name that people see."""
+    statement = text("UPDATE users SET name = :name WHERE user_id = :user_id")
+    db.execute(statement, {"user_id": user_id, "name": name})
+
+
+def list_all(db: Connection) -> list[User]:
+    """Return every user, the oldest first. For administrators of the service."""
+    rows = db.execute(text(f"SELECT {_COLUMNS} FROM users ORDER BY created_at, user_id"))  # noqa: S608 - a constant above
+    return [_user(row) for row in rows]
+
+
+def _find(db: Connection, condition: str, value: str) -> User | None:
+    statement = text(f"SELECT {_COLUMNS} FROM users WHERE {condition}")  # noqa: S608 - a constant of ours
+    row = db.execute(statement, {"value": value}).one_or_none()
+    return None if row is None else _user(row)
+
+
+def _user(row: Row[Any]) -> User:
+    person = Person(UserId(row.user_id), row.name, row.email)
+    return User(person, row.email_key, row.is_disabled, row.created_at)

@@ -1,0 +1,56 @@
+"""Queries on `workspaces`."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, text
+
+from tbservice.types.identifiers import UserId, WorkspaceId
+
+
+def create(db: Connection, name: str, created_by: UserId | None = None) -> WorkspaceId:
+    """Create a workspace and return its id. Names need not be unique.
+
+    `created_by` is a person; None for an administrator of the service.
+    """
+    statement = text("INSERT INTO workspaces (name) VALUES (:name) RETURNING workspace_id")
+    if created_by is not None and _has_creators(db):
+        statement = text("""
+            INSERT INTO workspaces (name, created_by) VALUES (:name, :created_by)
+            RETURNING workspace_id
+        """)
+    values = {"name": name, "created_by": created_by}
+    return WorkspaceId(db.execute(statement, values).scalar_one())
+
+
+def find_creator(db: Connection, workspace_id: WorkspaceId) -> UserId | None:
+    """Return the person who created a workspace; None if that is unknown."""
+    # By way of JSON, which also works before the migration 0010.
+    creator = "SELECT to_jsonb(w) ->> 'created_by' FROM workspaces AS w WHERE workspace_id = :id"
+    return db.execute(text(creator), {"id": workspace_id}).scalar_one_or_none()
+
+
+def list_all(db: Connection) -> list[tuple[WorkspaceId, str]]:
+    """Return the id and name of every workspace, oldest first."""
+    rows = db.execute(text("SELECT workspace_id, name FROM workspaces ORDER BY workspace_id"))
+    return [(WorkspaceId(row.workspace_id), row.name) for row in rows]
+
+
+def find_name(db: Connection, workspace_id: WorkspaceId) -> str | None:
+    """Return the name of a workspace; None if there is none with this id."""
+    statement = text("SELECT name FROM workspaces WHERE workspace_id = :id")
+    return db.execute(statement, {"id": workspace_id}).scalar_one_or_none()
+
+
+def rename(db: Connection, workspace_id: WorkspaceId, name: str) -> None:
+    """Set the name of a workspace. Idempotent."""
+    statement = text("UPDATE workspaces SET name = :name WHERE workspace_id = :id")
+    db.execute(statement, {"id": workspace_id, "name": name})
+
+
+def _has_creators(db: Connection) -> bool:
+    """Return whether the database has the migration 0010, which servers must not wait for."""
+    statement = text("""
+        SELECT EXISTS (SELECT FROM pg_attribute
+            WHERE attrelid = CAST('workspaces' AS regclass) AND attname = 'created_by')
+    """)
+    return bool(db.execute(statement).scalar_one())

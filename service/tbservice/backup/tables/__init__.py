@@ -1,0 +1,1 @@
+"""The state of the database that is backed up."""

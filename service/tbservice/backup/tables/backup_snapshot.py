@@ -1,0 +1,173 @@
+"""Queries of a backup: one state of the database, exported to pg_dump, and the blobs in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, NullPool, exc, text
+
+from tbservice.db.engine import make_engine
+from tbservice.db.pipeline import get_driver_connection, set_locals
+from tbservice.errors import StartupError
+from tbservice.objects.tables.blobs import object_key
+from tbservice.types.identifiers import WorkspaceId
+
+_BLOBS_PER_FETCH: Final = 5_000
+
+_COUNTS: Final = {
+    "workspaces": "SELECT count(*) FROM workspaces",
+    "experiments": "SELECT count(*) FROM experiments",
+    "series": "SELECT count(*) FROM time_series",
+    "points": "SELECT coalesce(sum(count), 0)::bigint FROM time_series",
+    "blobs": "SELECT count(*) FROM blobs",
+}
+"""What is counted in the state that is dumped, and again after a restore."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobPlace:
+    """A blob in one workspace; `size` in bytes."""
+
+    sha256: bytes
+    size: int
+    workspace_id: WorkspaceId
+    object_suffix: str
+
+    @property
+    def object_key(self) -> str:
+        """Return the key of its object."""
+        return object_key(self.workspace_id, self.sha256, self.object_suffix)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """What a backup says of the state that it has."""
+
+    snapshot_id: str
+    migration: str
+    server_version: int
+    counts: dict[str, int]
+
+
+class BackupSession:
+    """A connection with a snapshot at first; until it ends, `sweep-objects` deletes nothing."""
+
+    def __init__(self, db: Connection) -> None:
+        """Use `open_session`."""
+        self._db = db
+
+    def begin(self) -> SnapshotFacts:
+        """Begin the snapshot. Raises StartupError if the role does not see everything."""
+        self._check_role()
+        self._db.execute(text("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+        snapshot_id = self._db.execute(text("SELECT pg_export_snapshot()")).scalar_one()
+        migration = self._db.execute(text("SELECT max(version_num) FROM alembic_version"))
+        counts = {name: int(self._scalar(statement)) for name, statement in _COUNTS.items()}
+        version = int(self._scalar("SELECT current_setting('server_version_num')")) // 10_000
+        return SnapshotFacts(snapshot_id, migration.scalar_one(), version, counts)
+
+    def iter_blobs(self) -> Iterator[BlobPlace]:
+        """Yield the blobs of the snapshot by SHA-256."""
+        driver = get_driver_connection(self._db)
+        with driver.cursor("blobs", binary=True) as cursor:
+            cursor.itersize = _BLOBS_PER_FETCH
+            cursor.execute(
+                "SELECT sha256, size, workspace_id, object_suffix FROM blobs"
+                " ORDER BY sha256, workspace_id"
+            )
+            for row in cursor:
+                yield BlobPlace(*row)
+
+    def end(self) -> None:
+        """End the snapshot, so that PostgreSQL may clean up; keep the session."""
+        self._db.execute(text("COMMIT"))
+
+    def find_key(self, place: BlobPlace) -> str | None:
+        """Return the key that a blob's object has by now; None if the blob is gone."""
+        statement = text("""
+            SELECT object_suffix FROM blobs WHERE workspace_id = :workspace_id AND sha256 = :sha256
+        """)
+        parameters = {"workspace_id": place.workspace_id, "sha256": place.sha256}
+        suffix = self._db.execute(statement, parameters).scalar_one_or_none()
+        return None if suffix is None else object_key(place.workspace_id, place.sha256, suffix)
+
+    def _scalar(self, statement: str) -> Any:
+        return self._db.execute(text(statement)).scalar_one()
+
+    def _check_role(self) -> None:
+        role = self._db.execute(
+            text("""
+                SELECT rolname, rolsuper OR rolbypassrls AS sees_all,
+                    pg_is_in_recovery() AS is_standby,
+                    EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS is_cluster
+                FROM pg_roles WHERE rolname = current_user
+            """)
+        ).one()
+        if not role.sees_all:
+            raise StartupError(
+                f"the database role {role.rolname!r} sees the rows of no tenant, so that its "
+                "backup would be empty: set TBHUB_BACKUP_DATABASE_URL to a role that is made by "
+                "CREATE ROLE tbhub_backup LOGIN BYPASSRLS PASSWORD '…'; "
+                "GRANT pg_read_all_data TO tbhub_backup"
+            )
+        if role.is_standby:
+            raise StartupError(
+                "this PostgreSQL is a standby, where 'sweep-objects' does not see that a backup "
+                "runs: connect to the primary"
+            )
+        if role.is_cluster:
+            raise StartupError(
+                "this PostgreSQL is a cluster (Citus), of which no dump has one state: archive the "
+                "write-ahead log of each node, and copy the bucket (docs/backup.md)"
+            )
+
+
+@contextmanager
+def open_session(url: str) -> Iterator[BackupSession]:
+    """Connect as the role of backups. Raises StartupError."""
+    engine = make_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    try:
+        with engine.connect() as db:
+            yield BackupSession(db)
+    except exc.OperationalError as error:
+        raise StartupError(f"the database cannot be used for a backup: {error.orig}") from error
+    except exc.ProgrammingError as error:  # no table, or no right to read it
+        raise StartupError(f"the database cannot be backed up: {error.orig}") from error
+    finally:
+        engine.dispose()
+
+
+def describe_contents(db: Connection) -> str:
+    """Return the name of a table or another relation that the database has; "" if it is empty."""
+    statement = text("""
+        SELECT c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+            AND n.nspname NOT LIKE 'pg\\_%'
+        ORDER BY c.relname LIMIT 1
+    """)
+    name: str | None = db.execute(statement).scalar_one_or_none()
+    return name or ""
+
+
+def sees_all(db: Connection) -> bool:
+    """Return whether the role sees the rows of all tenants."""
+    statement = text("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")
+    return bool(db.execute(statement).scalar_one())
+
+
+def count_workspace(db: Connection) -> dict[str, int]:
+    """Return the counts of what the transaction's workspace has, for comparison with a backup's."""
+    set_locals(db, {"tbhub.shows_deleted": "on"})
+    return {
+        name: int(db.execute(text(statement)).scalar_one())
+        for name, statement in _COUNTS.items()
+        if name != "workspaces"
+    }
+
+
+def analyze(db: Connection) -> None:
+    """Collect the statistics of the planner, which a restored database lacks."""
+    db.execute(text("ANALYZE"))

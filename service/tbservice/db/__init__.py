@@ -1,0 +1,1 @@
+"""Connections and transactions: at the primary, a replica or a node; migrations."""

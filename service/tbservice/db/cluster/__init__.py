@@ -1,0 +1,1 @@
+"""What differs where the database is a Citus cluster."""

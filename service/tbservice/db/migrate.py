@@ -1,0 +1,201 @@
+"""Run the migrations that a database lacks, while servers use it.
+
+Each migration is a transaction of its own, so that its locks are released before the next begins.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, Engine, NullPool, exc, text
+
+from tbservice import limits
+from tbservice.db import schema_versions
+from tbservice.db.blockers import describe_blockers
+from tbservice.db.cluster import distribution
+from tbservice.db.engine import make_engine
+from tbservice.db.schema_versions import Migration, list_missing_migrations, read_revisions
+from tbservice.errors import StartupError
+
+ADVISORY_LOCK_ID = 8_317_446_903
+"""Number of the advisory lock that lets one process migrate a database at a time: arbitrary."""
+
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+"""SQLSTATE of a lock that could not be acquired within lock_timeout (PostgreSQL, appendix A)."""
+
+
+def upgrade(database_url: str) -> list[str]:
+    """Run the missing migrations and return their names, oldest first.
+
+    Of several processes at once, one migrates; the others wait and then find nothing to do. What
+    fails leaves the migrations before it, and the next call begins with the one that failed.
+
+    A lock on a table is awaited for `MIGRATE_LOCK_SECONDS_MAX`, because every later statement on
+    that table queues behind the waiting one. Then the migration is rolled back and, after
+    `MIGRATE_PAUSE_SECONDS`, tried again.
+
+    Args:
+        database_url: A libpq URL of the role that owns the database.
+
+    Raises:
+        UnknownMigration: This program does not work with the database.
+        StartupError: The URL is malformed, a table was in use at each of `MIGRATE_ATTEMPTS_MAX`
+            attempts, or a migration failed.
+    """
+    engine = make_engine(database_url, poolclass=NullPool)
+    names = []
+    with _exclude_others(engine):
+        while missing := _list_missing(engine):
+            _run(engine, missing[0])
+            names.append(missing[0].name)
+        _repeat_while_in_use(engine, "distribution", [], lambda: distribution.arrange(engine))
+    return names
+
+
+class MigrationCheck(NamedTuple):
+    """What `upgrade` would do."""
+
+    applied: str | None
+    """The latest migration of the database."""
+
+    missing: list[Migration]
+    undistributed: list[str]
+    """Tables of a cluster that are not distributed yet."""
+
+    unadmitted: list[str]
+    """Nodes of a cluster where the role that serves lacks its rights: those that were added."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.missing or self.undistributed or self.unadmitted)
+
+
+def check(database_url: str) -> MigrationCheck:
+    """Return what the database lacks; change nothing.
+
+    Raises UnknownMigration if this program does not work with the database.
+    """
+    with make_engine(database_url, poolclass=NullPool).connect() as db:
+        return MigrationCheck(
+            read_revisions(db)[0], list_missing_migrations(db), *distribution.list_lacking(db)
+        )
+
+
+def apply(db: Connection, name: str) -> None:
+    """Run the next migration, which has this name, in the transaction of the connection."""
+    from alembic import command  # noqa: PLC0415 - slow, and most starts have nothing to migrate
+    from alembic.config import Config  # noqa: PLC0415
+
+    configuration = Config()
+    # Alembic reads the option with configparser, where % begins an interpolation.
+    directory = str(schema_versions.find_migrations()).replace("%", "%%")
+    configuration.set_main_option("script_location", directory)
+    # Migrations are plain SQL: several statements per string, and % without a meaning.
+    configuration.attributes["connection"] = db.execution_options(no_parameters=True)
+    command.upgrade(configuration, name)
+
+
+@contextmanager
+def _exclude_others(engine: Engine) -> Iterator[None]:
+    """Wait until no other process migrates, and keep others out until the block ends.
+
+    CREATE INDEX CONCURRENTLY waits for every transaction with a snapshot that is older than it. So
+    neither the process that waits may stay in a transaction, nor this one keep a snapshot.
+    """
+    locked = text("SELECT pg_try_advisory_xact_lock(:number)")
+    with engine.connect() as db:
+        while not db.execute(locked, {"number": ADVISORY_LOCK_ID}).scalar():
+            db.rollback()
+            time.sleep(limits.MIGRATE_POLL_SECONDS)
+        # Also replaces the portal of the SELECT, which would keep its snapshot.
+        db.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        yield
+
+
+def _list_missing(engine: Engine) -> list[Migration]:
+    with engine.connect() as db:
+        return list_missing_migrations(db)
+
+
+def _run(engine: Engine, migration: Migration) -> None:
+    try:
+        if migration.concurrent:
+            _run_concurrently(engine, migration)
+        else:
+            _repeat_while_in_use(
+                engine, migration.name, [*migration.locks], lambda: _run_once(engine, migration)
+            )
+    except exc.DBAPIError as error:
+        raise StartupError(
+            f"the database could not be migrated: {migration.name} failed and can be repeated, "
+            f"those before it took effect: {error.orig}"
+        ) from error
+
+
+def _repeat_while_in_use(
+    engine: Engine, name: str, tables: list[str], run: Callable[[], object]
+) -> None:
+    """Run a transaction; run it again while it does not get its locks on these tables."""
+    for attempt in range(1, limits.MIGRATE_ATTEMPTS_MAX + 1):
+        try:
+            run()
+        except exc.OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                raise
+        else:
+            return
+
+        blockers = describe_blockers(engine, tables)
+        if attempt < limits.MIGRATE_ATTEMPTS_MAX:
+            pause = f"trying again in {limits.MIGRATE_PAUSE_SECONDS:g} s"
+            _print_line(f"{name}: a table is in use {blockers}; {pause}")
+            time.sleep(limits.MIGRATE_PAUSE_SECONDS)
+
+    raise StartupError(
+        f"{name} has changed nothing: a table was in use at each of {attempt} attempts "
+        f"{blockers}; wait until long reads (exports, dumps) have ended, or end them with "
+        "pg_terminate_backend, and migrate again"
+    )
+
+
+def _run_once(engine: Engine, migration: Migration) -> None:
+    with engine.begin() as db:
+        distribution.set_timeouts(
+            db,
+            lock_seconds=limits.MIGRATE_LOCK_SECONDS_MAX,
+            statement_seconds=limits.MIGRATE_STATEMENT_SECONDS_MAX,
+        )
+        apply(db, migration.name)
+        if migration.required_revision:
+            # A column beside the revision, so that programs read both at once.
+            db.execute(
+                text("ALTER TABLE alembic_version ADD COLUMN IF NOT EXISTS required_revision text")
+            )
+            db.execute(
+                text("UPDATE alembic_version SET required_revision = :name"),
+                {"name": migration.required_revision},
+            )
+
+
+def _run_concurrently(engine: Engine, migration: Migration) -> None:
+    """Run a migration outside a transaction: it waits for others, and nobody waits for it."""
+    _print_line(migration.describe())
+    milliseconds = round(limits.MIGRATE_CONCURRENT_SECONDS_MAX * 1000)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        # The role or the pooler may have shorter ones, made for requests.
+        db.exec_driver_sql(f"SET statement_timeout = {milliseconds}")
+        db.exec_driver_sql("SET lock_timeout = 0")
+        try:
+            apply(db, migration.name)
+        finally:  # behind a pooler, the session is used by others afterwards
+            db.exec_driver_sql("RESET statement_timeout")
+            db.exec_driver_sql("RESET lock_timeout")
+
+
+def _print_line(line: str) -> None:
+    print(f"tbservice: {line}", file=sys.stderr, flush=True)  # noqa: T201 - progress of a command

@@ -1,0 +1,155 @@
+"""Statements sent past SQLAlchemy: binary results, and pipelines of several statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import Connection
+
+from tbservice.db.arrays import encode_array
+from tbservice.db.cluster import citus
+from tbservice.db.connection import is_pooled
+
+
+class PendingResult:
+    """The result of statements that were sent and may still be running: see `pipeline`."""
+
+    def __init__(self, *cursors: psycopg.Cursor[tuple[Any, ...]]) -> None:
+        self._cursors = cursors
+
+    def __add__(self, other: PendingResult) -> PendingResult:
+        """Return the rows of both."""
+        return PendingResult(*self._cursors, *other._cursors)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows. They can be fetched once."""
+        return [row for cursor in self._cursors for row in cursor.fetchall()]
+
+
+def get_driver_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
+    """Return psycopg's connection of a SQLAlchemy connection."""
+    driver = db.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)  # noqa: S101 - the dialect is always psycopg's
+    return driver
+
+
+def execute_binary(db: Connection, statement: str, parameters: Mapping[str, Any]) -> PendingResult:
+    """Execute a statement with %(name)s parameters in `db`'s transaction, for binary results."""
+    cursor = get_driver_connection(db).cursor(binary=True)
+    cursor.execute(statement.encode(), parameters)
+    return PendingResult(cursor)
+
+
+def fetch_binary(
+    db: Connection, statement: str, parameters: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    """Execute a query with %(name)s parameters in `db`'s transaction and fetch all rows in binary.
+
+    For large values and many rows: as text, a bytea has twice its size in hexadecimal digits.
+    """
+    return execute_binary(db, statement, parameters).rows()
+
+
+@contextmanager
+def pipeline(db: Connection) -> Iterator[None]:
+    """Send the block's statements (`execute_binary`) without waiting for each result.
+
+    PostgreSQL is woken once for all of them, which saves much of the cost of small statements. An
+    error is raised at the end of the block at the latest. Fetch rows after the block. Do not
+    execute statements with SQLAlchemy in it: it would take a missing result for one without rows.
+    """
+    with get_driver_connection(db).pipeline():
+        yield
+
+
+def set_locals(db: Connection, settings: Mapping[str, str]) -> None:
+    """Set parameters of PostgreSQL, such as tbhub.workspace_id, until the transaction ends.
+
+    On all nodes of a cluster that the transaction uses, for which each must be a statement and
+    cannot have placeholders.
+    """
+    if citus.is_cluster(db):
+        for name, value in settings.items():
+            get_driver_connection(db).execute(
+                sql.SQL("SET LOCAL {} = {}").format(
+                    sql.Identifier(*name.split(".")), sql.Literal(value)
+                )
+            )
+    else:
+        names = {f"setting{number}": name for number, name in enumerate(settings)}
+        calls = ", ".join(f"set_config('{name}', %({key})s, true)" for key, name in names.items())
+        execute_binary(db, f"SELECT {calls}", {key: settings[name] for key, name in names.items()})
+
+
+RLS_SETTINGS: Final = "{rls_settings}"
+"""In the FROM of a query for `query_with_rls`: a row that has the settings, one statement less."""
+
+
+def query_with_rls(
+    db: Connection, rls_settings: Mapping[str, str], statement: str, parameters: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    """Set `tbhub.<name>` for each of `rls_settings` and fetch a query's rows, in one round trip.
+
+    The row policies read these settings. Outside a transaction, all of it is a transaction of its
+    own; inside one, the settings remain until its end. Where the query begins with an outer join
+    of RLS_SETTINGS, they are set by the query itself, before the tables are read.
+    """
+    if citus.is_cluster(db):
+        with pipeline_with_rls(db, rls_settings):
+            result = execute_binary(db, statement.replace(RLS_SETTINGS, "(SELECT)"), parameters)
+        return result.rows()
+
+    settings = ", ".join(f"set_config('tbhub.{name}', %({name})s, true)" for name in rls_settings)
+    if RLS_SETTINGS in statement:
+        joined = statement.replace(RLS_SETTINGS, f"(SELECT {settings})")
+        return fetch_binary(db, joined, {**parameters, **rls_settings})
+    with pipeline(db):
+        execute_binary(db, f"SELECT {settings}", rls_settings)
+        result = execute_binary(db, statement, parameters)
+    return result.rows()
+
+
+@contextmanager
+def pipeline_with_rls(db: Connection, rls_settings: Mapping[str, str]) -> Iterator[None]:
+    """Send the block's statements in one round trip to a cluster, as `query_with_rls` does one.
+
+    Rows are fetched after the block.
+    """
+    driver = get_driver_connection(db)
+    is_alone = driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    with pipeline(db):
+        if is_alone:
+            driver.execute("BEGIN")
+            if is_pooled(db):
+                driver.execute(citus.PROPAGATE_SETTINGS)
+        set_locals(db, {f"tbhub.{name}": value for name, value in rls_settings.items()})
+        yield
+        if is_alone:
+            driver.execute("COMMIT")
+
+
+EXPERIMENTS: Final = "{experiments}"
+"""In a query for `fetch_of_experiments`: a table of one column, the ids of experiments."""
+
+
+def fetch_of_experiments(
+    db: Connection, statement: str, experiment_ids: Sequence[str], parameters: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    """Fetch a query's rows of several experiments, whose rows it does not combine.
+
+    In a cluster each may be on another node: one query for each, in one round trip.
+    """
+    if not citus.is_cluster(db):
+        query = statement.replace(EXPERIMENTS, "unnest(%(experiment_ids)s::text[])")
+        ids = {"experiment_ids": encode_array("text", experiment_ids)}
+        return fetch_binary(db, query, {**parameters, **ids})
+    query = statement.replace(EXPERIMENTS, "(SELECT %(experiment_id)s::text)")
+    result = PendingResult()
+    with pipeline(db):
+        for experiment_id in experiment_ids:
+            result += execute_binary(db, query, {**parameters, "experiment_id": experiment_id})
+    return result.rows()

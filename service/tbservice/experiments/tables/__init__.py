@@ -1,0 +1,1 @@
+"""The tables of experiments, their words, links and upload records."""

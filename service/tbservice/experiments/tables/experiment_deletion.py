@@ -1,0 +1,200 @@
+"""Queries on deleted experiments: hide, list, restore, find what to erase, and erase.
+
+The row policies hide a deleted experiment from every statement that does not ask for deleted ones,
+which only those here do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from tbservice.db.cluster import citus
+from tbservice.db.database import set_local
+from tbservice.experiments.tables.experiments import COLUMNS, make_experiment
+from tbservice.types.experiments import Experiment
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
+
+SWEEP_LOCK: Final = "erase"
+"""Name of the advisory lock of the process that erases."""
+
+_TABLES: Final = (
+    # Series first: compaction locks their rows, and finds none of those that were deleted.
+    "time_series",
+    "scalar_tail",
+    "scalar_blocks",
+    "tensor_points",
+    "blob_points",
+    "superseded_blocks",
+    "superseded_tensors",
+    "superseded_blobs",
+    "katib_observations",
+    "upload_streams",
+    "experiment_blobs",
+    "tags",
+    "runs",
+    "deleted_runs",
+)
+"""The tables that may have very many rows of an experiment; the others are left to cascades."""
+
+
+class DueExperiment(NamedTuple):
+    """A deleted experiment that is to be erased."""
+
+    workspace_id: WorkspaceId
+    experiment_id: ExperimentId
+
+
+def hide(db: Connection, experiment_id: ExperimentId, seconds: int) -> Experiment | None:
+    """Mark an experiment and its snapshots as deleted, to be erased `seconds` later.
+
+    Returns the experiment; None if it does not exist, or was deleted before.
+    """
+    with _shown(db):
+        rows = db.execute(
+            text(f"""
+                UPDATE experiments SET deleted_at = now(), updated_at = now(), is_listed = false,
+                    erase_at = now() + make_interval(secs => :seconds)
+                WHERE deleted_at IS NULL
+                    AND (experiment_id = :experiment_id OR snapshot_of = :experiment_id)
+                RETURNING {COLUMNS}
+            """),  # noqa: S608 - a constant above
+            {"experiment_id": experiment_id, "seconds": seconds},
+        ).all()
+    hidden = [make_experiment(row) for row in rows]
+    return next((each for each in hidden if each.experiment_id == experiment_id), None)
+
+
+def restore(
+    db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId
+) -> Experiment | None:
+    """Undo the deletion of an experiment, and of the snapshots that were deleted with it.
+
+    Returns None if the workspace has no such experiment that is deleted and not due to be erased.
+    """
+    with _shown(db):
+        rows = db.execute(
+            text(f"""
+                -- Evaluated once. A sub-select may be evaluated for each row, and after the update
+                -- of the source finds nothing to lock: its snapshots would stay deleted.
+                WITH source AS MATERIALIZED (
+                    SELECT experiment_id, deleted_at FROM experiments
+                    WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id
+                        AND erase_at > now()
+                    FOR UPDATE
+                )
+                UPDATE experiments AS e SET deleted_at = NULL, erase_at = NULL, updated_at = now(),
+                    is_listed = (e.snapshot_of IS NULL)
+                FROM source
+                WHERE e.deleted_at = source.deleted_at
+                    AND (e.experiment_id = source.experiment_id
+                        OR e.snapshot_of = source.experiment_id)
+                RETURNING {_columns("e")}
+            """),  # noqa: S608 - a constant above
+            {"workspace_id": workspace_id, "experiment_id": experiment_id},
+        ).all()
+    restored = [make_experiment(row) for row in rows]
+    return next((each for each in restored if each.experiment_id == experiment_id), None)
+
+
+def list_page(
+    db: Connection, workspace_id: WorkspaceId, after: tuple[datetime, str] | None, limit: int
+) -> list[Experiment]:
+    """Return one page of the deleted experiments that can be restored, the last deleted first.
+
+    Args:
+        db: A transaction of the workspace.
+        workspace_id: The workspace.
+        after: (deleted_at, id) of the previous page's last experiment; None for the first page.
+        limit: Experiments at most.
+    """
+    with _shown(db):
+        rows = db.execute(
+            text(f"""
+                SELECT {COLUMNS} FROM experiments
+                WHERE workspace_id = :workspace_id AND deleted_at IS NOT NULL
+                    AND snapshot_of IS NULL AND erase_at > now()
+                    AND (CAST(:deleted_at AS timestamptz) IS NULL
+                        OR (deleted_at, experiment_id) < (:deleted_at, :experiment_id))
+                ORDER BY deleted_at DESC, experiment_id DESC LIMIT :limit
+            """),  # noqa: S608 - a constant above
+            {
+                "workspace_id": workspace_id,
+                "deleted_at": after[0] if after else None,
+                "experiment_id": after[1] if after else "",
+                "limit": limit,
+            },
+        )
+        return [make_experiment(row) for row in rows]
+
+
+def try_lock_sweep(db: Connection) -> bool:
+    """Lock the erasing until the transaction ends; return False when another process holds it."""
+    return citus.try_lock_name(db, SWEEP_LOCK)
+
+
+def list_due(db: Connection, limit: int) -> list[DueExperiment]:
+    """Return at most `limit` experiments that are to be erased by now, of all workspaces."""
+    now = db.execute(text("SELECT now()::text")).scalar_one()
+    set_local(db, "erase_before", now)
+    rows = db.execute(
+        text("""
+            SELECT workspace_id, experiment_id FROM experiments WHERE erase_at < now()
+            ORDER BY erase_at LIMIT :limit
+        """),
+        {"limit": limit},
+    )
+    return [DueExperiment(WorkspaceId(row[0]), ExperimentId(row[1])) for row in rows]
+
+
+def list_snapshots(db: Connection, experiment_id: ExperimentId) -> list[ExperimentId]:
+    """Return the snapshots of a deleted experiment, which are deleted too."""
+    with _shown(db):
+        rows = db.execute(
+            text("SELECT experiment_id FROM experiments WHERE snapshot_of = :id"),
+            {"id": experiment_id},
+        )
+        return [ExperimentId(row.experiment_id) for row in rows]
+
+
+def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> bool:
+    """Delete at most about `rows_max` rows of a deleted experiment; return whether all are gone.
+
+    In a transaction of the experiment's workspace. Objects in S3 remain.
+    """
+    rows_left = rows_max
+    for table in _TABLES:
+        statement = text(f"""
+            DELETE FROM {table} WHERE experiment_id = :id AND ctid = ANY (ARRAY(
+                SELECT ctid FROM {table} WHERE experiment_id = :id LIMIT :limit))
+        """)  # noqa: S608 - a constant above
+        rows_left -= db.execute(statement, {"id": experiment_id, "limit": rows_left}).rowcount
+        if rows_left <= 0:
+            return False
+
+    # On plain PostgreSQL a cascade would do it. Citus has none to a table that all nodes have.
+    db.execute(text("DELETE FROM tokens WHERE experiment_id = :id"), {"id": experiment_id})
+    with _shown(db):
+        db.execute(
+            text("""
+                DELETE FROM experiments WHERE experiment_id = :id AND deleted_at IS NOT NULL
+            """),
+            {"id": experiment_id},
+        )
+    return True
+
+
+@contextmanager
+def _shown(db: Connection) -> Iterator[None]:
+    """Let the row policies show deleted experiments to the statements of the block."""
+    set_local(db, "shows_deleted", "on")
+    yield
+    set_local(db, "shows_deleted", "off")
+
+
+def _columns(table: str) -> str:
+    return ", ".join(f"{table}.{column.strip()}" for column in COLUMNS.split(","))

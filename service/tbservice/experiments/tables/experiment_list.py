@@ -1,0 +1,157 @@
+"""Lists of a workspace's experiments: sorted, searched and filtered by words, in pages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from tbservice.experiment_values import ExperimentOrder, ExperimentQuery
+from tbservice.experiments.tables.experiments import COLUMNS, make_experiment
+from tbservice.experiments.tables.search_plan import SearchPlan, plan_search
+from tbservice.types.experiments import Experiment
+from tbservice.types.identifiers import WorkspaceId
+
+
+class Position(NamedTuple):
+    """The place of an experiment in a list: what the list is sorted by, then the id."""
+
+    key: datetime | str | int
+    experiment_id: str
+
+
+class ListedExperiment(NamedTuple):
+    """An experiment and its position in the list."""
+
+    experiment: Experiment
+    position: Position
+
+
+class _Section(NamedTuple):
+    """Experiments that follow each other by one column, of an SQL type, then by id."""
+
+    column: str
+    sql_type: str
+    condition: str = "true"
+
+
+_BY_NUMBER: Final = _Section("number", "bigint")
+_WITHOUT_DATA: Final = _BY_NUMBER._replace(condition="e.version = 0")
+
+_SECTIONS: Final = {
+    ExperimentOrder.CREATED: [_BY_NUMBER],
+    # `data_at` is the time of creation before the first data. An index on `version`, or on another
+    # column that says so, would rule out HOT updates by each batch.
+    ExperimentOrder.UPDATED: [_Section("data_at", "timestamptz", "e.version > 0"), _WITHOUT_DATA],
+    ExperimentOrder.NAME: [_Section("name_key", "text")],
+    ExperimentOrder.SIZE: [_Section("listed_bytes", "bigint")],
+}
+"""The sections of each order, which follow each other in both directions."""
+
+
+def list_page(
+    db: Connection,
+    workspace_id: WorkspaceId,
+    query: ExperimentQuery,
+    after: Position | None,
+    limit: int,
+) -> list[ListedExperiment]:
+    """Return one page of a workspace's experiments that match the query.
+
+    Args:
+        db: A transaction of the workspace.
+        workspace_id: The workspace.
+        query: Which experiments, and their order.
+        after: The position of the previous page's last experiment; None for the first page.
+        limit: Experiments at most.
+    """
+    plan = plan_search(db, workspace_id, query)
+    if plan is None:
+        return []
+    sections = _SECTIONS[query.order]
+    if after is not None and isinstance(after.key, int):
+        sections = sections[-1:]
+    listed: list[ListedExperiment] = []
+    for section in sections:
+        if query.order is ExperimentOrder.CREATED and plan.numbers:
+            statement = _select_by_number(plan, query, after)
+        else:
+            statement = _select_in_order(plan, query, section, after)
+        parameters = {"workspace_id": workspace_id, "limit": limit - len(listed), **plan.parameters}
+        if after is not None:
+            parameters |= {"after_key": after.key, "after_id": after.experiment_id}
+        listed += [
+            ListedExperiment(make_experiment(row), Position(row.sort_key, row.experiment_id))
+            for row in db.execute(text(statement), parameters)
+        ]
+        if len(listed) == limit:
+            break
+        after = None
+    return listed
+
+
+def _select_by_number(plan: SearchPlan, query: ExperimentQuery, after: Position | None) -> str:
+    """Return a statement that reads experiments by their numbers, in the order of these."""
+    descending = "DESC" if query.is_descending else ""
+    comparison = "<" if query.is_descending else ">"
+    numbers = (plan.numbers or "").format(
+        after=f"AND number {comparison} :after_key" if after else ""
+    )
+    return f"""
+        SELECT {_columns()}, number AS sort_key
+        FROM (
+            SELECT DISTINCT number FROM (
+                SELECT number FROM (
+                    SELECT number FROM ({numbers}) AS matches ORDER BY number {descending}
+                ) AS e
+                WHERE {" AND ".join(["true", *plan.checks])}
+                LIMIT :limit * {plan.copies}
+            ) AS matches
+            ORDER BY number {descending} LIMIT :limit
+        ) AS found
+        JOIN experiments AS e USING (number)
+        WHERE e.workspace_id = :workspace_id AND e.is_listed
+        ORDER BY number {descending}
+    """  # noqa: S608 - constants and placeholders
+
+
+def _select_in_order(
+    plan: SearchPlan, query: ExperimentQuery, section: _Section, after: Position | None
+) -> str:
+    """Return a statement that reads experiments in order, or sorts those with some numbers."""
+    column, sql_type, condition = section
+    descending = "DESC" if query.is_descending else ""
+    conditions = ["e.workspace_id = :workspace_id", "e.is_listed", condition]
+    if after is not None:
+        comparison = "<" if query.is_descending else ">"
+        key = f"CAST(:after_key AS {sql_type})"
+        conditions.append(f"(e.{column}, e.experiment_id) {comparison} ({key}, :after_id)")
+    order = f"{column} {descending}, experiment_id {descending}"
+    if plan.numbers is None:
+        return f"""
+            SELECT {_columns()}, found.{column} AS sort_key
+            FROM (
+                SELECT experiment_id, {column} FROM experiments AS e
+                WHERE {" AND ".join([*conditions, *plan.checks])}
+                ORDER BY {order} LIMIT :limit
+            ) AS found
+            JOIN experiments AS e USING (experiment_id)
+            ORDER BY found.{column} {descending}, found.experiment_id {descending}
+        """  # noqa: S608 - constants and placeholders
+    # Sorted before the checks, which are made until the page is full.
+    return f"""
+        SELECT {_columns()}, e.{column} AS sort_key
+        FROM (
+            SELECT e.* FROM experiments AS e
+            JOIN ({plan.numbers.format(after="")}) AS matches USING (number)
+            WHERE {" AND ".join(conditions)}
+            ORDER BY {order}
+        ) AS e
+        WHERE {" AND ".join(["true", *plan.checks])}
+        ORDER BY {order} LIMIT :limit  -- sorted already, unless several nodes return them
+    """  # noqa: S608 - constants and placeholders
+
+
+def _columns() -> str:
+    return ", ".join(f"e.{column.strip()}" for column in COLUMNS.split(","))

@@ -1,0 +1,100 @@
+"""How much data an experiment has: its points, and an estimate of their bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from tbservice.db.cluster import citus
+from tbservice.objects.tables import blobs
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
+
+SCALAR_BYTES: Final = 12
+"""Bytes that a scalar takes in PostgreSQL, about: see docs/benchmarks.md."""
+
+
+_DIGESTS_ITEMS: Final = 10_000
+"""Blobs (items) whose sizes are read at once."""
+
+_IS_LEFT: Final = """
+    experiment_id = :id
+    AND series_id NOT IN (SELECT series_id FROM erased_series WHERE experiment_id = :id)
+"""
+
+_SCALARS: Final = f"""
+    SELECT (s.points + b.points)::bigint FROM (
+        SELECT coalesce(sum(count), 0) AS points FROM time_series
+        WHERE experiment_id = :id AND data_class = 1
+    ) AS s, (
+        SELECT coalesce(sum(count), 0) AS points FROM superseded_blocks WHERE {_IS_LEFT}
+    ) AS b
+"""  # noqa: S608 - a constant above
+
+_TENSORS: Final = f"""
+    SELECT count(*) AS points,
+        coalesce(sum(coalesce(octet_length(data), object_size)), 0)::bigint AS bytes
+    FROM (
+        SELECT data, object_size FROM tensor_points WHERE {_IS_LEFT}
+        UNION ALL
+        SELECT data, object_size FROM superseded_tensors WHERE {_IS_LEFT}
+    ) AS p
+"""  # noqa: S608 - a constant above
+
+_DIGESTS: Final = f"""
+    SELECT workspace_id, digests FROM blob_points WHERE {_IS_LEFT}
+    UNION ALL
+    SELECT workspace_id, digests FROM superseded_blobs WHERE {_IS_LEFT}
+"""  # noqa: S608 - a constant above
+
+_BLOBS: Final = f"""
+    SELECT count(*) AS points, coalesce(sum(b.size), 0)::bigint AS bytes
+    FROM ({_DIGESTS}) AS p
+    CROSS JOIN LATERAL (
+        SELECT sum(blobs.size) AS size FROM unnest(p.digests) AS digest
+        JOIN blobs ON blobs.workspace_id = p.workspace_id AND blobs.sha256 = digest
+    ) AS b
+"""  # noqa: S608 - a constant above
+
+
+class Size(NamedTuple):
+    """Points, and their size in bytes, estimated."""
+
+    points: int
+    bytes: int
+
+
+def measure(db: Connection, experiment_id: ExperimentId) -> Size:
+    """Return the size of what an experiment has now, earlier attempts included.
+
+    Reads the lengths of all tensors and blobs.
+    """
+    scalars: int = db.execute(text(_SCALARS), {"id": experiment_id}).scalar_one()
+    tensors = db.execute(text(_TENSORS), {"id": experiment_id}).one()
+    if citus.is_cluster(db):
+        sequences = _measure_blobs_in_cluster(db, experiment_id)
+    else:
+        sequences = Size(*db.execute(text(_BLOBS), {"id": experiment_id}).one())
+    return Size(
+        scalars + tensors.points + sequences.points,
+        scalars * SCALAR_BYTES + tensors.bytes + sequences.bytes,
+    )
+
+
+def _measure_blobs_in_cluster(db: Connection, experiment_id: ExperimentId) -> Size:
+    """Measure blob sequences: blobs are a workspace's, and may be on another node."""
+    points = bytes_ = 0
+    counts: Counter[bytes] = Counter()
+    workspace_id = None
+    for row in db.execute(text(_DIGESTS), {"id": experiment_id}):
+        workspace_id = WorkspaceId(row.workspace_id)
+        points += 1
+        counts.update(map(bytes, row.digests))
+    digests = list(counts)
+    for start in range(0, len(digests), _DIGESTS_ITEMS):
+        part = digests[start : start + _DIGESTS_ITEMS]
+        assert workspace_id is not None  # noqa: S101 - there are digests
+        found = blobs.find_all(db, workspace_id, part)
+        bytes_ += sum(blob.size * counts[digest] for digest, blob in found.items())
+    return Size(points, bytes_)

@@ -1,0 +1,1 @@
+"""Blob uploads in progress."""

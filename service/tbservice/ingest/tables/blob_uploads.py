@@ -1,0 +1,136 @@
+"""Queries on `blob_uploads`: unfinished large blobs, each an S3 multipart upload.
+
+Only the transaction that deletes a row may complete or abort its S3 upload. Experiments do not
+share uploads, so that none can write into another's blob.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from tbservice.db.database import set_local
+from tbservice.objects.tables.blobs import object_key
+from tbservice.types.grants import ExperimentGrant
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
+
+
+@dataclass(frozen=True, slots=True)
+class BlobUpload:
+    """A blob of `size` bytes whose parts are those of the S3 multipart upload `upload_id`."""
+
+    workspace_id: WorkspaceId
+    experiment_id: ExperimentId
+    sha256: bytes
+    size: int
+    object_suffix: str
+    upload_id: str
+
+    @property
+    def object_key(self) -> str:
+        """Return the key of the object: no other upload and no existing blob has it."""
+        return object_key(self.workspace_id, self.sha256, self.object_suffix)
+
+
+def touch(db: Connection, grant: ExperimentGrant, sha256: bytes, size: int) -> BlobUpload | None:
+    """Return the experiment's upload of this blob and set its time of last use; None if none."""
+    statement = text("""
+        UPDATE blob_uploads SET touched_at = now()
+        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id
+            AND sha256 = :sha256 AND size = :size
+        RETURNING object_suffix, upload_id
+    """)
+    identity = (grant.workspace_id, grant.experiment_id, sha256, size)
+    names = ("workspace_id", "experiment_id", "sha256", "size")
+    row = db.execute(statement, dict(zip(names, identity, strict=True))).one_or_none()
+    return None if row is None else BlobUpload(*identity, row.object_suffix, row.upload_id)
+
+
+def list_keys(db: Connection, workspace_id: WorkspaceId) -> set[str]:
+    """Return the keys that the objects of unfinished uploads of a workspace have, or will have."""
+    statement = text("""
+        SELECT sha256, object_suffix FROM blob_uploads WHERE workspace_id = :workspace_id
+    """)
+    rows = db.execute(statement, {"workspace_id": workspace_id})
+    return {object_key(workspace_id, bytes(row[0]), row[1]) for row in rows}
+
+
+def create(db: Connection, upload: BlobUpload) -> bool:
+    """Insert an upload; return False if another request has inserted one for this blob."""
+    statement = text("""
+        INSERT INTO blob_uploads
+            (workspace_id, experiment_id, sha256, size, object_suffix, upload_id)
+        VALUES (:workspace_id, :experiment_id, :sha256, :size, :object_suffix, :upload_id)
+        ON CONFLICT DO NOTHING RETURNING true
+    """)
+    return db.execute(statement, _parameters(upload)).one_or_none() is not None
+
+
+def lock(db: Connection, upload: BlobUpload) -> bool:
+    """Lock an upload until the transaction ends; return False if it has ended."""
+    statement = text("""
+        SELECT true FROM blob_uploads
+        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id
+            AND sha256 = :sha256 AND size = :size
+            AND upload_id = :upload_id
+        FOR UPDATE
+    """)
+    return db.execute(statement, _parameters(upload)).one_or_none() is not None
+
+
+def delete(db: Connection, upload: BlobUpload) -> bool:
+    """Delete an upload; return False if it has ended.
+
+    Only a caller that gets True may record its object or delete it.
+    """
+    statement = text("""
+        DELETE FROM blob_uploads
+        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id
+            AND sha256 = :sha256 AND size = :size
+            AND upload_id = :upload_id
+        RETURNING true
+    """)
+    return db.execute(statement, _parameters(upload)).one_or_none() is not None
+
+
+def delete_stale(db: Connection, seconds: int, items_max: int) -> list[BlobUpload]:
+    """Delete and return at most `items_max` uploads unused for `seconds`, of all workspaces.
+
+    Those unused for longest are deleted first. The row policy `left_deleted` permits it.
+    """
+    left_before = db.execute(
+        text("SELECT (now() - make_interval(secs => :seconds))::text"), {"seconds": seconds}
+    )
+    before = left_before.scalar_one()
+    set_local(db, "left_before", before)
+    stale = text("""
+        SELECT workspace_id, experiment_id, sha256, size FROM blob_uploads
+        WHERE touched_at < CAST(:before AS timestamptz) ORDER BY touched_at LIMIT :items_max
+    """)
+    keys = db.execute(stale, {"before": before, "items_max": items_max}).all()
+    # One by one: a cluster deletes no rows of several nodes by a list of keys. They are few.
+    statement = text("""
+        DELETE FROM blob_uploads
+        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id
+            AND sha256 = :sha256 AND size = :size AND touched_at < CAST(:before AS timestamptz)
+        RETURNING workspace_id, experiment_id, sha256, size, object_suffix, upload_id
+    """)
+    rows = [
+        row for key in keys for row in db.execute(statement, {**key._mapping, "before": before})
+    ]
+    return [
+        BlobUpload(WorkspaceId(row[0]), ExperimentId(row[1]), bytes(row[2]), *row[3:])
+        for row in rows
+    ]
+
+
+def _parameters(upload: BlobUpload) -> dict[str, object]:
+    return {
+        "workspace_id": upload.workspace_id,
+        "experiment_id": upload.experiment_id,
+        "sha256": upload.sha256,
+        "size": upload.size,
+        "object_suffix": upload.object_suffix,
+        "upload_id": upload.upload_id,
+    }

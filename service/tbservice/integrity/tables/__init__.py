@@ -1,0 +1,1 @@
+"""All that an experiment has, in pages; blobs that nothing refers to."""

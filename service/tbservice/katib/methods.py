@@ -1,0 +1,201 @@
+"""The methods of Katib's services: grants, use cases, and processes that compute suggestions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from tbservice.api.grpc.call import Call
+from tbservice.api.grpc.calls import Answer, CallRunner
+from tbservice.api.grpc.metadata import read_experiment
+from tbservice.auth import grants
+from tbservice.handlers.pool import HandlerPool
+from tbservice.ingest.service import Ingest
+from tbservice.katib import early_stopping, katib_pb2, observation_log, suggestions, trials
+from tbservice.types.grants import KatibGrant
+
+_PACKAGE: Final = "api.v1.beta1"
+SERVICES: Final = tuple(
+    f"{_PACKAGE}.{name}" for name in ("DBManager", "Suggestion", "EarlyStopping")
+)
+"""The full names of the services."""
+
+_VALIDATIONS: Final = {"ValidateAlgorithmSettings", "ValidateEarlyStoppingSettings"}
+_STATUSES: Final = dict.fromkeys(
+    (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.INTERNAL,
+    ),
+    grpc.StatusCode.UNAVAILABLE,
+)
+"""What a validation that did not take place ends with: Katib's controller repeats it ten times at
+UNAVAILABLE and RESOURCE_EXHAUSTED, and in the end takes the latter, and the others, for consent.
+Errors of the token stay as they are: `GetSuggestions`, which checks the same, ends with them too.
+"""
+
+_Request = TypeVar("_Request", bound=Message)
+UseCase = Callable[[KatibGrant, _Request, str | None], Message]
+"""Takes the grant, the request, and the experiment that the metadata name; returns the reply."""
+
+
+class KatibMethods:
+    """The methods of the three services, over the use cases in `tbservice.katib`."""
+
+    def __init__(self, ingest: Ingest, processes: HandlerPool) -> None:
+        """Start nothing; suggestions are computed in `processes`."""
+        self._ingest = ingest
+        self._processes = processes
+
+    def handlers(self, runner: CallRunner) -> list[grpc.GenericRpcHandler]:
+        """Return the handlers of all methods."""
+        services: dict[str, dict[str, Answer]] = {
+            "DBManager": {
+                "ReportObservationLog": self._simple(
+                    katib_pb2.ReportObservationLogRequest, self._report
+                ),
+                "GetObservationLog": self._simple(katib_pb2.GetObservationLogRequest, self._get),
+                "DeleteObservationLog": self._simple(
+                    katib_pb2.DeleteObservationLogRequest, self._delete
+                ),
+            },
+            "Suggestion": {
+                "GetSuggestions": self._get_suggestions,
+                "ValidateAlgorithmSettings": self._simple(
+                    katib_pb2.ValidateAlgorithmSettingsRequest, self._validate_algorithm
+                ),
+            },
+            "EarlyStopping": {
+                "GetEarlyStoppingRules": self._simple(
+                    katib_pb2.GetEarlyStoppingRulesRequest, self._rules
+                ),
+                "SetTrialStatus": self._simple(katib_pb2.SetTrialStatusRequest, self._set_status),
+                "ValidateEarlyStoppingSettings": self._simple(
+                    katib_pb2.ValidateEarlyStoppingSettingsRequest, self._validate_early_stopping
+                ),
+            },
+        }
+        return [
+            grpc.method_handlers_generic_handler(
+                f"{_PACKAGE}.{service}",
+                {
+                    name: runner.handler(
+                        f"{service}/{name}", answer, _STATUSES if name in _VALIDATIONS else None
+                    )
+                    for name, answer in methods.items()
+                },
+            )
+            for service, methods in services.items()
+        ]
+
+    def _simple(self, kind: type[_Request], use_case: UseCase[_Request]) -> Answer:
+        """Return a method that is one use case in one thread."""
+
+        def work(call: Call) -> bytes:
+            reply = use_case(self._grant(call), call.parse(kind), read_experiment(call.metadata))
+            return reply.SerializeToString()
+
+        async def answer(call: Call) -> bytes:
+            return await call.in_thread(work, call)
+
+        return answer
+
+    def _grant(self, call: Call) -> KatibGrant:
+        with self._ingest.database.without_transaction() as db:
+            return grants.grant_katib(db, call.secret)
+
+    def _report(
+        self,
+        grant: KatibGrant,
+        request: katib_pb2.ReportObservationLogRequest,
+        experiment: str | None,
+    ) -> Message:
+        observation_log.report(self._ingest, grant, request, experiment)
+        return katib_pb2.ReportObservationLogReply()
+
+    def _get(
+        self, grant: KatibGrant, request: katib_pb2.GetObservationLogRequest, experiment: str | None
+    ) -> Message:
+        return observation_log.get(self._ingest, grant, request, experiment)
+
+    def _delete(
+        self,
+        grant: KatibGrant,
+        request: katib_pb2.DeleteObservationLogRequest,
+        experiment: str | None,
+    ) -> Message:
+        observation_log.delete(self._ingest, grant, request, experiment)
+        return katib_pb2.DeleteObservationLogReply()
+
+    def _validate_algorithm(
+        self,
+        _grant: KatibGrant,
+        request: katib_pb2.ValidateAlgorithmSettingsRequest,
+        _experiment: str | None,
+    ) -> Message:
+        suggestions.validate(request.experiment)
+        return katib_pb2.ValidateAlgorithmSettingsReply()
+
+    async def _get_suggestions(self, call: Call) -> bytes:
+        """Compute in a process without a turn; then record the trials, and what is handed out.
+
+        Of a request that is not valid, nothing is recorded.
+        """
+
+        def begin() -> tuple[KatibGrant, katib_pb2.GetSuggestionsRequest]:
+            grant, request = self._grant(call), call.parse(katib_pb2.GetSuggestionsRequest)
+            trials.check_request(request.experiment, request.trials)
+            return grant, request
+
+        grant, request = await call.in_thread(begin)
+        async with call.without_turn():
+            # Every algorithm reads its state off the trials: there is none to keep.
+            reply, _ = await self._processes.in_process(
+                "katib_suggest", call.message, None, calls={}, cancel=_nothing_to_cancel
+            )
+
+        def finish() -> bytes:
+            message = katib_pb2.GetSuggestionsReply.FromString(reply)
+            trials.record_request(self._ingest, grant, request.experiment, request.trials)
+            # It names the trials, so that their first reports find the experiment.
+            trials.record_suggestions(self._ingest, grant, request.experiment, message)
+            return message.SerializeToString()
+
+        return await call.in_thread(finish)
+
+    def _rules(
+        self,
+        grant: KatibGrant,
+        request: katib_pb2.GetEarlyStoppingRulesRequest,
+        _experiment: str | None,
+    ) -> Message:
+        """Answer from our own store: `db_manager_address` is the caller's, and is never dialled."""
+        spec = request.experiment.spec
+        count = early_stopping.logs_per_trial(spec.early_stopping)
+        trials.record_request(self._ingest, grant, request.experiment, request.trials)
+        finished = early_stopping.trials_to_compare(request.trials)
+        logs = trials.objective_logs(self._ingest, grant, request.experiment, finished, count)
+        rules = early_stopping.rules(spec.early_stopping, spec.objective, logs)
+        return katib_pb2.GetEarlyStoppingRulesReply(early_stopping_rules=rules)
+
+    def _set_status(
+        self, grant: KatibGrant, request: katib_pb2.SetTrialStatusRequest, experiment: str | None
+    ) -> Message:
+        trials.set_trial_status(self._ingest, grant, request, experiment)
+        return katib_pb2.SetTrialStatusReply()
+
+    def _validate_early_stopping(
+        self,
+        _grant: KatibGrant,
+        request: katib_pb2.ValidateEarlyStoppingSettingsRequest,
+        _experiment: str | None,
+    ) -> Message:
+        early_stopping.validate(request.early_stopping)
+        return katib_pb2.ValidateEarlyStoppingSettingsReply()
+
+
+def _nothing_to_cancel() -> None:
+    """Killing the process is enough: it calls nothing in the worker."""

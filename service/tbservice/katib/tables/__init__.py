@@ -1,0 +1,1 @@
+"""The tables of Katib's trials and observation logs."""

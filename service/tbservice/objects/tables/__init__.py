@@ -1,0 +1,1 @@
+"""Blobs, and which rows refer to objects."""

@@ -1,0 +1,1 @@
+"""What our own pages share: frame, forms, errors, sessions, static files."""

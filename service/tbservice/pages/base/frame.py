@@ -1,0 +1,150 @@
+"""The frame of our own pages: templates, their headers, and what each shows of its reader.
+
+Templates escape every value. They extend `base.html`; `_macros.html` has what several use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from tbservice.admission.callers import cookie_values
+from tbservice.api.http.dependencies import get_settings
+from tbservice.pages.base import texts
+from tbservice.pages.base.csrf import csrf_field
+from tbservice.pages.base.person_session import PersonSession
+from tbservice.pages.base.static_files import static_url
+from tbservice.types.identifiers import WorkspaceId
+
+_STATE: Final = "tbhub.person_session"
+
+_WORKSPACE_COOKIE: Final = "tbhub_workspace"
+_WORKSPACE_SECONDS: Final = 365 * 24 * 3600
+"""Seconds for which a browser keeps it, longer than any session."""
+
+_DIGITS_MAX: Final = 18
+
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    # Not `no-referrer`: with it, browsers send `Origin: null` with our own forms.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+def _make_environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("tbservice.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals |= {"static": static_url, "version": version("tbhub")}
+    environment.tests["ended"] = texts.is_ended
+    environment.filters |= {
+        "ago": texts.format_moment,
+        "clip": texts.clip,
+        "number": texts.format_number,
+        "bytes": texts.format_bytes,
+        "browser": texts.format_browser,
+    }
+    return environment
+
+
+_ENVIRONMENT: Final = _make_environment()
+
+
+def set_person_session(request: Request, session: PersonSession) -> None:
+    """Record who is signed in, for `render`; the dependencies of `signed_in.py` do it."""
+    request.scope[_STATE] = session
+
+
+def last_workspace(request: Request) -> WorkspaceId | None:
+    """Return the workspace whose page this browser showed last, as its cookie says; or None."""
+    for value in cookie_values(request.headers.get("cookie", ""), _WORKSPACE_COOKIE):
+        if value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX:
+            return WorkspaceId(int(value))
+    return None
+
+
+def render(
+    request: Request,
+    template: str,
+    status: int = 200,
+    *,
+    form_targets: Iterable[str] = (),
+    **context: Any,
+) -> Response:
+    """Return a page of a template, with the headers of a page that nobody stores or frames.
+
+    The template also gets `signed_in` (the PersonSession or None), `csrf` (the hidden field that
+    every form of a person who is signed in contains), `path` and `query` of the request.
+
+    Args:
+        request: A dependency of `signed_in.py` must have run for it; else it shows nobody.
+        template: Name of a file in `templates`.
+        status: The HTTP status.
+        form_targets: Other origins that a form of the page leads to, also by a redirect.
+        context: The template's own values. If it is the page of one workspace, `workspace` is the
+            Membership or another object with `workspace_id` and `workspace_name`.
+    """
+    session: PersonSession | None = request.scope.get(_STATE)
+    page = _ENVIRONMENT.get_template(template).render(
+        context
+        | {
+            "signed_in": session,
+            "has_session_cookie": "tbhub_session=" in request.headers.get("cookie", ""),
+            "csrf": Markup("") if session is None else csrf_field(session.secret),
+            "path": request.url.path,
+            "query": request.query_params,
+        }
+    )
+    # A form may lead to a page of an experiment, and this to the content origin.
+    content_url = get_settings(request).content_url
+    targets = [*form_targets, *([content_url] if content_url else [])]
+    headers = _HEADERS | {"Content-Security-Policy": _policy(targets)}
+    response = HTMLResponse(page, status, headers)
+    if session is not None and (workspace := context.get("workspace")) is not None:
+        _keep_workspace(request, response, workspace.workspace_id)
+    return response
+
+
+def redirect(path: str, **query: str) -> Response:
+    """Return the redirect after a form was processed: 303 to a path of this service.
+
+    A page shows what was done by `done=NAME` in the query, and `texts` in its template
+    (`_macros.html`: `done`).
+    """
+    address = f"{path}?{urlencode(query)}" if query else path
+    return RedirectResponse(address, status_code=303, headers={"Cache-Control": "no-store"})
+
+
+def _keep_workspace(request: Request, response: Response, workspace_id: WorkspaceId) -> None:
+    """Let the next sign-in on this browser begin with this workspace; the cookie gives no right."""
+    if last_workspace(request) == workspace_id:
+        return
+    response.set_cookie(
+        _WORKSPACE_COOKIE,
+        str(workspace_id),
+        max_age=_WORKSPACE_SECONDS,
+        secure=get_settings(request).public_url.startswith("https:"),
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def _policy(form_targets: Iterable[str]) -> str:
+    targets = " ".join(["'self'", *form_targets])
+    return (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        f"connect-src 'self'; form-action {targets}; base-uri 'none'; frame-ancestors 'none'"
+    )

@@ -1,0 +1,118 @@
+"""Browser sessions of requests to our own pages: who is signed in, and their forms.
+
+Routes of pages take `SignedIn` or `MaybeSignedIn`; those that a form posts to take `SignedInForm`
+too, or `OpenForm` if it changes nothing of a person. A page passes `session.secret` to
+`auth/grants.py` for all else.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+from sqlalchemy import Connection
+from starlette.responses import Response
+
+from tbservice import limits
+from tbservice.admission.callers import session_cookie, session_cookie_name
+from tbservice.api.http.dependencies import get_database, get_settings
+from tbservice.auth import people, sessions
+from tbservice.errors import Forbidden, Unauthenticated
+from tbservice.pages.base.csrf import is_navigation
+from tbservice.pages.base.forms import FormFields, read_form
+from tbservice.pages.base.frame import last_workspace, set_person_session
+from tbservice.pages.base.person_session import PersonSession
+from tbservice.types.people import Person
+
+
+class SignInRequired(Unauthenticated):
+    """Nobody is signed in: `server/app.py` redirects to the page to sign in."""
+
+
+def find_person_session(request: Request) -> PersonSession | None:
+    """Return who is signed in, and record it for `frame.render`; None if nobody is.
+
+    Raises Forbidden if a script or a frame asks: on the same origin, TensorBoard's page shows what
+    others uploaded, and no script that got into it may read the pages of its reader.
+    """
+    secret = session_cookie(request)
+    if secret is None:
+        return None
+    if not is_navigation(request.headers):
+        raise Forbidden("this page is for its reader, not for a script or a frame")
+    with get_database(request).transaction() as db:
+        found = sessions.find_session(db, secret)
+        if found is None:
+            return None
+        memberships = tuple(people.list_memberships(db, found.person.user_id))
+    session = PersonSession(
+        found.person, found.session_id, secret, memberships, last_workspace(request)
+    )
+    set_person_session(request, session)
+    return session
+
+
+MaybeSignedIn = Annotated[PersonSession | None, Depends(find_person_session)]
+"""Who is signed in; None if nobody is."""
+
+
+def require_person_session(session: MaybeSignedIn) -> PersonSession:
+    """Return who is signed in. Raises SignInRequired if nobody is."""
+    if session is None:
+        raise SignInRequired("sign in first")
+    return session
+
+
+SignedIn = Annotated[PersonSession, Depends(require_person_session)]
+"""Who is signed in. Without a session the answer is a redirect to the page to sign in."""
+
+
+async def _read_signed_in_form(request: Request, session: SignedIn) -> FormFields:
+    return await read_form(request, session)
+
+
+async def _read_open_form(request: Request) -> FormFields:
+    return await read_form(request, None)
+
+
+SignedInForm = Annotated[FormFields, Depends(_read_signed_in_form)]
+"""The fields of a form of the person who is signed in, checked as `read_form` does."""
+
+OpenForm = Annotated[FormFields, Depends(_read_open_form)]
+"""The fields of a form that needs no session: to sign in."""
+
+
+def start_session(db: Connection, request: Request, response: Response, person: Person) -> None:
+    """Sign a person in: open a browser session and set its cookie on the response.
+
+    The session that the browser had before ends. In the transaction that uses up what the person
+    signs in with, so that a failure leaves both as they were.
+
+    Raises Forbidden for a person who is disabled.
+    """
+    address = request.client.host if request.client else ""
+    sessions.close_session(db, session_cookie(request))
+    secret = sessions.open_session(
+        db, person.user_id, request.headers.get("user-agent", ""), address
+    )
+    response.set_cookie(
+        session_cookie_name(request),
+        secret,
+        max_age=limits.PERSON_SESSION_SECONDS_MAX,
+        secure=_is_https(request),
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def end_session(request: Request, response: Response) -> None:
+    """Sign out: end the browser session of the request's cookie, and remove the cookie."""
+    with get_database(request).transaction() as db:
+        sessions.close_session(db, session_cookie(request))
+    response.delete_cookie(
+        session_cookie_name(request), secure=_is_https(request), httponly=True, samesite="lax"
+    )
+
+
+def _is_https(request: Request) -> bool:
+    return get_settings(request).public_url.startswith("https:")

@@ -1,0 +1,1 @@
+"""Pages of experiments: the list, one experiment, its runs."""

@@ -1,0 +1,172 @@
+"""The start page of those who are signed in: the experiments of a workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from fastapi import APIRouter, Request
+from markupsafe import Markup
+from sqlalchemy import Connection
+from starlette.responses import Response
+
+from tbservice import limits
+from tbservice.api.http.dependencies import UsesDatabase, get_settings
+from tbservice.auth import grants, people
+from tbservice.db.database import Database
+from tbservice.errors import MalformedRequest, NotFound, ServiceError
+from tbservice.experiment_values import UploadStatus
+from tbservice.experiments import listing, uploads
+from tbservice.pages.base.frame import render
+from tbservice.pages.base.person_session import PersonSession
+from tbservice.pages.base.signed_in import MaybeSignedIn
+from tbservice.pages.experiments.landing import show_landing
+from tbservice.pages.experiments.list_address import NO_CHART, ListAddress, parse_address
+from tbservice.pages.experiments.sparkline import draw_chart, last_value
+from tbservice.pages.people.workspace_view import parse_workspace_id
+from tbservice.reading import curves
+from tbservice.reading.curves import Chart
+from tbservice.types.experiments import Experiment
+from tbservice.types.grants import Scope, WorkspaceGrant
+from tbservice.types.identifiers import ExperimentId, UserId
+from tbservice.types.people import Membership
+
+LIST_FILTER_ITEMS_MAX: Final = 200
+"""Tags and people (items) that the list for people offers as filters."""
+
+router = APIRouter(include_in_schema=False)
+
+
+class Row(NamedTuple):
+    """An experiment in the list; `curve` is an image of its chart, "" for none."""
+
+    experiment: Experiment
+    creator: str
+    status: UploadStatus | None
+    curve: Markup
+    chart: Chart | None
+    value: str
+
+
+class _Found(NamedTuple):
+    rows: list[Row]
+    next: str | None
+    tags: list[str]
+    creators: dict[UserId, str]
+    chart_tags: list[str]
+
+
+@router.get("/")
+def show_start(request: Request, session: MaybeSignedIn, database: UsesDatabase) -> Response:
+    """Show the experiments of a workspace; to those who are not signed in, what this is."""
+    if session is None:
+        return show_landing(request)
+    membership = find_workspace(request.query_params, session)
+    if membership is None:
+        return render(request, "experiments_none.html")
+    return show_list(request, session, database, membership, request.query_params)
+
+
+def show_list(
+    request: Request,
+    session: PersonSession,
+    database: Database,
+    membership: Membership,
+    query: Mapping[str, str],
+    error: ServiceError | None = None,
+    selected: Collection[str] = (),
+) -> Response:
+    """Return the list that an address's query describes.
+
+    With `error`, the reason why a form of it was refused, and the ids that were `selected` in it.
+    """
+    address = parse_address(query, membership.workspace_id)
+    with database.without_transaction() as db:
+        grant = grants.grant_workspace(db, session.secret, Scope.READ, membership.workspace_id)
+    found = _find(database, grant, address)
+    deleted = [each for each in query.get("deleted", "").split(",") if each]
+    return render(
+        request,
+        "experiments.html",
+        200 if error is None else error.status,
+        error="" if error is None else error.detail,
+        selected=selected,
+        workspace=membership,
+        address=address,
+        found=found,
+        may_change=Scope.ADMIN in membership.role.scopes,
+        deleted=deleted[: limits.LIST_PAGE_ITEMS],
+        server=get_settings(request).public_url.rstrip("/"),
+        compared_max=limits.COMPARISON_ITEMS_MAX,
+        no_chart=NO_CHART,
+    )
+
+
+def find_workspace(query: Mapping[str, str], session: PersonSession) -> Membership | None:
+    """Return the workspace in the query, else the one used last; None if they have none.
+
+    Raises NotFound for one that is not the person's.
+    """
+    text = query.get("workspace")
+    if text is None:
+        return session.current_membership
+    number = parse_workspace_id(text)
+    membership = None if number is None else session.find_membership(number)
+    if membership is None:
+        raise NotFound("there is no such workspace, or it is not yours")
+    return membership
+
+
+def _find(database: Database, grant: WorkspaceGrant, address: ListAddress) -> _Found:
+    """Read the page of the list; its first one if the page token is of another list."""
+    with database.snapshot(grant) as db:
+        items = limits.LIST_PAGE_ITEMS
+        search = address.to_search()
+        try:
+            page = listing.list_experiments(db, grant, search, address.after or None, items)
+        except MalformedRequest:
+            page = listing.list_experiments(db, grant, search, None, items)
+        creators = {
+            user_id: _name(db, user_id)
+            for user_id in dict.fromkeys(
+                [
+                    *(each.created_by for each in page.experiments if each.created_by),
+                    *listing.list_creators(db, grant, LIST_FILTER_ITEMS_MAX),
+                ]
+            )
+        }
+        chart_tags = curves.list_tags(db, grant, page.experiments)
+        drawn = curves.read_charts(db, grant, _choose_tags(page.experiments, chart_tags, address))
+        tags = listing.list_tags(db, grant, LIST_FILTER_ITEMS_MAX)
+        statuses = uploads.find_statuses(db, grant, page.experiments)
+    rows = [
+        Row(
+            each,
+            creators[each.created_by] if each.created_by else "",
+            statuses.get(each.experiment_id),
+            draw_chart(chart) if chart else Markup(""),
+            chart,
+            last_value(chart) if chart else "",
+        )
+        for each in page.experiments
+        for chart in (drawn.get(each.experiment_id),)
+    ]
+    return _Found(rows, page.next, tags, creators, curves.list_common_tags(chart_tags))
+
+
+def _choose_tags(
+    experiments: Sequence[Experiment],
+    chart_tags: Mapping[ExperimentId, Sequence[str]],
+    address: ListAddress,
+) -> dict[ExperimentId, str]:
+    """Return the tag to draw of each experiment: the one in the address, else one that it has."""
+    if address.chart == NO_CHART:
+        return {}
+    if address.chart:
+        return {each.experiment_id: address.chart for each in experiments}
+    return {experiment_id: tags[0] for experiment_id, tags in chart_tags.items()}
+
+
+def _name(db: Connection, user_id: UserId) -> str:
+    person = people.find_person(db, user_id)
+    return person.name.strip() or person.email or "Unnamed person"

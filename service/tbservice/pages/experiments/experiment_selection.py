@@ -1,0 +1,162 @@
+"""What the list of experiments does with the selected ones: compare, delete, restore."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from typing import Final
+from urllib.parse import parse_qsl, quote
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from tbservice import limits
+from tbservice.api.http.dependencies import UsesDatabase
+from tbservice.auth import grants, secrets
+from tbservice.db.database import Database
+from tbservice.errors import Invalid, NotFound, ServiceError
+from tbservice.experiments import deletion, lifecycle
+from tbservice.pages.base.forms import FormFields
+from tbservice.pages.base.frame import redirect, render
+from tbservice.pages.base.person_session import PersonSession
+from tbservice.pages.base.signed_in import SignedIn, SignedInForm
+from tbservice.pages.experiments.experiment_list import find_workspace, show_list
+from tbservice.pages.people.workspace_view import parse_workspace_id
+from tbservice.types.grants import Scope
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
+
+router = APIRouter(include_in_schema=False)
+
+_NAME_CHARS: Final = 40
+_ID_CHARS: Final = 6
+_COMPARED_MIN: Final = 2
+_SHOWN_ERRORS: Final = (Invalid, NotFound)
+
+
+@router.post("/experiments/compare")
+def compare(
+    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
+) -> Response:
+    """Redirect to the comparison of the selected experiments, each under its name."""
+    try:
+        ids = _read_ids(form)
+        if not _COMPARED_MIN <= len(ids) <= limits.COMPARISON_ITEMS_MAX:
+            raise Invalid(
+                f"select 2 to {limits.COMPARISON_ITEMS_MAX} experiments to compare, not {len(ids)}"
+            )
+        names = [_find_name(database, experiment_id, session.secret) for experiment_id in ids]
+    except _SHOWN_ERRORS as error:
+        return _show_list(request, session, form, database, error)
+    counts = Counter(names)
+    parts = []
+    for number, (name, experiment_id) in enumerate(zip(names, ids, strict=True), 1):
+        unique = name if counts[name] == 1 else f"{name} {number}"
+        parts.append(f"{quote(unique, safe='')}:{experiment_id}")
+    return redirect(f"/compare/{','.join(parts)}/")
+
+
+@router.post("/experiments/delete")
+def delete(
+    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
+) -> Response:
+    """Delete the selected experiments. One that is not there any more is no error."""
+    try:
+        ids = _read_ids(form)
+        if not ids:
+            raise Invalid("select the experiments to delete")
+    except _SHOWN_ERRORS as error:
+        return _show_list(request, session, form, database, error)
+    for experiment_id in ids:
+        delete_one(database, experiment_id, session.secret)
+    workspace = form.text("workspace")
+    return redirect("/", workspace=workspace, deleted=",".join(ids))
+
+
+@router.post("/experiments/restore")
+def restore(session: SignedIn, form: SignedInForm, database: UsesDatabase) -> Response:
+    """Undo the deletion of experiments. One that is not deleted any more is no error."""
+    workspace_id = _read_workspace(form)
+    with database.without_transaction() as db:
+        grant = grants.grant_workspace(db, session.secret, Scope.ADMIN, workspace_id)
+    for experiment_id in _read_ids(form):
+        with database.transaction(grant) as db:
+            try:
+                deletion.restore_experiment(db, grant, experiment_id)
+            except NotFound:
+                continue
+    return redirect("/", workspace=str(workspace_id), done="restored")
+
+
+@router.get("/experiments/deleted")
+def show_deleted(request: Request, session: SignedIn, database: UsesDatabase) -> Response:
+    """Show the deleted experiments of a workspace, which can be restored."""
+    membership = find_workspace(request.query_params, session)
+    if membership is None:
+        raise NotFound("there is no such workspace, or it is not yours")
+    with database.without_transaction() as db:
+        grant = grants.grant_workspace(db, session.secret, Scope.READ, membership.workspace_id)
+    after = request.query_params.get("after")
+    with database.snapshot(grant) as db:
+        page = deletion.list_deleted(db, grant, after, limits.LIST_PAGE_ITEMS)
+    return render(
+        request,
+        "experiments_deleted.html",
+        workspace=membership,
+        page=page,
+        may_change=Scope.ADMIN in membership.role.scopes,
+    )
+
+
+def delete_one(database: Database, experiment_id: str, secret: str) -> None:
+    """Delete an experiment, unless it is not there or not the person's.
+
+    Another request may delete it in between, as of a button that is clicked twice.
+    """
+    with suppress(NotFound):
+        with database.without_transaction() as db:
+            grant = grants.grant_admin(db, experiment_id, secret)
+        with database.transaction(grant) as db:
+            deletion.delete_experiment(db, grant)
+
+
+def _show_list(
+    request: Request,
+    session: PersonSession,
+    form: FormFields,
+    database: Database,
+    error: ServiceError,
+) -> Response:
+    """Return the list again from which the form was sent, with its selection and the error."""
+    query = dict(parse_qsl(form.text("list")))
+    membership = find_workspace(query, session)
+    if membership is None:
+        raise error
+    selected = form.texts("experiment")
+    return show_list(request, session, database, membership, query, error, selected)
+
+
+def _find_name(database: Database, experiment_id: str, secret: str) -> str:
+    """Return an experiment's name, or the beginning of its id, as its name in a comparison."""
+    with database.without_transaction() as db:
+        grant = grants.grant_read(db, experiment_id, secret)
+    with database.snapshot(grant) as db:
+        name = lifecycle.get_experiment(db, grant).name
+    letters = (char if char.isalnum() or char in " -_.()=+" else "-" for char in name)
+    usable = "".join(letters).strip(" .")[:_NAME_CHARS].strip(" .")
+    return usable or f"unnamed {experiment_id[:_ID_CHARS]}"
+
+
+def _read_ids(form: FormFields) -> list[ExperimentId]:
+    ids = [
+        each for each in dict.fromkeys(form.texts("experiment")) if secrets.is_experiment_id(each)
+    ]
+    if len(ids) > limits.LIST_PAGE_ITEMS:
+        raise Invalid(f"select at most {limits.LIST_PAGE_ITEMS} experiments at a time")
+    return [ExperimentId(each) for each in ids]
+
+
+def _read_workspace(form: FormFields) -> WorkspaceId:
+    workspace_id = parse_workspace_id(form.text("workspace"))
+    if workspace_id is None:
+        raise NotFound("there is no such workspace, or it is not yours")
+    return workspace_id

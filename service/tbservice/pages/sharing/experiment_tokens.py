@@ -1,0 +1,87 @@
+"""The tokens of one experiment: a section of its page, and `/experiment/{id}/token/…`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from sqlalchemy import Connection
+from starlette.responses import Response
+
+from tbservice.api.http.dependencies import UsesDatabase
+from tbservice.auth import tokens
+from tbservice.errors import Invalid
+from tbservice.experiments import lifecycle
+from tbservice.pages.base.experiment_admin import admin_transaction
+from tbservice.pages.base.frame import redirect
+from tbservice.pages.base.signed_in import SignedIn, SignedInForm
+from tbservice.pages.people import token_pages
+from tbservice.types.experiments import Experiment
+from tbservice.types.grants import AdminGrant
+
+_SHOWN: Final = 100
+
+router = APIRouter(prefix="/experiment/{experiment_id}/token", include_in_schema=False)
+
+
+@router.get("/new")
+def show_new_token(
+    request: Request, experiment_id: str, session: SignedIn, database: UsesDatabase
+) -> Response:
+    """Show the form for a token of this experiment alone."""
+    with admin_transaction(database, experiment_id, session) as (db, grant):
+        experiment = lifecycle.find_own(db, grant)
+    return token_pages.show_form(request, token_pages.EXPERIMENT_SCOPES, **_texts(experiment))
+
+
+@router.post("/new")
+def create_token(
+    request: Request,
+    experiment_id: str,
+    session: SignedIn,
+    form: SignedInForm,
+    database: UsesDatabase,
+) -> Response:
+    """Create a token of this experiment, and show its secret, which cannot be shown again."""
+    with admin_transaction(database, experiment_id, session) as (db, grant):
+        experiment = lifecycle.find_own(db, grant)
+    try:
+        scopes, expires_at = token_pages.parse_scopes(form), form.expiry("expires_days")
+        with database.transaction(grant) as db:
+            token, secret = tokens.create_token(db, grant, scopes, form.text("label"), expires_at)
+    except Invalid as error:
+        offered = token_pages.EXPERIMENT_SCOPES
+        return token_pages.show_form(request, offered, form, error, **_texts(experiment))
+    return token_pages.show_secret(request, token, secret, **_back(experiment))
+
+
+@router.post("/revoke")
+def revoke_token(
+    experiment_id: str, session: SignedIn, form: SignedInForm, database: UsesDatabase
+) -> Response:
+    """Revoke a token of this experiment. Raises NotFound."""
+    with admin_transaction(database, experiment_id, session) as (db, grant):
+        tokens.revoke_token(db, grant, form.text("token_id"))
+    return redirect(f"/experiment/{experiment_id}/about", done="token-revoked")
+
+
+def tokens_context(db: Connection, grant: AdminGrant) -> dict[str, Any]:
+    """Return what the section of the experiment's page shows: its newest tokens."""
+    return {"tokens": tokens.list_tokens(db, grant, None, _SHOWN, sessions=False)[0]}
+
+
+def _back(experiment: Experiment) -> dict[str, Any]:
+    return {
+        "section": "experiments",
+        "back": f"/experiment/{experiment.experiment_id}/about",
+        "back_name": experiment.name.strip() or "Unnamed experiment",
+    }
+
+
+def _texts(experiment: Experiment) -> dict[str, Any]:
+    return _back(experiment) | {
+        "heading": "New token of this experiment",
+        "explanation": "For a job or a reader that needs this experiment and nothing else.",
+        "placeholder": "Training job on the cluster",
+        "memberships": [],
+    }

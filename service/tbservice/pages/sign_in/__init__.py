@@ -1,0 +1,1 @@
+"""Pages to sign in: links, providers, logins of a command."""

@@ -1,0 +1,155 @@
+"""Pages on which a person approves or denies the login of a command: `tbupload login`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from tbservice.admission.callers import client_network
+from tbservice.api.http.dependencies import UsesDatabase
+from tbservice.auth import device_logins
+from tbservice.db.database import Database
+from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
+from tbservice.pages.base.forms import FormFields
+from tbservice.pages.base.frame import redirect, render
+from tbservice.pages.base.person_session import PersonSession
+from tbservice.pages.base.signed_in import SignedIn, SignedInForm
+from tbservice.pages.people import token_pages
+from tbservice.types.grants import Scope
+from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.people import Membership, Role
+
+PATH: Final = "/device"
+
+_SHOWN_ERRORS: Final = (Conflict, Forbidden, Invalid)
+"""Errors that the form shows above its fields."""
+
+_DEFAULT_EXPIRY_DAYS: Final = "90"
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get(PATH)
+def show_code_form(request: Request, _session: SignedIn) -> Response:
+    """Ask for the code that a command shows."""
+    return _ask_for_code(request)
+
+
+@router.post(PATH)
+def show_login(
+    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
+) -> Response:
+    """Show what asks, and what it may be given."""
+    try:
+        return _show_login(request, session, database, form.text("code"), _default_values(session))
+    except NotFound as error:
+        return _ask_for_code(request, form.text("code"), error)
+
+
+@router.post(f"{PATH}/approve")
+def approve(
+    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
+) -> Response:
+    """Let the command have a token of the person."""
+    code = form.text("code")
+    try:
+        workspace_id, scopes, expires_at = _parse_choices(session, form)
+        with database.transaction(workspace_id) as db:
+            device_logins.approve(db, session.person, code, workspace_id, scopes, expires_at)
+    except NotFound as error:
+        return _ask_for_code(request, code, error)
+    except _SHOWN_ERRORS as error:
+        values = {
+            "workspace_id": form.text("workspace_id"),
+            "scopes": form.texts("scope"),
+            "expires_days": form.text("expires_days"),
+        }
+        return _show_login(request, session, database, code, values, error)
+    return redirect(PATH, done="approved")
+
+
+@router.post(f"{PATH}/deny")
+def deny(
+    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
+) -> Response:
+    """Refuse the command."""
+    try:
+        with database.transaction() as db:
+            device_logins.deny(db, session.person, form.text("code"))
+    except NotFound as error:
+        return _ask_for_code(request, form.text("code"), error)
+    return redirect(PATH, done="denied")
+
+
+def _parse_choices(
+    session: PersonSession, form: FormFields
+) -> tuple[WorkspaceId, list[Scope], datetime | None]:
+    """Return workspace, scopes and expiry as the person chose them. Raises Invalid."""
+    number = form.text("workspace_id")
+    membership = None
+    if number.isascii() and number.isdigit() and len(number) < len(str(2**63)):
+        membership = session.find_membership(WorkspaceId(int(number)))
+    if membership is None:
+        raise Invalid("choose one of your workspaces")
+    scopes = [scope for scope in Scope if scope.value in form.texts("scope")]
+    if not scopes:
+        raise Invalid("choose what the command may do")
+    return membership.workspace_id, scopes, form.expiry("expires_days")
+
+
+def _default_values(session: PersonSession) -> Mapping[str, Any]:
+    """Return what is chosen at first: all that the person may do with experiments.
+
+    As other commands of a person do: they upload, then rename, share and delete what they uploaded.
+    """
+    workspace = session.current_membership
+    if workspace is not None and _is_viewer(workspace):
+        workspace = min(session.memberships, key=_is_viewer)
+    return {
+        "workspace_id": str(workspace.workspace_id) if workspace else "",
+        "scopes": list(workspace.role.scopes) if workspace else [],
+        "expires_days": _DEFAULT_EXPIRY_DAYS,
+    }
+
+
+def _is_viewer(membership: Membership) -> bool:
+    return membership.role is Role.VIEWER
+
+
+def _ask_for_code(request: Request, code: str = "", error: ServiceError | None = None) -> Response:
+    return render(
+        request,
+        "device_code.html",
+        200 if error is None else error.status,
+        code=code,
+        error="" if error is None else error.detail,
+    )
+
+
+def _show_login(
+    request: Request,
+    session: PersonSession,
+    database: Database,
+    code: str,
+    values: Mapping[str, Any],
+    error: ServiceError | None = None,
+) -> Response:
+    """Return the page of a login that waits. Raises NotFound."""
+    role = Role.VIEWER if all(map(_is_viewer, session.memberships)) else Role.EDITOR
+    with database.transaction() as db:
+        login = device_logins.find(db, code)
+    return render(
+        request,
+        "device_approve.html",
+        200 if error is None else error.status,
+        login=login,
+        code=device_logins.show_code(device_logins.parse_code(code)),
+        values=values,
+        is_other_network=login.network != client_network(request),
+        scopes=token_pages.scopes_of(role),
+        error="" if error is None else error.detail,
+    )

@@ -1,0 +1,1 @@
+"""What surrounds TensorBoard's page: access, bar, messages, downloads."""

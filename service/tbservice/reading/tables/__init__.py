@@ -1,0 +1,1 @@
+"""Reads over several tables of series: attempts, changes, digests, curves."""

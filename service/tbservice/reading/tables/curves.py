@@ -1,0 +1,98 @@
+"""Queries for the small curves of lists: tags of several experiments, and runs with a tag.
+
+What they return depends on names and start times, not on the order in which the data arrived.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tbservice.db.pipeline import EXPERIMENTS, fetch_of_experiments
+from tbservice.series.tables.runs_tags import hash_name
+from tbservice.types.identifiers import ExperimentId
+
+CHART_RUNS_ITEMS_MAX: Final = 100
+"""Runs (items) of an experiment that its curves are chosen from: the first by the hash of their
+names, so that they do not depend on the order of arrival.
+"""
+
+CHART_SERIES_ITEMS_MAX: Final = 1_000
+"""Series (items) of a run among which its scalar tags are looked for."""
+
+_RUNS: Final = f"""(
+    SELECT run_id, name, start_time FROM runs AS r WHERE r.experiment_id = w.experiment_id
+    ORDER BY name_digest LIMIT {CHART_RUNS_ITEMS_MAX})"""  # noqa: S608 - a constant
+
+_TAGS_PER_RUN: Final = 20
+
+
+def list_tags(
+    db: Connection, experiment_ids: Sequence[ExperimentId]
+) -> dict[ExperimentId, list[str]]:
+    """Return scalar tags of each experiment, by `rank_tag`; experiments without any are missing.
+
+    Looks at the newest three of its runs: what an experiment has in all may be a million.
+    """
+    rows = fetch_of_experiments(
+        db,
+        f"""
+            SELECT DISTINCT w.experiment_id, t.name
+            FROM {EXPERIMENTS} AS w (experiment_id)
+            CROSS JOIN LATERAL (
+                SELECT run_id FROM {_RUNS} AS r
+                ORDER BY starts_with(name, 'system/'), start_time DESC NULLS LAST, name COLLATE "C"
+                LIMIT 3
+            ) AS r
+            CROSS JOIN LATERAL (
+                SELECT t.name FROM (
+                    SELECT tag_id FROM time_series AS s
+                    WHERE s.experiment_id = w.experiment_id AND s.run_id = r.run_id
+                        AND data_class = 1
+                    ORDER BY tag_id LIMIT {CHART_SERIES_ITEMS_MAX}
+                ) AS s
+                JOIN tags AS t ON t.experiment_id = w.experiment_id AND t.tag_id = s.tag_id
+                WHERE length(t.name) <= 200
+                ORDER BY strpos(lower(t.name), 'loss') = 0, t.name COLLATE "C"
+                LIMIT {_TAGS_PER_RUN}
+            ) AS t
+        """,  # noqa: S608 - constants
+        experiment_ids,
+        {},
+    )
+    tags: defaultdict[ExperimentId, list[str]] = defaultdict(list)
+    for experiment_id, name in rows:
+        tags[ExperimentId(experiment_id)].append(name)
+    return {experiment_id: sorted(names, key=rank_tag) for experiment_id, names in tags.items()}
+
+
+def rank_tag(tag: str) -> tuple[bool, bool, str]:
+    """Return the key that tags are sorted by: losses first, metrics of the machine last."""
+    return tag.startswith("system/"), "loss" not in tag.lower(), tag
+
+
+def list_runs_with_tag(
+    db: Connection, experiment_ids: Sequence[ExperimentId], tag: str
+) -> dict[ExperimentId, list[str]]:
+    """Return the runs of each experiment that have a scalar series of the tag, the newest first."""
+    rows = fetch_of_experiments(
+        db,
+        f"""
+            SELECT w.experiment_id, r.name
+            FROM {EXPERIMENTS} AS w (experiment_id)
+            JOIN tags AS t ON t.experiment_id = w.experiment_id AND t.name_digest = %(tag_digest)s
+            CROSS JOIN LATERAL {_RUNS} AS r
+            JOIN time_series AS s ON s.experiment_id = w.experiment_id AND s.run_id = r.run_id
+                AND s.tag_id = t.tag_id AND s.data_class = 1
+            ORDER BY w.experiment_id, r.start_time DESC NULLS LAST, r.name COLLATE "C"
+        """,  # noqa: S608 - constants
+        experiment_ids,
+        {"tag_digest": hash_name(tag)},
+    )
+    runs: dict[ExperimentId, list[str]] = {}
+    for experiment_id, name in rows:
+        runs.setdefault(ExperimentId(experiment_id), []).append(name)
+    return runs

@@ -1,1 +1,0 @@
-"""Maintain scalar series: deduplicate, compact and scan them."""

@@ -1,0 +1,1 @@
+"""Scalar series: deduplication, compaction and scans; the tables of all series."""

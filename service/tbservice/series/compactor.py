@@ -1,0 +1,210 @@
+"""The background thread that compacts runs: when they pause, when they are idle, or at once."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from typing import Final
+
+from tbservice import limits, metrics, traces
+from tbservice.db.database import Database
+from tbservice.errors import ServiceError
+from tbservice.series import compaction
+from tbservice.series.compaction_backlog import find_backlog
+from tbservice.series.compaction_thresholds import PendingRuns
+from tbservice.types.grants import ExperimentGrant
+
+COMPACTION_SEARCH_ALL_SECONDS: Final = 24 * 3600
+"""Seconds after which a process repeats its search of `COMPACTION_SEARCH_SECONDS`."""
+
+COMPACTION_SEARCH_RECENT_SECONDS: Final = 3600
+"""Seconds since the last write within which a search looks; longer than a queue ever waits."""
+
+COMPACTION_SETTLED_SECONDS: Final = 180
+"""Seconds without data after which a search takes an experiment's small write buffers, too.
+
+Until then, its runs may be in the queue of the host that receives them.
+"""
+
+IDLE_SECONDS: Final = 30.0
+"""Seconds without a batch after which a run is idle: its small write buffers are compacted too."""
+
+PAUSE_SECONDS: Final = 2.0
+"""Seconds without a batch after which series above the threshold are compacted.
+
+Until then the batches of a bulk upload have priority.
+"""
+
+_log = logging.getLogger(__name__)
+
+_RANDOM: Final = random.SystemRandom()
+"""Not the shared generator, which others may have seeded to repeat what they do."""
+_RunKey = tuple[ExperimentGrant, int]
+
+
+class Compactor:
+    """Compacts the runs in its queue, and those that another process has left.
+
+    For these it searches at its start and from time to time. It may be stopped or killed at any
+    point: another one, on any host, finds the remaining runs in the database.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._condition = threading.Condition()
+        self._urgent: dict[_RunKey, None] = {}
+        # The time of a run's last batch; in this order.
+        self._above_threshold: dict[_RunKey, float] = {}
+        self._idle: dict[_RunKey, float] = {}
+        self._stop_deadline: float | None = None  # None until `stop` is called
+        self._thread = threading.Thread(target=self._run, name="compactor", daemon=True)
+        self._stopping = threading.Event()
+        self._search = threading.Thread(
+            target=self._search_repeatedly, name="compactor's search", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._thread.start()
+        self._search.start()
+
+    def stop(self) -> None:
+        """Compact what is queued, within `COMPACTION_STOP_SECONDS_MAX`, and end the threads.
+
+        A compaction in progress may be cut off. The next process finds what remains.
+        """
+        with self._condition:
+            self._stop_deadline = time.monotonic() + limits.COMPACTION_STOP_SECONDS_MAX
+            self._condition.notify()
+        self._stopping.set()
+        for thread in (self._thread, self._search):
+            thread.join(max(0.0, self._stop_deadline - time.monotonic()))
+
+    def _search_repeatedly(self) -> None:
+        searched_all_at = None
+        while not self._stopping.is_set():
+            now = time.monotonic()
+            if searched_all_at is None or now - searched_all_at > (COMPACTION_SEARCH_ALL_SECONDS):
+                searched_all_at = now if self._enqueue_backlog() else None
+            else:
+                self._enqueue_backlog(COMPACTION_SEARCH_RECENT_SECONDS, COMPACTION_SETTLED_SECONDS)
+            # At random, so that the processes of all hosts search in turn.
+            share = _RANDOM.uniform(0.5, 1.5)
+            self._stopping.wait(share * limits.COMPACTION_SEARCH_INTERVAL_SECONDS)
+
+    def _enqueue_backlog(self, *seconds: int) -> bool:
+        """Queue what `find_backlog` finds; return whether it could search."""
+        try:
+            for grant, run_id, is_above_threshold in find_backlog(self._database, *seconds):
+                with self._condition:
+                    if self._stop_deadline is not None:
+                        return True
+                    queue = self._above_threshold if is_above_threshold else self._idle
+                    queue.setdefault((grant, run_id), time.monotonic())
+                    self._observe_queue()
+                    self._condition.notify()
+        except ServiceError as error:
+            _log.warning("the search for uncompacted runs stopped and is repeated: %s", error)
+            return False
+        except Exception:  # noqa: BLE001 - nobody joins the thread: log the traceback
+            _log.exception("the search for uncompacted runs failed")
+        return True
+
+    def enqueue(self, grant: ExperimentGrant, runs: PendingRuns) -> None:
+        """Queue the runs in which a batch has left something to compact. Thread-safe."""
+        now = time.monotonic()
+        with self._condition:
+            for queue, run_ids in (
+                (self._above_threshold, runs.above_threshold),
+                (self._idle, runs.pending),
+            ):
+                for run_id in run_ids:
+                    queue.pop((grant, run_id), None)  # so that it becomes the last
+                    queue[grant, run_id] = now
+            self._urgent.update(((grant, run_id), None) for run_id in runs.urgent)
+            self._observe_queue()
+            self._condition.notify()
+
+    def _run(self) -> None:
+        while (task := self._next_run()) is not None:
+            run_key, is_idle = task
+            grant, run_id = run_key
+            metrics.observe_run_compaction(is_idle=is_idle)
+            try:
+                with traces.span("compaction"):
+                    self._compact(grant, run_id, compact_idle=is_idle)
+            except ServiceError as error:  # no database; uncompacted points remain readable
+                metrics.observe_compaction_failure()
+                _log.warning("compaction stopped: %s", error)
+                if self._stop_deadline is not None:
+                    return
+                self._requeue(run_key, is_idle=is_idle)
+                time.sleep(1)
+            except Exception:  # noqa: BLE001 - else the thread ends, and nothing more is compacted
+                metrics.observe_compaction_failure()
+                _log.exception(
+                    "compacting run %s of experiment %s failed", run_id, grant.experiment_id
+                )
+
+    def _requeue(self, run_key: _RunKey, *, is_idle: bool) -> None:
+        with self._condition:
+            queue = self._idle if is_idle else self._above_threshold
+            queue.setdefault(run_key, time.monotonic())
+            self._observe_queue()
+
+    def _next_run(self) -> tuple[_RunKey, bool] | None:
+        """Return the next run to compact and whether it is idle; None if the thread is to end."""
+        with self._condition:
+            while not self._is_past_deadline():
+                is_stopping = self._stop_deadline is not None
+                if self._urgent:
+                    run_key = next(iter(self._urgent))
+                    del self._urgent[run_key]
+                    self._above_threshold.pop(run_key, None)
+                    self._observe_queue()
+                    return run_key, False
+
+                waits = []
+                for queue, seconds, is_idle in (
+                    (self._above_threshold, PAUSE_SECONDS, False),
+                    (self._idle, IDLE_SECONDS, True),
+                ):
+                    if queue:
+                        run_key, since = next(iter(queue.items()))
+                        waits.append(since + seconds - time.monotonic())
+                        if waits[-1] <= 0 or is_stopping:
+                            del queue[run_key]
+                            self._observe_queue()
+                            return run_key, is_idle
+
+                if is_stopping:
+                    return None
+                self._condition.wait(min(waits, default=None))
+            return None
+
+    def _is_past_deadline(self) -> bool:
+        return self._stop_deadline is not None and time.monotonic() >= self._stop_deadline
+
+    def _observe_queue(self) -> None:
+        metrics.observe_compaction_queue(
+            len(self._urgent) + len(self._above_threshold), len(self._idle)
+        )
+
+    def _compact(self, grant: ExperimentGrant, run_id: int, *, compact_idle: bool) -> None:
+        last_tag_id = 0
+        while not self._is_past_deadline():
+            begin = time.perf_counter()
+            with self._database.transaction(grant) as db:
+                result = compaction.compact_run(
+                    db, grant, run_id, last_tag_id, compact_idle=compact_idle
+                )
+            if not result.series:
+                return
+
+            last_tag_id = result.last_tag_id
+            seconds = time.perf_counter() - begin
+            metrics.observe_compaction(
+                seconds, result.series, result.tail_points, result.sealed_in_place, result.blocks
+            )

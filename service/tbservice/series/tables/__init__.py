@@ -1,0 +1,1 @@
+"""The tables of runs, tags, series, their points and upload cursors."""

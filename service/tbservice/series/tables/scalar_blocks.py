@@ -1,0 +1,321 @@
+"""Queries on `scalar_blocks`: insert packed blocks, and read them by level.
+
+Level 0 contains sealed blocks, in step order; levels 1 to 5 thinned copies of them; level -1
+(`OPEN`) open blocks. Readers of any level also need the open blocks and both buffers. Open blocks
+of a series arrived before the points in its buffers, in the order of their ids.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from tbservice.db.arrays import encode_array, unnest_rows
+from tbservice.db.cluster import citus
+from tbservice.db.pipeline import execute_binary, fetch_binary
+from tbservice.series.tables import cluster_writes
+from tbservice.series.tables.scalar_format import pack, unpack
+from tbservice.types.grants import ExperimentGrant
+from tbservice.types.identifiers import ExperimentId
+from tbservice.types.sampling import ALL_STEPS, StepRange
+from tbwire.points import ScalarPoints
+
+OPEN: Final = -1
+"""Level of open blocks."""
+
+SEALED: Final = 0
+"""Level of sealed blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewBlock:
+    """Points of one series, in step order, to be inserted as one block.
+
+    `packed` has the same points packed already, as received; None to pack them.
+    """
+
+    series_id: int
+    level: int
+    points: ScalarPoints
+    packed: bytes | None = None
+
+
+BlockKey = tuple[int, int]
+"""Series id and block id."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBlock:
+    """The metadata of an open block: its key, number of points, and first and last step."""
+
+    key: BlockKey
+    count: int
+    first_step: int
+    last_step: int
+
+
+_INSERT_COLUMNS: Final = {
+    "series_id": "bigint",
+    "level": "smallint",
+    "count": "integer",
+    "first_step": "bigint",
+    "last_step": "bigint",
+}
+
+
+_NUMBERED_LEVELS: Final = ("u.level", "CASE WHEN u.level > 0 THEN u.level ELSE -1 - u.level END")
+"""Where to look for the greatest id: open blocks are sealed in place, and keep theirs."""
+
+
+def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -> None:
+    """Insert blocks, packing those that are not packed yet."""
+    ids = citus.block_ids(db, "scalar_blocks", len(blocks), _NUMBERED_LEVELS)
+    packed = [block.packed or pack(block.points) for block in blocks]
+    data = cluster_writes.make_bytes_column(db, "data", packed)
+    execute_binary(
+        db,
+        f"""
+            INSERT INTO scalar_blocks
+                (experiment_id, workspace_id, series_id, level, count, first_step, last_step,
+                data{ids.column})
+            SELECT e.experiment_id, e.workspace_id, u.series_id, u.level, count, first_step,
+                last_step, {data.value}{ids.value}
+            FROM {citus.insert_source(db)} AS e
+            CROSS JOIN {unnest_rows(_INSERT_COLUMNS | data.types | ids.types)} AS u
+        """,  # noqa: S608 - a constant above
+        {
+            "experiment_id": grant.experiment_id,
+            "workspace_id": grant.workspace_id,
+            "series_id": encode_array("bigint", [block.series_id for block in blocks]),
+            "level": encode_array("smallint", [block.level for block in blocks]),
+            "count": encode_array("integer", [len(block.points) for block in blocks]),
+            "first_step": encode_array("bigint", [block.points.steps[0] for block in blocks]),
+            "last_step": encode_array("bigint", [block.points.steps[-1] for block in blocks]),
+            **data.parameters,
+            **ids.parameters,
+        },
+    )
+
+
+def read(
+    db: Connection,
+    experiment_id: ExperimentId,
+    levels: Mapping[int, int],
+    ranges: Mapping[int, StepRange],
+) -> dict[int, list[ScalarPoints]]:
+    """Return the blocks of a level of each series, then its open blocks, each in order of arrival.
+
+    Args:
+        db: A transaction.
+        experiment_id: The experiment of all series.
+        levels: The level to read by series id.
+        ranges: Ranges of steps by series id. Blocks outside are not read; those that overlap the
+            range are returned complete. All blocks of a series without a range.
+    """
+    steps = [ranges.get(series_id, ALL_STEPS) for series_id in levels]
+    rows = fetch_binary(
+        db,
+        """
+            SELECT w.series_id, b.data
+            FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[], %(firsts)s::bigint[],
+                %(lasts)s::bigint[]) AS w (series_id, level, first, last)
+            CROSS JOIN LATERAL (
+                SELECT level, block_id, data FROM scalar_blocks
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+                    AND level IN (w.level, -1)
+                    AND last_step >= w.first AND first_step <= w.last
+            ) AS b
+            ORDER BY w.series_id, b.level = -1, b.block_id
+        """,
+        {
+            "experiment_id": experiment_id,
+            "series_ids": list(levels),
+            "levels": list(levels.values()),
+            "firsts": [bounds.first for bounds in steps],
+            "lasts": [bounds.last for bounds in steps],
+        },
+    )
+
+    blocks: defaultdict[int, list[ScalarPoints]] = defaultdict(list)
+    for series_id, data in rows:
+        blocks[series_id].append(unpack(data))
+    return blocks
+
+
+@dataclass(frozen=True, slots=True)
+class RangeEnds:
+    """Sealed blocks of a series that overlap a range of steps, without the inner blocks' points."""
+
+    ends: list[ScalarPoints]  # of the first two and the last two blocks
+    others_count: int  # points of the blocks between, all of them in the range
+
+
+def read_range_ends(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], steps: StepRange
+) -> dict[int, RangeEnds]:
+    """Return the first two and the last two sealed blocks of each series that overlap a range.
+
+    Sealed blocks share no steps, so that all points of the blocks between are in the range. Series
+    without such a block are missing in the result.
+    """
+    rows = fetch_binary(
+        db,
+        """
+            SELECT series_id, points, count, data FROM (
+                SELECT w.series_id, b.count, b.data, b.first_step,
+                    sum(b.count) OVER series AS points,
+                    row_number() OVER (PARTITION BY w.series_id ORDER BY b.first_step) AS ordinal,
+                    count(*) OVER series AS blocks
+                FROM unnest(%(series_ids)s::bigint[]) AS w (series_id)
+                JOIN scalar_blocks AS b ON b.experiment_id = %(experiment_id)s
+                    AND b.series_id = w.series_id
+                    AND b.level = 0 AND b.last_step >= %(first)s AND b.first_step <= %(last)s
+                WINDOW series AS (PARTITION BY w.series_id)
+            ) AS block
+            WHERE ordinal <= 2 OR ordinal > blocks - 2
+            ORDER BY series_id, ordinal
+        """,
+        {
+            "experiment_id": experiment_id,
+            "series_ids": list(series_ids),
+            "first": steps.first,
+            "last": steps.last,
+        },
+    )
+
+    ranges: dict[int, RangeEnds] = {}
+    for series_id, points, count, data in rows:
+        so_far = ranges.get(series_id, RangeEnds([], int(points)))
+        ranges[series_id] = RangeEnds([*so_far.ends, unpack(data)], so_far.others_count - count)
+    return ranges
+
+
+def list_last_ranges(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], k: int
+) -> dict[int, StepRange]:
+    """Return the step range of each series' sealed blocks that contain its last `k` points.
+
+    The range begins with the first step of a block, so it may contain more than `k` points. A
+    series with fewer points gets the range of all; one without sealed blocks is missing.
+    """
+    rows = db.execute(
+        text("""
+            SELECT series_id, min(first_step) AS first FROM (
+                SELECT w.series_id, b.first_step, b.count,
+                    sum(b.count) OVER (
+                        PARTITION BY w.series_id ORDER BY b.first_step DESC) AS from_here
+                FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
+                JOIN scalar_blocks AS b
+                    ON b.experiment_id = :experiment_id AND b.series_id = w.series_id
+                    AND b.level = 0
+            ) AS block
+            WHERE from_here - count < :k
+            GROUP BY series_id
+        """),
+        {"experiment_id": experiment_id, "series_ids": list(series_ids), "k": k},
+    )
+    return {row.series_id: StepRange(row.first) for row in rows}
+
+
+def list_open_blocks(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
+) -> dict[int, list[OpenBlock]]:
+    """Return the open blocks of each series that has any, in order of arrival."""
+    rows = db.execute(
+        text("""
+            SELECT series_id, block_id, count AS points, first_step, last_step
+            FROM scalar_blocks
+            WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+                AND level = -1
+            ORDER BY series_id, block_id
+        """),
+        {"experiment_id": experiment_id, "series_ids": list(series_ids)},
+    )
+
+    blocks: defaultdict[int, list[OpenBlock]] = defaultdict(list)
+    for row in rows:  # `points`, as a row of SQLAlchemy has a method `count`
+        key = (row.series_id, row.block_id)
+        blocks[row.series_id].append(OpenBlock(key, row.points, row.first_step, row.last_step))
+    return blocks
+
+
+def seal_in_place(
+    db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]
+) -> dict[BlockKey, ScalarPoints]:
+    """Seal open blocks without rewriting them, and return their points."""
+    return _change_open_blocks(db, "UPDATE scalar_blocks AS b SET level = 0", experiment_id, keys)
+
+
+def delete_returning(
+    db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]
+) -> dict[BlockKey, ScalarPoints]:
+    """Delete open blocks and return their points."""
+    return _change_open_blocks(db, "DELETE FROM scalar_blocks AS b", experiment_id, keys)
+
+
+def _change_open_blocks(
+    db: Connection, change: str, experiment_id: ExperimentId, keys: Sequence[BlockKey]
+) -> dict[BlockKey, ScalarPoints]:
+    """Execute `UPDATE … SET` or `DELETE FROM` for open blocks `b` and return their points."""
+    if not keys:
+        return {}
+
+    source = "FROM" if change.startswith("UPDATE") else "USING"
+    rows = fetch_binary(
+        db,
+        f"""
+            {change}
+            {source} unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[])
+                AS w (series_id, block_id)
+            WHERE b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id AND b.level = -1
+                AND b.block_id = w.block_id
+            RETURNING b.series_id, b.block_id, b.data
+        """,
+        {
+            "experiment_id": experiment_id,
+            "series_ids": [series_id for series_id, _ in keys],
+            "block_ids": [block_id for _, block_id in keys],
+        },
+    )
+    return {(series_id, block_id): unpack(data) for series_id, block_id, data in rows}
+
+
+def delete_small_returning(
+    db: Connection,
+    experiment_id: ExperimentId,
+    series_levels: Sequence[tuple[int, int]],
+    count_max: int,
+) -> dict[tuple[int, int], list[ScalarPoints]]:
+    """Delete the blocks of at most `count_max` points of each (series id, level).
+
+    Returns their points by (series id, level), in order of the blocks' ids.
+    """
+    rows = fetch_binary(
+        db,
+        """
+            WITH deleted AS (
+                DELETE FROM scalar_blocks AS b
+                USING unnest(%(series_ids)s::bigint[], %(levels)s::smallint[]) AS w (series_id,
+                    level)
+                WHERE b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id
+                    AND b.level = w.level
+                    AND b.count <= %(count_max)s
+                RETURNING b.series_id, b.level, b.block_id, b.data)
+            SELECT series_id, level, data FROM deleted ORDER BY block_id
+        """,
+        {
+            "experiment_id": experiment_id,
+            "series_ids": [series_id for series_id, _ in series_levels],
+            "levels": [level for _, level in series_levels],
+            "count_max": count_max,
+        },
+    )
+
+    deleted: defaultdict[tuple[int, int], list[ScalarPoints]] = defaultdict(list)
+    for series_id, level, data in rows:
+        deleted[series_id, level].append(unpack(data))
+    return deleted

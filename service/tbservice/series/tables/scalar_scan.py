@@ -1,0 +1,232 @@
+"""Queries for all points of scalar series: list the rows that contain them, then read in chunks.
+
+Every function needs a snapshot (`Database.snapshot`), since one reads the rows that another listed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from tbservice.db.pipeline import fetch_binary
+from tbservice.series.tables import superseded_blocks
+from tbservice.series.tables.scalar_blocks import OPEN, SEALED
+from tbservice.series.tables.scalar_format import EMPTY_POINTS, RECORD_DTYPE, unpack, unpack_raw
+from tbservice.types.identifiers import ExperimentId
+from tbservice.types.sampling import StepRange
+from tbwire.points import ScalarPoints
+
+_log = logging.getLogger(__name__)
+
+WRITE_BUFFER: Final = -2
+"""Pseudo level of a row of the write buffer (`scalar_tail`)."""
+
+INLINE_BUFFER: Final = -3
+"""Pseudo level of the inline buffer (`time_series.tail_end`), later than the write buffer."""
+
+SUPERSEDED: Final = -4
+"""Pseudo level of a block of superseded points (`superseded_blocks`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarRow:
+    """A stored group of a series' points: a sealed or open block, or a part of its buffers.
+
+    A buffer's first and last steps are not known (0). The inline buffer's `block_id` is the
+    series' id.
+    """
+
+    series_id: int
+    level: int
+    block_id: int
+    count: int
+    first_step: int
+    last_step: int
+
+
+_RowKey = tuple[int, int, int]
+"""Series id, level and block id."""
+
+
+def list_scalar_rows(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], steps: StepRange
+) -> dict[int, list[ScalarRow]]:
+    """Return the rows of each series without their points; series without points are missing.
+
+    Order: sealed blocks by step, then open blocks, the write buffer and the inline buffer, each in
+    order of arrival. Blocks that do not overlap `steps` are left out; buffers never are.
+    """
+    rows = db.execute(
+        text("""
+            SELECT series_id, level, block_id, count AS points, first_step, last_step
+            FROM scalar_blocks
+            WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+                AND level IN (-1, 0) AND last_step >= :first AND first_step <= :last
+            UNION ALL
+            SELECT series_id, -2, block_id, count, 0, 0 FROM scalar_tail
+            WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+            UNION ALL
+            SELECT series_id, -3, series_id, length(tail_end) / :record_bytes, 0, 0 FROM time_series
+            WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+                AND tail_end <> ''
+        """),
+        {
+            "experiment_id": experiment_id,
+            "series_ids": list(series_ids),
+            "first": steps.first,
+            "last": steps.last,
+            "record_bytes": RECORD_DTYPE.itemsize,
+        },
+    )
+    rows_by_series: defaultdict[int, list[ScalarRow]] = defaultdict(list)
+    for row in rows:
+        rows_by_series[row.series_id].append(
+            ScalarRow(
+                row.series_id, row.level, row.block_id, row.points, row.first_step, row.last_step
+            )
+        )
+    for listed in rows_by_series.values():
+        listed.sort(
+            key=lambda row: (-row.level, row.first_step if row.level == SEALED else 0, row.block_id)
+        )
+    return rows_by_series
+
+
+def list_superseded_rows(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], steps: StepRange
+) -> list[ScalarRow]:
+    """Return the blocks of superseded points that overlap a range, without their points."""
+    rows = superseded_blocks.list_in_range(db, experiment_id, series_ids, steps)
+    return [ScalarRow(series_id, SUPERSEDED, *row) for series_id, *row in rows]
+
+
+def read_scalar_rows(
+    db: Connection,
+    experiment_id: ExperimentId,
+    rows: Iterable[ScalarRow],
+    points_max: int,
+    skip_damaged: bool,
+) -> Iterator[tuple[ScalarRow, ScalarPoints]]:
+    """Read the rows' points and yield them in the same order.
+
+    Args:
+        db: The snapshot in which the rows were listed.
+        experiment_id: The experiment of all rows.
+        rows: Rows of any series.
+        points_max: Points in memory at most, unless a single row has more.
+        skip_damaged: Log a warning for a damaged row and yield it without points.
+
+    Raises:
+        ValueError: A row is damaged, unless `skip_damaged`.
+    """
+    group: list[ScalarRow] = []
+    size = 0
+    for row in rows:
+        if group and size + row.count > points_max:
+            yield from _read_group(db, experiment_id, group, skip_damaged)
+            group, size = [], 0
+        group.append(row)
+        size += row.count
+    if group:
+        yield from _read_group(db, experiment_id, group, skip_damaged)
+
+
+def _read_group(
+    db: Connection, experiment_id: ExperimentId, group: Sequence[ScalarRow], skip_damaged: bool
+) -> Iterator[tuple[ScalarRow, ScalarPoints]]:
+    data_by_key: dict[_RowKey, tuple[bool, bytes]] = {}
+    for levels, read in (
+        ({SEALED, OPEN}, _read_blocks),
+        ({WRITE_BUFFER}, _read_write_buffer),
+        ({INLINE_BUFFER}, _read_inline_buffers),
+        ({SUPERSEDED}, _read_superseded),
+    ):
+        if rows := [row for row in group if row.level in levels]:
+            data_by_key |= read(db, experiment_id, rows)
+    for row in group:
+        is_packed, data = data_by_key.pop((row.series_id, row.level, row.block_id))
+        try:
+            yield row, unpack(data) if is_packed else unpack_raw(data)
+        except ValueError as error:
+            if not skip_damaged:
+                raise
+            _log.warning(
+                "row %d of level %d of series %d: %s", row.block_id, row.level, row.series_id, error
+            )
+            yield row, EMPTY_POINTS
+
+
+def _read_blocks(
+    db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
+) -> dict[_RowKey, tuple[bool, bytes]]:
+    blocks = fetch_binary(
+        db,
+        """
+            SELECT b.series_id, b.level, b.block_id, b.data
+            FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[], %(block_ids)s::bigint[])
+                AS w (series_id, level, block_id)
+            JOIN scalar_blocks AS b ON b.experiment_id = %(experiment_id)s
+                AND b.series_id = w.series_id
+                AND b.level = w.level AND b.block_id = w.block_id
+        """,
+        {"experiment_id": experiment_id, "levels": [row.level for row in rows], **_row_keys(rows)},
+    )
+    return {tuple(key): (True, data) for *key, data in blocks}
+
+
+def _read_write_buffer(
+    db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
+) -> dict[_RowKey, tuple[bool, bytes]]:
+    buffered = fetch_binary(
+        db,
+        """
+            SELECT t.series_id, t.block_id, t.is_packed, t.data
+            FROM unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[]) AS w (series_id,
+                block_id)
+            JOIN scalar_tail AS t ON t.experiment_id = %(experiment_id)s
+                AND t.series_id = w.series_id
+                AND t.block_id = w.block_id
+        """,
+        {"experiment_id": experiment_id, **_row_keys(rows)},
+    )
+    return {
+        (series_id, WRITE_BUFFER, block_id): (is_packed, data)
+        for series_id, block_id, is_packed, data in buffered
+    }
+
+
+def _read_inline_buffers(
+    db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
+) -> dict[_RowKey, tuple[bool, bytes]]:
+    buffers = fetch_binary(
+        db,
+        """
+            SELECT series_id, tail_end FROM time_series
+            WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s::bigint[])
+        """,
+        {"experiment_id": experiment_id, "series_ids": [row.series_id for row in rows]},
+    )
+    return {(series_id, INLINE_BUFFER, series_id): (False, data) for series_id, data in buffers}
+
+
+def _read_superseded(
+    db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
+) -> dict[_RowKey, tuple[bool, bytes]]:
+    keys = [(row.series_id, row.block_id) for row in rows]
+    blocks = superseded_blocks.read_data(db, experiment_id, keys)
+    return {
+        (series_id, SUPERSEDED, block_id): (True, data)
+        for (series_id, block_id), data in blocks.items()
+    }
+
+
+def _row_keys(rows: Sequence[ScalarRow]) -> dict[str, list[int]]:
+    return {
+        "series_ids": [row.series_id for row in rows],
+        "block_ids": [row.block_id for row in rows],
+    }

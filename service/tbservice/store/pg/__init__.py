@@ -1,1 +1,0 @@
-"""PostgreSQL: connections, transactions, pipelines, binary arrays, and migrations."""

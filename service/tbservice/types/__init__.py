@@ -1,0 +1,1 @@
+"""Plain values passed between layers: ids, grants, people, experiments, series, sampling."""
