@@ -7,7 +7,7 @@ of a large run take longer than a request may.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -16,10 +16,10 @@ from sqlalchemy import Connection
 from tbservice.db.database import Database
 from tbservice.errors import MalformedRequest, NotFound
 from tbservice.experiments.tables import deleted_runs, erased_series, experiment_size, experiments
-from tbservice.katib.tables import katib_observations, katib_trials
 from tbservice.objects.tables import object_references
 from tbservice.series.tables import runs_tags, time_series, upload_streams
 from tbservice.types.grants import AdminGrant, AppendGrant, ReadGrant
+from tbservice.types.identifiers import ExperimentId
 from tbservice.types.series import RunSize
 
 ERASE_REQUEST_SECONDS: Final = 5.0
@@ -31,6 +31,18 @@ ERASE_REQUEST_ITEMS_MAX: Final = 2_000
 """Rows (items) that one transaction of such a request erases."""
 
 _TAG_MISSING = "the run has no such tag"
+
+DeleteRunRows = Callable[[Connection, ExperimentId, int, str], None]
+"""Deletes rows of an experiment's run, by its id and name, in the caller's transaction."""
+
+_DELETIONS: Final[list[DeleteRunRows]] = []
+"""What is deleted with a run by packages that this one does not know."""
+
+
+def register_run_rows(delete: DeleteRunRows) -> None:
+    """Have `delete` called for each run that is deleted; once per process for each function."""
+    if delete not in _DELETIONS:
+        _DELETIONS.append(delete)
 
 
 def list_run_sizes(
@@ -75,8 +87,8 @@ def delete_run(db: Connection, grant: AdminGrant, name: str) -> bool:
 def remove_run(db: Connection, grant: AdminGrant, name: str) -> bool:
     """Delete a run as `delete_run`, for a caller that moves it: it may come again.
 
-    Its series, points, upload cursors and trial, and the tags and references to blobs that nothing
-    else of the experiment uses. Objects in S3 remain.
+    Its series, points and upload cursors, what others registered, and the tags and references to
+    blobs that nothing else of the experiment uses. Objects in S3 remain.
     """
     experiment_id = grant.experiment_id
     run_id = runs_tags.lock_run(db, experiment_id, name)
@@ -84,8 +96,8 @@ def remove_run(db: Connection, grant: AdminGrant, name: str) -> bool:
         return False
     tag_ids = time_series.list_run_tags(db, experiment_id, run_id)
     _delete_series(db, grant, run_id, None)
-    katib_observations.delete_run(db, experiment_id, run_id)
-    katib_trials.delete(db, experiment_id, runs_tags.hash_name(name))
+    for delete_rows in _DELETIONS:
+        delete_rows(db, experiment_id, run_id, name)
     runs_tags.delete_run(db, experiment_id, run_id)
     _finish(db, grant, tag_ids)
     return True

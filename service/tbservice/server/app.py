@@ -74,11 +74,13 @@ from tbservice.errors import (
     Unavailable,
 )
 from tbservice.experiments.eraser import Eraser
+from tbservice.experiments.run_deletion import register_run_rows
 from tbservice.handlers.pool import HandlerPool
 from tbservice.hparams import routes as hparams
 from tbservice.ingest.door import Door
 from tbservice.ingest.observers import CompactionQueue, PointMetrics
 from tbservice.ingest.service import Ingest
+from tbservice.katib.run_rows import delete_run_rows
 from tbservice.objects.object_store import ObjectStore
 from tbservice.pages.base import errors as error_pages
 from tbservice.pages.base import static_files
@@ -219,6 +221,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.notifier = ChangeNotifier(app.state.database)
     app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
 
+    register_run_rows(delete_run_rows)
     for module in (*_ROUTER_MODULES, *_PAGE_MODULES):
         app.router.routes.extend(module.router.routes)
     app.state.handlers = HandlerPool(*_HANDLER_MODULES)
