@@ -1,4 +1,4 @@
-"""Imports go one way: api, pages, tensorboard -> hparams -> ingest, reading -> scalars, auth -> store
+"""Imports go down: transports and wings -> core -> connections and objects; the core imports no wing
 (see docs/architecture.md).
 """
 
@@ -24,42 +24,83 @@ PLAIN = {
 
 SESSIONS = {"tbservice.db.database", "tbservice.objects.object_store"}
 """What opens transactions and reads objects: transports hand it to use cases, and import nothing
-else of the store.
+else of `db` and `objects`.
 """
 
 METRICS = {"tbservice.metrics", "tbservice.traces"}
-STORE = {"tbservice.store"}
+DB = {"tbservice.db"}
+STORES = {"tbservice.db", "tbservice.objects"}
+CORE = [
+    "tbservice.db",
+    "tbservice.objects",
+    "tbservice.auth",
+    "tbservice.series",
+    "tbservice.experiments.tables",
+    "tbservice.ingest",
+    "tbservice.experiments",
+    "tbservice.reading",
+]
+"""From the lowest package to the highest. Ingest reads the tables of experiments, whose use cases
+may write points through it.
+"""
+
+WINGS = {"tbservice.hparams", "tbservice.katib", "tbservice.backup", "tbservice.integrity"}
+"""A capability each, with its tables, use cases and routes."""
+
 USE_CASES = {
     "tbservice.ingest",
     "tbservice.reading",
-    "tbservice.hparams",
     "tbservice.experiments",
     "tbservice.auth",
-    "tbservice.katib",
 }
 HTTP = {"tbservice.api.http", "tbservice.api.formats"}
 
 MAY_IMPORT = {
-    "tbservice.store": PLAIN | METRICS | {"tbservice.settings"},
-    "tbservice.scalars": PLAIN | METRICS | STORE,
-    "tbservice.auth": PLAIN | STORE | {"tbservice.settings"},
-    "tbservice.auth.oidc": PLAIN | STORE | {"tbservice.auth", "tbservice.settings"},
-    "tbservice.experiments": PLAIN | STORE | {"tbservice.auth", "tbservice.ingest"},
-    "tbservice.ingest": PLAIN | METRICS | STORE | {"tbservice.scalars"},
+    "tbservice.db": PLAIN | METRICS,
+    "tbservice.objects": PLAIN | METRICS | DB | {"tbservice.settings"},
+    "tbservice.auth": PLAIN | DB | {"tbservice.settings"},
+    "tbservice.series": PLAIN | METRICS | DB | {"tbservice.auth.tables.workspaces"},
+    "tbservice.experiments.tables": PLAIN
+    | DB
+    | {"tbservice.auth.tables", "tbservice.series.tables", "tbservice.objects.tables"},
+    "tbservice.experiments": PLAIN
+    | STORES
+    | {"tbservice.auth", "tbservice.series", "tbservice.ingest"},
+    "tbservice.ingest": PLAIN
+    | METRICS
+    | STORES
+    | {"tbservice.series", "tbservice.experiments.tables"},
     "tbservice.reading": PLAIN
-    | STORE
-    | {"tbservice.scalars", "tbservice.experiments", "tbservice.auth"},
-    "tbservice.hparams": PLAIN | STORE | {"tbservice.reading", "tbservice.experiments"},
+    | STORES
+    | {"tbservice.auth", "tbservice.series", "tbservice.experiments"},
+    "tbservice.hparams": PLAIN
+    | DB
+    | {"tbservice.series.tables", "tbservice.reading", "tbservice.experiments"},
+    "tbservice.hparams.routes": PLAIN
+    | SESSIONS
+    | HTTP
+    | {"tbservice.hparams", "tbservice.reading"},
     "tbservice.katib": PLAIN
-    | STORE
+    | METRICS
+    | DB
     | {
         "tbservice.auth",
+        "tbservice.series",
         "tbservice.experiments",
         "tbservice.ingest",
-        "tbservice.scalars",
     },
-    "tbservice.integrity": PLAIN | STORE,
-    "tbservice.backup": PLAIN | STORE | {"tbservice.settings"},
+    "tbservice.katib.methods": PLAIN
+    | {
+        "tbservice.api.grpc",
+        "tbservice.auth",
+        "tbservice.handlers",
+        "tbservice.ingest",
+        "tbservice.katib",
+    },
+    "tbservice.integrity": PLAIN
+    | STORES
+    | {"tbservice.auth.tables", "tbservice.ingest.tables", "tbservice.series"},
+    "tbservice.backup": PLAIN | STORES | {"tbservice.auth.tables", "tbservice.settings"},
     "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
     "tbservice.handlers": PLAIN | METRICS | {"tbservice.admission", "tbservice.launch"},
     "tbservice.api.http": PLAIN
@@ -68,26 +109,25 @@ MAY_IMPORT = {
     | USE_CASES
     | {"tbservice.admission", "tbservice.settings"},
     "tbservice.api.formats": PLAIN | SESSIONS | {"tbservice.reading", "tbservice.api.http"},
+    "tbservice.api.operation": PLAIN | METRICS | SESSIONS | HTTP,
     "tbservice.api.v1": PLAIN
     | METRICS
     | SESSIONS
     | USE_CASES
     | HTTP
-    | {"tbservice.admission", "tbservice.settings"},
+    | {"tbservice.admission", "tbservice.hparams", "tbservice.settings"},
     "tbservice.api.v0_classic": PLAIN
     | SESSIONS
     | HTTP
-    | {"tbservice.reading", "tbservice.handlers", "tbservice.api.v1.points.blobs"},
+    | {"tbservice.reading", "tbservice.handlers"},
     "tbservice.api.grpc": PLAIN
     | METRICS
     | SESSIONS
     | {
         "tbservice.admission",
-        "tbservice.api.operation.health",
+        "tbservice.api.http.readiness",
         "tbservice.auth",
-        "tbservice.handlers",
         "tbservice.ingest",
-        "tbservice.katib",
         "tbservice.settings",
     },
     "tbservice.pages": PLAIN
@@ -110,13 +150,12 @@ MAY_IMPORT = {
         "tbservice.reading",
         "tbservice.hparams",
         "tbservice.pages",
-    }
-    | {"tbservice.api.v1.points.blobs"},
+    },
     "tbservice.katib.suggestions": PLAIN | {"tbservice.katib.katib_pb2"},
     "tbservice.katib.early_stopping": PLAIN
     | {"tbservice.katib.katib_pb2", "tbservice.katib.suggestions"},
     "tbservice.local": PLAIN
-    | STORE
+    | STORES
     | {"tbservice.auth", "tbservice.server", "tbservice.settings", "tbservice.launch"},
     "tbservice.local.embedded": {
         "tbservice.settings",
@@ -145,6 +184,7 @@ MAY_IMPORT = {
 ONLY_IN = {
     "fastapi": {
         "tbservice.api",
+        "tbservice.hparams.routes",
         "tbservice.pages",
         "tbservice.tensorboard",
         "tbservice.server.app",
@@ -153,12 +193,13 @@ ONLY_IN = {
     "starlette": {
         "tbservice.admission",
         "tbservice.api",
+        "tbservice.hparams.routes",
         "tbservice.pages",
         "tbservice.tensorboard",
         "tbservice.server.app",
         "tbservice.server.grpc_service",
     },
-    "grpc": {"tbservice.api.grpc"},
+    "grpc": {"tbservice.api.grpc", "tbservice.katib.methods"},
     "grpc_health": {"tbservice.api.grpc"},
     "grpc_reflection": {"tbservice.api.grpc"},
     "tensorboard": {
@@ -167,9 +208,14 @@ ONLY_IN = {
         "tbservice.local.demo",
         "tbservice.hparams.requests",
     },
-    "boto3": {"tbservice.store", "tbservice.local.embedded"},
-    "botocore": {"tbservice.store", "tbservice.local.embedded"},
-    "psycopg": {"tbservice.store", "tbservice.local.embedded"},
+    "boto3": {"tbservice.objects", "tbservice.local.embedded"},
+    "botocore": {"tbservice.objects", "tbservice.local.embedded"},
+    "psycopg": {
+        "tbservice.db",
+        "tbservice.auth.tables.secret_use",
+        "tbservice.backup.client_programs",
+        "tbservice.local.embedded",
+    },
     "alembic": {"tbservice.db.migrate"},
     "cryptography": {"tbservice.local.embedded"},
     "optuna": {"tbservice.katib.suggestions.tpe"},
@@ -182,7 +228,14 @@ ONLY_IN = {
     "prometheus_client": {"tbservice.metrics", "tbservice.api.http.metrics_exposition"},
 }
 
-SQL_IS_IN = {"tbservice.store"}
+TRANSPORTS = {
+    "tbservice.api",
+    "tbservice.pages",
+    "tbservice.tensorboard",
+    "tbservice.hparams.routes",
+    "tbservice.katib.methods",
+}
+
 SQL_WITHOUT_STATEMENTS = {
     "sqlalchemy.Connection",
     "sqlalchemy.exc",
@@ -196,10 +249,20 @@ def is_in(name, packages):
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
+def has_tables(name):
+    """Return whether this is a module of tables: of `db`, or below a package `tables`."""
+    return is_in(name, {"tbservice.db"}) or name.split(".")[2:3] == ["tables"]
+
+
+def layer_of(name, layers=MAY_IMPORT):
+    """Return the most specific layer that a module is in; None for the server's."""
+    return max((layer for layer in layers if is_in(name, {layer})), key=len, default=None)
+
+
 @pytest.mark.parametrize("layer", MAY_IMPORT)
 def test_layers_import_next_and_never_one_above(layer):
     allowed = MAY_IMPORT[layer] | {layer}
-    inside = [module for module in EVERYTHING if is_in(module.name, {layer})]
+    inside = [module for module in EVERYTHING if layer_of(module.name) == layer]
     assert inside
     wrong = {
         (module.name, name)
@@ -213,7 +276,7 @@ def test_layers_import_next_and_never_one_above(layer):
 
 
 def test_layers_of_service_are_all_listed():
-    listed = {*MAY_IMPORT, "tbservice.server"}  # the server imports everything
+    listed = {*MAY_IMPORT, "tbservice.types", "tbservice.server"}  # the server imports everything
     packages = {module.name.rpartition(".")[0] for module in SERVICE if module.name.count(".") > 1}
     assert not [name for name in packages - {"tbservice.api"} if not is_in(name, listed)]
 
@@ -234,12 +297,58 @@ def test_drivers_are_imported_by_their_own_layer_only(package):
     assert not [name for name in users if not is_in(name, ONLY_IN[package])]
 
 
-def test_sql_is_written_in_store_alone():
+def test_core_imports_no_wing():
+    wrong = {
+        (module.name, name)
+        for module in SERVICE
+        for name in module.imports
+        if is_in(module.name, CORE) and is_in(name, WINGS)
+    }
+    assert not wrong
+
+
+def test_core_imports_downwards():
+    wrong = {
+        (module.name, name)
+        for module in SERVICE
+        for name in module.imports
+        if is_in(module.name, CORE)
+        and is_in(name, CORE)
+        and CORE.index(layer_of(name, CORE)) > CORE.index(layer_of(module.name, CORE))
+    }
+    assert not wrong
+
+
+def test_tables_import_no_use_case():
+    """Modules of tables know plain values, connections and other tables."""
+    allowed = PLAIN | METRICS | DB | {"tbservice.settings"}
+    wrong = {
+        (module.name, name)
+        for module in SERVICE
+        if has_tables(module.name)
+        for name in module.imports
+        if is_in(name, {"tbservice"}) and not is_in(name, allowed) and not has_tables(name)
+    }
+    assert not wrong
+
+
+def test_transports_import_no_tables():
+    wrong = {
+        (module.name, name)
+        for module in SERVICE
+        if is_in(module.name, TRANSPORTS)
+        for name in module.imports
+        if has_tables(name) and not is_in(name, SESSIONS)
+    }
+    assert not wrong
+
+
+def test_sql_is_written_in_modules_of_tables():
     assert not {
         (module.name, name)
         for module in SERVICE
         for name in module.imports
         if name.startswith("sqlalchemy")
-        and not is_in(module.name, SQL_IS_IN)
+        and not has_tables(module.name)
         and name not in SQL_WITHOUT_STATEMENTS
     }
