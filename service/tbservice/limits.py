@@ -1,6 +1,6 @@
-"""Every limit of the server, with its unit. `WriteResult` sends clients those that concern them.
+"""Limits that clients are told (`WriteResult`) or that several modules share, with their units.
 
-One long list, so that all of them are found in one place.
+A limit that one module applies is in that module.
 """
 
 from __future__ import annotations

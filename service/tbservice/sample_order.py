@@ -17,7 +17,11 @@ import numpy.typing as npt
 from tbservice.types.identifiers import Int64s, Ranks, UInt64s
 
 RANK_MAX: Final = 15
+"""The highest rank, which half of the points have."""
+
 LEVEL_MAX: Final = 5
+"""The highest level; it contains one of 2 ** 15 points."""
+
 RANKS_PER_LEVEL: Final = 3
 """A level contains 2 ** -3 = 1/8 of the points of the level below."""
 

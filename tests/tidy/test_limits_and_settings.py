@@ -14,6 +14,9 @@ UNITS = re.compile(
     r"bytes|characters|chars|points|rows|seconds|segments|blobs|dimensions|items|streams|tokens|tags"
 )
 
+BOUND = re.compile(r"(?!INT\d)[A-Z]\w*_(MAX|MIN)")
+"""A limit; the bounds of a type of integers are none."""
+
 LIMITS = [
     module
     for module in modules("service/tbservice", "uploader/tbupload")
@@ -27,7 +30,8 @@ def documented_names(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
             is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-            yield target.id, following.value.value if is_text else None
+            if isinstance(target, ast.Name):
+                yield target.id, following.value.value if is_text else None
 
 
 @pytest.mark.parametrize("module", LIMITS, ids=lambda module: module.name)
@@ -40,6 +44,22 @@ def test_every_limit_has_docstring_and_unit(module):
     assert limits
     assert not {name: text for name, text in limits.items() if text is None}
     assert not [name for name, text in limits.items() if not UNITS.search(f"{name} {text}".lower())]
+
+
+def test_limits_beside_their_code_have_docstring_and_unit():
+    """A public constant of the service that ends in _MAX or _MIN is a limit, wherever it is."""
+    limits = {
+        (module.name, name): text
+        for module in modules("service/tbservice")
+        for name, text in documented_names(module.tree)
+        if BOUND.fullmatch(name)
+    }
+    assert len(limits) > 100
+    assert not {
+        place: text
+        for place, text in limits.items()
+        if not UNITS.search(f"{place[1]} {text}".lower())
+    }
 
 
 def test_every_setting_says_what_it_is():

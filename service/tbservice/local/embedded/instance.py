@@ -18,7 +18,7 @@ from tbservice.local.embedded.subprocesses import ChildProcess, ServerStopped
 from tbservice.settings import Settings
 
 STARTS_MAX = 3
-"""Starts with other ports, if a server stops before it is ready: a foreign one may have a port."""
+"""Starts (items), each with other ports, if a server stops first: a foreign one may have a port."""
 
 
 class Instance:

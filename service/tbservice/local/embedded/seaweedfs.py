@@ -46,6 +46,7 @@ Without any, SeaweedFS allows the pages of every origin to read its responses.
 # acknowledged is in its files before.
 STOP_POLICY = subprocesses.StopPolicy(signal.SIGTERM, seconds=3)
 START_SECONDS_MAX = 60
+"""Seconds that a start may take until an object can be written and read back."""
 
 
 class SeaweedFS:
