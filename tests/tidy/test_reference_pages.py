@@ -1,4 +1,4 @@
-"""The reference pages have every column, message field, error code, package and store module."""
+"""The reference pages have every column, message field, error code, package and module of tables."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def test_architecture_page_has_every_package():
     assert packages <= linked
 
 
-def test_architecture_page_has_every_store_module():
+def test_architecture_page_has_every_module_of_tables():
     tables = {table for table, _ in schema()}
-    section = page("architecture.md").partition("### The store")[2].partition("\n## ")[0]
-    modules = {path.stem for path in (ROOT / "service/tbservice/store").glob("*.py")}
+    section = page("architecture.md").partition("### Tables")[2].partition("\n## ")[0]
+    modules = {path.stem for path in (ROOT / "service/tbservice").glob("*/tables/*.py")}
     assert modules - {"__init__"} - tables <= names(section)

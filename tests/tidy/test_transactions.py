@@ -17,7 +17,7 @@ BEGINNING = (
 SEVERAL = re.compile(rf";\s*{BEGINNING}|^\s*{BEGINNING}.*;\s*\S", re.DOTALL)
 NO_STATEMENTS = re.compile(r"--[^\n]*|'[^']*'|\$\$.*?\$\$", re.DOTALL)
 """Comments, texts and bodies of functions."""
-SENT_IN_PIECES = {f"tbservice.store.pg.{name}" for name in ("citus", "database", "pool")}
+SENT_IN_PIECES = {f"tbservice.db.{name}" for name in ("cluster.citus", "database", "pool")}
 """BEGIN and what is set with it: `Pool` sends each to a cluster by itself."""
 
 
