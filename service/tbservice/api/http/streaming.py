@@ -81,7 +81,7 @@ class _QueuedStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
-        # A request that waits for a stream holds no turn: whoever has the stream needs turns.
+        # A request that waits holds no turn: the one that has the stream needs turns.
         self._current.turn.release()
         try:
             async with self._current.shares.streams.turn(self._current.caller):
