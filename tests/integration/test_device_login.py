@@ -232,8 +232,10 @@ def test_page_shows_where_command_asks_from(client, database, editor):
 def test_logins_that_wait_are_bounded_by_network_and_in_all(
     client, database, editor, workspace_id, monkeypatch
 ):
-    monkeypatch.setattr("tbservice.DEVICE_LOGINS_WAITING_PER_NETWORK_ITEMS_MAX", 2)
-    monkeypatch.setattr("tbservice.DEVICE_LOGINS_WAITING_ITEMS_MAX", 3)
+    monkeypatch.setattr(
+        "tbservice.auth.device_logins.DEVICE_LOGINS_WAITING_PER_NETWORK_ITEMS_MAX", 2
+    )
+    monkeypatch.setattr("tbservice.auth.device_logins.DEVICE_LOGINS_WAITING_ITEMS_MAX", 3)
     first = begin(client)
     begin(client)
     refused = client.post("/api/v1/device-logins", json={})
@@ -250,7 +252,9 @@ def test_logins_that_wait_are_bounded_by_network_and_in_all(
 
 def test_logins_begun_at_once_do_not_pass_limit(client, monkeypatch):
     monkeypatch.setattr("tbservice.api.v1.people.device_logins.client_network", lambda _: "at once")
-    monkeypatch.setattr("tbservice.DEVICE_LOGINS_WAITING_PER_NETWORK_ITEMS_MAX", 3)
+    monkeypatch.setattr(
+        "tbservice.auth.device_logins.DEVICE_LOGINS_WAITING_PER_NETWORK_ITEMS_MAX", 3
+    )
     with ThreadPoolExecutor(12) as threads:
         begun = [threads.submit(client.post, "/api/v1/device-logins", json={}) for _ in range(12)]
     assert sorted(each.result().status_code for each in begun) == [201] * 3 + [409] * 9
