@@ -12,7 +12,6 @@ from sqlalchemy import text
 
 from support.batches import images, scalars, segment, stream, texts
 from support.share_links import list_links, make_link, reader_of, revoke, target_of
-from tbservice import limits
 from tbservice.experiments.eraser import erase_due
 from tbservice.experiments.tables import snapshots
 
@@ -265,7 +264,7 @@ def test_copies_of_experiment_are_made_one_at_a_time(api, experiment, database, 
 
 @pytest.mark.parametrize("limit", ["SNAPSHOT_POINTS_MAX", "SNAPSHOT_SECONDS_MAX"])
 def test_too_large_copy_leaves_nothing(api, experiment, database, workspace_id, monkeypatch, limit):
-    monkeypatch.setattr(limits, limit, 0)
+    monkeypatch.setattr(f"tbservice.experiments.snapshots.{limit}", 0)
     answer = api.request("POST", f"/experiments/{experiment}/links", json={"frozen": True})
     assert (answer.status_code, limit.lower() in answer.text) == (413, True)
     assert list_links(api, experiment) == []

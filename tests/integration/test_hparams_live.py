@@ -521,14 +521,14 @@ def test_answers_over_limits_say_so(client, monkeypatch):
         client.write(run, start({"x": 1, "y": 2}), last("loss", 1.0))
     sorted_by_x = [{"hparam": "x", "order": 1}]
     request = {"allowedStatuses": [0, 3], "sliceSize": 9, "colParams": sorted_by_x}
-    for limit, number in (
-        ("HPARAMS_CELL_ITEMS_MAX", 1),
-        ("HPARAMS_RESPONSE_ITEMS_MAX", 7),
-        ("HPARAMS_VALUE_ITEMS_MAX", 3),
-        ("HPARAMS_CONTENT_BYTES_MAX", 10),
+    for module, limit, number in (
+        (use_cases, "HPARAMS_CELL_ITEMS_MAX", 1),
+        (limits, "HPARAMS_RESPONSE_ITEMS_MAX", 7),
+        (record_reader, "HPARAMS_VALUE_ITEMS_MAX", 3),
+        (record_reader, "HPARAMS_CONTENT_BYTES_MAX", 10),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(limits, limit, number)
+            patch.setattr(module, limit, number)
             patch.setattr(record_reader, "RECORDS", RecordCache(0))
             status, detail = client.refusal("session_groups", **request)
         assert status == 413

@@ -16,7 +16,6 @@ from support.batches import ApiClient, scalars, segment, stream
 from support.servers import database_name, new_owner
 from support.standby import standby_of
 from support.uploading import SECONDS_MAX, wait_until
-from tbservice import limits
 from tbservice.db.database import Database
 from tbservice.db.reachability import Reachability
 from tbservice.db.replica import REPLICA_BEHIND_SECONDS, REPLICA_REST_SECONDS
@@ -72,7 +71,7 @@ def owner(served, primary_url):
 @pytest.fixture(autouse=True)
 def _short_rests(monkeypatch):
     for name in ("REPLICA_REST_SECONDS", "REPLICA_BEHIND_SECONDS"):
-        monkeypatch.setattr(limits, name, 0.2)
+        monkeypatch.setattr(f"tbservice.db.replica.{name}", 0.2)
     # What an earlier test found has been forgotten.
     time.sleep(0.3)
 
