@@ -16,7 +16,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-# Ids come from sequences (bigserial): series/tables/runs_tags.py draws some of them before.
+# Ids come from sequences (bigserial): store/runs_tags.py draws some of them before it inserts.
 # Ids that are text are COLLATE "C": compared as bytes, in the same order on every system.
 WORKSPACES = """
 -- One row per workspace, the tenant. Distribution key: none (a reference table, few rows).

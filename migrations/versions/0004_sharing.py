@@ -23,7 +23,7 @@ CREATE INDEX experiments_by_source ON experiments (snapshot_of) WHERE snapshot_o
 """
 
 # What readers of a restricted link see instead of the tables of the same name: their transactions
-# have this schema alone in their search_path (db/link_views.py). So a table without a view does
+# have this schema alone in their search_path (store/link_views.py). So a table without a view does
 # not exist for them. `tbhub.visible_runs` and `tbhub.visible_tags` are an array of ids, or '*' for
 # all; without these settings nothing is visible. Row policies would do the same, but cost everybody
 # else 5 to 20 % of the time of small reads (docs/decisions/0025).
