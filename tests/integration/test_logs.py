@@ -157,7 +157,7 @@ def test_log_repeats_are_written_again_after_window():
         limits.LOG_WINDOW_SECONDS = 0.5
         import time
         for round in "ab":
-            for number in range(LOG_REPEATS_MAX + 5):
+            for number in range(logs.LOG_REPEATS_MAX + 5):
                 log.warning("round " + round)
             time.sleep(0.6)
         log.error("last")
