@@ -288,7 +288,7 @@ def test_verify_reports_cut_record_and_fails_for_damaged(logdir, upload, verify,
     experiment_id = upload()
     code, findings, verdict = verify(experiment_id)
     assert (code, findings["run", "loss"]["points"]) == (0, 19)
-    assert verdict["notes"][0].startswith(f"{path}: its last")
+    assert verdict["notes"][0].startswith(f"{path}: ends with")
     event_files.spoil_payload(path, 5)
     event_files.spoil_length_checksum(write(logdir, "bad", *scalars("loss", line(9))), 4)
     uploaded = uploader.run("--logdir", logdir, "--one-shot", "--new", "--json")
