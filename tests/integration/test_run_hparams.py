@@ -264,7 +264,7 @@ BAD = [
     ('{"end_time_secs": -1}', 422, "body.end_time_secs"),
     ('{"end_time_secs": 1700000000000}', 422, "body.end_time_secs"),
     ('{"status": "done"}', 422, "body.status"),
-    ('{"lr": 1}', 422, "body.lr"),
+    ('{"lr": 1}', 422, "unknown field 'lr'"),
     ("[]", 422, "body"),
     ("{", 400, "not JSON"),
 ]

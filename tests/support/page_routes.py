@@ -42,6 +42,12 @@ TABLE = [
         (SIGN_IN, 404, 403, 403, 200),
     ),
     ("/workspace/ID/token/revoke", {"token_id": "x"}, (SIGN_IN, 404, 403, 403, 404)),
+    ("/workspace/ID/links", None, (SIGN_IN, 404, 403, 403, 200)),
+    (
+        "/workspace/ID/link/revoke",
+        {"experiment_id": "EXPERIMENT", "link_id": "x"},
+        (SIGN_IN, 404, 403, 403, 404),
+    ),
     (
         "/workspace/ID/member/role",
         {"user_id": "x", "role": "viewer"},
