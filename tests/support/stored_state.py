@@ -9,8 +9,10 @@ import hashlib
 import psycopg
 
 from support.uploading import Reader
+from support.waiting import wait_until
 
 POINTS = 100_000
+UNAVAILABLE = 503
 
 
 def stored_state(reader: Reader, experiment_id: str) -> dict:
@@ -38,9 +40,16 @@ def _stream_name(stream: dict) -> tuple:
 
 
 def _digest(reader: Reader, key: str) -> str:
-    answer = reader.http.get(f"/api/v1/blobs/{key}")
-    answer.raise_for_status()
-    return hashlib.sha256(answer.content).hexdigest()
+    """Return the SHA-256 of a blob; wait while S3 is taken for away, also just after its restart."""
+
+    def read() -> bytes | None:
+        answer = reader.http.get(f"/api/v1/blobs/{key}")
+        if answer.status_code == UNAVAILABLE:
+            return None
+        answer.raise_for_status()
+        return hashlib.sha256(answer.content).digest()
+
+    return wait_until(read).hex()
 
 
 def runs_with_duplicates(superuser: psycopg.Connection, experiment_id: str) -> set[str]:
