@@ -36,7 +36,7 @@ DeleteRunRows = Callable[[Connection, ExperimentId, int, str], None]
 """Deletes rows of an experiment's run, by its id and name, in the caller's transaction."""
 
 _DELETIONS: Final[list[DeleteRunRows]] = []
-"""What is deleted with a run by packages that this one does not know."""
+"""Functions of other packages that delete their rows of a run."""
 
 
 def register_run_rows(delete: DeleteRunRows) -> None:

@@ -1,4 +1,4 @@
-"""What must happen for all stored points, however they came: observers of the door.
+"""Observers of the door: work for all stored points, whichever way they came.
 
 `server/app.py` hands them to the door. One that is slow, or fails, is slow or fails for all points.
 """

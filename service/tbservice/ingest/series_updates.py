@@ -35,7 +35,7 @@ IncomingBySeries = Mapping[SeriesKey, Sequence[SentSeries]]
 
 @dataclass(slots=True)
 class SeriesUpdate:
-    """What a batch adds to a series; `before` and `row` are its row before and after the batch.
+    """The points that a batch adds to a series; `before` and `row` are its row before and after.
 
     `deduplicated` is the newest point of each step, in step order. `metadata` replaces that of the
     series, serialized; None keeps it. Many scalars become open blocks, unless points are buffered:

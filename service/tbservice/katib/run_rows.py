@@ -1,4 +1,4 @@
-"""What a run has of Katib's: its trial and its observation log."""
+"""Katib's rows of a run: its trial and its observation log."""
 
 from __future__ import annotations
 

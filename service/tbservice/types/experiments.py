@@ -10,7 +10,7 @@ from tbservice.types.identifiers import ExperimentId, UserId
 
 
 class Visibility(enum.StrEnum):
-    """Who may read an experiment: callers with a grant, or everyone who knows its link."""
+    """The readers of an experiment: callers with a grant, or everyone who knows its link."""
 
     PRIVATE = "private"
     LINK = "link"
@@ -28,7 +28,7 @@ class ExperimentUsage:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceUsage:
-    """What a workspace stores; `largest` are its experiments with the most points."""
+    """The data of a workspace; `largest` are its experiments with the most points."""
 
     experiments: int
     series: int

@@ -10,7 +10,7 @@ from tbservice.types.identifiers import ExperimentId, TokenId, UserId, Workspace
 
 
 class Scope(enum.StrEnum):
-    """What a token may do. `admin` includes the others."""
+    """A right of a token. `admin` includes the others."""
 
     APPEND = "append"
     READ = "read"

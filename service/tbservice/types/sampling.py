@@ -1,4 +1,4 @@
-"""What is read of series: a selection, a range of steps, and a sampling rule."""
+"""Parameters of a read of series: a selection, a range of steps, and a sampling rule."""
 
 from __future__ import annotations
 

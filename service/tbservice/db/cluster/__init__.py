@@ -1,1 +1,1 @@
-"""What differs where the database is a Citus cluster."""
+"""Differences of a database that is a Citus cluster."""

@@ -1,1 +1,1 @@
-"""What our own pages share: frame, forms, errors, sessions, static files."""
+"""Parts shared by our own pages: frame, forms, errors, sessions, static files."""

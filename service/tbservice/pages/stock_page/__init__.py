@@ -1,1 +1,1 @@
-"""What surrounds TensorBoard's page: access, bar, messages, downloads."""
+"""Surroundings of TensorBoard's page: access, bar, messages, downloads."""

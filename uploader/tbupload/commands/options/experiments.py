@@ -13,7 +13,7 @@ LISTED_DEFAULT: Final = 100
 LIMIT_DIGITS_MAX: Final = 9
 
 SORT_KEYS: Final = ("created", "updated", "name", "size")
-"""What the server can sort by."""
+"""The orders that the server has."""
 
 STATUSES: Final = ("running", "finished", "failed", "killed", "unknown", "silent")
 """The statuses of experiments."""
