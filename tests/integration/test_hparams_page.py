@@ -17,10 +17,9 @@ from tensorboard.context import RequestContext
 from tensorboard.data import provider as data_provider
 from werkzeug.test import EnvironBuilder
 
-from support.batches import ApiClient, scalars
+from support.batches import ApiClient
 from support.hparams import (
     STATUSES,
-    WALL_TIME,
     HparamsPage,
     column,
     end,
@@ -189,25 +188,6 @@ def test_page_shows_columns_of_empty_summary(page):
     assert page.stock("experiment")["hparamInfos"] == []
 
 
-def test_page_shows_newest_end_of_session(page):
-    """H2, and a status for sessions without an end."""
-    page.write("run", start({"x": 1}), end("STATUS_FAILURE"))
-    page.write("run", end("STATUS_SUCCESS", wall_time=WALL_TIME + 1))
-    assert page.statuses() == {"run": "success"}
-
-
-def test_page_completes_declared_columns(page):
-    """H5: without a type or a domain, the page offers no filter."""
-    page.write("schema", summary([column("a"), column("b", type=1), column("none")]))
-    page.write("run", start({"a": 2, "b": "x"}))
-    columns = page.columns()
-    assert columns["a"]["domainInterval"] == {"minValue": 2.0, "maxValue": 2.0}
-    assert columns["b"]["domainDiscrete"] == ["x"]
-    assert columns["none"]["type"] == "DATA_TYPE_STRING"
-    stock = page.stock("experiment")["hparamInfos"]
-    assert not any("domainInterval" in info or "domainDiscrete" in info for info in stock)
-
-
 @pytest.mark.parametrize(
     ("filtered", "text"),
     [
@@ -268,27 +248,12 @@ def test_page_takes_values_that_are_not_finite_as_missing(page):
         assert list(page.stock_groups(wanted)) == list(expected)
 
 
-def test_page_attaches_metrics_to_root_session(page):
-    """H9."""
-    page.write(".", start({"x": 1}), last("loss", 1.0))
-    page.write("eval", last("loss", 2.0))
-    assert values(page.groups()["."]) == {("", "loss"): 1.0, ("eval", "loss"): 2.0}
-    assert values(page.stock_groups()["."]) == {}
-
-
 def test_page_shows_no_hparam_that_group_disagrees_on(page):
     """H10."""
     for number in range(2):
         page.write(f"s{number}", start({"same": 1, "seed": number}, group_name="g"))
     assert page.groups()["g"]["hparams"] == {"same": 1.0}
     assert page.stock_groups()["g"]["hparams"] == {"same": 1.0, "seed": 0.0}
-
-
-def test_page_reads_nothing_of_experiment_without_sessions(page):
-    """H11: the last point of every series in TensorBoard."""
-    page.write("run", scalars("loss", [1]))
-    assert page.list() == {"sessionGroups": [], "totalSize": 0}
-    assert page.experiment()["metricInfos"] == []
 
 
 # ---- the run table of Time Series
@@ -357,18 +322,6 @@ def test_run_table_has_hparams_of_comparison(page, shared_application, owner, da
     )
     assert both.run_table() == {"a/run": {"lr": 0.1}, "b/run": {"lr": 0.9}}
     assert both.names() == ["a/g", "b/g"]
-
-
-def test_columns_of_many_numbers_have_interval(page):
-    """The page offers an expression for more than nine values, which is for strings alone: H7."""
-    numbers = [float(number) for number in range(10)]
-    page.write(
-        "schema", summary([column("few", numbers[:9], type=3), column("many", numbers, type=3)])
-    )
-    columns = page.columns()
-    assert columns["few"]["domainDiscrete"] == numbers[:9]
-    assert columns["many"]["domainInterval"] == {"minValue": 0.0, "maxValue": 9.0}
-    assert "domainDiscrete" not in columns["many"]
 
 
 def test_page_filters_columns_as_it_describes_them(page):
