@@ -11,7 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.sweeps import ALGORITHMS, Sweep, check_value, experiment, parameter, rows_of, trial
+from support.sweeps import (
+    ALGORITHMS,
+    Sweep,
+    check_value,
+    experiment,
+    parameter,
+    rows_of,
+    sphere,
+    trial,
+)
 from tbservice.errors import Invalid
 from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.suggestions import suggest
@@ -193,15 +202,21 @@ def test_model_ignores_trials_without_number(algorithm):
     assert len(ask(message, trials, count=3)) == 3
 
 
-@pytest.mark.parametrize("kind", [pb.MINIMIZE, pb.MAXIMIZE, pb.UNKNOWN])
-@pytest.mark.parametrize("algorithm", MODELS)
+@pytest.mark.parametrize(
+    ("algorithm", "kind"),
+    [
+        *((algorithm, pb.MAXIMIZE) for algorithm in MODELS),
+        ("tpe", pb.MINIMIZE),
+        ("tpe", pb.UNKNOWN),
+    ],
+)
 def test_model_learns_from_own_metric_of_trial(algorithm, kind):
     parameters = (parameter("int", "int", 0, 1000), parameter("b", "int", 0, 1000))
     message = spec_of(algorithm, *parameters, kind=kind)
     message.spec.objective.objective_metric_name = ""
-    sweep = Sweep(message, lambda row: float(row["int"]) + float(row["b"]), trials=30)
+    sweep = Sweep(message, lambda row: float(row["int"]) + float(row["b"]), trials=24)
     values = sweep.run(lambda m: suggest(m)[0])
-    is_better = sum(values[-10:]) > sum(values[:10])
+    is_better = sum(values[-8:]) > sum(values[:8])
     assert is_better == (kind == pb.MAXIMIZE)
 
 
@@ -230,8 +245,14 @@ def test_early_stopped_trials_of_any_version_teach(condition):
 def test_bayesian_optimization_takes_its_settings(given_settings):
     parameters = (parameter("int", "double", 0, 1), parameter("b", "categorical", "u", "v"))
     message = spec_of("bayesianoptimization", *parameters, settings=given_settings)
-    losses = Sweep(message, loss, trials=18).run(lambda m: suggest(m)[0])
-    assert sum(losses[-6:]) < sum(losses[:6])
+    trials = [
+        trial(
+            f"t{i}", {"int": str(i / 12), "b": "uv"[i % 2]}, i / 12, end=f"2026-01-01T00:{i:02}:00Z"
+        )
+        for i in range(12)
+    ]
+    rows = ask(message, trials, count=2)
+    assert min(float(row["int"]) for row in rows) < 0.4
 
 
 @pytest.mark.parametrize("strategy", ["none", "ipop", "bipop"])
@@ -251,6 +272,13 @@ def test_cmaes_restarts_when_it_has_converged(strategy):
     ]
     values = [float(row["b"]) for row in ask(message, trials, count=6)]
     assert (max(values) - min(values) > 0.2) == (strategy != "none")
+
+
+def test_cmaes_converges_without_state():
+    """A study that is rebuilt without its optimizer stays at 6.8 on such a function."""
+    parameters = (parameter("x", "double", -10, 10), parameter("y", "double", -10, 10))
+    losses = Sweep(experiment("cmaes", *parameters), sphere, 120).run(lambda m: suggest(m)[0])
+    assert statistics.median(losses[-40:]) < 0.1
 
 
 def test_models_that_are_late_answer_at_random(monkeypatch):
@@ -302,21 +330,12 @@ REFUSED = {
         request(experiment("random", parameter("n" * 10_000, "int", 1, 9)), count=1000),
         "the reply would have 10025000 bytes, at most 4194304: ask for fewer",
     ),
-    "grid": (request(experiment("grid", parameter("a", "double", 1, 9))), "Param a step is nil"),
-    "cmaes": (request(experiment("cmaes", SPACE)), "cmaes only supports two or more"),
     "setting": (
         request(experiment("tpe", SPACE, settings={"n_ei_candidates": "1e999"})),
         "failed to validate n_ei_candidates(1e999)",
     ),
-    "sigma": (
-        request(experiment("cmaes", SPACE, settings={"sigma": "nan"})),
-        "sigma should be great or equal than zero",
-    ),
-    "bounds": (
-        request(experiment("random", parameter("a", "int", 9, 1))),
-        "parameter a: min 9 is greater than max 1",
-    ),
 }
+"""Settings and bounds have more: unit/test_suggestion_validation.py and test_suggestion_space.py."""
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -357,7 +376,7 @@ TRIALS = st.builds(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     algorithm=st.sampled_from([*ALGORITHMS, "darts"]),
     specs=st.lists(SPECS, min_size=1, max_size=3),
