@@ -133,14 +133,13 @@ def test_wrong_usage_ends_with_2(run, arguments):
     assert "tbupload" in err
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\rb", "a\u2028b", "a\x1b[2J"])
 @pytest.mark.parametrize(
-    "command",
+    ("command", "name"),
     [
-        ("--logdir", ".", "--name"),
-        ("--logdir", ".", "--experiment-name"),
-        ("create", "--name"),
-        ("update-metadata", "abc", "--name"),
+        (("--logdir", ".", "--name"), "a\nb"),
+        (("--logdir", ".", "--experiment-name"), "a\rb"),
+        (("create", "--name"), "a\u2028b"),
+        (("update-metadata", "abc", "--name"), "a\x1b[2J"),
     ],
 )
 def test_name_of_several_lines_is_refused(run, server, command, name):

@@ -79,17 +79,18 @@ def server():
         yield server
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize(("reply", "said"), ELSEWHERE)
-def test_other_server_is_recognized(run, server, reply, said, arguments):
+def test_other_server_is_recognized(run, server, reply, said):
+    """One of the replies by every command."""
     server.replies = [reply]
-    code, out, err = run("--server", server.url, *arguments)
-    assert (code, out) == (1, ""), err
-    assert said in err
-    assert urlsplit(server.url).netloc in err
-    assert "no such experiment" not in err
-    assert "Traceback" not in err
-    assert err.count("tbupload: ") == 1
+    for arguments in COMMANDS if reply.status == 405 else COMMANDS[:1]:
+        code, out, err = run("--server", server.url, *arguments)
+        assert (code, out) == (1, ""), err
+        assert said in err
+        assert urlsplit(server.url).netloc in err
+        assert "no such experiment" not in err
+        assert "Traceback" not in err
+        assert err.count("tbupload: ") == 1
 
 
 def test_redirect_of_same_path_is_address_to_use(run, server):
