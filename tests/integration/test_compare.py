@@ -363,55 +363,6 @@ def write_session(api, experiment, run, loss, group=None, **values):
     )
 
 
-def test_comparison_keeps_equal_hparams_apart(client, api, pair):
-    a, b = pair
-    for loss, experiment in enumerate(pair):
-        write_session(api, experiment, "one", loss, rate=0.1)
-        write_session(api, experiment, "two", loss + 2, rate=0.1)
-    write_session(api, b, ".", 7.0, "", rate=0.5, only_b="x")
-    declared = hparams_config_pb([HParam("rate")], [Metric("declared")])
-    api.write(
-        a,
-        segment(
-            stream("schema", "file of it"), 0, 9, hparams_series("_hparams_/experiment", declared)
-        ),
-    )
-
-    def ask(path, **request):
-        answer = client.post(
-            f"{compared(a, b)}data/plugin/hparams/{path}", json=request, headers=api.headers
-        )
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    experiment = ask("experiment")
-    assert {info["name"]: info["differs"] for info in experiment["hparamInfos"]} == {
-        "rate": True,
-        "only_b": False,
-    }
-    assert {info["name"]["tag"] for info in experiment["metricInfos"]} == {"declared", "loss"}
-    content = ask("session_groups", allowedStatuses=["STATUS_UNKNOWN"], sliceSize=9)
-    groups = {
-        frozenset(session["name"] for session in group["sessions"]): (
-            group["hparams"],
-            group["metricValues"],
-        )
-        for group in content["sessionGroups"]
-    }
-    assert {
-        sessions: (hparams, points[0]["value"]) for sessions, (hparams, points) in groups.items()
-    } == {
-        frozenset({"a/one", "a/two"}): ({"rate": 0.1}, 1.0),
-        frozenset({"b/one", "b/two"}): ({"rate": 0.1}, 2.0),
-        frozenset({"b"}): ({"rate": 0.5, "only_b": "x"}, 7.0),
-    }
-    names = sorted(group["name"] for group in content["sessionGroups"])
-    assert (names[0][:2], names[1], names[2][:2]) == ("a/", "b", "b/")
-    assert names[0][2:] == names[2][2:]
-    points = ask("metric_evals", sessionName="b/two", metricName={"tag": "loss"})
-    assert [point[2] for point in points] == [3.0]
-
-
 def declare(api, experiment, run, hparams, metrics, created=1.7e9):
     """Write the experiment's declaration of hyperparameters and metrics."""
     declared = hparams_series("_hparams_/experiment", hparams_config_pb(hparams, metrics, created))
@@ -455,58 +406,6 @@ def test_comparison_of_shared_schema_equals_one_logdir(client, api, pair):
         group["name"] = f"{group['name'][6]}/{group['name']}"
         assert group["metricValues"]
     assert sorted(shown["sessionGroups"], key=str) == sorted(expected["sessionGroups"], key=str)
-
-
-def test_comparison_of_different_schemas_keeps_all_columns(client, api, pair):
-    a, b = pair
-    other_rate = HParam("rate", RealInterval(0.1, 0.9), "Another name")
-    text_or_number = (HParam("odd", Discrete(["x", "y"])), HParam("odd", RealInterval(0.0, 1.0)))
-    declare(api, a, ".", [KIND, RATE, text_or_number[0], HParam("free")], [LOSS])
-    declare(
-        api,
-        b,
-        ".",
-        [other_rate, text_or_number[1]],
-        [Metric("accuracy"), Metric("loss", "", "No name")],
-        1.8e9,
-    )
-    undeclared = new_experiment(api, 3)
-    write_session(api, undeclared, "one", 1.0, rate=0.001, kind="rmsprop", free=3.0, own=True)
-    address = f"/compare/a:{a},b:{b},c:{undeclared}/"
-    schema = ask_hparams(client, api, address, "experiment")
-    assert schema["timeCreatedSecs"] == 1.8e9
-    columns = {info["name"]: info for info in schema["hparamInfos"]}
-    assert columns.keys() == {"kind", "rate", "odd", "free", "own"}
-    assert columns["rate"]["displayName"] == "Another name"  # the newest
-    assert columns["rate"]["domainInterval"] == {"minValue": 0.001, "maxValue": 0.9}
-    assert columns["kind"]["domainDiscrete"] == ["adam", "sgd", "rmsprop"]
-    assert columns["odd"]["type"] == "DATA_TYPE_FLOAT64"
-    assert columns["free"]["type"] == "DATA_TYPE_FLOAT64"
-    assert columns["free"]["domainInterval"] == {"minValue": 3.0, "maxValue": 3.0}
-    metrics = [(info["name"]["tag"], info["displayName"]) for info in schema["metricInfos"]]
-    assert metrics == [("loss", "No name"), ("accuracy", "")]
-    wanted = {"allowedStatuses": ["STATUS_UNKNOWN"], "sliceSize": 9}
-    groups = ask_hparams(client, api, address, "session_groups", **wanted)["sessionGroups"]
-    by_session = {group["sessions"][0]["name"]: len(group["hparams"]) for group in groups}
-    assert by_session == {
-        "a/train": 0,  # of a summary that declares metrics, without sessions
-        "b/train": 0,
-        "c/one": 4,
-    }
-
-
-def test_comparison_leaves_out_invalid_session(client, api, pair):
-    broken = wire_pb2.Series()
-    broken.CopyFrom(hparams_series("_hparams_/session_start_info", hparams_pb({"rate": 1.0})))
-    broken.summary_metadata = metadata("hparams", 2, content=b"\xff")
-    api.write(pair[0], segment(stream("broken", "its file"), 0, 9, broken))
-    write_session(api, pair[1], "whole", 1.0, rate=0.5)
-    address = compared(*pair)
-    columns = ask_hparams(client, api, address, "experiment")["hparamInfos"]
-    assert [column["name"] for column in columns] == ["rate"]
-    wanted = {"allowedStatuses": ["STATUS_UNKNOWN"], "sliceSize": 9}
-    (group,) = ask_hparams(client, api, address, "session_groups", **wanted)["sessionGroups"]
-    assert [session["name"] for session in group["sessions"]] == ["b/whole"]
 
 
 def test_what_is_too_much_together_is_refused(client, api, pair, monkeypatch):

@@ -6,9 +6,7 @@ import io
 import json
 import wave
 
-import numpy as np
 import pytest
-from google.protobuf import text_format
 from PIL import Image
 from tensorboard.backend.event_processing.event_file_loader import (
     EventFileLoader,
@@ -18,12 +16,10 @@ from tensorboard.backend.event_processing.plugin_event_multiplexer import EventM
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.plugins.graph import keras_util
-from tensorboard.plugins.hparams import metadata as hparams_metadata
-from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 from tensorboard.util.tensor_util import make_ndarray
 
 from tbservice.local.demo import write_demo_logdir
-from tbservice.local.demo.sessions import SESSIONS, STEPS
+from tbservice.local.demo.sessions import SESSIONS
 
 RUN = SESSIONS[0].run
 
@@ -55,25 +51,11 @@ def events(logdir, loader=LegacyEventFileLoader):
     ]
 
 
-@pytest.mark.parametrize(
-    "plugin",
-    [
-        *(
-            "scalars",
-            "histograms",
-            "text",
-            "images",
-            "audio",
-            "pr_curves",
-            "mesh",
-            "custom_scalars",
-            "hparams",
-        ),
-        *("graphs", "graph_keras_model", "graph_tagged_run_metadata"),
-    ],
-)
-def test_demo_has_data_of_every_plugin(multiplexer, plugin):
-    assert plugin in multiplexer.ActivePlugins()
+def test_demo_has_data_of_every_plugin(multiplexer):
+    assert set(multiplexer.ActivePlugins()) >= {
+        *("scalars", "histograms", "text", "images", "audio", "pr_curves", "mesh"),
+        *("custom_scalars", "hparams", "graphs", "graph_keras_model", "graph_tagged_run_metadata"),
+    }
 
 
 def test_demo_sessions_have_runs_of_their_own(multiplexer):
@@ -98,16 +80,6 @@ def test_every_network_learns(multiplexer):
         assert accuracies[-1] > 0.9
 
 
-def test_every_step_of_training_has_its_loss(logdir):
-    steps = [
-        event.step
-        for run, event in events(logdir)
-        for value in event.summary.value
-        if run == f"{RUN}/train" and value.tag == "loss"
-    ]
-    assert steps == list(range(STEPS + 1))
-
-
 def test_pictures_and_sounds_can_be_decoded(multiplexer):
     for tag, count in (("decision", 1), ("neurons", 4)):
         width, height, *pictures = arrays(multiplexer, f"{RUN}/validation", tag)[-1]
@@ -117,24 +89,6 @@ def test_pictures_and_sounds_can_be_decoded(multiplexer):
     (clip,) = arrays(multiplexer, f"{RUN}/train", "sound of the loss")[-1]
     with wave.open(io.BytesIO(clip)) as file:
         assert file.getnframes() == 1.5 * file.getframerate()
-
-
-def test_curve_counts_every_point_at_every_threshold(multiplexer):
-    for hits, alarms, rest, misses, precision, recall in arrays(
-        multiplexer, f"{RUN}/validation", "spirals"
-    ):
-        np.testing.assert_array_equal(hits + alarms + rest + misses, 400)
-        np.testing.assert_allclose(recall, hits / (hits + misses))
-        assert precision.max() <= 1
-
-
-def test_surface_names_only_vertices_it_has(multiplexer):
-    vertices, faces, colors = (
-        arrays(multiplexer, f"{RUN}/validation", f"surface_{part}")[-1]
-        for part in ("VERTEX", "FACE", "COLOR")
-    )
-    assert vertices.shape == colors.shape
-    assert (faces.min(), faces.max()) == (0, vertices.shape[1] - 1)
 
 
 def test_demo_graphs_parse_and_match_run_metadata(multiplexer):
@@ -151,21 +105,6 @@ def test_demo_graphs_parse_and_match_run_metadata(multiplexer):
     ]
 
 
-def test_metrics_of_sessions_are_tags_of_their_runs(multiplexer):
-    contents = multiplexer.PluginRunToTagToContent("hparams")
-    for choice in SESSIONS:
-        experiment = hparams_metadata.parse_experiment_plugin_data(
-            contents[choice.run]["_hparams_/experiment"]
-        )
-        start = hparams_metadata.parse_session_start_info_plugin_data(
-            contents[choice.run]["_hparams_/session_start_info"]
-        )
-        assert start.hparams["rate"].number_value == choice.rate
-        assert {info.name for info in experiment.hparam_infos} == set(start.hparams)
-        for metric in experiment.metric_infos:
-            assert arrays(multiplexer, f"{choice.run}/{metric.name.group}", metric.name.tag)
-
-
 def test_written_again_demo_replaces_itself_and_has_same_values(logdir, tmp_path):
     def values(directory):
         return [
@@ -180,26 +119,6 @@ def test_written_again_demo_replaces_itself_and_has_same_values(logdir, tmp_path
     write_demo_logdir(tmp_path)
     assert sorted(tmp_path.rglob("*.tfevents.*")) == names
     assert values(tmp_path) == values(logdir)
-
-
-@pytest.mark.parametrize("choice", SESSIONS, ids=lambda choice: choice.run)
-def test_embeddings_have_labels_and_pictures_of_all_rows(logdir, choice):
-    directory = logdir / choice.run / "validation"
-    config = ProjectorConfig()
-    text_format.Parse((directory / "projector_config.pbtxt").read_text(), config)
-    (embedding,) = config.embeddings
-    tensors = np.loadtxt(directory / embedding.tensor_path, delimiter="\t")
-    header, *labels = (directory / embedding.metadata_path).read_text().splitlines()
-    width, height = embedding.sprite.single_image_dim
-    with Image.open(directory / embedding.sprite.image_path) as sheet:
-        places = (sheet.width // width) * (sheet.height // height)
-    assert len({line.count("\t") for line in (header, *labels)}) == 1
-    assert len(tensors) == len(labels) <= places
-    # what the projector is for: the nearest neighbours are of the same spiral
-    spirals = np.array([line.split("\t")[1] for line in labels])
-    distances = np.linalg.norm(tensors[:, None] - tensors, axis=2)
-    np.fill_diagonal(distances, np.inf)
-    assert (spirals[distances.argmin(axis=1)] == spirals).mean() > 0.8
 
 
 def test_demo_is_small(logdir):

@@ -75,16 +75,6 @@ def test_deletion_before_batch_restarts_uploader(api, held_series):
     assert api.get(experiment_id, "scalars/data")["train"]["loss"]["steps"] == list(range(20))
 
 
-def test_batch_that_waited_for_deletion_of_its_run_is_refused(api, held_series):
-    experiment_id = api.new_experiment()
-    api.write(experiment_id, segment(stream(), 0, 100, scalars("loss", range(10))))
-    more = segment(stream(file_name="another"), 0, 100, scalars("loss", range(10, 20)))
-    answer = delete_under_upload(api, held_series, experiment_id, "runs?run=train", [more])
-    assert (answer.status_code, answer.json()["code"]) == (409, "run_deleted")
-    assert api.get(experiment_id, "runs")["runs"] == []
-    assert api.get(experiment_id, "streams")["streams"] == []
-
-
 @pytest.mark.parametrize("runs", [["train"], ["train", "test"]])
 def test_uploaders_at_one_cursor_get_each_others_place(api, held_series, runs):
     experiment_id, answers = api.new_experiment(), []

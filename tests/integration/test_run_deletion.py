@@ -11,14 +11,9 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from support.batches import ApiClient, batch, images, scalars, segment, stream, texts
-from support.katib import KatibClient, log
-from support.people import new_member, new_personal_token
-from support.servers import new_workspace
-from support.share_links import make_link
+from support.batches import batch, images, scalars, segment, stream, texts
 from support.uploading import wait_until
 from tbservice import limits
-from tbservice.errors import RunDeleted
 from tbservice.experiments import run_deletion
 from tbservice.experiments.eraser import erase_due
 from tbservice.ingest import commit
@@ -26,8 +21,7 @@ from tbservice.ingest.decode import decode_batch
 from tbservice.ingest.door import PointWriter
 from tbservice.series import compaction
 from tbservice.series.tables import runs_tags
-from tbservice.types.grants import AdminGrant, AppendGrant, KatibGrant, Scope
-from tbservice.types.people import Role
+from tbservice.types.grants import AdminGrant, AppendGrant
 from tbwire import wire_pb2
 
 TABLES = (
@@ -239,41 +233,11 @@ def test_deleted_runs_are_listed_in_pages_by_hash(api, experiment, delete):
     assert code_of(answer) == (400, "malformed")
 
 
-def test_change_reader_is_told_of_deleted_run(api, experiment, delete):
-    api.write(experiment, data("a"), data("b"))
-    cursor = api.get(experiment, "scalars/new")["cursor"]
-    assert delete("a").status_code == 204
-    assert len(api.get(experiment, "scalars/new", since=cursor)["removed"]) == 2
-
-
-def test_deletion_is_for_who_may_delete_data(
-    client, api, experiment, delete, database, database_url, workspace_id
-):
-    api.write(experiment, data("a"))
-    for scopes in (("append",), ("read",), ("read", "append")):
-        who = ApiClient(client, api.new_token(experiment, *scopes))
-        assert code_of(delete("a", by=who)) == (403, "forbidden")
-    reader = ApiClient(client, make_link(api, experiment, runs="a")["token"])
-    assert code_of(delete("a", by=reader)) == (403, "forbidden")
-    assert code_of(delete("a", by=reader, path="runs/deleted")) == (403, "forbidden")
-    stranger = ApiClient(client, new_workspace(database_url).owner_token)
-    for path in ("runs", "runs/deleted"):
-        assert code_of(delete("a", by=stranger, path=path)) == (404, "not_found")
-    viewer = new_member(database, workspace_id, Role.VIEWER)
-    token = new_personal_token(database, workspace_id, viewer, Scope.READ)
-    assert code_of(delete("a", by=ApiClient(client, token))) == (403, "forbidden")
-    assert len(api.get(experiment, "runs")["runs"]) == 1
-    delete("a").raise_for_status()
-    assert reader.get(experiment, "runs/deleted")["runs"] == []
-    assert len(api.get(experiment, "runs/deleted")["runs"]) == 1
-
-
-@pytest.mark.parametrize("seed", range(2))
 def test_deletion_among_writes_and_compaction_leaves_no_orphan(
-    api, experiment, delete, rows, database, workspace_id, seed
+    api, experiment, delete, rows, database, workspace_id
 ):
     """Two clients delete while others write and compaction runs: all rows belong to a run."""
-    chance, ended = random.Random(seed), threading.Event()  # noqa: S311 - a test's
+    chance, ended = random.Random(0), threading.Event()  # noqa: S311 - a test's
     names = [f"{number}" for number in range(4)]
 
     def write(name):
@@ -299,7 +263,7 @@ def test_deletion_among_writes_and_compaction_leaves_no_orphan(
     with ThreadPoolExecutor(8) as threads:
         works = [threads.submit(write, name) for name in names]
         works += [threads.submit(remove) for _ in range(2)]
-        for _ in range(30):
+        for _ in range(20):
             compact(database, workspace_id, experiment)
             api.get(experiment, "scalars/data", sampling="all")
         ended.set()
@@ -346,19 +310,3 @@ def test_points_of_large_run_are_erased_in_background(
 
     erase_due(database, threading.Event())
     assert rows() == before
-
-
-def test_trial_of_deleted_run_is_refused_and_left_out(client, api, workspace_id, delete):
-    grant = KatibGrant(workspace_id, None, may_read=True, may_delete=True)
-    katib = KatibClient(client.app.state.ingest, grant)
-    katib.report("random-bcdf2456", log("loss", 1))
-    (listed,) = [
-        each
-        for each in api.request("GET", "/experiments").json()["experiments"]
-        if api.get(each["experiment_id"], "runs")["runs"]
-    ]
-    assert delete("random-bcdf2456", of=listed["experiment_id"]).status_code == 204
-    assert katib.values("random-bcdf2456", "loss") == []
-    with pytest.raises(RunDeleted):
-        katib.report("random-bcdf2456", log("loss", 2))
-    assert api.get(listed["experiment_id"], "runs")["runs"] == []
