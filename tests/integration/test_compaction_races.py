@@ -26,7 +26,7 @@ pytestmark = pytest.mark.own_database
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
 RUNS = ("a", "b")
 TAGS = 15
-BATCHES = 24
+BATCHES = 16
 
 KEPT = """
     SELECT s.series_id FROM time_series AS s WHERE s.count_is_exact AND s.count <>

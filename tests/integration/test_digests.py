@@ -91,7 +91,7 @@ def test_digest_of_signalling_nan_equals_quiet_nan(api, experiment):
     assert expected["value"].view(np.uint64)[0] == 0x7FF8000020000000
 
 
-@pytest.mark.parametrize("window", [1, 7, 1_000, 10**6])
+@pytest.mark.parametrize("window", [1, 7, 10**6])
 def test_digest_finds_newest_of_step_with_few_points_held(
     api, experiment, writer, monkeypatch, window
 ):
@@ -107,7 +107,7 @@ def test_digest_finds_newest_of_step_with_few_points_held(
     assert {0, "tail"} <= {level for level, rows in writer.levels().items() if rows}
     check(api, experiment, writer.expected())
     expected = writer.expected()
-    for limit in (1, 17, len(expected), 5_000):
+    for limit in (9, len(expected), 5_000):
         records = read_records(api, experiment, "train", "loss", SCALAR_RECORD, limit)
         assert records.tobytes() == expected.tobytes()
 
@@ -266,24 +266,24 @@ def checked(api, experiment, **query):
     return objects, size, faults
 
 
-@pytest.mark.parametrize("listed_min", [1, 50, 1_000_000], ids=["listed", "mixed", "asked"])
+@pytest.mark.parametrize("listed_min", [1, 10, 1_000_000], ids=["listed", "mixed", "asked"])
 def test_objects_that_are_lost_or_damaged_are_named(
     api, experiment, settings, workspace_id, monkeypatch, listed_min
 ):
     monkeypatch.setattr(object_probes, "_LISTED_MIN", listed_min)
-    contents = put_images(api, experiment, 120)
-    whole = 120, sum(map(len, contents.values())), {}
-    for query in ({}, {"limit": 50}, {"deep": True}):
+    contents = put_images(api, experiment, 24)
+    whole = 24, sum(map(len, contents.values())), {}
+    for query in ({}, {"limit": 10}, {"deep": True}):
         assert checked(api, experiment, **query) == whole
     digests = {step: hashlib.sha256(content).hexdigest() for step, content in contents.items()}
     with closing(s3_client(settings)) as plain:
         plain.delete_object(Bucket=settings.s3_bucket, Key=f"{workspace_id}/{digests[7]}")
-        for step, content in ((100, b"short"), (101, bytes(102))):
+        for step, content in ((20, b"short"), (21, bytes(22))):
             key = f"{workspace_id}/{digests[step]}"
             plain.put_object(Bucket=settings.s3_bucket, Key=key, Body=content)
-    expected = {(7, digests[7]): "missing", (100, digests[100]): "wrong_size"}
-    assert checked(api, experiment, limit=50)[2] == expected
-    assert checked(api, experiment, deep=True)[2] == expected | {(101, digests[101]): "damaged"}
+    expected = {(7, digests[7]): "missing", (20, digests[20]): "wrong_size"}
+    assert checked(api, experiment, limit=10)[2] == expected
+    assert checked(api, experiment, deep=True)[2] == expected | {(21, digests[21]): "damaged"}
     assert checked(api, experiment, run="another") == (0, 0, {})
 
 

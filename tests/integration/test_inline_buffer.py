@@ -37,12 +37,11 @@ def read_of(api, experiment, **how):
     ).tobytes()
 
 
-@pytest.mark.parametrize("seed", range(3))
 def test_points_are_read_same_wherever_they_wait(
-    api, experiment, writer, database, workspace_id, monkeypatch, seed
+    api, experiment, writer, database, workspace_id, monkeypatch
 ):
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 300)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     end, ends = 0, set()
     for number in range(40):
         size = int(random.choice(SIZES))

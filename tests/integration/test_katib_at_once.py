@@ -64,17 +64,15 @@ def steps(api, run):
 def test_reports_of_one_trial_at_once_are_all_stored(api, katib):
     at_once(
         lambda number=number: katib.report(TRIAL, log("b", number), log("a", number))
-        for number in range(100)
+        for number in range(40)
     )
-    assert sorted(map(int, katib.values(TRIAL, "a"))) == list(range(100))
+    assert sorted(map(int, katib.values(TRIAL, "a"))) == list(range(40))
     assert katib.values(TRIAL, "a") == katib.values(TRIAL, "b")
-    assert steps(api, TRIAL) == {"a": list(range(100)), "b": list(range(100))}
+    assert steps(api, TRIAL) == {"a": list(range(40)), "b": list(range(40))}
 
 
-def test_reports_of_50_trials_at_once_are_all_stored(api, katib):
-    names = [f"random-{''.join(name)}" for name in itertools.product("bcdfg", "hjklmnpqrs")]
-    names = [f"{name}zzzzzz" for name in names]
-    assert len(names) == 50
+def test_reports_of_many_trials_at_once_are_all_stored(api, katib):
+    names = [f"random-{letter}zzzzzzz" for letter in "bcdfghjklmnpqrst"]
     at_once(
         lambda name=name, number=number: katib.report(name, log("m", number), log("n", number))
         for number in range(4)
@@ -82,7 +80,7 @@ def test_reports_of_50_trials_at_once_are_all_stored(api, katib):
     )
     for name in names:
         assert sorted(katib.values(name, "m")) == ["0", "1", "2", "3"]
-    assert steps(api, names[17]) == {"m": [0, 1, 2, 3], "n": [0, 1, 2, 3]}
+    assert steps(api, names[9]) == {"m": [0, 1, 2, 3], "n": [0, 1, 2, 3]}
 
 
 def test_report_sent_at_once_is_stored_once(api, katib):
@@ -108,7 +106,7 @@ def test_all_calls_of_one_trial_at_once_have_no_deadlock(api, katib):
         katib.call(trials.record_request, experiment, listed[:: 1 if number % 2 else -1])
 
     calls = []
-    for number in range(20):
+    for number in range(10):
         calls += [
             lambda n=number: katib.report(TRIAL, log("a", n), log("b", n), log("new", n)),
             lambda n=number: upload(n),
@@ -158,7 +156,7 @@ def test_report_takes_same_statements_for_any_number(faults):
                 TRIAL, *(log(f"m{n % 30}", n + count) for n in range(count))
             ),
         )
-        for count in (30, 600, 3_000)
+        for count in (30, 600)
     ]
     # More points of a series go to the write buffer, and some change columns that others do not.
     assert max(counts) <= min(counts) + 2 < 20

@@ -22,8 +22,6 @@ from tbservice.objects.object_store import ObjectStore
 from tbservice.server.app import create_app
 from tbservice.settings import Settings
 
-pytestmark = pytest.mark.own_database
-
 BATCHES = "/api/v1/experiments/{experiment_id}/batches"
 LABELS = {
     "result",
@@ -44,12 +42,26 @@ LABELS = {
 WAIT_SECONDS_MAX = 30
 
 
+def local_client(settings):
+    """Return a client with a loopback address, of an application of its own."""
+    application = create_app(settings)
+    return TestClient(application, base_url=f"http://{LOOPBACK}", client=(LOOPBACK, 50_000))
+
+
 @pytest.fixture
-def here(settings):
-    """A client with a loopback address."""
-    with TestClient(
-        create_app(settings), base_url=f"http://{LOOPBACK}", client=(LOOPBACK, 50_000)
-    ) as client:
+def alone(settings):
+    """The client of an application for this test, which counts what is done in the background.
+
+    These tests are the first ones, before there is an application of the module.
+    """
+    with local_client(settings) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def here(shared_settings):
+    """The client of the module's application."""
+    with local_client(shared_settings) as client:
         yield client
 
 
@@ -89,6 +101,64 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.mark.own_database
+def test_metrics_count_compaction_and_its_backlog(alone, owner_token):
+    api = ApiClient(alone, owner_token)
+    experiment = api.new_experiment()
+    before = figures()
+    writes, points = limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_ROW_POINTS_MIN
+    for number in range(writes):
+        steps = range(points * number, points * (number + 1))
+        api.write(experiment, segment(stream(), number, number + 1, scalars("loss", steps)))
+    wait_until(lambda: moved(before, within="merged_series"))
+    changed = moved(before, within="merge")
+    assert changed["merged_runs_total", "due"] >= 1
+    assert changed["merged_series_total",] == changed["merge_seconds_count",] == 1
+    assert (
+        changed["merged_points_total",]
+        == changed["merge_written_points_total", "open"]
+        == points * writes
+    )
+    assert changed["merge_written_blocks_total", "open"] == 1
+    assert "merge_failures_total" not in changed
+    now = figures()
+    assert (now["merge_due_runs",], now["merge_resting_runs",]) == (0, 1)
+
+
+@pytest.mark.own_database
+def test_metrics_count_failed_compaction_and_uploads_work(alone, owner_token, rename_table):
+    api = ApiClient(alone, owner_token)
+    experiment = api.new_experiment()
+    before = figures()
+    rename_table("scalar_blocks", "away")
+    points = limits.WRITE_BUFFER_ROW_POINTS_MIN
+    for number in range(limits.WRITE_BUFFER_ROWS_MAX):
+        steps = range(points * number, points * (number + 1))
+        api.write(experiment, segment(stream(), number, number + 1, scalars("loss", steps)))
+    wait_until(lambda: ("merge_failures_total",) in moved(before))
+    assert not moved(before, within="merged_series")
+    assert not moved(before, within="merge_seconds")
+
+
+@pytest.mark.own_database
+def test_connections_in_use_are_those_taken_at_moment(alone, database, settings):
+    alone.get("/readyz")
+    alone.app.state.compactor.stop()  # and its search, which uses a connection from time to time
+    wait_until(
+        lambda: "compactor's search" not in {thread.name for thread in threading.enumerate()}
+    )
+    before = figures()
+    assert before["database_connections_max",] == settings.database_pool_size
+    with database.transaction(), database.snapshot():
+        assert moved(before, within="database_connections_in_use") == {
+            ("database_connections_in_use",): 2
+        }
+    assert moved(before, within="database_conn") == {
+        ("database_connection_wait_seconds_count",): 2,
+        ("database_connection_wait_seconds_sum",): pytest.approx(1, abs=WAIT_SECONDS_MAX),
+    }
 
 
 def test_batch_moves_counters_by_what_it_brought_once(api):
@@ -185,41 +255,6 @@ def test_metrics_count_refused_batches_by_code(api):
     assert requests["http_requests_total", "POST", BATCHES, "409"] == 2
 
 
-def test_metrics_count_compaction_and_its_backlog(api):
-    experiment = api.new_experiment()
-    before = figures()
-    writes, points = limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_ROW_POINTS_MIN
-    for number in range(writes):
-        steps = range(points * number, points * (number + 1))
-        api.write(experiment, segment(stream(), number, number + 1, scalars("loss", steps)))
-    wait_until(lambda: moved(before, within="merged_series"))
-    changed = moved(before, within="merge")
-    assert changed["merged_runs_total", "due"] >= 1
-    assert changed["merged_series_total",] == changed["merge_seconds_count",] == 1
-    assert (
-        changed["merged_points_total",]
-        == changed["merge_written_points_total", "open"]
-        == points * writes
-    )
-    assert changed["merge_written_blocks_total", "open"] == 1
-    assert "merge_failures_total" not in changed
-    now = figures()
-    assert (now["merge_due_runs",], now["merge_resting_runs",]) == (0, 1)
-
-
-def test_metrics_count_failed_compaction_and_uploads_work(api, rename_table):
-    experiment = api.new_experiment()
-    before = figures()
-    rename_table("scalar_blocks", "away")
-    points = limits.WRITE_BUFFER_ROW_POINTS_MIN
-    for number in range(limits.WRITE_BUFFER_ROWS_MAX):
-        steps = range(points * number, points * (number + 1))
-        api.write(experiment, segment(stream(), number, number + 1, scalars("loss", steps)))
-    wait_until(lambda: ("merge_failures_total",) in moved(before))
-    assert not moved(before, within="merged_series")
-    assert not moved(before, within="merge_seconds")
-
-
 def test_metrics_label_routes_without_tenant_data(here, api, owner_token):
     experiment = api.new_experiment(name="precious")
     api.write(experiment, segment(stream("secret run"), 0, 9, scalars("secret tag", [0])))
@@ -266,6 +301,7 @@ def test_metrics_label_routes_without_tenant_data(here, api, owner_token):
     assert labels <= LABELS
 
 
+@pytest.mark.own_database
 def test_failure_of_server_is_counted_as_one(settings, owner_token, rename_table):
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         rename_table("experiments", "away")
@@ -278,24 +314,7 @@ def test_failure_of_server_is_counted_as_one(settings, owner_token, rename_table
     assert requests == {("http_requests_total", "GET", "/api/v1/experiments", "500"): 1}
 
 
-def test_connections_in_use_are_those_taken_at_moment(database, here, settings):
-    here.get("/readyz")
-    here.app.state.compactor.stop()  # and its search, which uses a connection from time to time
-    wait_until(
-        lambda: "compactor's search" not in {thread.name for thread in threading.enumerate()}
-    )
-    before = figures()
-    assert before["database_connections_max",] == settings.database_pool_size
-    with database.transaction(), database.snapshot():
-        assert moved(before, within="database_connections_in_use") == {
-            ("database_connections_in_use",): 2
-        }
-    assert moved(before, within="database_conn") == {
-        ("database_connection_wait_seconds_count",): 2,
-        ("database_connection_wait_seconds_sum",): pytest.approx(1, abs=WAIT_SECONDS_MAX),
-    }
-
-
+@pytest.mark.own_database
 def test_calls_to_object_store_are_counted_by_how_they_ended(settings):
     before = figures()
     store = ObjectStore(settings)

@@ -89,8 +89,8 @@ def expected_steps(steps, how, ranks, drawn):
 
 
 HOW = [
-    *({"downsample": k} for k in (0, 1, 2, 3, 25, 400, 2**31 - 1)),
-    *({"sampling": "linear", "downsample": k} for k in (0, 1, 2, 3, 25, 1_000)),
+    *({"downsample": k} for k in (0, 1, 3, 25, 2**31 - 1)),
+    *({"sampling": "linear", "downsample": k} for k in (0, 1, 3, 25)),
     {"sampling": "bernoulli", "percent": 20, "seed": 7},
 ]
 
@@ -133,7 +133,7 @@ def test_samples_of_scalars_are_what_rule_says_of_all_points(
         disturb(writer)
     assert {0, 1, "tail", "end"} <= {level for level, rows in writer.levels().items() if rows}
     whole = writer.expected()
-    for how, where in itertools.product(HOW, [*RANGES, *LASTS]):
+    for how, where in itertools.product(HOW, [*RANGES, *LASTS[1:3]]):
         sample = api.get(experiment, "scalars/data", **how, **where)["train"]["loss"]
         in_range = whole[sampled_from(whole["step"], where)]
         expected = expected_steps(in_range["step"], how, ranks, drawn)
@@ -182,7 +182,7 @@ def test_extremes_keep_spikes_and_nan_within_count(api, experiment, writer, monk
     for part in range(0, len(steps), 80):
         writer.write(steps[part : part + 80], values[part : part + 80])
         writer.merge()
-    for k, where in itertools.product((5, 37, 100, 1_000), [*RANGES, *LASTS]):
+    for k, where in itertools.product((5, 37, 1_000), [*RANGES, *LASTS[1:3]]):
         sample = api.get(experiment, "scalars/data", sampling="extremes", downsample=k, **where)[
             "train"
         ]["loss"]
@@ -203,7 +203,7 @@ def test_extremes_keep_spikes_and_nan_within_count(api, experiment, writer, monk
 
 
 def test_samples_of_tensors_and_blobs_follow_rule(api, experiment, ranks, drawn):
-    steps = np.random.default_rng(0).choice(np.arange(-300, 1_500), 700, replace=False)
+    steps = np.random.default_rng(0).choice(np.arange(-300, 1_500), 150, replace=False)
     words = [b"at %d" % step for step in steps]
     blobs = [[b"%d" % step, b"second"] for step in steps % 9]
     api.write(
@@ -211,7 +211,7 @@ def test_samples_of_tensors_and_blobs_follow_rule(api, experiment, ranks, drawn)
         segment(stream(), 0, 9, texts("words", steps, words), images("pictures", steps, blobs)),
     )
     ordered = np.sort(steps)
-    for how, where in itertools.product(HOW, [*RANGES[:1], *RANGES[3:], *LASTS[2:]]):
+    for how, where in itertools.product(HOW, [*RANGES[:1], *RANGES[3:], *LASTS[1:2]]):
         in_range = ordered[sampled_from(ordered, where)]
         expected = expected_steps(in_range, how, ranks, drawn)
         for kind, tag in (("tensors", "words"), ("blob_sequences", "pictures")):
@@ -220,12 +220,11 @@ def test_samples_of_tensors_and_blobs_follow_rule(api, experiment, ranks, drawn)
             assert sample["wall_times"] == [1.7e9 + step for step in expected]
             assert (sample["kept"], sample["total"]) == (
                 len(expected),
-                700 if "last" in where else len(in_range),
+                150 if "last" in where else len(in_range),
             )
-        words_found = api.get(experiment, "tensors/data", **how, **where)["train"]["words"][
-            "values"
-        ]
-        assert [value["data"] for value in words_found] == [[f"at {step}"] for step in expected]
+            if kind == "tensors":
+                words_found = [value["data"] for value in sample["values"]]
+                assert words_found == [[f"at {step}"] for step in expected]
 
 
 INDICES = [

@@ -99,6 +99,8 @@ def test_hidden_names_look_like_names_of_nothing(client, api, experiment, run, t
     for (method, path, options), (_, _, other) in zip(
         reads(experiment, run, tag), reads(experiment, *absent_names), strict=True
     ):
+        if options == other:  # it names neither: see the walk above
+            continue
         hidden = ask(client, token, method, path, options)
         absent = ask(client, token, method, path, other)
         assert hidden.status_code == absent.status_code, (path, options)

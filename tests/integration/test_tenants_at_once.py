@@ -1,4 +1,4 @@
-"""Sixty tenants read and compare experiments at once on a real server with many threads, by
+"""Sixteen tenants read and compare experiments at once on a real server with many threads, by
 tokens and by browser sessions of their people: no answer has another tenant's data.
 """
 
@@ -24,11 +24,11 @@ from tbservice.auth import people
 from tbservice.db.database import Database
 from tbservice.types.people import Role
 
-TENANTS = 60
+TENANTS = 16
 PAIRS_EVERY = 4
 """Each so many tenants, one has two experiments; the others have one."""
 THREADS = 16
-REQUESTS = 1_500
+REQUESTS = 600
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def test_another_tenants_data_is_never_served(live_service, crowd):
     by_session = served[1, True] + served[2, True]
     by_token = served[1, False] + served[2, False]
     assert min(by_session, by_token, served[0, False]) > REQUESTS / 6
-    assert min(served[2, False], served[2, True]) > REQUESTS / 240
+    assert min(served[2, False], served[2, True]) > 0
     assert live_service.process.poll() is None
 
 
