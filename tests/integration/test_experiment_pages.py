@@ -5,7 +5,6 @@ forms that another site sends.
 from __future__ import annotations
 
 import re
-import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
@@ -15,8 +14,9 @@ from markupsafe import escape
 
 from support.batches import scalars, segment, stream
 from support.page_forms import HTML, new_reader
-from support.people import BLOCKED_SECONDS, new_member
+from support.people import new_member
 from support.servers import new_workspace
+from support.uploading import wait_until
 from tbservice.experiments import deletion
 from tbservice.pages.base.markdown import render_markdown
 from tbservice.types.grants import AdminGrant
@@ -220,7 +220,9 @@ def test_form_keeps_properties_it_cannot_show(api, editor):
     assert properties == {**kept, "lr": "0.2"}
 
 
-def test_selection_deleted_meanwhile_is_no_error(api, editor, database, workspace_id):
+def test_selection_deleted_meanwhile_is_no_error(
+    api, editor, database, workspace_id, count_waiting
+):
     first, second = api.new_experiment(), api.new_experiment()
     grant = AdminGrant(workspace_id, ExperimentId(first))
     with ThreadPoolExecutor(1) as threads:
@@ -228,7 +230,7 @@ def test_selection_deleted_meanwhile_is_no_error(api, editor, database, workspac
             deletion.delete_experiment(db, grant)
             fields = {"experiment": [first, second], "workspace": workspace_id}
             deleting = threads.submit(editor.post, "/experiments/delete", fields)
-            time.sleep(BLOCKED_SECONDS)
+            wait_until(count_waiting)
         assert deleting.result().status_code == 303
     assert api.request("GET", f"/experiments/{second}").status_code == 404
 

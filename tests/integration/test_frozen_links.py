@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,6 +11,7 @@ from sqlalchemy import text
 
 from support.batches import images, scalars, segment, stream, texts
 from support.share_links import list_links, make_link, reader_of, revoke, target_of
+from support.uploading import wait_until
 from tbservice.experiments.eraser import erase_due
 from tbservice.experiments.tables import snapshots
 
@@ -51,9 +51,13 @@ def experiment(api):
 
 @pytest.fixture
 def writers(api):
-    """Start threads that write to an experiment as fast as they can, until the test has ended."""
+    """Start threads that write to an experiment as fast as they can, until the test has ended.
+
+    Returns the list of the numbers of all batches so far.
+    """
     is_over = threading.Event()
     threads = []
+    written = []
 
     def start(experiment):
         def run(name):
@@ -61,10 +65,12 @@ def writers(api):
                 if is_over.is_set():
                     return
                 write(api, experiment, name, number)
+                written.append(number)
 
         for name in WRITERS:
             threads.append(threading.Thread(target=run, args=(name,)))
             threads[-1].start()
+        return written
 
     yield start
     is_over.set()
@@ -102,10 +108,10 @@ def rows_of(database, workspace_id, experiment):
 def test_copy_made_during_uploads_is_state_of_one_moment(client, api, writers):
     """Each copy equals an experiment to which exactly its batches were written."""
     experiment = api.new_experiment()
-    writers(experiment)
+    written = writers(experiment)
     links = []
-    for _ in range(3):
-        time.sleep(0.5)
+    for count in (3, 6):
+        wait_until(lambda count=count: len(written) >= count)
         links.append(make_link(api, experiment, frozen=True))
 
     counts = []

@@ -323,7 +323,10 @@ def test_idle_connection_is_closed_and_client_opens_another(
 
 
 def test_stop_ends_calls_in_progress(settings, database, owner_token):
+    has_begun = threading.Event()
+
     async def wait(call):
+        has_begun.set()
         async with call.without_turn():
             await asyncio.sleep(60)
         return b""
@@ -332,7 +335,7 @@ def test_stop_ends_calls_in_progress(settings, database, owner_token):
         with call_server(settings, database, Wait=wait) as server:
             call = clients.enter_context(raw_client(server.port, owner_token))
             running = call("Wait", start=True)
-            time.sleep(0.3)
+            assert has_begun.wait(20)
             begin = time.monotonic()
         assert time.monotonic() - begin < 4
         assert failure(running.result)[0] in {"CANCELLED", "UNAVAILABLE"}

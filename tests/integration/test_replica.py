@@ -18,7 +18,6 @@ from support.standby import standby_of
 from support.uploading import SECONDS_MAX, wait_until
 from tbservice.db.database import Database
 from tbservice.db.reachability import Reachability
-from tbservice.db.replica import REPLICA_BEHIND_SECONDS, REPLICA_REST_SECONDS
 from tbservice.errors import StartupError
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.metrics import REGISTRY
@@ -72,8 +71,6 @@ def owner(served, primary_url):
 def _short_rests(monkeypatch):
     for name in ("REPLICA_REST_SECONDS", "REPLICA_BEHIND_SECONDS"):
         monkeypatch.setattr(f"tbservice.db.replica.{name}", 0.2)
-    # What an earlier test found has been forgotten.
-    time.sleep(0.3)
 
 
 def count_reads(outcome):
@@ -89,6 +86,17 @@ def reads(outcome):
     assert count_reads(outcome) > before, outcome
 
 
+def repeat_until(outcome, read):
+    """Repeat a read until one has this outcome: what an earlier test found is forgotten soon."""
+    before = count_reads(outcome)
+
+    def has_outcome():
+        read()
+        return count_reads(outcome) > before
+
+    wait_until(has_outcome)
+
+
 def write(owner, experiment, number):
     """Write one point; return how many the experiment has."""
     of = stream(file_name=str(number))
@@ -102,6 +110,7 @@ def count_points(owner, experiment):
 
 def test_reads_at_replica_see_what_was_written_before(owner):
     experiment = owner.new_experiment()
+    repeat_until("answered", lambda: owner.request("GET", "/experiments"))
     with reads("answered"):
         for number in range(ROUNDS):
             written = write(owner, experiment, number)
@@ -112,6 +121,7 @@ def test_reads_at_replica_see_what_was_written_before(owner):
 
 def test_replica_that_is_behind_is_not_read(owner, standby):
     experiment = owner.new_experiment()
+    repeat_until("answered", lambda: owner.request("GET", "/experiments"))
     standby.execute("SELECT pg_wal_replay_pause()")
     try:
         with reads("behind"):
@@ -120,9 +130,8 @@ def test_replica_that_is_behind_is_not_read(owner, standby):
                 assert count_points(owner, experiment) == written
     finally:
         standby.execute("SELECT pg_wal_replay_resume()")
-    time.sleep(REPLICA_BEHIND_SECONDS)
-    with reads("answered"):
-        assert count_points(owner, experiment) == written
+    repeat_until("answered", lambda: count_points(owner, experiment))
+    assert count_points(owner, experiment) == written
 
 
 @pytest.fixture
@@ -178,12 +187,12 @@ def test_request_that_may_not_be_repeated_is_503(owner, disturb):
     answer = repeat_until_disturbed(disturb, lambda: owner.request("POST", path, json={}))
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
     assert answer.headers["Retry-After"]
-    time.sleep(REPLICA_REST_SECONDS)
-    assert owner.request("POST", path, json={}).status_code == 200
+    wait_until(lambda: owner.request("POST", path, json={}).status_code == 200)
 
 
 def test_reads_go_to_primary_while_replica_is_away(owner, standby):
     experiment = owner.new_experiment()
+    repeat_until("answered", lambda: owner.request("GET", "/experiments"))
     standby.stop()
     try:
         with reads("away"):
@@ -192,9 +201,8 @@ def test_reads_go_to_primary_while_replica_is_away(owner, standby):
                 assert count_points(owner, experiment) == written
     finally:
         standby.restart()
-    time.sleep(REPLICA_REST_SECONDS)
-    with reads("answered"):
-        wait_until(lambda: count_points(owner, experiment) == written)
+    repeat_until("answered", lambda: count_points(owner, experiment))
+    assert count_points(owner, experiment) == written
 
 
 def test_snapshot_at_replica_is_read_only_and_of_workspace(replicated, workspace_id):
@@ -238,6 +246,5 @@ def test_promoted_replica_is_not_read(owner, standby):
     experiment = owner.new_experiment()
     standby.promote()
     written = write(owner, experiment, 0)
-    time.sleep(REPLICA_REST_SECONDS)
-    with reads("promoted"):
-        assert count_points(owner, experiment) == written
+    repeat_until("promoted", lambda: count_points(owner, experiment))
+    assert count_points(owner, experiment) == written

@@ -8,7 +8,6 @@ import platform
 import shlex
 import subprocess
 import sys
-import time
 
 from tbupload.recording import origin, script
 from tbupload.recording.origin import Training
@@ -89,11 +88,11 @@ def test_description_of_script_fits_an_environment_variable(monkeypatch):
 
 
 def test_command_of_watched_process_is_recorded(tmp_path):
-    code = "import time; time.sleep(60)"
+    code = "import time; print(flush=True); time.sleep(60)"
     arguments = [sys.executable, "-c", code, "--token", "hunter2x"]
-    with subprocess.Popen(arguments, cwd=tmp_path) as process:
+    with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE) as process:
         try:
-            time.sleep(0.5)  # until it is no fork of this one any more
+            process.stdout.readline()  # by now it is no fork of this one any more
             recorded = origin.find_origin(tmp_path, Training(process_id=process.pid))
         finally:
             process.kill()

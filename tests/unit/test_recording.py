@@ -181,10 +181,11 @@ def test_ending_of_exception_has_type_and_no_text(kind, code, ending):
 )
 def test_ending_of_any_process_is_told_by_the_kernel(code, ending):
     """As of Linux 6.15; before, it is not known."""
-    process = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep(0.3); {code}"])
+    command = [sys.executable, "-c", f"input(); {code}"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
     watched = WatchedProcess(process.pid, is_parent=False)
     assert abs(process_started_at(process.pid) - time.time()) < 5
-    process.wait()
+    process.communicate(b"\n")
     assert watched.has_ended_within(5)
     version = tuple(int(part) for part in os.uname().release.split(".")[:2])
     assert watched.find_ending() == (ending if version >= (6, 15) else None)
