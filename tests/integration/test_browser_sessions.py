@@ -60,12 +60,10 @@ def test_session_secret_is_kept_as_hash(database, person, secret):
     assert secret not in stored
 
 
-@pytest.mark.parametrize(
-    "other", [*OTHER_SECRETS, UNKNOWN], ids=["none", "empty", "nonsense", "token", "unknown"]
-)
-def test_session_is_found_by_its_secret_alone(database, secret, other):
-    assert find(database, other) is None
-    assert find(database, secret[:-1] + ("0" if secret[-1] != "0" else "1")) is None
+def test_session_is_found_by_its_secret_alone(database, secret):
+    for other in (*OTHER_SECRETS, UNKNOWN):
+        assert find(database, other) is None, other
+        assert find(database, secret[:-1] + ("0" if secret[-1] != "0" else "1")) is None, other
 
 
 def test_session_ends_after_its_absolute_time(database, person, secret):

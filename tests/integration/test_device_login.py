@@ -132,13 +132,11 @@ def test_expired_login_is_over_for_all(client, editor, workspace_id, monkeypatch
     assert (answer.status_code, answer.json()["code"]) == (404, "expired_token")
 
 
-@pytest.mark.parametrize(
-    "code", ["", "BCDF", "BCDF-GHJK-L", "AEIO-UAEI", "é" * 8, "'; --", "B" * 1000]
-)
-def test_code_that_is_none_is_an_error_in_words(editor, code):
-    answer = editor.post("/device", code=code)
-    assert answer.status_code == 404
-    assert "No command waits" in answer.text
+def test_code_that_is_none_is_an_error_in_words(editor):
+    for code in ("", "BCDF", "BCDF-GHJK-L", "AEIO-UAEI", "é" * 8, "'; --", "B" * 1000):
+        answer = editor.post("/device", code=code)
+        assert answer.status_code == 404, code
+        assert "No command waits" in answer.text, code
 
 
 def test_viewer_cannot_approve_more_than_reading(client, database, workspace_id):
@@ -195,18 +193,22 @@ def test_page_needs_a_person(client):
     assert answer.headers["location"].startswith("/sign-in?next=")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [{"client": "x" * 201}, {"client": 7}, {"client": "x\0"}, {"extra": 1}, [], {"client": None}],
-)
-def test_bad_login_is_refused(client, body):
-    assert client.post("/api/v1/device-logins", json=body).status_code == 422
+def test_bad_login_is_refused(client):
+    for body in (
+        {"client": "x" * 201},
+        {"client": 7},
+        {"client": "x\0"},
+        {"extra": 1},
+        [],
+        {"client": None},
+    ):
+        assert client.post("/api/v1/device-logins", json=body).status_code == 422, body
 
 
-@pytest.mark.parametrize("code", ["", "x", "x" * 201, None, "\0"])
-def test_unknown_device_code_gets_nothing(client, code):
-    answer = client.post("/api/v1/device-logins/token", json={"device_code": code})
-    assert answer.status_code in {404, 422}
+def test_unknown_device_code_gets_nothing(client):
+    for code in ("", "x", "x" * 201, None, "\0"):
+        answer = client.post("/api/v1/device-logins/token", json={"device_code": code})
+        assert answer.status_code in {404, 422}, code
 
 
 def test_client_is_shown_as_text(client, editor):

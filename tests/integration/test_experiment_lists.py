@@ -59,26 +59,27 @@ def made(api):
 
 
 @pytest.mark.usefixtures("made", "rows_max")
-@pytest.mark.parametrize("limit", [1, 3, 100])
-def test_list_finds_what_matches(names, limit):
-    def initials(**parameters):
-        return [name[0] for name in names(limit, **parameters)]
+def test_list_finds_what_matches(names):
+    for limit in (1, 3, 100):
 
-    assert initials() == list("dCab")
-    assert initials(q="res") == initials(q="RESNET") == list("dab")
-    assert initials(q="resnet5") == ["b"]
-    assert initials(q="bert res") == initials(q="res bert") == ["d"]
-    assert initials(q="r") == list("dab")
-    assert initials(q="diverged") == initials(q="it") == ["a"]
-    assert initials(q="adamw optim") == ["C"]
-    assert initials(q="esnet") == initials(q="bert diverged") == initials(q="%") == []
-    assert initials(tag="baseline") == list("ab")
-    assert initials(tag="VISION") == list("db")
-    assert initials(tag=["vision", "best"], q="bert") == ["d"]
-    assert initials(tag="base") == []
-    assert initials(visibility="link") == ["a"]
-    assert initials(visibility="private", q="resnet") == list("db")
-    assert initials(created_by="nobody") == []
+        def initials(limit=limit, **parameters):
+            return [name[0] for name in names(limit, **parameters)]
+
+        assert initials() == list("dCab")
+        assert initials(q="res") == initials(q="RESNET") == list("dab")
+        assert initials(q="resnet5") == ["b"]
+        assert initials(q="bert res") == initials(q="res bert") == ["d"]
+        assert initials(q="r") == list("dab")
+        assert initials(q="diverged") == initials(q="it") == ["a"]
+        assert initials(q="adamw optim") == ["C"]
+        assert initials(q="esnet") == initials(q="bert diverged") == initials(q="%") == []
+        assert initials(tag="baseline") == list("ab")
+        assert initials(tag="VISION") == list("db")
+        assert initials(tag=["vision", "best"], q="bert") == ["d"]
+        assert initials(tag="base") == []
+        assert initials(visibility="link") == ["a"]
+        assert initials(visibility="private", q="resnet") == list("db")
+        assert initials(created_by="nobody") == []
 
 
 @pytest.mark.usefixtures("rows_max")

@@ -154,9 +154,8 @@ def test_steps_may_be_negative_repeated_and_extreme(api, experiment):
     assert series["total"] == 5
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_runs_and_tags_may_have_any_name(api, experiment):
+    for name in (
         "a b",
         "a/b//c",
         'it\'s "quoted"',
@@ -167,22 +166,20 @@ def test_steps_may_be_negative_repeated_and_extreme(api, experiment):
         "",
         ".",
         "a\nb",
-    ],
-)
-def test_runs_and_tags_may_have_any_name(api, experiment, name):
-    api.write(
-        experiment,
-        segment(stream(name), 0, 9, scalars(name, [0]), texts(name[1:] + "!", [0], [b"t"])),
-    )
-    assert read(api, experiment)[name][name]["total"] == 1
-    answer = api.request(
-        "POST", f"/experiments/{experiment}/scalars/data", json={"run": [name], "tag": [name]}
-    )
-    assert list(answer.json()) == [name]
-    api.request(
-        "DELETE", f"/experiments/{experiment}/series", params={"run": name, "tag": name}
-    ).raise_for_status()
-    assert read(api, experiment) == {}
+    ):
+        api.write(
+            experiment,
+            segment(stream(name), 0, 9, scalars(name, [0]), texts(name[1:] + "!", [0], [b"t"])),
+        )
+        assert read(api, experiment)[name][name]["total"] == 1, name
+        answer = api.request(
+            "POST", f"/experiments/{experiment}/scalars/data", json={"run": [name], "tag": [name]}
+        )
+        assert list(answer.json()) == [name], name
+        api.request(
+            "DELETE", f"/experiments/{experiment}/series", params={"run": name, "tag": name}
+        ).raise_for_status()
+        assert read(api, experiment) == {}, name
 
 
 def test_runs_are_listed_in_order_in_which_they_came(api, experiment):
@@ -344,9 +341,8 @@ def _packed(**fields):
     return sent
 
 
-@pytest.mark.parametrize(
-    ("series", "status", "reason"),
-    [
+def test_packed_blocks_malformed_are_refused_with_reason(api, experiment):
+    for series, status, reason in (
         (_packed(steps=bytes(8)), 422, "both packed blocks and columns"),
         (_packed(blocks=[b"", b""]), 422, "shorter than its header"),
         (_packed(blocks=[packed_scalars("x", [0]).scalars.blocks[0][:-1]]), 422, "length"),
@@ -354,11 +350,11 @@ def _packed(**fields):
         (packed_scalars("loss", [0, 1, 1, 2]), 422, "not strictly ascending"),
         (packed_scalars("loss", [0, 1, 5, 4], block_points=2), 422, "not strictly ascending"),
         (packed_scalars("loss", [0, 1], wall_times=[0.0, np.nan]), 422, "NaN"),
-    ],
-)
-def test_packed_blocks_malformed_are_refused_with_reason(api, experiment, series, status, reason):
-    answer = api.send(experiment, segment(stream(), 0, 100, series))
-    assert (answer.status_code, reason in answer.json()["detail"]) == (status, True), answer.text
+    ):
+        answer = api.send(experiment, segment(stream(), 0, 100, series))
+        assert (answer.status_code, reason in answer.json()["detail"]) == (status, True), (
+            answer.text
+        )
 
 
 def test_large_blob_precedes_batch_in_its_workspace_only(api, experiment, client, settings):

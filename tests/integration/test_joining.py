@@ -161,13 +161,18 @@ def test_joining_of_disabled_person_is_refused(client, database, invite):
     assert len(people_of(database, "bob.j5@example.org")) == 1
 
 
-@pytest.mark.parametrize("name", ["", " ", "\t\0", "x" * (limits.PERSON_NAME_CHARS_MAX + 1)])
-def test_joining_without_name_keeps_link_open(client, database, invite, name):
-    secret = invite()
-    refused = join(client, secret, name=name)
-    assert (refused.status_code, session_of(refused)) == (422, None)
-    assert 'action="/invitation/join"' in refused.text
-    assert is_open(database, secret)
+def test_joining_without_name_keeps_link_open(client, database, invite):
+    for name in (
+        "",
+        " ",
+        "\t\0",
+        "x" * (limits.PERSON_NAME_CHARS_MAX + 1),
+    ):
+        secret = invite()
+        refused = join(client, secret, name=name)
+        assert (refused.status_code, session_of(refused)) == (422, None), name
+        assert 'action="/invitation/join"' in refused.text, name
+        assert is_open(database, secret), name
 
 
 def test_joining_by_link_that_is_none_is_refused(client, database, workspace_id, invite):

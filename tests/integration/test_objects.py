@@ -62,13 +62,18 @@ def test_bucket_in_another_region_than_first_is_made_there(settings):
         assert whole(store, "w1/x", b"x") == b"x"
 
 
-@pytest.mark.parametrize(
-    ("start", "end"),
-    [(0, 1), (0, 256), (1, 3), (255, 300_001), (len(CONTENT) - 1, len(CONTENT)), (7, 7), (0, 0)],
-)
-def test_range_is_exactly_its_bytes(store, start, end):
-    store.put("w1/ranges", CONTENT)
-    assert b"".join(store.read("w1/ranges", start, end)) == CONTENT[start:end]
+def test_range_is_exactly_its_bytes(store):
+    for start, end in (
+        (0, 1),
+        (0, 256),
+        (1, 3),
+        (255, 300_001),
+        (len(CONTENT) - 1, len(CONTENT)),
+        (7, 7),
+        (0, 0),
+    ):
+        store.put("w1/ranges", CONTENT)
+        assert b"".join(store.read("w1/ranges", start, end)) == CONTENT[start:end], start
 
 
 def test_object_may_be_empty_and_rewritten(store):

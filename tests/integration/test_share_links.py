@@ -107,9 +107,8 @@ def test_link_that_hides_something_tells_no_counts(client, api, experiment, fiel
     )
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_links_that_make_no_sense_are_refused(api, experiment):
+    for fields in (
         {"runs": "("},
         {"tags": "(?=x)"},
         {"runs": "x" * 10_001},
@@ -119,12 +118,10 @@ def test_link_that_hides_something_tells_no_counts(client, api, experiment, fiel
         {"expires_at": 5},
         {"scopes": ["append"]},
         {"frozen": "perhaps"},
-    ],
-)
-def test_links_that_make_no_sense_are_refused(api, experiment, fields):
-    answer = api.request("POST", f"/experiments/{experiment}/links", json=fields)
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
-    assert list_links(api, experiment) == []
+    ):
+        answer = api.request("POST", f"/experiments/{experiment}/links", json=fields)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid"), fields
+        assert list_links(api, experiment) == [], fields
 
 
 def test_slice_of_what_everybody_may_read_is_refused(client, api, experiment):
