@@ -142,11 +142,10 @@ def test_person_without_any_claims_signs_in(client, providers):
     assert client.get("/me", headers={"Accept": "text/html"}).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "next_path", ["https://evil.example/", "//evil.example", "/\\evil.example", "evil", ""]
-)
-def test_sign_in_leads_to_no_other_site(client, providers, next_path):
-    assert sign_in(client, providers, "alice", next_path=next_path).headers["location"] == "/"
+def test_sign_in_leads_to_no_other_site(client, providers):
+    """More addresses: test_sign_in_pages.py."""
+    answer = sign_in(client, providers, "alice", next_path="//evil.example")
+    assert answer.headers["location"] == "/"
 
 
 def test_redirect_signs_in_once(client, providers):
