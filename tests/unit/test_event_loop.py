@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from tbservice.admission import listener
 from tbservice.admission.listener import limit_connections
@@ -47,6 +47,70 @@ def test_event_loop_skips_connections_that_were_reset():
 
     with asyncio.Runner(loop_factory=EventLoop) as runner:
         runner.run(run())
+
+
+def test_event_loop_serves_addresses_in_rotation(monkeypatch):
+    # No more of the first address than may wait are kept; the one of the second is not behind them.
+    monkeypatch.setattr(listener, "_limit", None)
+    limit_connections(1_000, "")
+    monkeypatch.setattr(listener, "ADDRESS_WAITING_CONNECTIONS_ITEMS_MAX", CONNECTIONS // 2)
+    served, is_served = [], asyncio.Event()
+
+    class Noted(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            served.append(transport.get_extra_info("peername")[0])
+            if len(served) == CONNECTIONS // 2 + 1:
+                is_served.set()
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as bound, ExitStack() as clients:
+            bound.setblocking(False)
+            for host in ["127.0.0.2"] * CONNECTIONS + ["127.0.0.3"]:
+                source = (host, 0)
+                clients.enter_context(socket.create_connection(bound.getsockname(), 5, source))
+            server = await loop.create_server(Noted, sock=bound)
+            await is_served.wait()
+            server.close()
+
+    with asyncio.Runner(loop_factory=EventLoop) as runner:
+        runner.run(run())
+    assert served == ["127.0.0.2", "127.0.0.3"] + ["127.0.0.2"] * (CONNECTIONS // 2 - 1)
+
+
+def test_event_loop_resets_waiting_connections_at_its_end():
+    served, is_served = [], asyncio.Event()
+
+    class Noted(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            served.append(transport)
+            is_served.set()
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as bound, ExitStack() as clients:
+            bound.setblocking(False)
+            opened = [
+                clients.enter_context(socket.create_connection(bound.getsockname(), 5))
+                for _ in range(CONNECTIONS)
+            ]
+            server = await loop.create_server(Noted, sock=bound)
+            await is_served.wait()
+            server.close()
+            await asyncio.sleep(0)
+            return sum(is_reset(client) for client in opened)
+
+    def is_reset(client):
+        client.settimeout(0)
+        try:
+            client.recv(1)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+
+    with asyncio.Runner(loop_factory=EventLoop) as runner:
+        assert 0 < runner.run(run()) == CONNECTIONS - len(served)
 
 
 def test_event_loop_resets_connections_over_limit_of_address(monkeypatch):

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from tbservice import limits
-from tbservice.admission.pacing import PACE_BURST_SECONDS, Pace
+from tbservice.admission import refusals
+from tbservice.admission.pace import PACE_BURST_SECONDS, Pace
 from tbservice.admission.refusals import LEFT_KEY, hold_refusal
 
 RATE = 10.0
@@ -59,7 +60,7 @@ def test_pace_of_subnets_is_that_of_their_site(pace):
 
 
 def test_pace_remembers_bounded_number_of_callers(pace, clock, monkeypatch):
-    monkeypatch.setattr("tbservice.admission.pacing.PACED_CALLERS_ITEMS_MAX", 50)
+    monkeypatch.setattr("tbservice.admission.pace.PACED_CALLERS_ITEMS_MAX", 50)
     for number in range(200):
         pace.count([(f"caller {number}", RATE)])
     assert len(pace._busy_until) == 50
@@ -71,14 +72,37 @@ def test_pace_remembers_bounded_number_of_callers(pace, clock, monkeypatch):
 def test_refusal_is_held_until_its_client_leaves(monkeypatch):
     async def run():
         has_left = asyncio.Event()
-        holding = asyncio.create_task(hold_refusal({LEFT_KEY: has_left}))
+        scope = {"client": ("192.0.2.1", 1), "path": "/", LEFT_KEY: has_left}
+        holding = asyncio.create_task(hold_refusal(scope))
         await asyncio.sleep(0)
         assert not holding.done()
         has_left.set()
         assert not await holding
 
         monkeypatch.setattr(limits, "REFUSAL_SECONDS", 0.01)
-        assert await hold_refusal({LEFT_KEY: asyncio.Event()})
+        assert await hold_refusal(scope | {LEFT_KEY: asyncio.Event()})
         assert await hold_refusal({})
 
     asyncio.run(run())
+
+
+def test_refusals_of_one_address_are_held_longer_the_more_it_gets(monkeypatch, clock):
+    held = []
+
+    async def note(_scope, seconds):
+        held.append(seconds)
+        return True
+
+    async def run():
+        for address in ["192.0.2.2"] * 100 + ["192.0.2.3"]:
+            await hold_refusal({"client": (address, 1), "path": "/", LEFT_KEY: asyncio.Event()})
+
+    monkeypatch.setattr(refusals, "_pace", Pace(clock))
+    monkeypatch.setattr(refusals, "wait_with_client", note)
+    asyncio.run(run())
+    burst = round(refusals.REFUSALS_PER_SECOND * PACE_BURST_SECONDS)
+    at_once, queued = held[: burst + 1], held[burst + 1 : 100]
+    assert at_once == [limits.REFUSAL_SECONDS] * len(at_once)
+    longer = [number / refusals.REFUSALS_PER_SECOND for number in range(1, len(queued) + 1)]
+    assert queued == pytest.approx([limits.REFUSAL_SECONDS + seconds for seconds in longer])
+    assert held[100] == limits.REFUSAL_SECONDS

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -56,6 +57,9 @@ _CUSTOMER_PREFIX: Final = 64
 
 _SITE_PREFIX: Final = 48
 """Bits of the network that anybody gets free of charge: 65,536 subnets (RFC 6177)."""
+
+_NETWORKS_ITEMS_MAX: Final = 4_096
+"""Hosts (items) whose networks are remembered: to parse one takes longer than to reset it."""
 
 _PREFIXES: Final = (_CUSTOMER_PREFIX, _SITE_PREFIX)
 _SIGN_IN: Final = re.compile(r"/sign-in(/.*)?")
@@ -205,6 +209,7 @@ def site_of(host: str) -> str:
     return _network_of(host, _SITE_PREFIX)
 
 
+@lru_cache(maxsize=_NETWORKS_ITEMS_MAX)
 def _network_of(host: str, prefix: int) -> str:
     """Return the IPv4 address, or the IPv6 network of so many bits."""
     try:

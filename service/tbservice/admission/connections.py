@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import resource
 from collections import OrderedDict
+from itertools import islice
 from typing import Any, Final
 
 import h11
@@ -20,14 +21,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tbservice import limits
 from tbservice.admission.answers import ABORT_KEY, OUTGOING_KEY, Outgoing
 from tbservice.admission.callers import site_of
+from tbservice.admission.listener import WAITING_CONNECTIONS_ITEMS_MAX
 from tbservice.admission.pacing import PEER_KEY
 from tbservice.admission.refusals import LEFT_KEY
 
 REFUSED_CONNECTION_SECONDS: Final = 2.0
 """Seconds for which a connection stays open after bytes that were not a request, to be read."""
 
-_OTHER_FILES: Final = 200
-"""Files that a worker opens besides client connections: for PostgreSQL, S3 and spooled bodies."""
+_OTHER_FILES: Final = 200 + WAITING_CONNECTIONS_ITEMS_MAX
+"""Files that a worker opens besides client connections: for PostgreSQL, S3, spooled bodies, and
+connections that are not served yet."""
+
+_EXAMINED_ITEMS_MAX: Final = 64
+"""Connections (items) of an address, quiet for longest, of which one is chosen to be closed."""
 
 _RECEIVED_BYTES_MAX: Final = 64 * limits.KIB
 """Bytes read from a connection at a time, and parsed before other connections are served."""
@@ -237,10 +243,9 @@ class _ConnectionRegistry:
         self._by_address.setdefault(connection.address, OrderedDict())[connection] = None
         if self._count > connections_max():
             most = max(self._by_address.values(), key=len)
-            # Nearly always found early, so that few of the connections are examined.
-            victim = next((candidate for candidate in most if candidate.is_idle), None)
-            if victim is None:
-                victim = min(most, key=lambda candidate: candidate.importance)
+            # The first one of the least loss, of few: a flood makes thousands, without an idle one.
+            oldest = islice(most, _EXAMINED_ITEMS_MAX)
+            victim = min(oldest, key=lambda candidate: candidate.importance)
             self.forget(victim)
             victim.transport.abort()
 

@@ -1,30 +1,53 @@
-"""A listening socket that drops connections that were reset, or of addresses that open too many.
+"""New connections: those over a limit are reset, the others take turns by address.
 
-Waiting connections are in one queue of the operating system, and each that is served costs the
-event loop a part of a millisecond. One client can open more than that, and would keep all others
-behind its own. To drop a connection takes a twentieth of the time.
+Waiting connections are in one queue of the operating system, in the order in which they came. One
+client can open more than the event loop serves, and would keep all others behind its own; a full
+queue makes the system ignore connections, which their clients try again after 1, 3 and 7 seconds.
+So that queue is emptied in each turn of the loop: to reset a connection takes a twentieth of the
+time of serving it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import logging
 import socket
 import struct
+from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from tbservice import metrics
 from tbservice.admission.callers import site_of
-from tbservice.admission.pacing import THIS_MACHINE, Pace
+from tbservice.admission.pace import Pace
+from tbservice.admission.pacing import THIS_MACHINE
 
 CONNECTION_PACE: Final = 2.0
 """New connections (items) of an address or IPv6 network of 48 bits, likewise; others are reset."""
 
-_DROPPED_PER_TURN_MAX: Final = 64
-"""Connections that are dropped before the event loop serves others again: two milliseconds."""
+WAITING_CONNECTIONS_ITEMS_MAX: Final = 256
+"""Connections (items) that a worker has accepted and not yet served; further ones wait outside."""
+
+ADDRESS_WAITING_CONNECTIONS_ITEMS_MAX: Final = 64
+"""Of these, connections (items) of one address; further ones are reset."""
+
+_KEPT_PER_TURN_MAX: Final = 64
+"""Connections that a turn of the loop keeps: other workers that have less to do take the rest."""
+
+_RESET_PER_TURN_MAX: Final = 1_024
+"""Connections that a turn of the loop resets: about 20 milliseconds."""
+
+_NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_NO_FILES_PAUSE_SECONDS: Final = 1.0
+"""Seconds until connections are accepted again after the process could open no file."""
 
 _RESET: Final = struct.pack("ii", 1, 0)
 """A `struct linger` with which closing sends a reset, and keeps nothing (Linux, tcp(7))."""
+
+_log = logging.getLogger(__name__)
 
 
 class _Limit:
@@ -37,10 +60,12 @@ class _Limit:
         self._trusted = trusting.trusted_hosts
         self._pace = Pace()
 
-    def permits(self, host: str) -> bool:
-        """Count a new connection of this host; return whether it is accepted."""
+    def permits(self, host: str, waiting: int) -> bool:
+        """Count a new connection of this host, of which so many wait; return whether to keep it."""
         if not self._rate or host in THIS_MACHINE or host in self._trusted:
             return True
+        if waiting >= ADDRESS_WAITING_CONNECTIONS_ITEMS_MAX:
+            return False
         return self._pace.count([(site_of(host), self._rate)], wait_seconds_max=0) is not None
 
 
@@ -57,22 +82,100 @@ def limit_connections(requests_per_second: float, trusted_proxies: str) -> None:
     _limit = _Limit(requests_per_second, trusted_proxies)
 
 
-class PacedListener(socket.socket):
-    """A listening socket that skips connections that were reset, or are over a limit."""
+class Acceptor:
+    """Accepts the connections of a listening socket, and serves one in each turn of the loop.
 
-    def accept(self) -> tuple[socket.socket, Any]:
-        """Accept the next connection that is permitted. Raises BlockingIOError if there is none."""
-        for _ in range(_DROPPED_PER_TURN_MAX):
-            connection, address = super().accept()
-            if not _is_connected(connection):
+    Those that wait for their turn are served in rotation by address.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listening: socket.socket,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        """Begin; the socket does not block, and ends this when it is closed."""
+        self._loop = loop
+        self._listening = listening
+        self._make_protocol = make_protocol
+        self._waiting: OrderedDict[str, deque[socket.socket]] = OrderedDict()  # by address
+        self._count = 0
+        self._is_scheduled = False
+        self._beginning: set[asyncio.Task[Any]] = set()
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._listening.fileno() >= 0:
+            self._loop.add_reader(self._listening.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        """Keep new connections that are permitted, and reset the others."""
+        kept = reset = 0
+        while (
+            kept < _KEPT_PER_TURN_MAX
+            and reset < _RESET_PER_TURN_MAX
+            and self._count < WAITING_CONNECTIONS_ITEMS_MAX
+        ):
+            try:
+                connection, address = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                break
+            except OSError as error:
+                if error.errno not in _NO_FILES:
+                    raise
+                self._pause(error)
+                break
+
+            if _limit.permits(address[0], len(self._waiting.get(address[0], ()))):
+                self._waiting.setdefault(address[0], deque()).append(connection)
+                self._count += 1
+                kept += 1
+            else:
+                metrics.observe_over_share("new connections")
+                _reset(connection)
+                reset += 1
+        self._schedule()
+
+    def _pause(self, error: OSError) -> None:
+        """Accept nothing for a while: files become free when other connections end."""
+        _log.warning("no connection can be accepted: %s", error.strerror)
+        self._loop.remove_reader(self._listening.fileno())
+        self._loop.call_later(_NO_FILES_PAUSE_SECONDS, self._listen)
+
+    def _schedule(self) -> None:
+        if self._count and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._serve_next)
+
+    def _serve_next(self) -> None:
+        """Serve one connection of the next address that has one whose client is still there."""
+        self._is_scheduled = False
+        while self._count:
+            connection = self._take_next()
+            if self._listening.fileno() < 0:  # the server stops
+                _reset(connection)
+            elif _is_connected(connection):
+                self._serve(connection)
+                break
+            else:
                 connection.close()
-                continue
-            if _limit.permits(address[0]):
-                return connection, address
-            metrics.observe_over_share("new connections")
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            connection.close()
-        raise BlockingIOError
+        self._schedule()
+
+    def _take_next(self) -> socket.socket:
+        """Return the oldest connection of the next address; its others wait for all addresses."""
+        host, connections = self._waiting.popitem(last=False)
+        connection = connections.popleft()
+        self._count -= 1
+        if connections:
+            self._waiting[host] = connections
+        return connection
+
+    def _serve(self, connection: socket.socket) -> None:
+        beginning = self._loop.create_task(
+            self._loop.connect_accepted_socket(self._make_protocol, connection)
+        )
+        self._beginning.add(beginning)  # the loop itself references no task
+        beginning.add_done_callback(self._beginning.discard)
 
 
 def _is_connected(connection: socket.socket) -> bool:
@@ -82,3 +185,8 @@ def _is_connected(connection: socket.socket) -> bool:
     except OSError:
         return False
     return True
+
+
+def _reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    connection.close()

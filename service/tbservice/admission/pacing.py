@@ -8,24 +8,17 @@ are refused when the wait would be too long.
 from __future__ import annotations
 
 import json
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tbservice import limits, metrics
+from tbservice import metrics
 from tbservice.admission.callers import CallerLookup, caller_by_address
+from tbservice.admission.pace import Pace
 from tbservice.admission.refusals import hold_refusal, wait_with_client
 from tbservice.errors import TooManyRequests
-
-PACE_BURST_SECONDS: Final = 2.0
-"""Seconds of the requests of an account or address that may come at once, after a pause.
-
-Their number per second is a setting, of an address without an account.
-"""
 
 ACCOUNT_PACE: Final = 4.0
 """Requests (items) of an account, in one worker, per request of an address without one.
@@ -39,9 +32,6 @@ IPV6_SITE_PACE: Final = 2.0
 PROBE_PACE: Final = 0.2
 """Requests (items) of an address for `/healthz`, `/readyz` and `/metrics`, likewise."""
 
-PACED_CALLERS_ITEMS_MAX: Final = 10_000
-"""Accounts, addresses and networks (items) of which a worker remembers how many requests came."""
-
 PEER_KEY: Final = "tbhub.peer"
 """Key of the ASGI scope for host and port of the connection's peer, which may be a proxy."""
 
@@ -50,48 +40,6 @@ PROBE_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
 """Hosts of clients that are not paced; other loopback addresses are as strangers."""
-
-
-class Pace:
-    """The time until which the requests of each caller last at its pace, as far as they are known.
-
-    A request begins at most `PACE_BURST_SECONDS` before that, so that a caller that was quiet may
-    send as many at once. Call its methods in the event loop only.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with all callers quiet; `clock` returns seconds."""
-        self._clock = clock
-        self._busy_until: OrderedDict[str, float] = OrderedDict()
-
-    def count(
-        self,
-        rates: Sequence[tuple[str, float]],
-        wait_seconds_max: float = limits.PACE_WAIT_SECONDS_MAX,
-    ) -> float | None:
-        """Count a request; return the seconds that it must wait for.
-
-        Returns None, and counts nothing, if these were more than `wait_seconds_max`.
-
-        Args:
-            rates: Whose request it is, each with their requests per second.
-            wait_seconds_max: Seconds that it may wait for.
-        """
-        now = self._clock()
-        begins = {name: max(now, self._busy_until.get(name, now)) for name, _rate in rates}
-        seconds = max(begins.values()) - now - PACE_BURST_SECONDS
-        if seconds > wait_seconds_max:
-            return None
-
-        for name, rate in rates:
-            self._busy_until[name] = begins[name] + 1 / rate
-            self._busy_until.move_to_end(name)
-        while (
-            len(self._busy_until) > PACED_CALLERS_ITEMS_MAX
-            or next(iter(self._busy_until.values())) < now
-        ):
-            self._busy_until.popitem(last=False)
-        return max(0.0, seconds)
 
 
 class PacingMiddleware:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Final
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
 from tbservice import limits
+from tbservice.admission.callers import caller_by_address
+from tbservice.admission.pace import Pace
 from tbservice.errors import TooManyRequests
 
 ERROR_CODE_KEY = "tbhub.error_code"
@@ -16,6 +19,14 @@ ERROR_CODE_KEY = "tbhub.error_code"
 
 LEFT_KEY: Final = "tbhub.has_left"
 """Key of the ASGI scope for the `asyncio.Event` that the client has disconnected."""
+
+REFUSALS_PER_SECOND: Final = 20.0
+"""Refusals (items) that an address or IPv6 network of 48 bits gets a second, in one worker.
+
+Further ones are held for longer, so that what a flood costs does not grow with its connections.
+"""
+
+_pace: Final = Pace()
 
 
 def refuse(scope: Scope, error: TooManyRequests) -> Response:
@@ -28,10 +39,14 @@ def refuse(scope: Scope, error: TooManyRequests) -> Response:
 async def hold_refusal(scope: Scope) -> bool:
     """Wait `REFUSAL_SECONDS` before a refusal is sent: a client that repeats at once costs little.
 
-    Returns False as soon as the client disconnects. So there are no more of them than connections,
-    of which each address has a bounded number.
+    Waits for longer while the address gets too many. Returns False as soon as the client
+    disconnects: there are no more of them than connections, of which a worker has a bounded number.
     """
-    return await wait_with_client(scope, limits.REFUSAL_SECONDS)
+    if LEFT_KEY not in scope:  # as in tests of the application
+        return True
+    rates = [(caller_by_address(scope).network, REFUSALS_PER_SECOND)]
+    queued_seconds = _pace.count(rates, wait_seconds_max=math.inf) or 0.0
+    return await wait_with_client(scope, limits.REFUSAL_SECONDS + queued_seconds)
 
 
 async def wait_with_client(scope: Scope, seconds: float) -> bool:

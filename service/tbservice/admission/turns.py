@@ -6,11 +6,16 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from tbservice import limits
 from tbservice.admission.contention import Activity
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Caller
+
+STRANGERS_REQUESTS_ITEMS_MAX: Final = 2
+"""Requests (items) of all addresses without an account that a worker processes at once, while
+others work too; those that sign in have as many of their own."""
 
 
 class Turns(FairQueue):
@@ -61,9 +66,13 @@ class Turns(FairQueue):
         super()._add(caller, amount)
 
     def _group_max(self, caller: Caller) -> int:
-        if not caller.is_anonymous and self._is_limited(caller):
-            return 1
-        return super()._group_max(caller)
+        group_max = super()._group_max(caller)
+        if not caller.is_anonymous:
+            return 1 if self._is_limited(caller) else group_max
+        # Each address has one turn in any case. While others work, all together have few: what
+        # they may do without a token is short.
+        is_contended = self._activity.has_others(caller)
+        return min(group_max, STRANGERS_REQUESTS_ITEMS_MAX) if is_contended else group_max
 
     def _is_limited(self, caller: Caller) -> bool:
         acquired_at = self._acquired_at.get(caller.key)
