@@ -192,27 +192,31 @@ def test_backup_needs_pg_dump_of_server_version(source, tmp_path, monkeypatch):
         back_up(source, tmp_path / "backup")
 
 
-def test_restore_refuses_what_is_not_empty(servers, source, tmp_path):
-    manifest = back_up(source, tmp_path)
+@pytest.fixture(scope="module")
+def backup(source, tmp_path_factory):
+    """The directory of a backup of that service, and what the backup lists."""
+    target = tmp_path_factory.mktemp("backup")
+    return target, back_up(source, target)
+
+
+def test_restore_refuses_what_is_not_empty(servers, source, backup):
+    target, manifest = backup
     with pytest.raises(StartupError, match=r"database is not empty"):
-        restore(source, tmp_path, keeps_objects=True)
+        restore(source, target, keeps_objects=True)
     with empty_service(servers) as restored:
         plain = s3_client(source)
         plain.create_bucket(Bucket=restored.s3_bucket)
         plain.put_object(Bucket=restored.s3_bucket, Key="1/other", Body=b"x")
         plain.close()
         with pytest.raises(StartupError, match=r"bucket is not empty.*--keep-objects"):
-            restore(restored, tmp_path)
-        assert restore(restored, tmp_path, keeps_objects=True) == manifest
+            restore(restored, target)
+        assert restore(restored, target, keeps_objects=True) == manifest
         assert check(restored).damage == []
 
 
 @pytest.mark.parametrize("interruption", ["signal", "server"])
-def test_restore_interrupted_while_it_compares(
-    servers, source, tmp_path, monkeypatch, interruption
-):
+def test_restore_interrupted_while_it_compares(servers, backup, monkeypatch, interruption):
     """SIGTERM, or the end of the session, while the restored rows are counted."""
-    back_up(source, tmp_path)
 
     def interrupt(db):
         monkeypatch.undo()
@@ -226,7 +230,7 @@ def test_restore_interrupted_while_it_compares(
     with empty_service(servers) as restored:
         monkeypatch.setattr(backup_snapshot, "count_workspace", interrupt)
         with pytest.raises(CommandFailed, match=r"everything is restored, but .*tbservice check"):
-            restore(restored, tmp_path)
+            restore(restored, backup[0])
         assert check(restored).damage == []
 
 
@@ -250,11 +254,11 @@ def flip(at):
     return lambda content: content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
 
 
-def test_damaged_backup_is_found_and_not_restored(servers, source, tmp_path):
-    manifest = back_up(source, tmp_path)
-    assert faults_of(tmp_path) == []
-    dump, listed = tmp_path / manifest.database.name, tmp_path / manifest.blobs.name
-    copied = tmp_path / object_name(hashlib.sha256(CONTENT).digest())
+def test_damaged_backup_is_found_and_not_restored(servers, backup):
+    target, manifest = backup
+    assert faults_of(target) == []
+    dump, listed = target / manifest.database.name, target / manifest.blobs.name
+    copied = target / object_name(hashlib.sha256(CONTENT).digest())
     with empty_service(servers) as restored:
         for path, change, said in (
             (copied, lambda _content: None, f"{copied.name} is missing"),
@@ -263,12 +267,12 @@ def test_damaged_backup_is_found_and_not_restored(servers, source, tmp_path):
             (dump, flip(-9), "database.dump is damaged"),
         ):
             with changed(path, change):
-                (fault,) = faults_of(tmp_path)
+                (fault,) = faults_of(target)
                 assert said in fault
                 if change(b"\0" * 99) is not None:
                     with pytest.raises(CommandFailed, match=r"damaged"):  # exit code 1
-                        restore(restored, tmp_path, keeps_objects=True)
-        restore(restored, tmp_path, keeps_objects=True)  # it is still empty, whatever was tried
+                        restore(restored, target, keeps_objects=True)
+        restore(restored, target, keeps_objects=True)  # it is still empty, whatever was tried
 
 
 def test_backup_names_objects_that_service_has_lost(servers, source, tmp_path):
@@ -379,12 +383,12 @@ def test_backup_that_cannot_run_ends_with_2(source, tmp_path, maintenance_comman
         assert (code, "pg_restore of PostgreSQL 18 or newer is needed" in error) == (2, True)
 
 
-def test_dump_has_no_secret_in_clear(source, written, tmp_path):
+def test_dump_has_no_secret_in_clear(written, backup):
     api, _ = written
-    manifest = back_up(source, tmp_path)
+    target, manifest = backup
     token = api.headers["Authorization"].removeprefix("Bearer ")
     programs = maintenance._list_programs()[0]
-    dump = tmp_path / manifest.database.name
+    dump = target / manifest.database.name
     text = subprocess.run(
         [programs / "pg_restore", "--file=-", dump], capture_output=True, text=True, check=True
     ).stdout

@@ -23,7 +23,7 @@ import psycopg
 import pytest
 import yaml
 
-from support import programs
+from support import programs, zygote
 from support.servers import START_SECONDS_MAX, wait_ready
 from tbservice.local.embedded.data_directory import DataDirectory
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
@@ -423,7 +423,11 @@ def test_systemd_unit_is_valid_and_confined(tmp_path):
 
 
 def test_deployment_commands_run_and_service_works(tmp_path):
-    variables = REQUIRED | {"TBHUB_METRICS_TOKEN": "0b5e1f", "TBHUB_GRPC_PORT": "0"}
+    variables = REQUIRED | {
+        "TBHUB_METRICS_TOKEN": "0b5e1f",
+        "TBHUB_GRPC_PORT": "0",
+        "TBHUB_WORKERS": "1",
+    }
     ports = choose_ports(["postgres", "objects", "tbhub"], {})
 
     def here(text):
@@ -470,10 +474,11 @@ def test_deployment_commands_run_and_service_works(tmp_path):
             "TBHUB_PORT": str(ports["tbhub"]),
         }
 
-        def run(*command):
-            return subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=True
-            ).stdout.strip()
+        def run(program, *arguments):
+            assert program == "tbservice"
+            done = zygote.run(arguments, environment)
+            assert done.returncode == 0, done
+            return done.stdout.strip()
 
         assert run(*SERVICES["migrate"]["command"]).startswith("0001_schema")
         log = tmp_path / "tbhub.log"

@@ -19,6 +19,7 @@ from support.batches import ApiClient
 from support.servers import LOOPBACK, live_service
 from tbservice import limits
 from tbservice.local.embedded.ports import choose_ports
+from tbservice.server import workers
 from tbservice.server.logs import LOG_REPEATS_MAX
 
 RECORD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ")
@@ -154,12 +155,12 @@ def test_log_repeats_of_one_origin_are_counted_instead():
 def test_log_repeats_are_written_again_after_window():
     program = """
         from tbservice import limits
-        limits.LOG_WINDOW_SECONDS = 0.5
-        import time
+        now = 0.0
+        logging.getLogger().handlers[0]._clock = lambda: now
         for round in "ab":
             for number in range(logs.LOG_REPEATS_MAX + 5):
                 log.warning("round " + round)
-            time.sleep(0.6)
+            now += limits.LOG_WINDOW_SECONDS + 1
         log.error("last")
         """
     lines = written_by(program).splitlines()
@@ -216,13 +217,26 @@ def test_log_of_serve_is_not_flooded_by_strangers(service):
     assert "Too many open files" not in rest
 
 
+def test_worker_process_logs_as_the_settings_say(monkeypatch):
+    class Configured(Exception):
+        pass
+
+    def stop(log_format):
+        raise Configured(log_format)
+
+    for name, value in {"DATABASE_URL": "postgresql://", "LOG_FORMAT": "json"}.items():
+        monkeypatch.setenv(f"TBHUB_{name}", value)
+    monkeypatch.setattr(workers.logs, "configure", stop)
+    with pytest.raises(Configured, match="json"):
+        workers.create_worker_app()
+
+
 @pytest.mark.own_database
 def test_json_log_of_serve_names_requests(settings, owner_token, tmp_path, rename_table):
     port = choose_ports(["service"], {})["service"]
     log = tmp_path / "log"
-    more = {"TBHUB_LOG_FORMAT": "json", "TBHUB_WORKERS": "2"}
     with (
-        live_service(settings, port, log, **more) as live,
+        live_service(settings, port, log, TBHUB_LOG_FORMAT="json") as live,
         httpx2.Client(base_url=live.url, trust_env=False) as client,
     ):
         named = client.get("/api/v1/me", headers={"X-Request-ID": "proxy-1"})
