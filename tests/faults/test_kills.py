@@ -23,7 +23,7 @@ from support.uploading import wait_until
 
 RETRYING = ("--one-shot", "--json", "--retry-timeout", 60)
 FIRST_CALL_WITH_AN_EXPERIMENT = 3
-SOME_CALLS = {"lost": (4,), "unanswered": (9,)}
+SOME_CALLS = (9,)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_postgresql_killed_in_transaction_loses_nothing(world, clean, tenant):
     clean.check(tenant, upload_through(moment, action, tenant, clean))
 
 
-def test_replaced_worker_waits_for_absent_postgresql(world, clean, tenant):
+def test_replaced_worker_waits_for_absent_postgresql(world):
     (killed, *others), port = process_kills.workers_of(world.live), urlsplit(world.sql.url).port
     world.servers.kill_postgres()
     killed.kill()
@@ -126,17 +126,15 @@ def test_replaced_worker_waits_for_absent_postgresql(world, clean, tenant):
         lambda: set(process_kills.started_workers(world.live, port)) - set(others)
     )  # they may have nothing to ask for
     assert set(others) < set(process_kills.workers_of(world.live))
-    clean.check(tenant, tenant.upload(clean.logdir, *RETRYING))
 
 
-@pytest.mark.parametrize("end", [process_kills.kill_backends, process_kills.end_backends])
-def test_connections_that_postgresql_ends_are_replaced(world, clean, tenant, end):
+def test_connections_that_postgresql_ends_are_replaced(world, clean, tenant):
     moment = hold_statement(world, "INSERT INTO time_series", 2)
 
     def end_all():
         for superuser in world.servers.superusers("postgres"):
             with suppress(psycopg.OperationalError), superuser:
-                end(superuser, database_name(world.database_url))
+                process_kills.end_backends(superuser, database_name(world.database_url))
 
     clean.check(tenant, upload_through(moment, end_all, tenant, clean))
     wait_until(lambda: is_up(world.servers))
@@ -182,11 +180,11 @@ def resume(tenant, clean, experiment_id):
     clean.check(tenant, ended, says_all=False)
 
 
-@pytest.mark.parametrize("fault", ["lost", "unanswered"])
+@pytest.mark.parametrize(
+    "fault", [pytest.param("lost", marks=pytest.mark.every_fault), "unanswered"]
+)
 def test_uploader_killed_at_call_is_resumed(world, clean, fault, is_everything_tried):
-    calls = (
-        itertools.count(FIRST_CALL_WITH_AN_EXPERIMENT) if is_everything_tried else SOME_CALLS[fault]
-    )
+    calls = itertools.count(FIRST_CALL_WITH_AN_EXPERIMENT) if is_everything_tried else SOME_CALLS
     for at in calls:
         tenant = world.tenant()
         moment = process_kills.SyncPoint()

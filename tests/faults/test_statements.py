@@ -26,14 +26,9 @@ no request fails over and over, and is repeated later and later.
 
 MERGING = re.compile(r"(DELETE FROM|INSERT INTO) scalar_blocks|DELETE FROM scalar_tail")
 
-SOME_OF_MERGES = {"before": (1, 4, 9), "after": (2, 7, 12)}
+SOME_OF_MERGES = {"before": (4,), "after": (2, 12)}
 
-COMMITS = (
-    {1, 2, 5, 9, 14, 20},
-    {3, 7, 8, 13, 18, 25},
-    {4, 6, 11, 12, 17, 23},
-    {10, 15, 16, 21, 22, 24},
-)
+COMMITS = ({1, 2, 5, 9, 14, 20}, {3, 7, 8, 13, 18, 25})
 
 
 def upload_with(choose, world, clean):
@@ -58,18 +53,23 @@ def different_statements(world, clean):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_each_different_statement_fails(world, clean, different_statements, fault):
-    hits = 0
-    uploads = math.ceil(len(different_statements) / STATEMENTS_AT_ONCE)
+def test_each_different_statement_fails(
+    world, clean, different_statements, fault, is_everything_tried
+):
+    """Half of them in one way, half in the other, unless everything is tried."""
+    hits, chosen = 0, list(different_statements)
+    if not is_everything_tried:
+        chosen = chosen[FAULTS.index(fault) :: 2]
+    uploads = math.ceil(len(chosen) / STATEMENTS_AT_ONCE)
     for first in range(uploads):
-        group = list(different_statements)[first::uploads]
+        group = chosen[first::uploads]
         places = {
             (text, min(turn, different_statements[text])) for turn, text in enumerate(group, 1)
         }
         hits += upload_with(
             lambda _, text, time, at=places: fault if (text, time) in at else "", world, clean
         )
-    assert hits >= DIFFERENT_MIN
+    assert hits >= DIFFERENT_MIN / 2
 
 
 @pytest.mark.parametrize("times", COMMITS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -84,16 +82,6 @@ def _is_worker(child: psutil.Process) -> bool:
         return "spawn_main" in " ".join(child.cmdline())
     except psutil.NoSuchProcess:  # it has just died
         return False
-
-
-def kill_backends(superuser: psycopg.Connection, database: str) -> None:
-    """Kill the processes that serve a database's connections; PostgreSQL then restarts all of them."""
-    ended = superuser.execute(
-        "SELECT pid FROM pg_stat_activity WHERE datname = %s", [database]
-    ).fetchall()
-    for (process_id,) in ended:
-        with suppress(ProcessLookupError):  # the first one that is killed ends the others
-            os.kill(process_id, signal.SIGKILL)
 
 
 def end_backends(superuser: psycopg.Connection, database: str) -> None:
