@@ -97,12 +97,12 @@ class SweepsWithRestarts:
     """Runs sweeps at the same time, while the service restarts.
 
     At each of the numbers of trials `at`, every sweep waits for the others, and the service
-    restarts: gracefully and by SIGKILL between their calls, and by SIGKILL while they call.
+    restarts: by SIGKILL while they call, and gracefully between their calls.
     """
 
     def __init__(self, service, at):
         self._service, self._at = service, at
-        self._kinds = itertools.cycle((service.restart, service.kill, self._kill_soon))
+        self._kinds = itertools.cycle((self._kill_soon, service.restart))
         self._late = None
 
     def run(self, controllers):
