@@ -2,10 +2,12 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 
 import grpc
 import pytest
@@ -50,17 +52,6 @@ def test_forwarder_adds_token_and_passes_katib_keys(server, owner_token):
     assert process.said == ""
 
 
-def test_forwarder_names_experiment_of_its_option(server, owner_token):
-    with (
-        forwarder(
-            f"http://{LOOPBACK}:{server.port}", owner_token, "--experiment", "mine"
-        ) as process,
-        raw_client(process.port, service=KATIB) as call,
-    ):
-        said = call("Describe", more=(("x-katib-experiment", "other"),)).decode()
-        assert said == f"Bearer {owner_token} { ({'x-katib-experiment': 'mine'}) } 0"
-
-
 def test_forwarder_passes_errors_on_and_reports_them(settings, database, owner_token):
     async def fail(_call):
         raise Invalid("do it\x1b[31m otherwise")
@@ -96,74 +87,41 @@ def test_forwarder_repeats_calls_that_were_not_handled(settings, database, owner
 def test_forwarder_bridges_restart_of_server(settings, database, owner_token):
     port = choose_ports(["grpc"], {})["grpc"]
     with (
-        forwarder(f"http://{LOOPBACK}:{port}", owner_token) as process,
+        forwarder(f"http://{LOOPBACK}:{port}", owner_token, "--experiment", "mine") as process,
         raw_client(process.port, service=KATIB) as call,
     ):
-        running = call("Describe", b"x", start=True)
-        time.sleep(1)
-        assert not running.done()
-        with call_server(settings, database, service=KATIB, port=port, Describe=describe):
-            assert running.result().endswith(b" 1")
-        running = call("Describe", b"x" * 7, start=True)
-        time.sleep(0.5)
-        with call_server(settings, database, service=KATIB, port=port, Describe=describe):
-            assert running.result().endswith(b" 7")
+        other = (("x-katib-experiment", "other"),)
+        for size in (1, 7):
+            with socket.create_server((LOOPBACK, port)) as server:
+                running = call("Describe", b"x" * size, more=other, start=True)
+                server.accept()[0].close()  # it has tried once
+            with call_server(settings, database, service=KATIB, port=port, Describe=describe):
+                kept = {"x-katib-experiment": "mine"}
+                assert running.result().decode() == f"Bearer {owner_token} {kept} {size}"
     assert process.said == ""
 
 
-@pytest.mark.parametrize("limit", ["deadline", "option"])
-def test_forwarder_repeats_no_longer_than_allowed(owner_token, limit):
-    port = choose_ports(["grpc"], {})["grpc"]
-    seconds = "1" if limit == "option" else "60"
-    with (
-        forwarder(f"http://{LOOPBACK}:{port}", owner_token, "--retry-timeout", seconds) as process,
-        raw_client(process.port, service=KATIB) as call,
-    ):
-        begin = time.monotonic()
-        status, _, _ = failure(lambda: call("Describe", timeout=20 if limit == "option" else 2))
-        assert status in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
-        assert time.monotonic() - begin < 5
-
-
-def test_forwarder_repeats_for_as_long_as_its_option_says(owner_token):
+def test_forwarder_without_server_repeats_only_what_may_be(owner_token):
+    """Not what its caller no longer waits for, nor validations, which Katib's controller repeats
+    itself: ten answers and nine pauses of 3 seconds have to fit into its 60 seconds.
+    """
     port = choose_ports(["grpc"], {})["grpc"]
     with (
-        forwarder(f"http://{LOOPBACK}:{port}", owner_token, "--retry-timeout", "2") as process,
-        raw_client(process.port, service=KATIB) as call,
+        forwarder(f"http://{LOOPBACK}:{port}", owner_token, "--retry-timeout", "60") as process,
+        ExitStack() as stack,
     ):
-        begin = time.monotonic()
-        assert failure(lambda: call("Describe"))[0] == "UNAVAILABLE"
-        assert 1.9 < time.monotonic() - begin < 3
-
-
-def test_forwarder_tells_cause_before_deadline_of_caller(owner_token):
-    port = choose_ports(["grpc"], {})["grpc"]
-    with (
-        forwarder(f"http://{LOOPBACK}:{port}", owner_token) as process,
-        raw_client(process.port, service=KATIB) as call,
-    ):
-        assert [failure(lambda: call("Describe", timeout=1))[0] for _ in range(3)] == [
-            "UNAVAILABLE"
-        ] * 3
-
-
-@pytest.mark.parametrize(
-    ("service", "method"),
-    [
-        ("Suggestion", "ValidateAlgorithmSettings"),
-        ("EarlyStopping", "ValidateEarlyStoppingSettings"),
-    ],
-)
-def test_forwarder_leaves_repeating_validations_to_controller(owner_token, service, method):
-    """Ten answers and nine pauses of 3 seconds have to fit into the controller's 60 seconds."""
-    port = choose_ports(["grpc"], {})["grpc"]
-    with (
-        forwarder(f"http://{LOOPBACK}:{port}", owner_token) as process,
-        raw_client(process.port, service=f"api.v1.beta1.{service}") as call,
-    ):
-        begin = time.monotonic()
-        assert failure(lambda: call(method))[0] == "UNAVAILABLE"
-        assert time.monotonic() - begin < 3
+        for service, method in (
+            ("api.v1.beta1.Suggestion", "ValidateAlgorithmSettings"),
+            ("api.v1.beta1.EarlyStopping", "ValidateEarlyStoppingSettings"),
+            ("grpc.health.v1.Health", "Check"),
+        ):
+            call = stack.enter_context(raw_client(process.port, service=service))
+            begin = time.monotonic()
+            status, _, _ = failure(lambda call=call, method=method: call(method, timeout=60))
+            assert (method, status) == (method, "UNAVAILABLE")
+            assert time.monotonic() - begin < 30
+        call = stack.enter_context(raw_client(process.port, service=KATIB))
+        assert failure(lambda: call("Describe", timeout=1))[0] == "UNAVAILABLE"
 
 
 def test_forwarder_passes_health_and_reflection_on(settings, owner_token, tmp_path):
@@ -185,17 +143,6 @@ def test_forwarder_passes_health_and_reflection_on(settings, owner_token, tmp_pa
     assert answers[0].list_services_response.service
 
 
-def test_forwarder_health_fails_at_once_without_server(owner_token):
-    port = choose_ports(["grpc"], {})["grpc"]
-    with (
-        forwarder(f"http://{LOOPBACK}:{port}", owner_token) as process,
-        raw_client(process.port, service="grpc.health.v1.Health") as call,
-    ):
-        begin = time.monotonic()
-        assert failure(lambda: call("Check"))[0] == "UNAVAILABLE"
-        assert time.monotonic() - begin < 3
-
-
 def test_forwarder_speaks_tls_with_given_authority(server, owner_token, tmp_path):
     with tls_proxy(server.port, tmp_path) as proxy:
         with (
@@ -207,7 +154,9 @@ def test_forwarder_speaks_tls_with_given_authority(server, owner_token, tmp_path
             forwarder(proxy.url, owner_token, "--retry-timeout", "1") as process,
             raw_client(process.port, service=KATIB) as call,
         ):
-            assert failure(lambda: call("Describe"))[0] == "UNAVAILABLE"
+            begin = time.monotonic()
+            assert failure(lambda: call("Describe", timeout=60))[0] == "UNAVAILABLE"
+            assert time.monotonic() - begin < 30
 
 
 def test_forwarder_ends_after_calls_in_progress(settings, database, owner_token):
@@ -225,7 +174,7 @@ def test_forwarder_ends_after_calls_in_progress(settings, database, owner_token)
         running = call("Work", start=True)
         wait_until(lambda: server.shares.turns._used)
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
+        wait_until(lambda: not is_listening(process.port))
         free.set()
         assert running.result() == b"done"
         assert process.wait(10) == 0
@@ -235,12 +184,9 @@ def test_forwarder_ends_after_calls_in_progress(settings, database, owner_token)
     ("arguments", "token", "line"),
     [
         (["--listen", "nowhere"], "tb_x", "--listen 'nowhere' is not HOST:PORT"),
-        (["--listen", "127.0.0.1:70000"], "tb_x", "is not HOST:PORT"),
-        (["--server", "https://host/path"], "tb_x", "has a path"),
         (["--server", "http://127.0.0.1:1"], "", "no token for http://127.0.0.1:1"),
         (["--cacert", "/nowhere.pem"], "tb_x", "/nowhere.pem: No such file"),
         (["--experiment", "größe"], "tb_x", "--experiment must be printable ASCII"),
-        ([], "tb_größe", "the token is empty or contains invalid characters"),
     ],
 )
 def test_forwarder_wrong_usage_is_one_line(arguments, token, line):
@@ -249,9 +195,9 @@ def test_forwarder_wrong_usage_is_one_line(arguments, token, line):
     assert line in done.stderr
 
 
-def test_forwarder_address_in_use_is_one_line(server, owner_token):
+def test_forwarder_address_in_use_is_one_line(server):
     taken = f"{LOOPBACK}:{server.port}"
-    done = run_forward("--server", "http://127.0.0.1:1", "--listen", taken, token=owner_token)
+    done = run_forward("--server", "http://127.0.0.1:1", "--listen", taken, token="tb_x")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert f"cannot listen on {taken}" in done.stderr
 
@@ -263,6 +209,11 @@ def test_forwarder_without_grpcio_names_extra():
     done = run_forward("--server", "http://127.0.0.1:1", token="tb_x", program=("-c", script))
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert "pip install grpcio" in done.stderr
+
+
+def is_listening(port):
+    with socket.socket() as client:
+        return client.connect_ex((LOOPBACK, port)) == 0
 
 
 def run_forward(*arguments, token, program=("-m", "tbupload")):

@@ -1,36 +1,27 @@
-"""The gRPC port of `tbservice serve`: health, reflection, TLS, workers, and how it starts and stops."""
+"""The gRPC port of `tbservice serve`: health, reflection, TLS, and what keeps it from starting."""
 
-import signal
 import socket
 
 import grpc
 import httpx2
-import psutil
 import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from support import zygote
 from support.grpc_calls import failure, live_grpc_service, raw_client
-from support.process_kills import workers_of
 from support.servers import environment_of, live_service
 from support.tls_proxy import make_certificate
-from support.uploading import wait_until
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 pytestmark = pytest.mark.own_database
 
 HEALTH = "grpc.health.v1.Health"
 REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
-NAMES = (
-    "",
-    "grpc.health.v1.Health",
-    "manager.v1beta1.Suggestion",
-    "api.v1.beta1.DBManager",
-    "api.v1.beta1.Suggestion",
-    "api.v1.beta1.EarlyStopping",
-)
-SERVING, NOT_SERVING = 1, 2
+KATIB_NAMES = ("api.v1.beta1.DBManager", "api.v1.beta1.EarlyStopping")
+"""Its service of suggestions is not serving before the libraries of the algorithms are loaded."""
+
+SERVING = 1
 
 
 def check(call, name="", seconds=10):
@@ -46,19 +37,41 @@ def tbservice(settings, *arguments, **more):
     return done.stderr
 
 
-def test_grpc_port_answers_health_under_katib_names(settings, tmp_path):
+def test_grpc_port_of_option_answers_health_and_reflection(settings, tmp_path):
+    ports = choose_ports(["grpc", "other"], {})
+    program = ("-m", "tbservice", "serve", "--grpc-port", str(ports["grpc"]))
+    more = {"TBHUB_GRPC_PORT": str(ports["other"])}
     with (
-        live_grpc_service(settings, tmp_path) as (live, port),
-        raw_client(port, service=HEALTH) as call,
+        live_grpc_service(settings, tmp_path, program=program, **more) as (live, _),
+        raw_client(ports["grpc"], service=HEALTH) as call,
     ):
-        wait_until(lambda: check(call, "manager.v1beta1.Suggestion") == SERVING)
+        assert check(call) == SERVING
         before = checks_counted(live)
-        assert {name: check(call, name) for name in NAMES} == dict.fromkeys(NAMES, SERVING)
+        names = ("", HEALTH, *KATIB_NAMES)
+        assert {name: check(call, name) for name in names} == dict.fromkeys(names, SERVING)
         assert failure(lambda: check(call, "api.v1.beta1.Other"))[0] == "NOT_FOUND"
         assert failure(lambda: call("Check", b"\xff"))[0] == "INVALID_ARGUMENT"
         assert failure(lambda: call("Watch"))[0] == "UNIMPLEMENTED"
-        assert checks_counted(live) == before + len(NAMES)
-    assert f"gRPC on port {port}" in (tmp_path / "log").read_text()
+        assert checks_counted(live) == before + len(names)
+        listed, described = reflect(call.channel)
+        services = {service.name for service in listed.list_services_response.service}
+        assert services == {HEALTH, REFLECTION, *KATIB_NAMES, "api.v1.beta1.Suggestion"}
+        assert described.file_descriptor_response.file_descriptor_proto
+    assert f"gRPC on port {ports['grpc']}" in (tmp_path / "log").read_text()
+
+
+def reflect(channel):
+    """Return what reflection says of all services, and of the health service."""
+    ask = channel.stream_stream(
+        f"/{REFLECTION}/ServerReflectionInfo",
+        reflection_pb2.ServerReflectionRequest.SerializeToString,
+        reflection_pb2.ServerReflectionResponse.FromString,
+    )
+    asked = [
+        reflection_pb2.ServerReflectionRequest(list_services="*"),
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol=HEALTH),
+    ]
+    return ask(iter(asked), timeout=10)
 
 
 def checks_counted(live):
@@ -68,91 +81,11 @@ def checks_counted(live):
     return float(scrape.partition(counter)[2].split()[0])
 
 
-def test_grpc_health_is_not_serving_without_database(servers, settings, tmp_path):
-    database = settings.database_url.get_secret_value().rpartition("/")[2].partition("?")[0]
-    with (
-        live_grpc_service(settings, tmp_path) as (_, port),
-        raw_client(port, service=HEALTH) as call,
-        servers.instance.postgres.connect_as_superuser("postgres") as superuser,
-    ):
-        superuser.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
-        superuser.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database]
-        )
-        wait_until(lambda: check(call) == NOT_SERVING)
-        superuser.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")
-        wait_until(lambda: check(call) == SERVING)
-
-
-def test_grpc_reflection_lists_services_and_messages(settings, tmp_path):
-    with (
-        live_grpc_service(settings, tmp_path) as (_, port),
-        grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel,
-    ):
-        reflect = channel.stream_stream(
-            f"/{REFLECTION}/ServerReflectionInfo",
-            reflection_pb2.ServerReflectionRequest.SerializeToString,
-            reflection_pb2.ServerReflectionResponse.FromString,
-        )
-        asked = [
-            reflection_pb2.ServerReflectionRequest(list_services="*"),
-            reflection_pb2.ServerReflectionRequest(file_containing_symbol=HEALTH),
-        ]
-        listed, described = reflect(iter(asked), timeout=10)
-        names = {service.name for service in listed.list_services_response.service}
-        assert names == {HEALTH, REFLECTION, *(name for name in NAMES if name.startswith("api."))}
-        assert described.file_descriptor_response.file_descriptor_proto
-
-
 def test_grpc_is_off_by_default(settings, tmp_path):
     port = choose_ports(["service"], {})["service"]
-    with live_service(settings, port, tmp_path / "log") as live:
-        assert listening_ports(psutil.Process(live.process.pid)) == {port}
-
-
-def test_grpc_option_replaces_setting(settings, tmp_path):
-    ports = choose_ports(["service", "grpc", "other"], {})
-    program = ("-m", "tbservice", "serve", "--grpc-port", str(ports["grpc"]))
-    more = {"TBHUB_GRPC_PORT": str(ports["other"])}
-    with (
-        live_service(settings, ports["service"], tmp_path / "log", program=program, **more),
-        raw_client(ports["grpc"], service=HEALTH) as call,
-    ):
-        assert check(call) == SERVING
-
-
-def test_grpc_workers_share_port(settings, tmp_path):
-    """Each of them answers: new connections reach one that runs while the other does not."""
-    with live_grpc_service(settings, tmp_path, TBHUB_GRPC_PORT="0", TBHUB_WORKERS="2") as (live, _):
-        port = int((tmp_path / "log").read_text().partition("gRPC on port ")[2].partition(",")[0])
-        workers = workers_of(live)
-        wait_until(lambda: all(port in listening_ports(worker) for worker in workers))
-        for worker in workers:
-            worker.suspend()
-            try:
-                wait_until(lambda: answers(port))
-            finally:
-                worker.resume()
-        live.process.send_signal(signal.SIGTERM)
-        assert live.process.wait(15) == 0
-    assert "forced exit" not in (tmp_path / "log").read_text()
-
-
-def answers(port):
-    """Whether a new connection is answered: the kernel chooses the worker that gets it."""
-    with raw_client(port, service=HEALTH) as call:
-        try:
-            return check(call, seconds=1) == SERVING
-        except grpc.RpcError:
-            return False
-
-
-def listening_ports(process):
-    return {
-        connection.laddr.port
-        for connection in process.net_connections(kind="tcp")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    with live_service(settings, port, tmp_path / "log"):
+        pass
+    assert "gRPC" not in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
