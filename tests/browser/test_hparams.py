@@ -1,4 +1,4 @@
-"""Hyperparameters in both front ends: the HParams dashboard, and the run table of Time Series."""
+"""Hyperparameters in the HParams dashboard, which stays open while sessions are added."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from support.batches import ApiClient
-from support.browser_pages import has_drawing, open_tab, share_link, shoot
+from support.browser_pages import open_tab, share_link, shoot
 from support.hparams import HparamsClient, column, end, last, metric, start, summary
 from support.uploading import Reader
 
@@ -113,52 +113,3 @@ def test_open_dashboard_shows_new_columns_and_keeps_choices(page, uploader, clie
     expect_rows(page, "low", "middle", "high", "late")
     choose(page, "Sort by", "depth")
     expect_rows(page, "late", "high", "low", "middle")
-
-
-def test_plots_leave_out_what_is_no_number(page, uploader, client):
-    client.write("nan", start({"rate": float("nan"), "kind": "adam"}), last("loss", 1.0), end())
-    client.write("text", start({"rate": "auto", "kind": "adam"}), last("loss", 2.0), end())
-    client.write("inf", start({"rate": float("inf"), "kind": 2.0}), last("loss", 3.0), end())
-    client.write("none", start({"rate": 1.0, "kind": True}), last("loss", float("nan")), end())
-    open_hparams(page, uploader, client)
-    expect(table_of(page).get_by_text("auto", exact=True)).to_be_visible()
-    shoot(page, "hparams_odd")
-    for name, plot in (("parallel", "parallel-coords"), ("scatter", "scatter-plot-matrix")):
-        page.locator("paper-tab", has_text=re.compile(name, re.IGNORECASE)).click()
-        shown = page.locator(f"tf-hparams-{plot}-plot")
-        assert has_drawing(shown)
-        page.wait_for_timeout(400)
-        shoot(page, f"hparams_odd_{name}")
-
-
-def test_dashboard_says_what_is_wrong_with_filter(page, uploader, client):
-    for number in range(10):
-        client.write(f"r{number}", start({"word": f"w{number}"}), end())
-    open_hparams(page, uploader, client)
-    expression = choices_of(page).locator("paper-input[label='Regular expression'] input")
-    page.watch.is_expected = lambda problem: "400" in problem
-    expression.fill("w(")
-    alert = choices_of(page).get_by_role("alert")
-    expect(alert).to_contain_text("filter_regexp: not a valid RE2 regular expression")
-    shoot(page, "hparams_wrong_filter")
-    expression.fill("w[12]")
-    expect(alert).to_be_hidden()
-    expect(row_of(page, "r3")).to_have_count(0)
-    expect(row_of(page, "r2")).to_have_count(1)
-
-
-def test_run_table_has_runs_outside_of_declared_domain(page, uploader, client):
-    """TensorBoard hides them: "high" is over the declared interval, "middle" not a declared kind."""
-    client.write("odd", start({"rate": float("nan"), "kind": 1.0}), last("loss", 1.0))
-    page.goto(share_link(uploader, client.experiment_id))
-    runs = page.locator("runs-data-table")
-    rows = runs.locator("tb-data-table-content-row")
-    for name in ("rate", "kind"):
-        runs.get_by_title("Add Column").click()
-        page.locator("tb-data-table-column-selector-component button").filter(has_text=name).click()
-        page.keyboard.press("Escape")
-    for name, rate in RATES.items():
-        expect(rows.filter(has_text=name)).to_contain_text(str(rate))
-        expect(rows.filter(has_text=name)).to_contain_text(KINDS[name])
-    expect(rows.filter(has_text="odd")).to_be_visible()
-    shoot(page, "hparams_run_table")

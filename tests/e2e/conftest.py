@@ -4,11 +4,13 @@ API.
 
 from __future__ import annotations
 
+import functools
 from contextlib import closing
 
 import psycopg
 import pytest
 
+from support import training_process
 from support.buckets import Bucket
 from support.servers import s3_client
 from support.uploading import Reader, Uploader
@@ -26,6 +28,31 @@ def reader(uploader):
     reader = Reader(uploader.server, uploader.token)
     yield reader
     reader.http.close()
+
+
+@pytest.fixture
+def configured(uploader, monkeypatch):
+    """Give this process, and what it starts, the server, token and configuration of `uploader`."""
+    for name in ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG"):
+        monkeypatch.setenv(name, uploader.environment()[name])
+
+
+@pytest.fixture
+def run_script(uploader, tmp_path):
+    """Run Python source as a training script in `tmp_path`."""
+    return functools.partial(training_process.run_script, uploader, tmp_path)
+
+
+@pytest.fixture
+def export(uploader, tmp_path):
+    """Export an experiment; return the result and the directory."""
+
+    def export(experiment_id, format_="events", *more, name="exported"):
+        directory = tmp_path / name
+        what = ("--experiment", experiment_id, "--format", format_, "--output", directory)
+        return uploader.run("export", *what, "--json", *more), directory
+
+    return export
 
 
 @pytest.fixture

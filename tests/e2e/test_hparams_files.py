@@ -33,7 +33,7 @@ WRITERS = (
     "keras_hparams",
     "guild",
 )
-AGGREGATIONS = ("AVG", "MIN", "MAX", "MEDIAN")
+AGGREGATIONS = ("AVG", "MEDIAN")
 
 
 class StockHandlers:
