@@ -5,70 +5,22 @@ loss is named.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
-from contextlib import closing
 
 import numpy as np
 import pytest
 
-from support import event_files
 from support.batches import ApiClient, metadata, scalars, segment, stream
-from support.buckets import Bucket
 from support.lazy import LazyModule
-from support.servers import new_workspace, s3_client
-from support.uploading import SECONDS_MAX, Ended, Uploader, wait_until
+from support.uploading import SECONDS_MAX, wait_until
 from tbwire import wire_pb2
 
 pd = LazyModule("pandas")
 
-NAME = "events.out.tfevents.1.host"
-FORMATS = ("parquet", "csv", "events")
+FORMATS = ("parquet", "events")
 SHORT = ("--retry-timeout", "0.01")
-
-
-@pytest.fixture
-def export(uploader, tmp_path):
-    """Export an experiment; return the result and the directory."""
-
-    def export(experiment_id, format_, *more, name="exported"):
-        directory = tmp_path / name
-        what = ("--experiment", experiment_id, "--format", format_, "--output", directory)
-        return uploader.run("export", *what, "--json", *more), directory
-
-    return export
-
-
-@pytest.fixture(scope="module", autouse=True)
-def export_around_unreadable_blob(servers, live_service, tmp_path_factory):
-    """Begin to export an experiment with a blob that cannot be read; return the uploader, the
-    directory and the process.
-
-    It takes 40 s, in which the module's other tests run: the service asks SeaweedFS three times,
-    which tries for 13 s each.
-    """
-    workspace = new_workspace(live_service.database_url)
-    home = tmp_path_factory.mktemp("unreadable")
-    uploader = Uploader(live_service.url, workspace.owner_token, home)
-    images = [os.urandom(size) for size in (1_000, 2_000, 1_500_000, 3_000)]
-    events = [event_files.image_event("cat", step, [image]) for step, image in enumerate(images)]
-    event_files.write_records(home / "a" / NAME, [event_files.version_event(), *events])
-    experiment = uploader.run("--logdir", home, "--one-shot").experiment_id
-    with closing(s3_client(live_service.settings)) as plain:
-        files = servers.instance.directory.path / "objects"
-        bucket = Bucket(plain, live_service.settings.s3_bucket, workspace.workspace_id, files)
-        bucket.spoil(images[1])
-    directory = home / "exported"
-    what = ("--experiment", experiment, "--format", "events", "--output", str(directory))
-    command = [sys.executable, "-m", "tbupload", "export", *what, "--json", *SHORT]
-    environment = uploader.environment()
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        yield uploader, directory, process
-        process.kill()
 
 
 @pytest.fixture
@@ -103,18 +55,11 @@ def tensor_series(api, experiment, tag, contents, in_row=()):
     return wire_pb2.Series(tag=tag, summary_metadata=metadata("other", 2), tensors=points)
 
 
-def tables(directory, format_):
+def tables(directory):
     """Return {(run, tag, step): bytes} of the tensors in a directory of tables."""
-    read = pd.read_parquet if format_ == "parquet" else pd.read_csv
     (path,) = (directory / "tensors").iterdir()
-    rows = read(path).to_dict("records")
-    values = [
-        bytes(row["data"] if format_ == "parquet" else json.loads(row["data"])) for row in rows
-    ]
-    return {
-        (row["run"], row["tag"], row["step"]): value
-        for row, value in zip(rows, values, strict=True)
-    }
+    rows = pd.read_parquet(path).to_dict("records")
+    return {(row["run"], row["tag"], row["step"]): bytes(row["data"]) for row in rows}
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -144,7 +89,7 @@ def test_export_leaves_out_lost_tensors_and_names_them(
         assert (again.code, again.done["scalars"], again.done["tensors"]) == (0, 10, 4)
     else:
         intact = {(run, "mesh", step): contents[step] for run in "ab" for step in (3, 4)}
-        assert tables(directory, format_) == intact
+        assert tables(directory) == intact
     body = {"sampling": "all", "tag": ["gone"]}
     plain = reader.http.post(f"/api/v1/experiments/{experiment}/tensors/data", json=body)
     assert (plain.status_code, plain.json()["code"]) == (410, "object_missing")
@@ -163,13 +108,10 @@ def test_export_ends_without_tensors_that_cannot_be_read(api, export, bucket, fo
     assert (ended.code, lost_of(ended)) == (1, [("a", "mesh", 1), ("a", "mesh", 2)]), ended.err
     assert "the object store fails to read this object" in ended.err
     if format_ != "events":
-        assert tables(directory, format_) == {
-            ("a", "mesh", step): contents[step] for step in (0, 3)
-        }
+        assert tables(directory) == {("a", "mesh", step): contents[step] for step in (0, 3)}
 
 
-@pytest.mark.parametrize("format_", ["csv", "events"])
-def test_export_waits_for_objects_that_come_back(uploader, api, tmp_path, bucket, format_):
+def test_export_waits_for_objects_that_come_back(uploader, api, tmp_path, bucket):
     content = os.urandom(3_000)
     experiment = api.new_experiment()
     api.write(
@@ -184,7 +126,7 @@ def test_export_waits_for_objects_that_come_back(uploader, api, tmp_path, bucket
         "--experiment",
         experiment,
         "--format",
-        format_,
+        "events",
     ]
     errors = tmp_path / "errors"
     with errors.open("w") as stderr:
@@ -194,12 +136,3 @@ def test_export_waits_for_objects_that_come_back(uploader, api, tmp_path, bucket
     heal()
     assert process.wait(SECONDS_MAX) == 0, errors.read_text()
     assert "left out" not in errors.read_text()
-
-
-def test_export_ends_without_blobs_that_cannot_be_read(export_around_unreadable_blob):
-    uploader, directory, process = export_around_unreadable_blob
-    out, err = process.communicate(timeout=SECONDS_MAX)
-    ended = Ended(process.returncode, out, err)
-    assert (ended.code, lost_of(ended)) == (1, [("a", "cat", 1)]), ended.err
-    again = uploader.run("--logdir", directory, "--one-shot", "--json")
-    assert (again.code, again.done["blobs"]) == (0, 3 * 3)

@@ -28,11 +28,6 @@ class Bucket:
             (key,) = self.keys(content)
             self._plain.delete_object(Bucket=self._name, Key=key)
 
-    def delete_all(self):
-        """Delete all objects of the workspace."""
-        for key in self.keys():
-            self._plain.delete_object(Bucket=self._name, Key=key)
-
     def replace(self, content, other):
         """Replace the bytes of the object with this content."""
         (key,) = self.keys(content)
