@@ -9,7 +9,7 @@ import json
 import pytest
 
 from support import event_files
-from support.projector import IN_CHECKPOINT, ROWS, write_projector_run
+from support.projector import IN_CHECKPOINT, write_projector_run
 from tbwire import tensorboard_pb2 as pb
 
 NAME = "events.out.tfevents.{}.host"
@@ -194,37 +194,3 @@ def test_empty_values_and_repeated_steps_are_told_and_no_fault(uploader, logdir)
     assert (verdict["empty_values"], verdict["superseded"]) == (24, 9)
     ended = uploader.run("verify", "--logdir", logdir, "--experiment", real.experiment_id)
     assert (ended.code, "and 9 superseded points: " in ended.out) == (0, True)
-
-
-def test_logdir_of_projector_config_alone_is_uploaded_and_proven(uploader, reader, logdir):
-    write_projector_run(logdir)
-    dry = uploader.run("--logdir", logdir, "--dry-run", "--json")
-    real = uploader.run("--logdir", logdir, "--one-shot", "--json")
-    assert counts(dry.done) == counts(real.done)
-    assert (dry.code, real.code, real.done["blobs"], real.done["series"], real.done["runs"]) == (
-        0,
-        0,
-        7,
-        2,
-        1,
-    )
-    experiment = real.experiment_id
-    page = reader.http.get(
-        f"/experiment/{experiment}/data/plugin/projector/info", params={"run": "."}
-    ).json()
-    assert [embedding["tensorShape"] for embedding in page["embeddings"]] == [[ROWS, 8], [ROWS, 3]]
-    words, points = (".", "_projector_/words"), (".", "_projector_/points")
-    assert verified(uploader, logdir, experiment, "--strict")[:2] == (
-        0,
-        {words: "proven", points: "proven"},
-    )
-    (logdir / "bookmarks.json").write_text("[ ]")
-    assert verified(uploader, logdir, experiment)[:2] == (1, {words: "proven", points: "different"})
-    reader.http.delete(
-        f"/api/v1/experiments/{experiment}/series", params={"run": ".", "tag": words[1]}
-    )
-    (logdir / "projector_config.pbtxt").write_text(
-        'embeddings { tensor_name: "words" tensor_path: "points.bytes" }'
-    )
-    code, findings, verdict = verified(uploader, logdir, experiment)
-    assert (code, findings, len(verdict["problems"])) == (1, {points: "extra"}, 1)

@@ -30,12 +30,8 @@ def experiments(reader):
     ("filters", "sentence"),
     [
         (("--plugins", "scalar"), "no such plugin; did you mean scalars?"),
-        (("--plugins", "scalars,image"), "--plugins image: there is no such plugin; did you mean"),
-        (("--plugins", "histograms"), "the plugins there are images, scalars"),
         (("--plugins", "mine"), "the plugins there are images, scalars"),
-        (("--plugins", "timeseries"), "did you mean scalars?"),
         (("--include-tags", "los"), "none of 3 tags completely; did you mean loss?"),
-        (("--include-tags", "accuraci"), "did you mean accuracy?"),
         (("--include-tags", "zebra"), "none of 3 tags completely (accuracy, cat, loss)"),
         (("--exclude-tags", ".*"), "--exclude-tags .* excludes all of 3 tags"),
         (("--include-runs", "train"), "none of 2 runs completely; did you mean train/a?"),
@@ -43,9 +39,10 @@ def experiments(reader):
         (("--include-tags", "cat", "--plugins", "scalars"), "no series matches all of them"),
     ],
 )
-@pytest.mark.parametrize("mode", ["--one-shot", "--dry-run"])
-def test_filter_without_match_is_refused(uploader, reader, runs, filters, sentence, mode):
-    ended = uploader.run("--logdir", runs, mode, *filters)
+def test_filter_without_match_is_refused(uploader, reader, runs, filters, sentence):
+    dry = uploader.run("--logdir", runs, "--dry-run", *filters)
+    ended = uploader.run("--logdir", runs, "--one-shot", *filters)
+    assert (dry.code, dry.err) == (ended.code, ended.err)
     assert (ended.code, ended.out) == (2, "")
     assert sentence in ended.err
     assert ended.err.startswith("tbupload: ")
@@ -63,14 +60,6 @@ def test_filter_without_match_is_refused_for_experiment(uploader, reader, runs):
     assert reader.get(experiment_id, "streams")["streams"] == before
 
 
-def test_filter_matched_by_last_file_alone_is_accepted(uploader, reader, runs):
-    last = runs / "zebra" / "tfevents.1"
-    event_files.write_records(last, [event_files.scalar_event("late", 0, 1.0)])
-    ended = uploader.run("--logdir", runs, "--one-shot", "--include-tags", "late")
-    assert ended.code == 0, ended.err
-    assert list(reader.scalars(ended.experiment_id)) == ["zebra"]
-
-
 def test_filter_matched_by_embeddings_is_accepted(uploader, reader, runs):
     write_projector_run(runs / "eval")
     ended = uploader.run("--logdir", runs, "--one-shot", "--plugins", "projector")
@@ -78,17 +67,7 @@ def test_filter_matched_by_embeddings_is_accepted(uploader, reader, runs):
     assert reader.get(ended.experiment_id, "plugins") == {"plugins": ["projector"]}
 
 
-def test_files_without_points_are_nothing_to_compare(uploader, reader, logdir):
-    event_files.write_records(logdir / "run" / "tfevents.1", [event_files.version_event()])
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "loss")
-    assert ended.code == 0, ended.err
-    assert len(experiments(reader)) == 1
-
-
-@pytest.mark.parametrize("is_empty", [True, False])
-def test_live_upload_refuses_misspelled_plugin(uploader, reader, logdir, is_empty, request):
-    if not is_empty:
-        request.getfixturevalue("runs")
+def test_live_upload_refuses_misspelled_plugin(uploader, reader, logdir):
     with uploader.follow(logdir, "--plugins", "scalar,mine") as following:
         ended = following.wait()
     assert (ended.code, ended.out) == (2, "")
@@ -102,12 +81,6 @@ def test_own_plugin_with_similar_name_is_accepted(uploader, reader, logdir):
     ended = uploader.run("--logdir", logdir, "--one-shot", "--plugins", "scalar")
     assert ended.code == 0, ended.err
     assert reader.get(ended.experiment_id, "plugins") == {"plugins": ["scalar"]}
-
-
-def test_live_upload_accepts_own_plugin(uploader, logdir):
-    with uploader.follow(logdir, "--plugins", "my_images") as following:
-        following.wait_for_experiment()
-        assert following.stop().code == 0
 
 
 def test_live_upload_reports_filter_without_match_yet(uploader, reader, runs):
@@ -131,9 +104,8 @@ def test_live_upload_that_matched_nothing_exits_1(uploader, runs):
     assert "none of 2 runs completely" in problem
 
 
-def test_wait_and_stop_of_follow_say_that_nothing_matched(uploader, runs, monkeypatch, caplog):
-    for name, value in uploader.environment().items():
-        monkeypatch.setenv(name, value)
+@pytest.mark.usefixtures("configured")
+def test_wait_and_stop_of_follow_say_that_nothing_matched(runs, caplog):
     upload = tbupload.follow(runs, include_tags="val_loss", poll_seconds=60)
     for result in (upload.wait(), upload.stop()):
         assert (result.exit_code, result.is_complete) == (1, False)
@@ -148,18 +120,9 @@ def test_wait_and_stop_of_follow_say_that_nothing_matched(uploader, runs, monkey
     assert upload.stop().is_complete
 
 
-def test_resumed_live_upload_without_news_exits_0(uploader, runs):
-    for _ in range(2):
-        with uploader.follow(runs, "--include-tags", "loss") as following:
-            following.wait_for_experiment()
-            ended = following.stop()
-        assert ended.code == 0, ended.err
-
-
-@pytest.mark.parametrize("filters", [("--plugins", "scalar"), ("--include-tags", "los")])
-def test_filter_without_match_proves_and_exports_nothing(uploader, runs, tmp_path, filters):
+def test_filter_without_match_proves_and_exports_nothing(uploader, runs, tmp_path):
     experiment_id = uploader.run("--logdir", runs, "--one-shot").experiment_id
-    named = ("--experiment", experiment_id, *filters)
+    named = ("--experiment", experiment_id, "--include-tags", "los")
     ended = uploader.run("verify", "--logdir", runs, *named)
     assert (ended.code, ended.out) == (2, ""), ended.err
     assert "did you mean" in ended.err

@@ -3,14 +3,12 @@ training.
 """
 
 import inspect
-import logging
 import os
 import re
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import psutil
@@ -18,23 +16,10 @@ import pytest
 
 import tbupload
 from support import event_files
-from support.flaky_proxy import flaky_proxy
 from support.uploading import lines_without_wait, wait_until
-from support.waiting import SECONDS_MAX
 from tbupload.recording.announcement import sentence
 
 ROOT = Path(__file__).parents[2]
-
-PRELUDE = """
-import os, signal, sys, time
-from pathlib import Path
-import tbupload
-from support import event_files
-
-def train(logdir, steps=range(10)):
-    events = [event_files.scalar_event("loss", step, float(step)) for step in steps]
-    event_files.write_records(Path(logdir, "run", "tfevents.1"), events, append=True)
-"""
 
 
 def examples():
@@ -60,16 +45,7 @@ def count(reader, experiment_id):
 
 
 @pytest.fixture
-def environment(uploader, monkeypatch):
-    """Give this process the server, the token and the config file of `uploader`."""
-    environment = uploader.environment()
-    for name in ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG"):
-        monkeypatch.setenv(name, environment[name])
-    return environment
-
-
-@pytest.fixture
-def follow(environment):  # noqa: ARG001 - it sets the variables
+def follow(configured):  # noqa: ARG001 - it sets the variables
     """`tbupload.follow`; what it started is killed if the test has not ended it."""
     followed = []
 
@@ -82,31 +58,6 @@ def follow(environment):  # noqa: ARG001 - it sets the variables
         if upload.is_running:
             process_of(upload).kill()
             upload.stop()
-
-
-@pytest.fixture
-def run_script(environment, tmp_path):
-    """Run Python source as a script in `tmp_path`, in a process group of its own."""
-
-    def run_script(source):
-        path = tmp_path / "training.py"
-        path.write_text(PRELUDE + textwrap.dedent(source))
-        paths = os.pathsep.join(
-            [str(ROOT / "tests"), *filter(None, [environment.get("PYTHONPATH")])]
-        )
-        return subprocess.run(
-            [sys.executable, path],
-            cwd=tmp_path,
-            env=environment | {"PYTHONPATH": paths},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-            start_new_session=True,
-        )
-
-    return run_script
 
 
 def process_of(upload):
@@ -171,16 +122,6 @@ def test_follow_without_block_uploads_and_start_resumes(follow, reader, logdir):
     assert (upload.stop().exit_code, upload.experiment_id) == (0, first)
     assert upload.stop() == upload.result
     assert count(reader, first) == 10
-
-
-def test_two_at_once_are_two_uploads(follow, reader, tmp_path):
-    with follow(tmp_path / "a") as first, follow(tmp_path / "b") as second:
-        for name, number in (("a", 3), ("b", 4)):
-            write(tmp_path / name, range(number))
-    assert first.wait().is_complete
-    assert second.wait().is_complete
-    assert first.experiment_id != second.experiment_id
-    assert (count(reader, first.experiment_id), count(reader, second.experiment_id)) == (3, 4)
 
 
 def test_follow_result_counts_what_is_missing(follow, logdir, caplog):
@@ -263,24 +204,6 @@ def test_follow_reports_dead_uploader_and_stops_nothing(follow, logdir, caplog):
     assert f"--experiment={upload.experiment_id}" in upload.result.explanation
 
 
-def test_waits_of_follow_are_no_longer_than_they_say(follow, live_service, logdir, caplog):
-    write(logdir, range(10))
-    with flaky_proxy(live_service.url, ["", *["503"] * 1000]) as proxy:
-        with follow(logdir, server=proxy, end_seconds=0.2) as upload:
-            assert upload.url
-            began = time.monotonic()
-        assert upload.wait(0.2).exit_code is None
-        assert upload.stop(0.2).exit_code is None
-        waited = time.monotonic() - began
-        assert upload.is_running
-        assert "is still sending" in caplog.text
-        process_of(upload).kill()
-        wait_until(lambda: not upload.is_running)
-    assert waited < 10
-    assert upload.result.exit_code == -signal.SIGKILL
-    assert caplog.records[-1].levelno == logging.WARNING
-
-
 @pytest.mark.parametrize(
     "end", ["raise ValueError('mine')", "os.killpg(0, signal.SIGINT); time.sleep(60)"]
 )
@@ -304,8 +227,7 @@ def test_follow_lets_exceptions_through_after_sending_all(run_script, reader, en
 def test_follow_ends_when_training_with_forks_is_killed(run_script, reader, tmp_path):
     ended = run_script(
         """
-        from tbupload.background_upload import process as uploader_process
-        uploader_process.FIXED_OPTIONS += ("--quiet-seconds=1",)
+        end_soon()
         upload = tbupload.follow("runs")
         process = upload._process._process
         print(upload.experiment_id, process.pid, flush=True)
@@ -352,19 +274,3 @@ def test_importing_it_loads_no_other_package():
         [sys.executable, "-c", source], capture_output=True, text=True, check=True
     ).stdout
     assert not {"numpy", "google", "urllib3", "tqdm", "tbwire"} & set(re.findall(r"\w+", loaded))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="priorities of sessions are Linux's")
-def test_uploader_has_lower_priority_once_it_has_a_url(follow, live_service, tmp_path):
-    own = psutil.Process().nice()
-    with flaky_proxy(live_service.url, ["503"] * 1000) as proxy:
-        starting = follow(tmp_path, server=proxy)
-        assert starting.url is None
-        assert process_of(starting).nice() == own
-    upload = follow(tmp_path)
-    assert upload.url
-    process = process_of(upload)
-    assert process.nice() == min(own + 10, 19)
-    group = Path(f"/proc/{process.pid}/autogroup")
-    if group.exists():  # a kernel without it, or a container that hides it, has nothing to set
-        assert group.read_text().endswith(f" nice {process.nice()}\n")

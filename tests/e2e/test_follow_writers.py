@@ -17,8 +17,8 @@ OTHER_PYTHON = os.environ.get("TBHUB_TRAINING_PYTHON")
 PYTHON = OTHER_PYTHON or sys.executable
 
 ALWAYS = {
-    "tensorboard": ("return", TWICE, "SIGKILL"),
-    "tensorboardX": ("return", "os._exit"),
+    "tensorboard": (TWICE, "SIGKILL"),
+    "tensorboardX": ("return",),
 }
 """Writers that the tests install, and ends that are always tried: those that differ in what of
 Python still runs.

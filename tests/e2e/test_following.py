@@ -100,97 +100,6 @@ def test_follow_reports_bad_file_once_and_continues(uploader, reader, logdir):
     assert count(reader, experiment_id, "bad") == 4
 
 
-def test_damaged_record_is_skipped_reported_and_rest_is_read(uploader, reader, logdir):
-    path = logdir / "run" / "tfevents.1"
-    append(path, scalar_records("loss", range(10)))
-    event_files.spoil_payload(path, 5)
-    with uploader.follow(logdir) as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(has(reader, experiment_id, 9))
-        append(path, scalar_records("loss", range(10, 12)))
-        wait_until(has(reader, experiment_id, 11))
-        ended = following.stop()
-    assert ended.code == 1
-    assert "skipped 1: record whose checksum" in ended.err
-
-
-def test_file_that_was_damaged_and_is_whole_now_is_no_loss(uploader, reader, logdir):
-    path = logdir / "run" / "tfevents.1"
-    append(path, scalar_records("loss", range(10)))
-    whole = path.read_bytes()
-    event_files.spoil_payload(path, 5)
-    with uploader.follow(logdir) as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(has(reader, experiment_id, 9))
-        other = path.with_name("copy")
-        other.write_bytes(event_files.encode_records([event_files.version_event()]) + whole)
-        other.rename(path)
-        wait_until(has(reader, experiment_id, 10))
-        ended = following.stop()
-    assert ended.code == 0, ended.err
-
-
-def test_preallocated_file_is_read_as_it_is_filled(uploader, reader, logdir):
-    path = logdir / "run" / "tfevents.1"
-    records = event_files.encode_records(scalar_records("loss", range(10)))
-    half = len(event_files.encode_records(scalar_records("loss", range(5))))
-    path.parent.mkdir()
-    path.write_bytes(records[:half] + bytes(5000))
-    with uploader.follow(logdir) as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(has(reader, experiment_id, 5))
-        with path.open("r+b") as file:
-            file.write(records)
-        wait_until(has(reader, experiment_id, 10))
-        ended = following.stop()
-    assert ended.code == 0, ended.err
-    assert "corrupt" not in ended.err
-
-
-def test_run_directory_that_vanishes_and_returns_is_resumed(uploader, reader, logdir):
-    path = logdir / "group" / "run" / "tfevents.1"
-    append(path, scalar_records("loss", range(10)))
-    with uploader.follow(logdir) as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(has(reader, experiment_id, 10, "group/run"))
-        (logdir / "group").rename(logdir.with_name("away"))
-        append(logdir / "other" / "tfevents.1", scalar_records("loss", range(3)))
-        wait_until(has(reader, experiment_id, 3, "other"))
-        logdir.with_name("away").rename(logdir / "group")
-        append(path, scalar_records("loss", range(10, 12)))
-        wait_until(has(reader, experiment_id, 12, "group/run"))
-        ended = following.stop()
-    assert ended.code == 0, ended.err
-    assert "sent 15 scalars" in ended.err  # nothing was sent twice
-
-
-def test_experiment_deleted_meanwhile_ends_upload_with_1(uploader, reader, logdir):
-    path = logdir / "run" / "tfevents.1"
-    append(path, scalar_records("loss", range(10)))
-    with uploader.follow(logdir) as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(has(reader, experiment_id, 10))
-        reader.http.delete(f"/api/v1/experiments/{experiment_id}").raise_for_status()
-        append(path, scalar_records("loss", range(10, 12)))
-        ended = following.wait()
-    assert ended.code == 1
-    assert "there is no experiment " in ended.err
-
-
-def test_series_deleted_meanwhile_is_read_again_when_run_grows(uploader, reader, logdir):
-    path = logdir / "run" / "tfevents.1"
-    append(path, scalar_records("loss", range(10)))
-    with uploader.follow(logdir) as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(has(reader, experiment_id, 10))
-        reader.http.delete(
-            f"/api/v1/experiments/{experiment_id}/series", params={"run": "run", "tag": "loss"}
-        ).raise_for_status()
-        append(path, scalar_records("loss", range(10, 12)))
-        wait_until(has(reader, experiment_id, 12))
-        assert following.stop().code == 0
-
-
 def test_experiment_deleted_meanwhile_is_named_with_what_to_do(uploader, reader, logdir):
     path = logdir / "run" / "tfevents.1"
     append(path, scalar_records("loss", range(10)))
@@ -257,16 +166,12 @@ def test_second_ctrl_c_ends_at_once_with_75(uploader, many_runs, live_service):
     assert ended.code == 75
 
 
-@pytest.mark.parametrize(
-    "faults",
-    [["", "unanswered"], ["unanswered", "lost", "", "503"]],
-    ids=["answers lost", "everything"],
-)
-def test_bad_network_neither_loses_nor_doubles(uploader, reader, live_service, logdir, faults):
+def test_bad_network_neither_loses_nor_doubles(uploader, reader, live_service, logdir):
     rng = np.random.default_rng(1)
     for run in range(3):
-        images = [event_files.image_event("image", step, [rng.bytes(300_000)]) for step in range(3)]
+        images = [event_files.image_event("image", step, [rng.bytes(100_000)]) for step in range(3)]
         append(logdir / f"run{run}" / "tfevents.1", [*scalar_records("loss", range(1000)), *images])
+    faults = ["unanswered", "lost", "", "503"]
     with flaky_proxy(live_service.url, faults) as proxy:
         ended = uploader.run_process("--logdir", logdir, "--one-shot", "--json", "--server", proxy)
     assert ended.code == 0, ended.err
@@ -274,17 +179,6 @@ def test_bad_network_neither_loses_nor_doubles(uploader, reader, live_service, l
     assert reader.scalars(ended.experiment_id) == tensorboard_scalars(logdir)
     experiments = reader.http.get("/api/v1/experiments").json()["experiments"]
     assert [experiment["experiment_id"] for experiment in experiments] == [ended.experiment_id]
-
-
-def test_proxy_that_takes_small_requests_only_is_fed_small_ones(
-    uploader, reader, live_service, logdir
-):
-    for run in range(3):
-        append(logdir / f"run{run}" / "tfevents.1", scalar_records("loss", range(5000)))
-    with flaky_proxy(live_service.url, [""], bytes_max=30_000) as proxy:
-        ended = uploader.run_process("--logdir", logdir, "--one-shot", "--json", "--server", proxy)
-    assert ended.code == 0, ended.err
-    assert reader.scalars(ended.experiment_id) == tensorboard_scalars(logdir)
 
 
 def test_server_that_stays_away_ends_with_75(uploader, logdir):

@@ -1,14 +1,10 @@
 """One experiment by its name, for uploads from many machines: `create`, `--experiment-name`."""
 
 import json
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 
-import tbupload
 from support import event_files
 from support.uploading import Uploader, wait_until
 
@@ -84,21 +80,6 @@ def test_hosts_that_start_at_once_make_one_experiment(hosts, reader):
     assert len(experiments(reader)) == 1
 
 
-def test_create_at_once_makes_one_experiment(uploader, reader):
-    def create(_):
-        return subprocess.run(
-            [sys.executable, "-m", "tbupload", "create", "--name", "sweep"],
-            env=uploader.environment(),
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-
-    with ThreadPoolExecutor(4) as threads:
-        assert len(set(threads.map(create, range(8)))) == 1
-    assert len(experiments(reader)) == 1
-
-
 def test_name_that_several_have_is_refused(uploader, reader, logdir):
     write(logdir, "run")
     for _ in range(2):
@@ -113,10 +94,7 @@ def test_name_that_several_have_is_refused(uploader, reader, logdir):
     "options",
     [
         ("--experiment", "abc"),
-        ("--name", "other"),
         ("--new",),
-        ("--resume", "never"),
-        ("--resume", "must"),
     ],
 )
 def test_options_that_contradict_name_are_refused(uploader, logdir, options):
@@ -131,17 +109,6 @@ def test_empty_name_is_wrong_usage(uploader, logdir):
     ended = uploader.run("--logdir", logdir, "--one-shot", "--experiment-name", "")
     assert (ended.code, ended.out) == (2, "")
     assert "--experiment-name: it is empty" in ended.err
-
-
-def test_follow_in_script_has_experiment_name(hosts, reader, monkeypatch):
-    for name, value in hosts[0].environment().items():
-        monkeypatch.setenv(name, value)
-    made = []
-    for host in hosts[:2]:
-        with tbupload.follow(host.directory / "logs", experiment_name="sweep") as upload:
-            made.append(upload.experiment_id)
-        assert upload.stop().is_complete
-    assert made[0] == made[1] == experiments(reader)[0]["experiment_id"]
 
 
 def test_upload_without_name_is_named_by_its_directory(uploader, reader, tmp_path):

@@ -34,14 +34,6 @@ def test_upload_of_real_writers_equals_tensorboard(uploader, reader):
     assert ended.code == (1 if ended.done["skipped"] else 0)
 
 
-def test_real_runs_end_with_0(uploader, reader):
-    ended = uploader.run_process("--logdir", DATA / "tensorboard_reducer", "--one-shot")
-    assert ended.code == 0, ended.err
-    np.testing.assert_equal(
-        reader.scalars(ended.experiment_id), tensorboard_scalars(DATA / "tensorboard_reducer")
-    )
-
-
 def test_url_comes_on_stdout_and_summary_on_stderr(uploader, logdir):
     write_run(logdir, "run", [(0, 1.0)])
     ended = uploader.run_process("--logdir", logdir, "--one-shot", "--name", "a name")
@@ -60,17 +52,6 @@ def test_json_begins_with_created_and_ends_with_done(uploader, logdir):
     assert first == {"event": "created", "experiment_id": ended.experiment_id, "url": first["url"]}
     assert (last["event"], last["scalars"], last["skipped"]) == ("done", 1, {})
     assert ended.err == ""
-
-
-def test_large_blob_arrives_whole(uploader, reader, logdir):
-    images = [event_files.PNG, np.random.default_rng(0).bytes(700_000), b""]
-    event_files.write_records(
-        logdir / "run" / "tfevents.1",
-        [event_files.version_event(), event_files.image_event("image", 3, images)],
-    )
-    ended = uploader.run("--logdir", logdir, "--one-shot")
-    assert ended.code == 0, ended.err
-    assert reader.blobs(ended.experiment_id, "run", "image") == [[b"1", b"1", *images]]
 
 
 def test_names_of_every_kind_arrive(uploader, reader, logdir):
@@ -109,44 +90,6 @@ def test_upload_twice_at_once_stores_nothing_twice(uploader, reader, logdir):
     assert first.done["scalars"] + second.done["scalars"] == 16_000
     del (stored := reader.scalars(experiment_id))["first"]
     assert stored == tensorboard_scalars(logdir)
-
-
-def test_other_filters_read_files_again_and_store_nothing_twice(uploader, reader, logdir):
-    write_run(logdir, "run", [(step, float(step)) for step in range(10)])
-    write_run(logdir, "other", [(0, 0.0)], tag="other")
-    first = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "other")
-    assert list(reader.scalars(first.experiment_id)) == ["other"]
-    second = uploader.run(
-        "--logdir", logdir, "--one-shot", "--experiment", first.experiment_id, "--json"
-    )
-    assert second.done["scalars"] == 11
-    assert reader.get(first.experiment_id, "scalars")["run"]["loss"]["count"] == 10
-
-
-def test_filters_choose_runs_tags_and_plugins(uploader, reader, logdir):
-    for run in ("train", "eval"):
-        for number, tag in enumerate(("loss", "accuracy")):
-            write_run(logdir, run, [(1, 1.0)], tag=tag, name=f"tfevents.{number}")
-    event_files.write_records(
-        logdir / "train" / "tfevents.2", [event_files.text_event("note", 1, "a text")]
-    )
-    ended = uploader.run(
-        *(
-            "--logdir",
-            logdir,
-            "--one-shot",
-            "--exclude-runs",
-            "ev.*",
-            "--include-tags",
-            "lo.*|note",
-            "--plugins",
-            "scalars",
-        )
-    )
-    assert ended.code == 0
-    assert reader.get(ended.experiment_id, "plugins", plugin="scalars").keys() == {"train"}
-    assert list(reader.scalars(ended.experiment_id)["train"]) == ["loss"]
-    assert reader.get(ended.experiment_id, "plugins") == {"plugins": ["scalars"]}
 
 
 def test_corrupt_file_is_named_and_others_go_on(uploader, reader, logdir):
@@ -195,23 +138,6 @@ def test_record_cut_short_is_left_for_later(uploader, reader, logdir):
     assert len(values(reader.scalars(first.experiment_id))) == 10
 
 
-def test_upload_of_replaced_file_starts_at_its_beginning(uploader, reader, logdir):
-    write_run(logdir, "run", [(step, 1.0) for step in range(10)])
-    first = uploader.run("--logdir", logdir, "--one-shot")
-    later = event_files.WALL_TIME + 1
-    events = [
-        event_files.version_event(),
-        *(event_files.scalar_event("loss", step, 2.0, later) for step in range(3)),
-    ]
-    event_files.write_records(logdir / "run" / "events.out.tfevents.1.host", events)
-    assert (
-        uploader.run("--logdir", logdir, "--one-shot", "--experiment", first.experiment_id).code
-        == 0
-    )
-    stored = values(reader.scalars(first.experiment_id))
-    assert stored == {0: 2.0, 1: 2.0, 2: 2.0} | dict.fromkeys(range(3, 10), 1.0)
-
-
 def constant(tag, step):
     """A tensor of 4 MiB that takes a few bytes in the file: one value is repeated."""
     shape = event_files.pb.TensorShapeProto(dim=[event_files.pb.TensorShapeProto.Dim(size=1 << 20)])
@@ -253,49 +179,6 @@ def test_append_only_token_is_enough_to_go_on_with_experiment(uploader, reader, 
     refused = limited.run("--logdir", logdir, "--one-shot", "--new")
     assert refused.code == 1
     assert "may not do this" in refused.err
-
-
-def test_shared_link_reads_until_it_is_revoked(uploader, reader, logdir):
-    write_run(logdir, "run", [(1, 1.0)])
-    experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
-    shared = json.loads(uploader.run("share", experiment_id, "--json", "--label", "x").out)
-    assert shared["url"].startswith(f"{uploader.server}/experiment/{experiment_id}/?token=tbh_")
-    headers = {"Authorization": f"Bearer {shared['token']}"}
-    address = f"/api/v1/experiments/{experiment_id}/scalars"
-    assert reader.http.get(address, headers=headers).status_code == 200
-    assert shared["id"] in uploader.run("share", experiment_id, "--list").out
-    assert uploader.run("share", experiment_id, "--revoke", shared["id"]).code == 0
-    assert reader.http.get(address, headers=headers).status_code == 401
-
-
-def test_experiment_is_changed_and_deleted(uploader, logdir):
-    write_run(logdir, "run", [(1, 1.0)])
-    experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
-    changed = uploader.run(
-        "update-metadata", experiment_id, "--name", "new", "--visibility", "link", "--json"
-    )
-    assert (json.loads(changed.out)["name"], json.loads(changed.out)["visibility"]) == (
-        "new",
-        "link",
-    )
-    assert uploader.run("delete", experiment_id).code == 2
-    assert uploader.run("delete", experiment_id, "--yes").code == 0
-    gone = uploader.run("show", experiment_id)
-    assert gone.code == 1
-    assert "there is no experiment " in gone.err
-
-
-def test_login_makes_flags_unnecessary(uploader, logdir):
-    write_run(logdir, "run", [(1, 1.0)])
-    unconfigured = type(uploader)("", "", uploader.directory)
-    assert unconfigured.run_process("--logdir", logdir, "--one-shot").code == 2
-    assert (
-        unconfigured.run_process(
-            "login", "--server", uploader.server, stdin=f"{uploader.token}\n"
-        ).code
-        == 0
-    )
-    assert unconfigured.run_process("--logdir", logdir, "--one-shot").code == 0
 
 
 def test_wrong_token_ends_with_1_and_says_what_to_do(uploader, logdir):

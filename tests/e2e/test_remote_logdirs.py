@@ -100,30 +100,6 @@ def test_objects_that_grow_are_followed(uploader, reader, remote, tmp_path):
     assert steps_of(reader, experiment) == list(range(9))
 
 
-def test_killed_upload_of_objects_is_resumed(uploader, reader, remote, tmp_path):
-    remote.put("a/tfevents.1", content_of(tmp_path, range(3)))
-    with uploader.follow(remote.url) as following:
-        experiment = following.wait_for_experiment()
-        wait_until(lambda: steps_of(reader, experiment) == [0, 1, 2])
-        following.process.kill()
-    remote.put("a/tfevents.1", content_of(tmp_path, range(5)))
-    resumed = uploader.run_process(remote.url, "--one-shot", "--json")
-    assert resumed.code == 0, resumed.err
-    assert resumed.done["scalars"] == 2
-    assert steps_of(reader, experiment) == list(range(5))
-
-
-def test_object_with_other_content_is_sent_from_its_beginning(uploader, reader, remote, tmp_path):
-    remote.put("a/tfevents.1", content_of(tmp_path, range(3)))
-    with uploader.follow(remote.url) as following:
-        experiment = following.wait_for_experiment()
-        wait_until(lambda: steps_of(reader, experiment) == [0, 1, 2])
-        remote.put("a/tfevents.1", content_of(tmp_path, range(20, 30), value=2.0))
-        wait_until(lambda: steps_of(reader, experiment) == [0, 1, 2, *range(20, 30)])
-        assert following.stop().code == 0
-        assert "was truncated or replaced" in following.err()
-
-
 def test_deleted_object_is_no_failure_once_it_was_sent(uploader, reader, remote, tmp_path):
     remote.put("a/tfevents.1", content_of(tmp_path, range(3)))
     remote.put("b/tfevents.1", content_of(tmp_path, range(3)))
@@ -140,11 +116,9 @@ def test_deleted_object_is_no_failure_once_it_was_sent(uploader, reader, remote,
 @pytest.mark.parametrize(
     ("url", "code", "said"),
     [
-        ("s3://no-such-bucket-here/x", 2, "nothing at or below this address"),
         ("{url}/nothing", 2, "nothing at or below this address"),
         ("{url}/a/tfevents.1", 2, "is a file"),
         ("gs://bucket/runs", 2, "install tbhub's wheel with the extra 'gs'"),
-        ("bogus://bucket/runs", 2, "Protocol not known: bogus"),
     ],
 )
 def test_wrong_address_is_one_line(uploader, remote, tmp_path, url, code, said):

@@ -11,7 +11,6 @@ import sys
 import httpx2
 import pytest
 
-from support import event_files
 from support.servers import NO_TLS
 from support.uploading import tensorboard_scalars, wait_until
 from tbupload import Experiment
@@ -61,18 +60,6 @@ def restarted(uploader, logdir, reader):
         assert (ended.code, ended.err.count("was restarted at ")) == (0, 1)
         assert "this is attempt 2. It replaces the points of attempt 1 at the" in ended.err
     return experiment
-
-
-def test_shorter_training_in_same_run_is_told_once(uploader, logdir):
-    for started, last, told in ((STARTS[0], 100, 0), (STARTS[1], 30, 1), (None, 0, 0)):
-        if started is not None:
-            events = [event_files.scalar_event("loss", n, 1.0, started + n) for n in range(last)]
-            path = logdir / "train" / f"tfevents.{started:.0f}"
-            event_files.write_records(path, events)
-        ended = uploader.run("--logdir", logdir, "--one-shot")
-        assert (ended.code, ended.err.count("this is attempt 2")) == (0, told)
-    both_at_once = uploader.run("--logdir", logdir, "--one-shot", "--new")
-    assert both_at_once.err.count("this is attempt 2") == 1
 
 
 OLD = [float(step) for step in range(800)]

@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from support import event_files
-from support.batches import ApiClient, scalars, segment, stream
 from support.flaky_proxy import flaky_proxy
 from support.uploading import experiment_id_of, tensorboard_scalars, wait_until
 
@@ -58,27 +57,6 @@ def test_follow_killed_resumes_its_experiment_and_says_so(uploader, reader, logd
     assert reader.scalars(killed) == tensorboard_scalars(logdir)
 
 
-def test_resumed_upload_of_two_plugin_tag_equals_whole_one(uploader, reader, logdir):
-    scalars = [event_files.scalar_event("x", step, float(step)) for step in range(20)]
-    histograms = [event_files.histogram_event("x", step, [[0, 1, 2]]) for step in range(20)]
-    in_turns = [event for pair in zip(scalars, histograms, strict=True) for event in pair]
-    event_files.write_records(logdir / "run" / "tfevents.1", in_turns[:21])
-    first = uploader.run("--logdir", logdir, "--one-shot")
-    event_files.write_records(logdir / "run" / "tfevents.1", in_turns[21:], append=True)
-    resumed = uploader.run("--logdir", logdir, "--one-shot", "--experiment", first.experiment_id)
-    assert (first.code, resumed.code) == (1, 1)
-    assert reader.get(first.experiment_id, "scalars")["run"]["x"]["count"] == 20
-
-
-def test_new_option_starts_experiment_that_later_runs_resume(uploader, logdir, killed):
-    with uploader.follow(logdir, "--new", "--json") as following:
-        another = following.wait_for_experiment()
-        assert events_of(following.stop().out)[0]["event"] == "created"
-    assert another != killed
-    with uploader.follow(logdir) as following:
-        assert following.wait_for_experiment() == another
-
-
 def test_one_shot_given_again_resumes_and_says_nothing_new(uploader, reader, logdir, killed):
     other = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "lo.*")
     write(logdir, range(10, 12))
@@ -91,14 +69,6 @@ def test_one_shot_given_again_resumes_and_says_nothing_new(uploader, reader, log
     assert "; --new uploads it" in again.err
     assert killed == finished.experiment_id == again.experiment_id != other.experiment_id
     assert set(experiments_of(reader)) == {killed, other.experiment_id}
-
-
-def test_one_shot_that_skipped_something_is_resumed_too(uploader, logdir):
-    write(logdir, range(10))
-    event_files.spoil_payload(logdir / "run" / "tfevents.1", 3)
-    first, second = (uploader.run("--logdir", logdir, "--one-shot") for _ in range(2))
-    assert (first.code, second.code) == (1, 1)
-    assert first.experiment_id == second.experiment_id
 
 
 def test_one_shot_that_lost_its_server_is_resumed(uploader, reader, live_service, logdir):
@@ -183,7 +153,7 @@ def troubled(logdir):
     return logdir
 
 
-@pytest.mark.parametrize("arguments", [(), ("--quiet", "--json"), ("--dry-run",)])
+@pytest.mark.parametrize("arguments", [("--quiet", "--json"), ("--dry-run",)])
 def test_each_problem_is_said_once_and_counted_in_end(uploader, troubled, arguments):
     ended = uploader.run("--logdir", troubled, "--one-shot", *arguments)
     assert ended.code == 1
@@ -249,33 +219,3 @@ def on_a_terminal(uploader, *arguments):
         except OSError:  # how Linux says that the other side has closed
             pass
     return process.wait(60), shown.decode()
-
-
-@pytest.mark.parametrize("deleted", ["series", "runs"])
-def test_owner_repairs_step_pinned_by_far_wall_time(uploader, reader, logdir, deleted):
-    owner = ApiClient(reader.http, uploader.token)
-    experiment_id = owner.new_experiment()
-    append = owner.new_token(experiment_id, "append")
-    pinned = scalars("loss", [5], [666.0], [1.7e308])
-    ApiClient(reader.http, append).write(
-        experiment_id, segment(stream("run", "tfevents.evil"), 0, 9, pinned)
-    )
-    write(logdir, range(10))
-    arguments = ("--logdir", logdir, "--one-shot", "--experiment", experiment_id)
-    assert uploader.run(*arguments).code == 0
-    assert reader.scalars(experiment_id)["run"]["loss"][5][1] == 666.0
-    denied = ApiClient(reader.http, append).request(
-        "DELETE", f"/experiments/{experiment_id}/{deleted}", params={"run": "run"}
-    )
-    assert denied.status_code == 403
-    parameters = {"run": "run"} | ({"tag": "loss"} if deleted == "series" else {})
-    assert (
-        owner.request(
-            "DELETE", f"/experiments/{experiment_id}/{deleted}", params=parameters
-        ).status_code
-        == 204
-    )
-    again = ("--upload-deleted-runs",) if deleted == "runs" else ()
-    assert uploader.run(*arguments, *again).code == 0
-    assert reader.scalars(experiment_id) == tensorboard_scalars(logdir)
-    assert uploader.run("verify", "--logdir", logdir, "--experiment", experiment_id).code == 0

@@ -5,8 +5,6 @@ The points of two trainings are never mixed without a word.
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -90,10 +88,9 @@ def test_retrained_run_gets_new_experiment(upload, reader, logdir, first, name):
     assert events_of(upload().out) == [("resumed", second)]
 
 
-@pytest.mark.parametrize("resume", ["allow", "must"])
-def test_retrained_run_is_added_if_resume_says_so(upload, reader, logdir, first, resume):
+def test_retrained_run_is_added_if_resume_says_so(upload, reader, logdir, first):
     train_again(logdir)
-    ended = upload("--resume", resume)
+    ended = upload("--resume", "allow")
     assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
     assert "run 'run' was trained again" in ended.err
     assert "added to those of the earlier training" in ended.err
@@ -117,22 +114,6 @@ def test_resume_must_fails_without_earlier_upload(upload, reader, first):
     assert (ended.code, ended.out) == (2, "")
     assert "was deleted" in ended.err
     assert reader.http.get("/api/v1/experiments").json()["experiments"] == []
-
-
-def test_named_experiment_is_kept_for_retrained_run(upload, logdir, first):
-    train_again(logdir)
-    ended = upload("--experiment", first)
-    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
-    assert "was trained again" in ended.err
-
-
-def test_append_only_token_uploads_retrained_run(uploader, reader, logdir, first):
-    train_again(logdir)
-    answer = reader.http.post(f"/api/v1/experiments/{first}/tokens", json={"scopes": ["append"]})
-    blind = type(uploader)(uploader.server, answer.json()["token"], uploader.directory)
-    ended = blind.run("--logdir", logdir, "--one-shot", "--experiment", first)
-    assert ended.code == 0, ended.err
-    assert len(reader.get(first, "streams")["streams"]) == 3
 
 
 def resumed_training(logdir):
@@ -171,19 +152,20 @@ def another_tag(logdir):
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "is_live"),
     [
-        resumed_training,
-        rotated_files,
-        deleted_run,
-        renamed_file,
-        copied_points,
-        another_run,
-        another_tag,
+        (resumed_training, False),
+        (rotated_files, False),
+        (rotated_files, True),
+        (deleted_run, False),
+        (renamed_file, False),
+        (renamed_file, True),
+        (copied_points, False),
+        (another_run, False),
+        (another_tag, False),
     ],
-    ids=lambda change: change.__name__,
+    ids=lambda value: getattr(value, "__name__", "live" if value else "later"),
 )
-@pytest.mark.parametrize("is_live", [False, True], ids=["later", "live"])
 def test_retraining_is_not_mistaken(uploader, upload, reader, logdir, first, change, is_live):
     if is_live:
         with uploader.follow(logdir, "--json") as following:
@@ -201,14 +183,6 @@ def test_retraining_is_not_mistaken(uploader, upload, reader, logdir, first, cha
     for run, tags in tensorboard_scalars(logdir).items():
         for tag, points in tags.items():
             assert points.items() <= stored[run][tag].items()
-
-
-@pytest.mark.parametrize("filters", [("--include-tags", "lo.*"), ("--plugins", "scalars")])
-def test_other_filters_are_no_retraining(upload, logdir, first, filters):
-    resumed_training(logdir)
-    ended = upload("--experiment", first, *filters)
-    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
-    assert "trained again" not in ended.err
 
 
 @pytest.fixture
@@ -272,44 +246,8 @@ def test_logdir_that_appears_later_is_compared_too(uploader, reader, logdir, fir
         assert second_experiment(following, reader, logdir)[0] == first
 
 
-def test_resumed_training_that_appears_later_is_resumed(uploader, reader, logdir, first):
-    away = logdir.rename(logdir.with_name("away"))
-    train(away, range(5, 15), SECOND, name="a.tfevents.resumed")  # read before the older file
-    with uploader.follow(logdir, "--json", "--wait-for-logdir") as following:
-        assert following.wait_for_experiment() == first
-        away.rename(logdir)
-        wait_until(lambda: reader.scalars(first)["run"] == tensorboard_scalars(logdir)["run"])
-        ended = following.stop()
-    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
-
-
-def test_live_retraining_is_added_if_resume_says_so(uploader, reader, logdir, first):
-    with uploader.follow(logdir, "--json", "--resume", "allow") as following:
-        following.wait_for_experiment()
-        train_again(logdir)
-        wait_until(lambda: (SECOND, 2.0) in reader.scalars(first)["run"]["loss"].values())
-        train_again(logdir, "other")
-        wait_until(lambda: (SECOND, 2.0) in reader.scalars(first)["other"]["loss"].values())
-        ended = following.stop()
-    assert (ended.code, events_of(ended.out)) == (0, [("resumed", first)])
-    assert ended.err.count("was trained again") == 1
-
-
-def test_problem_before_retraining_is_in_exit_code(uploader, reader, logdir):
-    event_files.spoil_payload(train(logdir, range(10), FIRST), 3)
-    with uploader.follow(logdir, "--json") as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(lambda: reader.scalars(experiment_id))
-        train_again(logdir)
-        wait_until(lambda: len(events_of(following.out())) > 1)
-        ended = following.stop()
-    assert ended.code == 1
-    assert "skipped 1: record whose checksum" in ended.err
-
-
-def test_follow_in_script_has_resume(uploader, reader, logdir, monkeypatch, caplog):
-    for name, value in uploader.environment().items():
-        monkeypatch.setenv(name, value)
+@pytest.mark.usefixtures("configured")
+def test_follow_in_script_has_resume(reader, logdir, caplog):
     with pytest.raises(ValueError, match="resume must be one of"):
         tbupload.follow(logdir, resume="auto")
     with pytest.raises(ValueError, match="new=True and resume='must' exclude each other"):
@@ -331,55 +269,3 @@ def test_follow_in_script_has_resume(uploader, reader, logdir, monkeypatch, capl
     with tbupload.follow(logdir, resume="must") as resumed:
         assert resumed.experiment_id == upload.experiment_id
     resumed.stop()
-
-
-@pytest.fixture
-def script(uploader, logdir, monkeypatch):
-    """`tbupload.follow` of this process; what it started is stopped after the test."""
-    for name, value in uploader.environment().items():
-        if name.startswith("TBHUB_"):
-            monkeypatch.setenv(name, value)
-    uploads = []
-
-    def follow(**options):
-        uploads.append(tbupload.follow(logdir, poll_seconds=0.05, **options))
-        return uploads[-1]
-
-    yield follow
-    for upload in uploads:
-        upload.stop()
-
-
-def test_wait_that_finds_retraining_is_answered(script, reader, logdir):
-    train(logdir, range(10), FIRST)
-    upload = script()
-    assert upload.wait().is_complete
-    first = upload.experiment_id
-    train_again(logdir)
-    result = upload.wait(30)
-    assert (result.is_complete, result.scalars) == (True, 4)
-    assert result.experiment_id == upload.experiment_id != first
-    assert reader.scalars(upload.experiment_id) == tensorboard_scalars(logdir)
-    train(logdir, range(5), SECOND, "later")  # the second upload follows on
-    assert upload.wait(30).scalars == 9
-
-
-def test_follow_with_resume_never_is_another_upload(script):
-    first, second = (script(resume="never") for _ in range(2))
-    assert first.experiment_id != second.experiment_id
-    assert script().experiment_id == script().experiment_id
-
-
-def test_second_experiment_ends_with_process(uploader, reader, logdir):
-    train(logdir, range(10), FIRST)
-    training = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    options = ("--json", "--end-with-process", training.pid, "--quiet-seconds", "0.5")
-    with uploader.follow(logdir, *options) as following:
-        first = following.wait_for_experiment()
-        wait_until(lambda: reader.scalars(first))
-        train_again(logdir)
-        wait_until(lambda: len(events_of(following.out())) > 1)
-        training.communicate(b"\n")
-        ended = following.wait()
-    assert (ended.code, ended.done["growing"]) == (0, False)
-    assert reader.scalars(events_of(ended.out)[1][1]) == tensorboard_scalars(logdir)

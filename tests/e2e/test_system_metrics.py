@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import signal
 import subprocess
@@ -120,7 +118,7 @@ def test_temporary_files_of_metrics_are_removed(uploader, written, tmp_path, mon
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize("seconds", ["0.5", "0", "-1", "3601", "nan", "often"])
+@pytest.mark.parametrize("seconds", ["0.5", "3601", "nan"])
 def test_interval_out_of_bounds_is_wrong_usage(uploader, written, seconds):
     ended = uploader.run("--logdir", written, f"--system-metrics={seconds}")
     assert (ended.code, "--system-metrics" in ended.err) == (2, True)
@@ -154,40 +152,3 @@ upload.stop()
     assert "pip install psutil" in line
     experiment_id = script.stdout.split("/experiment/")[1].split("/")[0]
     assert list(reader.scalars(experiment_id)) == ["run"]
-
-
-def test_follow_measures_the_machine_of_the_script(uploader, reader, tmp_path):
-    source = """
-import sys, time, tbupload
-with tbupload.follow(sys.argv[1], system_metrics=1) as upload:
-    print(upload.url)
-    time.sleep(3)
-    result = upload.stop()
-print(result.is_complete)
-"""
-    began = time.time()
-    script = subprocess.run(
-        [sys.executable, "-c", source, tmp_path / "runs"],
-        env=uploader.environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    experiment_id = script.stdout.split("/experiment/")[1].split("/")[0]
-    check_metrics(reader, experiment_id, began)
-
-
-def test_hanging_nvidia_smi_delays_no_upload(uploader, reader, written, tmp_path, monkeypatch):
-    """A stand-in for a driver that hangs: a program of that name which never ends."""
-    (place := tmp_path / "bin").mkdir()
-    (place / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 600\n")
-    (place / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{place}{os.pathsep}{os.environ['PATH']}")
-    with uploader.follow(written, "--system-metrics", "1") as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(lambda: reader.get(experiment_id, "scalars").get("run"))
-        wait_until(lambda: has_metrics(reader, experiment_id, 2))
-        assert following.stop(signal.SIGINT).code == 0
-    (upload,) = reader.get(experiment_id, "uploads")["uploads"]
-    assert (upload["status"], "gpus" in upload["origin"]) == ("finished", False)
-    assert json.dumps(upload)

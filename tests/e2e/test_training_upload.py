@@ -11,16 +11,13 @@ import psutil
 import pytest
 
 from support import event_files
-from support.flaky_proxy import flaky_proxy
 from support.uploading import wait_until
 from tbupload.integrations.training_upload import TrainingUpload
 
 
 @pytest.fixture
-def training(uploader, monkeypatch):
+def training(configured, monkeypatch):  # noqa: ARG001 - it sets the variables
     """Make uploads for the tenant; what is running at the end is killed."""
-    for name in ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG"):
-        monkeypatch.setenv(name, uploader.environment()[name])
     monkeypatch.setattr(TrainingUpload, "_is_away", False)
     made = []
 
@@ -123,20 +120,3 @@ def test_end_of_training_waits_briefly_for_silent_server(training, logdir, monke
         train(logdir)
         each.end()
     assert "nothing is uploaded yet" in caplog.text
-
-
-def test_server_that_is_lost_is_waited_for_once(training, uploader, logdir, monkeypatch, caplog):
-    with flaky_proxy(uploader.server, [""]) as proxy:
-        monkeypatch.setenv("TBHUB_SERVER", proxy)
-        each = training(wait_seconds=3)
-        each.begin(str(logdir))
-        assert each.upload.url
-    durations = []
-    for steps in (range(3), range(3, 6)):
-        train(logdir, steps)
-        began = time.monotonic()
-        each.end()
-        durations.append(time.monotonic() - began)
-    assert durations[0] >= 3
-    assert durations[1] < 2.5
-    assert "is still sending the rest" in caplog.text
