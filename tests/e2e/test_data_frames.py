@@ -11,7 +11,6 @@ import sys
 import httpx2
 import numpy as np
 import pytest
-from tensorboard.plugins.hparams import plugin_data_pb2
 
 import tbupload.notebook
 from support.batches import (
@@ -34,13 +33,9 @@ from tbupload.errors import Refused, UsageError
 pd = LazyModule("pandas")
 pl = LazyModule("polars")
 
+pytestmark = pytest.mark.usefixtures("configured")
+
 STEPS = {"a": [0, 1, 2], "b": [0, 1, 5]}
-
-
-@pytest.fixture(autouse=True)
-def _settings(uploader, monkeypatch):
-    for name in ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG"):
-        monkeypatch.setenv(name, uploader.environment()[name])
 
 
 @pytest.fixture
@@ -67,14 +62,6 @@ def experiment_id(api):
             ]
         api.write(experiment_id, segment(stream(run), 0, 9, *series))
     return experiment_id
-
-
-def hparams_series(tag, **data):
-    """Return a series of the hparams plugin, from TensorBoard's own messages."""
-    content = plugin_data_pb2.HParamsPluginData(version=0, **data).SerializeToString()
-    series = texts(tag, [0], [b""])
-    series.summary_metadata = metadata("hparams", 2, content=content)
-    return series
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -127,12 +114,6 @@ def test_experiment_has_its_name_url_status_and_tags(api, uploader):
     assert sorted(experiment.experiment_tags) == ["A", "b"]
     assert experiment.tags == {}
     assert {"follow", "Experiment", "__version__"} <= set(dir(tbupload))
-
-
-def test_series_of_many_pages_are_all_listed(experiment_id, monkeypatch):
-    monkeypatch.setattr("tbupload.notebook.series_listing._SERIES_PER_PAGE", 1)
-    frame = Experiment(experiment_id).series()
-    assert len(set(zip(frame["run"], frame["tag"], strict=True))) == 6
 
 
 def test_properties_and_metadata_are_those_of_experiment(api):
@@ -226,39 +207,6 @@ def test_runs_and_tags_are_named(experiment_id):
     experiment = Experiment(experiment_id)
     assert experiment.runs == ["b", "a"]
     assert sorted(experiment.tags["a"]) == ["acc", "cat", "loss", "note"]
-
-
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_hparams_are_one_row_per_session_with_last_metrics(api, experiment_id, library):
-    start = plugin_data_pb2.SessionStartInfo(group_name="g", start_time_secs=5)
-    start.hparams["lr"].number_value = 0.5
-    start.hparams["optimizer"].string_value = "adam"
-    end = plugin_data_pb2.SessionEndInfo(status=1, end_time_secs=9)
-    series = [hparams_series("_hparams_/session_start_info", session_start_info=start)]
-    series.append(hparams_series("_hparams_/session_end_info", session_end_info=end))
-    api.write(experiment_id, segment(stream("a", "h"), 0, 9, *series))
-    api.write(experiment_id, segment(stream("a/validation"), 0, 9, scalars("loss", [3], [0.25])))
-    other = plugin_data_pb2.SessionStartInfo()
-    other.hparams["lr"].number_value = 0.125
-    series = [hparams_series("_hparams_/session_start_info", session_start_info=other)]
-    api.write(experiment_id, segment(stream("c"), 0, 9, *series))
-    frame = Experiment(experiment_id, library=library).hparams()
-    row = {name: frame[name].to_list()[0] for name in frame.columns}
-    assert row == {
-        "run": "a",
-        "group": "g",
-        "status": "success",
-        "start_time": 5.0,
-        "end_time": 9.0,
-        "model_uri": None,
-        "monitor_url": None,
-        "hparams.lr": 0.5,
-        "hparams.optimizer": "adam",
-        "metrics.loss": 4.0,
-        "metrics.acc": -2.0,
-        "metrics.validation/loss": 0.25,
-    }
-    assert frame["hparams.lr"].to_list() == [0.5, 0.125]
 
 
 def as_tensorboard_had_it(*, wall_time=False):

@@ -14,14 +14,6 @@ from support.batches import ApiClient, images, metadata, segment, stream
 from support.event_files import scalar_event, version_event, write_records
 from support.projector import IN_CHECKPOINT, ROWS, write_projector_run
 from support.uploading import wait_until
-from tbupload.commands.dry_run import DEFAULT_LIMITS
-from tbupload.events.filters import SeriesFilter
-from tbupload.http.client import Client
-from tbupload.http.retry import RetryPolicy
-from tbupload.http.transport import Transport
-from tbupload.logdir.scan import scan_logdir
-from tbupload.upload.projector import ProjectorUpload
-from tbupload.upload.stream_cursors import StreamCursors
 
 
 @pytest.fixture
@@ -132,53 +124,6 @@ def test_projector_config_changed_back_is_sent_again(uploader, run):
                 lambda sent=sent: projector.get("tensor", run="train", name="words").content == sent
             )
         assert "no event files" not in following.err()
-
-
-def test_old_state_that_returns_in_later_upload_is_sent_again(uploader, run):
-    experiment = None
-    for seed in (0, 1, 0):
-        sent = write_projector_run(run, seed)[0]
-        for path in set(run.rglob("*.*")) - {run / "events.out.tfevents.1.host"}:
-            os.utime(path, (seed, seed))
-        ended = uploader.run(
-            "--logdir",
-            run.parent,
-            "--one-shot",
-            *(() if experiment is None else ("--experiment", experiment)),
-        )
-        assert ended.code == 0, ended.err
-        experiment = experiment or ended.experiment_id
-        with Projector(uploader, experiment) as projector:
-            np.testing.assert_array_equal(projector.tensor(), sent.ravel())
-
-
-def test_projector_config_of_second_uploader_replaces_first(uploader, run):
-    write_projector_run(run)
-    experiment = uploader.run("--logdir", run.parent, "--one-shot").experiment_id
-    words, _ = write_projector_run(run, seed=1)
-    everything, troubles, sent = SeriesFilter(), [], []
-    nothing_known = StreamCursors(
-        everything.digest(), []
-    )  # as when the first one was sent meanwhile
-    client = Client(
-        Transport(uploader.server, uploader.token, None, RetryPolicy(60), troubles.append)
-    )
-    second = ProjectorUpload(
-        client,
-        experiment,
-        run.parent,
-        (everything, DEFAULT_LIMITS, nothing_known),
-        (
-            lambda folder, segment, _: sent.append((folder.run, segment.stream.generation)),
-            troubles.append,
-        ),
-    )
-    second.poll(
-        scan_logdir(run.parent, everything, DEFAULT_LIMITS.name_chars_max).projector_folders
-    )
-    assert (sent, troubles) == ([("train", 1)], [])
-    with Projector(uploader, experiment) as projector:
-        np.testing.assert_array_equal(projector.tensor(), words.ravel())
 
 
 def test_config_that_cannot_be_sent_stops_nothing_else(uploader, run, reader):

@@ -116,9 +116,9 @@ def test_follow_rereads_file_rewritten_during_large_blob(uploader, reader, logdi
 
 
 def test_follow_bounds_read_ahead_of_many_large_runs(uploader, logdir, reader):
-    """Fifty runs, each longer than one read: chunks of all of them would be over 200 MiB."""
+    """Fifty runs, each longer than one read: chunks of all of them would be 200 MiB."""
     path = logdir / "run_00" / "events.out.tfevents.1"
-    images = [os.urandom(200_000) for _ in range(45)]
+    images = [os.urandom(200_000) for _ in range(22)]
     write_records(
         path,
         [
