@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import yaml
 
 from support.programs import find_program
 from support.servers import live_service
+from support.waiting import wait_until
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.metrics import REGISTRY
 from tbservice.server.maintenance import format_metrics
@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "tbhub.json").read_text())
 ON_CALL = (ROOT / "docs" / "on-call.md").read_text()
-WAIT_SECONDS_MAX = 120
 
 
 def alerts():
@@ -70,18 +69,10 @@ def prometheus(directory, target):
         httpx2.Client(base_url=f"http://{LOOPBACK}:{port}/api/v1", trust_env=False) as client,
     ):
         try:
-            wait_for(lambda: is_ready(client))
+            wait_until(lambda: is_ready(client))
             yield client
         finally:
             process.terminate()
-
-
-def wait_for(ask):
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not (answer := ask()):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    return answer
 
 
 def is_ready(client):
@@ -118,12 +109,12 @@ def test_every_alert_has_its_section_on_call():
 
 def test_prometheus_finds_every_metric_of_alerts_and_panels(settings, tmp_path):
     port = choose_ports(["service"], {})["service"]
-    more = {"TBHUB_WORKERS": "2", "TBHUB_METRICS_TOKEN": "operator"}
+    more = {"TBHUB_METRICS_TOKEN": "operator"}
     with (
         live_service(settings, port, tmp_path / "service.log", **more) as live,
         prometheus(tmp_path, live.url.removeprefix("http://")) as client,
     ):
-        wait_for(lambda: query(client, "up == 1"))
+        wait_until(lambda: query(client, "up == 1"))
         described = client.get("/metadata").json()["data"].keys()
         # A metric has no series before its first event where its labels are not known before.
         described |= {metric.name for metric in REGISTRY.collect()}
@@ -134,7 +125,7 @@ def test_prometheus_finds_every_metric_of_alerts_and_panels(settings, tmp_path):
         assert {re.sub("_(bucket|sum|count|total)$", "", name) for name in named} <= described
         for expression in dashboard_expressions():
             query(client, expression)
-        rules = wait_for(
+        rules = wait_until(
             lambda: [
                 rule
                 for group in client.get("/rules").json()["data"]["groups"]

@@ -25,7 +25,6 @@ from support.source_code import ROOT
 from support.uploading import wait_until
 from tbservice.auth import people, sign_in_links
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
-from tbservice.server.logs import LOG_REPEATS_MAX
 from tbservice.server.workers import WORKER_HEALTHCHECK_SECONDS_MAX
 
 pytestmark = pytest.mark.own_database
@@ -135,30 +134,6 @@ def test_user_commands_invite_list_disable_and_enable(settings, workspace_id, da
     assert "bob@example.org" not in user("list")[1]
 
 
-def test_serve_workers_share_database_and_stop_at_sigterm(settings, owner_token, tmp_path):
-    headers = {"Authorization": f"Bearer {owner_token}"}
-    with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
-        workers = workers_of(live)
-        assert len(workers) == 2
-        for number in range(
-            20
-        ):  # a new connection each time: the kernel spreads them over the workers
-            answer = httpx2.post(
-                f"{live.url}/api/v1/experiments",
-                json={"name": f"n{number}"},
-                headers=headers,
-                trust_env=False,
-            )
-            assert answer.status_code == httpx2.codes.CREATED
-        listed = httpx2.get(
-            f"{live.url}/api/v1/experiments", headers=headers, trust_env=False
-        ).json()["experiments"]
-        assert len(listed) == 20
-        live.process.send_signal(signal.SIGTERM)
-        assert live.process.wait(15) == 0
-    assert not psutil.wait_procs(workers, 1)[1]
-
-
 def test_workers_end_when_their_parent_is_killed(settings, tmp_path):
     with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
         # A worker that still imports its modules does not notice the end of its parent.
@@ -197,14 +172,6 @@ def test_serve_replaces_worker_that_dies_during_health_check(settings, tmp_path)
             time.sleep(0.1)
 
 
-def test_no_token_of_share_link_is_ever_logged(settings, owner_token, tmp_path):
-    log = tmp_path / "log"
-    with live_service(settings, free_port(), log) as live:
-        for path in (f"/experiment/x/?token={owner_token}", f"/nowhere?token={owner_token}"):
-            httpx2.get(f"{live.url}{path}", trust_env=False)
-    assert owner_token not in log.read_text()
-
-
 def rename_experiments(servers, settings):
     """Let each request for experiments fail, as nobody foresaw."""
     database = database_name(settings.database_url.get_secret_value())
@@ -224,30 +191,6 @@ def test_failed_request_has_id_of_its_log_record(servers, settings, owner_token,
     records = re.split(r"^(?=\d{4}-\d\d-\d\d )", logged, flags=re.MULTILINE)
     (record,) = [each for each in records if failure["id"] in each]
     assert record.count("Traceback") == record.count(failure["id"]) == 1
-
-
-def test_error_ids_of_suppressed_failures_are_logged(servers, settings, owner_token, tmp_path):
-    log = tmp_path / "log"
-    # The server closes a connection after a failure.
-    headers = {"Authorization": f"Bearer {owner_token}", "Connection": "close"}
-    times = LOG_REPEATS_MAX + 5
-    with live_service(settings, free_port(), log) as live:
-        rename_experiments(servers, settings)
-        with httpx2.Client(base_url=live.url, headers=headers, trust_env=False) as http:
-            listed, deleted = (
-                [http.get(path).json()["id"] for _ in range(times)]
-                for path in ("/api/v1/experiments", "/api/v1/experiments/deleted")
-            )
-    text = log.read_text()
-    assert text.count("Traceback") == len(set(listed + deleted)) == 2 * LOG_REPEATS_MAX
-    for ids in (listed, deleted):  # the same type of error, but another traceback
-        assert [text.count(f"error id {each}") for each in ids[:-6]] == [1] * (times - 6)
-        assert set(ids[-6:]) == {ids[-6]}
-        assert text.count(f"{ids[-1]}\n") == 2
-        assert re.search(
-            rf"suppressed 5 similar records of .*, reported to clients with error id {ids[-1]}\n",
-            text,
-        )
 
 
 def test_serve_names_code_that_s3_refuses_with(settings):
@@ -276,11 +219,10 @@ def test_idle_connection_does_not_hold_up_stop(settings, tmp_path):
             assert time.monotonic() - begin < 10
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token, tmp_path, workers):
+def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token, tmp_path):
     database, log = database_name(settings.database_url.get_secret_value()), tmp_path / "log"
     with ExitStack() as stack:
-        live = stack.enter_context(live_service(settings, free_port(), log, TBHUB_WORKERS=workers))
+        live = stack.enter_context(live_service(settings, free_port(), log))
         api = ApiClient(
             stack.enter_context(httpx2.Client(base_url=live.url, trust_env=False)), owner_token
         )
@@ -333,7 +275,7 @@ def test_database_of_development_version_is_one_line(settings, command):
     assert "made by a development version before 0.1.0 (migration 0007)" in error
 
 
-@pytest.mark.parametrize("command", [["serve"], ["migrate"], ["workspace", "list"]])
+@pytest.mark.parametrize("command", [["serve"], ["workspace", "list"]])
 def test_serve_names_missing_server_or_setting_in_one_line(settings, command):
     away = f"postgresql://tbhub:secret@{LOOPBACK}:{free_port()}/tbhub"
     code, _, said = tbservice(settings, *command, TBHUB_DATABASE_URL=away)

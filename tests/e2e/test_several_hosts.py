@@ -4,27 +4,19 @@ knows with its next answer.
 
 from __future__ import annotations
 
-import hashlib
 import re
-import threading
-import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import httpx2
-import numpy as np
 import pytest
 
-from support import quick_search_service
-from support.batches import ApiClient, packed_scalars, scalars, segment, stream
+from support.batches import ApiClient
 from support.people import cookie_of, new_session
 from support.servers import NO_TLS, live_service
-from support.uploading import SECONDS_MAX, wait_until
-from tbservice import limits
+from support.uploading import SECONDS_MAX
 from tbservice.local.embedded.ports import choose_ports
 
 HOSTS = ("left", "right")
-PROGRAM = [Path(quick_search_service.__file__)]
 FORM = {"Sec-Fetch-Site": "same-origin", "Accept": "text/html"}
 STATUSES = ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"]
 PUBLIC_URL = "http://tbhub.example"
@@ -42,7 +34,6 @@ def hosts(shared_settings, tmp_path_factory):
                     shared_settings,
                     ports[name],
                     logs / name,
-                    program=PROGRAM,
                     TBHUB_PUBLIC_URL=PUBLIC_URL,
                 )
             )
@@ -68,30 +59,6 @@ def clients(hosts):
 def apis(clients, owner_token):
     """The API of each host for the owner of one workspace."""
     return [ApiClient(client, owner_token) for client in clients]
-
-
-def test_tail_at_one_host_shows_at_once_what_other_receives(apis):
-    left, right = apis
-    experiment = left.new_experiment()
-    seen = []
-    is_open = threading.Event()
-
-    def follow():
-        path = f"/api/v1/experiments/{experiment}/scalars/tail"
-        with right.client.stream("GET", path, headers=right.headers) as answer:
-            for line in answer.iter_lines():
-                is_open.set()
-                if '"loss"' in line:
-                    seen.append(time.monotonic())
-                    return
-
-    reader = threading.Thread(target=follow)
-    reader.start()
-    assert is_open.wait(SECONDS_MAX)
-    sent_at = time.monotonic()
-    left.write(experiment, segment(stream(), 0, 9, scalars("loss", range(5))))
-    reader.join(SECONDS_MAX)
-    assert seen[0] - sent_at < 5 * limits.LIVE_POLL_SECONDS
 
 
 def test_hosts_keep_nothing_that_other_has_changed(apis):
@@ -146,38 +113,3 @@ def test_token_revoked_at_one_host_is_refused_by_other(apis):
     assert reader.request("GET", f"/experiments/{experiment}").status_code == 200
     left.request("DELETE", f"/experiments/{experiment}/tokens/{made['id']}").raise_for_status()
     assert reader.request("GET", f"/experiments/{experiment}").status_code == 401
-
-
-def test_blob_begun_at_one_host_is_finished_at_other(apis):
-    left, right = apis
-    experiment = left.new_experiment()
-    content = b"\x89PNG\r\n\x1a\n" + bytes(limits.BLOB_PART_BYTES + 1_000)
-    path = f"/experiments/{experiment}/blobs/{hashlib.sha256(content).hexdigest()}"
-    for api, offset in ((left, 0), (right, limits.BLOB_PART_BYTES)):
-        sent = api.request(
-            "PUT",
-            path,
-            params={"offset": offset, "size": len(content)},
-            content=content[offset : offset + limits.BLOB_PART_BYTES],
-        )
-        assert sent.status_code < 300, sent.text
-    assert sent.json()["is_stored"]
-
-
-def test_killed_host_leaves_compaction_to_other(hosts, apis, database, workspace_id):
-    """The last test: one host is gone from here on."""
-    steps = np.arange(2 * limits.WRITE_BUFFER_POINTS_MAX)
-    experiment = apis[0].new_experiment()
-    for number in range(2):
-        of = stream(file_name=str(number))
-        apis[0].write(experiment, segment(of, 0, 9, packed_scalars("loss", steps[number::2])))
-    hosts[0].process.kill()  # within the pause that its compaction waits for
-    hosts[0].process.wait()
-
-    def count_waiting():
-        with database.snapshot(workspace_id) as db:
-            return db.exec_driver_sql("SELECT sum(tail_points) FROM time_series").scalar_one()
-
-    wait_until(lambda: count_waiting() == 0)
-    read = apis[1].get(experiment, "scalars/data", downsample=len(steps))
-    assert read["train"]["loss"]["steps"] == steps.tolist()

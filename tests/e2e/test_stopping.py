@@ -51,8 +51,7 @@ def test_stop_waits_for_no_worker_that_is_starting(settings, tmp_path, module):
         assert live.process.returncode == 0
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(("workers", "number"), [("1", signal.SIGTERM), ("2", signal.SIGKILL)])
 def test_no_process_outlives_service_that_is_starting(settings, tmp_path, workers, number):
     """The programs that handler processes are forked from still import their libraries."""
     (tmp_path / "optuna.py").write_text(f"import time\ntime.sleep({WAIT_SECONDS})")

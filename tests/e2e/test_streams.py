@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import httpx2
 import numpy as np
 import pytest
-from starlette.requests import ClientDisconnect
 
-from support.admission import CALLER, come_in
 from support.batches import ApiClient, packed_scalars, scalars, segment, stream
 from support.servers import database_name
 from support.uploading import wait_until
 from tbservice import limits
 from tbservice.admission.worker_shares import CALLER_FULL_SCAN_STREAMS_MAX
-from tbservice.api.http import streaming
-from tbservice.errors import TooManyRequests
 
 SERIES, POINTS = 60, 10_000
 
@@ -92,7 +86,7 @@ def older_id(reader, uploader):
     return experiment_id
 
 
-@pytest.mark.parametrize("format_", ["csv", "parquet", "arrow", "json", "points"])
+@pytest.mark.parametrize("format_", ["csv", "parquet", "json"])
 def test_stream_broken_midway_never_looks_complete(
     reader, older_id, experiment_id, superuser, format_, uploader, tmp_path
 ):
@@ -122,72 +116,3 @@ def test_stream_broken_midway_never_looks_complete(
         assert (ended.code, "continuing with the others" in ended.err) == (75, True)
         parts = tmp_path.joinpath("all").rglob("*part*")
         assert {path.parent.parent.name for path in parts} == {older_id}
-
-
-def test_stream_that_ends_gives_its_share_back(monkeypatch):
-    monkeypatch.setattr("tbservice.admission.worker_shares.CALLER_FULL_SCAN_STREAMS_MAX", 1)
-    shares = come_in()
-    is_closed = []
-
-    def pieces():
-        try:
-            yield b"first"
-            yield b"second"
-        finally:
-            is_closed.append(True)
-
-    async def send(message):
-        if message["type"] == "http.response.body":
-            raise OSError
-
-    async def receive():
-        await asyncio.sleep(60)
-
-    answer = streaming.stream_response(pieces, {}, "text/csv")
-    with pytest.raises(ClientDisconnect):
-        asyncio.run(answer({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
-    assert is_closed == [True]
-    assert shares.streams.try_acquire(CALLER)
-
-
-def test_stream_waits_for_one_that_the_caller_has(monkeypatch):
-    monkeypatch.setattr("tbservice.admission.worker_shares.CALLER_FULL_SCAN_STREAMS_MAX", 1)
-    shares = come_in()
-    sent = []
-
-    async def send(message):
-        sent.append(message)
-
-    async def receive():
-        await asyncio.sleep(60)
-
-    async def read_twice():
-        assert shares.streams.try_acquire(CALLER)
-        answer = streaming.stream_response(lambda: iter([b"all"]), {}, "text/csv")
-        reading = asyncio.create_task(
-            answer({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)
-        )
-        await asyncio.sleep(0)
-        assert shares.streams._waiting
-        assert not sent
-        shares.streams.release(CALLER)
-        await reading
-
-    asyncio.run(read_twice())
-    assert [message.get("body") for message in sent] == [None, b"all", b""]
-    monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0)
-    assert shares.streams.try_acquire(CALLER)
-    answer = streaming.stream_response(lambda: iter([b"all"]), {}, "text/csv")
-    with pytest.raises(TooManyRequests, match="streams at full resolution"):
-        asyncio.run(answer({"type": "http"}, receive, send))
-
-
-def test_more_full_reads_at_once_than_streams_all_answer(reader, experiment_id):
-    def read(_number):
-        with everything(reader, experiment_id, tag="tag0") as answer:
-            return answer.status_code, len(answer.read())
-
-    with ThreadPoolExecutor(32) as threads:
-        answers = set(threads.map(read, range(64)))
-    assert {status for status, _ in answers} == {200}
-    assert len(answers) == 1

@@ -3,7 +3,6 @@ has ended.
 """
 
 import signal
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,12 +12,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.servers import live_service
+from support.waiting import SECONDS_MAX, wait_until
 from tbservice import limits
 from tbservice.local.embedded.ports import choose_ports
 
 pytestmark = pytest.mark.own_database
 
-WAIT_SECONDS_MAX = 120
 HEALTH = {"route": "/healthz", "method": "GET", "status": "204"}
 
 
@@ -30,7 +29,7 @@ def operator():
     with httpx2.Client(
         headers={"Authorization": "Bearer operator"},
         limits=httpx2.Limits(max_keepalive_connections=0),
-        timeout=WAIT_SECONDS_MAX,
+        timeout=SECONDS_MAX,
         trust_env=False,
     ) as client:
         yield client
@@ -71,13 +70,6 @@ def is_reserved(path):
     """Return whether a file of metrics has its blocks, which a worker that starts reserves late."""
     file = path.stat()
     return file.st_blocks * 512 >= file.st_size == limits.METRICS_FILE_BYTES
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_scrape_adds_up_workers_also_those_that_are_gone(operator, settings, tmp_path):
