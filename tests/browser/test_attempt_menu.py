@@ -67,12 +67,3 @@ def test_attempts_are_chosen_by_keyboard_and_have_addresses(page, uploader, expe
     bar.get_by_role("link", name="Attempt 2").click()
     page.wait_for_url(re.compile(rf"/experiment/{experiment}/(#.*)?$"))
     expect(bar.locator("summary", has_text="Attempt 2 of 2")).to_be_visible()
-
-
-def test_address_of_missing_attempt_leads_back(page, uploader, experiment):
-    page.watch.is_expected = lambda problem: "404" in problem or "ERR_ABORTED" in problem
-    page.goto(share_link(uploader, experiment))
-    page.goto(f"{uploader.server}/experiment/{experiment}/attempt/7/")
-    expect(page.get_by_role("heading")).to_have_text("There is no attempt 7")
-    page.get_by_role("link", name="Show the newest").click()
-    page.wait_for_url(re.compile(rf"/experiment/{experiment}/(#.*)?$"))

@@ -66,14 +66,3 @@ def manage_own_experiment(experiments, token):
     shared = requests.post(f"{address}/links", json={}, headers=headers, timeout=10)
     renamed = requests.patch(address, json={"name": "renamed"}, headers=headers, timeout=10)
     assert (shared.status_code, renamed.status_code) == (201, 200)
-
-
-def test_wrong_code_says_what_to_compare(page, live_service, session):
-    cookie = {"name": SESSION_COOKIE, "value": session, "url": live_service.url}
-    page.context.add_cookies([cookie])
-    page.watch.is_expected = lambda problem: "404" in problem
-    page.goto(f"{live_service.url}/device")
-    page.get_by_label("Code").fill("BCDF-GHJK")
-    page.get_by_role("button", name="Continue").click()
-    expect(page.get_by_role("alert")).to_contain_text("compare it with the one on your terminal")
-    expect(page.get_by_label("Code")).to_have_value("BCDF-GHJK")

@@ -13,11 +13,10 @@ import pytest
 from playwright.sync_api import expect
 
 from support.batches import ApiClient, scalars, segment, stream
-from support.browser_pages import look_again, look_at
-from support.people import new_member, new_person, sign_in
+from support.browser_pages import look_again, look_at, open_as
+from support.people import new_member, new_person
 from support.servers import NO_TLS, new_workspace
 from tbservice.auth.tables.members import put
-from tbservice.db.database import Database
 from tbservice.types.people import Role
 
 NOTES = """# What I saw
@@ -51,13 +50,6 @@ COMMON = {
     },
     "properties": {"optimizer": "AdamW", "learning rate": "0.1"},
 }
-
-
-@pytest.fixture(scope="module")
-def database(live_service):
-    database = Database(live_service.database_url, 2)
-    yield database
-    database.close()
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +108,6 @@ def write_curves(api, experiment, number):
         api.write(experiment, segment(stream(f"run {run}"), 0, 9, loss, accuracy))
 
 
-def open_as(page, database, person, server):
-    page.context.add_cookies(
-        [{"name": "tbhub_session", "value": sign_in(database, person), "url": server}]
-    )
-
-
 @pytest.fixture
 def start(page, live_service, database, ann, workspace, made):  # noqa: ARG001 - the experiments
     """The page, signed in, and the address of the list."""
@@ -166,18 +152,6 @@ def test_list_is_searched_filtered_and_sorted(page, start):
     page.get_by_label("Search").fill("nothing has this")
     page.keyboard.press("Enter")
     look_again(page, "experiments_none_found")
-
-
-def test_chart_is_chosen_in_address(page, start):
-    page.goto(start)
-    page.get_by_label("Chart").select_option("train/accuracy")
-    page.get_by_role("button", name="Apply").click()
-    expect(page.locator("svg.spark").first).to_have_attribute(
-        "aria-label", re.compile("^train/accuracy")
-    )
-    page.get_by_label("Chart").select_option("None")
-    page.get_by_role("button", name="Apply").click()
-    expect(page.locator("svg.spark")).to_have_count(0)
 
 
 def test_selected_experiments_are_compared(page, start, live_service, made):
@@ -276,16 +250,6 @@ def test_experiment_is_edited(page, live_service, made):
     expect(page.get_by_role("status")).to_have_text("The changes were saved.")
     expect(page.get_by_role("heading", level=1)).to_have_text("a name")
     expect(page.get_by_text("AdamW")).to_have_count(0)
-
-
-def test_viewer_changes_nothing(page, live_service, database, workspace, made):
-    viewer = new_member(database, workspace.workspace_id, Role.VIEWER)
-    open_as(page, database, viewer, live_service.url)
-    page.goto(f"{live_service.url}/?workspace={workspace.workspace_id}")
-    expect(page.get_by_role("button", name="Compare selected")).to_be_visible()
-    expect(page.get_by_role("button", name="Delete selected")).to_have_count(0)
-    page.goto(f"{live_service.url}/experiment/{made['bert-base-squad']}/about")
-    expect(page.get_by_role("link", name="Edit")).to_have_count(0)
 
 
 def test_start_without_experiments_says_how_to_upload(page, live_service, database):

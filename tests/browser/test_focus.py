@@ -9,7 +9,6 @@ from support.batches import ApiClient, scalars, segment, stream
 from support.page_routes import TABLE
 from support.people import new_member, sign_in
 from support.servers import NO_TLS, new_workspace
-from tbservice.db.database import Database
 from tbservice.types.people import Role
 
 EXPERIMENTS = 12
@@ -33,13 +32,6 @@ LOOK = """(key) => {
 
 Null at the end of the way: an element that the key has reached before, or none.
 """
-
-
-@pytest.fixture(scope="module")
-def database(live_service):
-    database = Database(live_service.database_url, 2)
-    yield database
-    database.close()
 
 
 @pytest.fixture(scope="module")

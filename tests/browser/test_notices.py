@@ -111,19 +111,3 @@ def test_empty_page_says_how_to_upload_and_reloads(page, uploader, logdir, api):
     assert command[:2] == ["tbupload", "--logdir"]
     assert uploader.run("--logdir", logdir, *command[3:], "--one-shot").code == 0
     expect(page.locator("card-view canvas").first).to_be_visible()
-
-
-def test_ended_link_says_so_at_first_and_later_visits(page, uploader, logdir, api):
-    page.watch.is_expected = lambda problem: "401" in problem
-    experiment = uploader.run("--logdir", logdir, "--one-shot", "--new").experiment_id
-    link = share_link(uploader, experiment)
-    page.goto(link)
-    expect(page.locator("card-view").first).to_be_visible()
-    page.wait_for_load_state("networkidle")
-    for made in api.get(experiment, "links")["links"]:
-        api.request("DELETE", f"/experiments/{experiment}/links/{made['id']}")
-    page.reload()
-    expect(page.get_by_role("alert")).to_contain_text("has expired or was revoked")
-    shoot(page, "ended")
-    page.goto(link)
-    expect(page.get_by_role("alert")).to_contain_text("does not open this experiment")

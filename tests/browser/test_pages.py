@@ -83,16 +83,6 @@ def test_without_token_there_is_form_that_works_by_keyboard(
     assert page.url.split("#")[0] == f"{live_service.url}/experiment/{experiment}/?darkMode=true"
 
 
-def test_share_link_opens_no_other_experiment(page, uploader, experiment, live_service, logdir):
-    page.watch.is_expected = lambda problem: "401" in problem
-    other = uploader.run_process("--logdir", logdir, "--one-shot").experiment_id
-    page.goto(share_link(uploader, experiment))
-    expect(page.locator("card-view").first).to_be_visible()
-    page.wait_for_load_state("networkidle")
-    page.goto(f"{live_service.url}/experiment/{other}/")
-    expect(page.get_by_label("Token or share link")).to_be_visible()
-
-
 def test_api_docs_need_no_script_and_no_other_server(page, live_service):
     answer = page.goto(f"{live_service.url}/api/v1/docs")
     policy = answer.headers["content-security-policy"]

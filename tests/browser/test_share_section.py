@@ -7,10 +7,6 @@ from playwright.sync_api import expect
 
 from support.browser_pages import look_again, look_at, new_page
 from support.event_files import scalar_event, version_event, write_records
-from support.people import new_member, sign_in
-from tbservice.auth import grants
-from tbservice.db.database import Database
-from tbservice.types.people import Role
 
 
 @pytest.fixture
@@ -23,16 +19,6 @@ def experiment(uploader, tmp_path):
     sent = uploader.run("--logdir", tmp_path / "logs", "--one-shot", "--name", "A paper")
     assert sent.code == 0, sent.err
     return sent.experiment_id
-
-
-@pytest.fixture
-def owner_session(live_service, uploader):
-    """The secret of a browser session of an owner of the uploader's workspace."""
-    database = Database(live_service.database_url, 2)
-    with database.transaction() as db:
-        workspace_id = grants.identify(db, uploader.token).workspace_id
-    yield sign_in(database, new_member(database, workspace_id, Role.OWNER))
-    database.close()
 
 
 def test_link_is_made_opened_and_revoked(page, browser, live_service, experiment, owner_session):

@@ -6,23 +6,14 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from sqlalchemy import text
 
-from support.browser_pages import has_drawing, look_again, look_at, new_page, shoot
+from support.browser_pages import has_drawing, look_again, look_at, new_page, open_as, shoot
 from support.event_files import scalar_event, version_event, write_records
 from support.page_forms import new_link
 from support.people import new_member, new_person, sign_in
 from support.servers import new_workspace
 from tbservice.auth import grants, people
-from tbservice.db.database import Database
 from tbservice.types.people import Role
-
-
-@pytest.fixture(scope="module")
-def database(live_service):
-    database = Database(live_service.database_url, 2)
-    yield database
-    database.close()
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +25,6 @@ def workspace_id(live_service):
 def ann(database, workspace_id):
     """An owner of the workspace."""
     return new_member(database, workspace_id, Role.OWNER)
-
-
-def open_as(page, database, person, server):
-    """Give the page's profile a browser session of a person."""
-    page.context.add_cookies(
-        [{"name": "tbhub_session", "value": sign_in(database, person), "url": server}]
-    )
 
 
 def test_link_of_this_machine_opens_pages_signed_in(page, live_service, database):
@@ -217,22 +201,6 @@ def test_tabs_of_workspace_look_well(page, live_service, database, ann, uploader
     page.wait_for_load_state("networkidle")
     back.click()
     expect(page).to_have_url(re.compile(r"/\?workspace=\d+$"))
-
-
-def test_pages_hold_long_and_hostile_names(page, live_service, database):
-    name = "<img src=x onerror=document.title=1>" + "W" * 160
-    page_owner = new_person(database, name=name)
-    workspace = new_workspace(live_service.database_url).workspace_id
-    with database.transaction(workspace) as db:
-        people.add_member(db, workspace, page_owner.user_id, Role.OWNER)
-        db.execute(
-            text("UPDATE workspaces SET name = :name WHERE workspace_id = :id"),
-            {"name": "M" * 200, "id": workspace},
-        )
-    open_as(page, database, page_owner, live_service.url)
-    for path in ("/me", f"/workspace/{workspace}", f"/workspace/{workspace}/settings"):
-        look_at(page, live_service.url + path, "long_names" + path.replace("/", "_")[:10])
-        expect(page.locator("main img")).to_have_count(0)
 
 
 def uploader_workspace(database, uploader, member):

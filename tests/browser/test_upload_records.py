@@ -8,10 +8,6 @@ from playwright.sync_api import expect
 
 from support.browser_pages import look_again, look_at, new_page
 from support.event_files import scalar_event, version_event, write_records
-from support.people import new_member, sign_in
-from tbservice.auth import grants
-from tbservice.db.database import Database
-from tbservice.types.people import Role
 
 RECORDS = [
     ("a" * 16, "gpu7", "failed", "torch.cuda.OutOfMemoryError"),
@@ -54,16 +50,6 @@ def recorded(uploader, tmp_path):
             change = {"status": status, "detail": detail, "ended_at": "2026-01-31T13:00:00Z"}
             httpx2.patch(f"{base}/{upload_id}", json=change, headers=headers).raise_for_status()
     return sent.experiment_id
-
-
-@pytest.fixture
-def owner_session(live_service, uploader):
-    """The secret of a browser session of an owner of the uploader's workspace."""
-    database = Database(live_service.database_url, 2)
-    with database.transaction() as db:
-        workspace_id = grants.identify(db, uploader.token).workspace_id
-    yield sign_in(database, new_member(database, workspace_id, Role.OWNER))
-    database.close()
 
 
 def test_page_lists_uploads_with_status(page, browser, live_service, recorded, owner_session):

@@ -10,6 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from support import axe
+from support.people import SESSION_COOKIE, sign_in
 from support.programs import find_node, find_program
 from support.waiting import SECONDS_MAX, wait_until
 
@@ -72,6 +73,13 @@ def new_page(browser, server):
     page.set_default_timeout(SECONDS_MAX * 1000)
     page.watch = Watch(page, server)
     return page
+
+
+def open_as(page, database, person, server):
+    """Give the page's profile a browser session of a person."""
+    page.context.add_cookies(
+        [{"name": SESSION_COOKIE, "value": sign_in(database, person), "url": server}]
+    )
 
 
 def share_link(uploader, experiment):
