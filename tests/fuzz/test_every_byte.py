@@ -1,5 +1,5 @@
-"""A sample of what every_byte.py tries: all framing bytes of a record of each kind, and some of its
-payload's.
+"""Event files cut at a byte, or with bits of it flipped: all framing bytes of a record of each kind,
+and some of its payload's.
 """
 
 from __future__ import annotations
