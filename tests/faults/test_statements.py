@@ -57,12 +57,12 @@ def test_each_different_statement_fails(
     world, clean, different_statements, fault, is_everything_tried
 ):
     """Half of them in one way, half in the other, unless everything is tried."""
-    hits, chosen = 0, list(different_statements)
+    hits, statements = 0, list(different_statements)
     if not is_everything_tried:
-        chosen = chosen[FAULTS.index(fault) :: 2]
-    uploads = math.ceil(len(chosen) / STATEMENTS_AT_ONCE)
+        statements = statements[FAULTS.index(fault) :: 2]
+    uploads = math.ceil(len(statements) / STATEMENTS_AT_ONCE)
     for first in range(uploads):
-        group = chosen[first::uploads]
+        group = statements[first::uploads]
         places = {
             (text, min(turn, different_statements[text])) for turn, text in enumerate(group, 1)
         }

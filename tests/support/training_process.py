@@ -1,4 +1,4 @@
-"""Python source as training scripts: what stands before it, and processes that run it."""
+"""Python source as training scripts: the source that begins each, and processes that run it."""
 
 from __future__ import annotations
 
