@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
 from tbservice.api.http.query_names import describe_unknown
@@ -23,6 +23,8 @@ Names = Annotated[list[str] | None, BeforeValidator(_check_names)]
 
 class FewFields(BaseModel):
     """Base of request models: unknown fields are one error, which says what may be meant."""
+
+    model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod

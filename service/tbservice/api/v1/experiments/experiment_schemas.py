@@ -6,7 +6,7 @@ import dataclasses
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints
+from pydantic import BaseModel, Field, StrictBool, StringConstraints
 
 from tbservice import limits
 from tbservice.api.http.request_models import FewFields
@@ -27,8 +27,6 @@ _ITEMS_MAX = limits.EXPERIMENT_PROPERTIES_ITEMS_MAX
 
 class NewExperiment(FewFields):
     """The properties of an experiment to create."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(default="", max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
     description: str = Field(
@@ -63,8 +61,6 @@ class NewExperiment(FewFields):
 class ExperimentChange(FewFields):
     """The properties to change; an absent or null one is left unchanged."""
 
-    model_config = ConfigDict(extra="forbid")
-
     name: str | None = Field(default=None, max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
     description: str | None = Field(
         default=None, max_length=limits.EXPERIMENT_DESCRIPTION_CHARS_MAX
@@ -84,8 +80,6 @@ class ExperimentChange(FewFields):
 
 class ExperimentsQuery(FewFields):
     """Which experiments to list, and in what order."""
-
-    model_config = ConfigDict(extra="forbid")
 
     q: str = Field(
         default="",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Response
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from tbservice import limits
 from tbservice.api.formats.record_tables import (
@@ -64,19 +64,11 @@ _FORMAT: Final = "Format of the response"
 _Format = Annotated[TableFormat, Query(alias="format", description=_FORMAT)]
 
 
-class RunsTableQuery(FewFields):
+class RunsTableQuery(FewFields, strict=True):
     """The selected runs, and the format of their table."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     run: Names = Field(default=None, description="Name of a run; repeatable")
     format: TableFormat = Field(default=TableFormat.PARQUET, strict=False, description=_FORMAT)
-
-
-class RunsTableInUrl(RunsTableQuery):
-    """A `RunsTableQuery` in a URL."""
-
-    model_config = ConfigDict(strict=False)
 
 
 class BlobsTableQuery(SeriesQuery):
@@ -85,22 +77,10 @@ class BlobsTableQuery(SeriesQuery):
     format: TableFormat = Field(default=TableFormat.PARQUET, strict=False, description=_FORMAT)
 
 
-class BlobsTableInUrl(BlobsTableQuery):
-    """A `BlobsTableQuery` in a URL."""
-
-    model_config = ConfigDict(strict=False)
-
-
 class SeriesTableQuery(BlobsTableQuery):
     """The selected series, of one data class if it is given, and the format of their table."""
 
     data_class: DataClassName | None = Field(default=None, description="Data class of the series")
-
-
-class SeriesTableInUrl(SeriesTableQuery):
-    """A `SeriesTableQuery` in a URL."""
-
-    model_config = ConfigDict(strict=False)
 
 
 @router.get("/experiment", **_OPTIONS)
@@ -152,7 +132,7 @@ def _iter_uploads(grant: ReadGrant, database: Database) -> Iterator[UploadRecord
             return
 
 
-@get_and_post(router, "/runs", RunsTableInUrl, post_for=_POST_FOR, **_OPTIONS)
+@get_and_post(router, "/runs", post_for=_POST_FOR, **_OPTIONS)
 def read_runs_table(grant: MayRead, query: RunsTableQuery, database: UsesDatabase) -> Response:
     """Return a table of runs: run, start_time (seconds since the epoch, or missing)."""
     with database.snapshot(grant) as db:
@@ -163,7 +143,7 @@ def read_runs_table(grant: MayRead, query: RunsTableQuery, database: UsesDatabas
     return _respond(query.format, lambda: table_contents.runs_table(runs))
 
 
-@get_and_post(router, "/series", SeriesTableInUrl, post_for=_POST_FOR, **_OPTIONS)
+@get_and_post(router, "/series", post_for=_POST_FOR, **_OPTIONS)
 def read_series_table(grant: MayRead, query: SeriesTableQuery, database: UsesDatabase) -> Response:
     """Return a table of series, with their summary metadata.
 
@@ -209,7 +189,7 @@ def read_hparams_table(
     return _respond(format_, lambda: table_contents.hparams_table(iter_hparams(reader)))
 
 
-@get_and_post(router, "/blobs", BlobsTableInUrl, post_for=_POST_FOR, **_OPTIONS)
+@get_and_post(router, "/blobs", post_for=_POST_FOR, **_OPTIONS)
 def read_blobs_table(grant: MayRead, query: BlobsTableQuery, database: UsesDatabase) -> Response:
     """Return a table of the blobs of all points, a row each.
 

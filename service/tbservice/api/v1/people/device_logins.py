@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from fastapi import Request, Response, status
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from tbservice import limits
 from tbservice.admission.callers import client_network
@@ -25,8 +25,6 @@ router = make_router(prefix="/api/v1/device-logins", tags=["people"])
 
 class NewLogin(FewFields):
     """The login of a command."""
-
-    model_config = ConfigDict(extra="forbid")
 
     client: str = Field(
         default="",
@@ -47,8 +45,6 @@ class NewLoginAnswer(BaseModel):
 
 class LoginQuestion(FewFields):
     """The question whether a login was approved."""
-
-    model_config = ConfigDict(extra="forbid")
 
     device_code: str = Field(min_length=1, max_length=limits.DEVICE_CLIENT_CHARS_MAX)
 

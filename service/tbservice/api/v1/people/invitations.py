@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from fastapi import status
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayManage, UsesDatabase, UsesSettings
@@ -22,8 +22,6 @@ router = make_router(prefix="/api/v1/workspaces/{workspace_id}/invitations", tag
 
 class NewInvitation(FewFields):
     """The properties of an invitation to create."""
-
-    model_config = ConfigDict(extra="forbid")
 
     role: Role
     email: str = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from fastapi import status
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tbservice.api.http.dependencies import MayManage, MaySeeMembers, UsesDatabase
 from tbservice.api.http.request_models import FewFields
@@ -20,8 +20,6 @@ router = make_router(prefix="/api/v1/workspaces/{workspace_id}/members", tags=["
 
 class RoleChange(FewFields):
     """The new role of a member."""
-
-    model_config = ConfigDict(extra="forbid")
 
     role: Role
 

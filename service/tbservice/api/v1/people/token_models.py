@@ -10,7 +10,6 @@ from pydantic import (
     AwareDatetime,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     FailFast,
     Field,
 )
@@ -44,8 +43,6 @@ EndTime = Annotated[
 
 class NewWorkspaceToken(FewFields):
     """The properties of a token for a whole workspace."""
-
-    model_config = ConfigDict(extra="forbid")
 
     # FailFast: one error instead of half a million for a body of 1 MiB with wrong scopes.
     scopes: Annotated[list[Scope], FailFast()] = Field(

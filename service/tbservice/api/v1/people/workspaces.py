@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import status
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import (
@@ -26,8 +26,6 @@ router = make_router(prefix="/api/v1/workspaces", tags=["workspaces"])
 
 class WorkspaceName(FewFields):
     """The name of a workspace; it need not be unique."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
 

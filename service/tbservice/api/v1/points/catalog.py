@@ -12,9 +12,7 @@ from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.points.point_queries import (
-    ScalarSeriesPageInUrl,
     ScalarSeriesPageQuery,
-    SeriesPageInUrl,
     SeriesPageQuery,
 )
 from tbservice.errors import Invalid
@@ -87,7 +85,7 @@ def list_plugins(grant: MayRead, database: UsesDatabase, plugin: str | None = No
         )
 
 
-@get_and_post(router, "/scalars", ScalarSeriesPageInUrl, post_for=_POST_FOR)
+@get_and_post(router, "/scalars", post_for=_POST_FOR)
 def list_scalars(grant: MayRead, query: ScalarSeriesPageQuery, database: UsesDatabase) -> Response:
     """List scalar series, without points.
 
@@ -96,7 +94,7 @@ def list_scalars(grant: MayRead, query: ScalarSeriesPageQuery, database: UsesDat
     return _list(grant, database, query, DataClass.SCALAR)
 
 
-@get_and_post(router, "/tensors", SeriesPageInUrl, post_for=_POST_FOR)
+@get_and_post(router, "/tensors", post_for=_POST_FOR)
 def list_tensors(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase) -> Response:
     """List tensor series, without points.
 
@@ -105,7 +103,7 @@ def list_tensors(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase)
     return _list(grant, database, query, DataClass.TENSOR)
 
 
-@get_and_post(router, "/blob_sequences", SeriesPageInUrl, post_for=_POST_FOR)
+@get_and_post(router, "/blob_sequences", post_for=_POST_FOR)
 def list_blob_sequences(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase) -> Response:
     """List blob sequence series, without points.
 

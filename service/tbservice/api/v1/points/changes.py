@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from fastapi import Response
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from tbservice import limits
 from tbservice.api.formats import json_encoding
@@ -55,22 +55,15 @@ class FollowQuery(SeriesQuery):
     )
 
 
-SinceInUrl = Annotated[
-    str | None,
-    Field(
+SINCE_IN_URL: Final[dict[str, Any]] = {
+    "since": Field(
+        default=None,
         max_length=limits.CURSOR_IN_URL_CHARS_MAX,
         description="`cursor` of the previous response: return what changed after it. If it is "
         "longer than this, use POST",
-    ),
-]
-
-
-class FollowInUrl(FollowQuery):
-    """A `FollowQuery` in a URL."""
-
-    model_config = ConfigDict(strict=False)
-
-    since: SinceInUrl = None
+    )
+}
+"""What differs where the query is in a URL: those are shorter."""
 
 
 class ChangesQuery(FollowQuery):
@@ -84,15 +77,9 @@ class ChangesQuery(FollowQuery):
     )
 
 
-class ChangesInUrl(ChangesQuery):
-    """A `ChangesQuery` in a URL."""
-
-    model_config = ConfigDict(strict=False)
-
-    since: SinceInUrl = None
-
-
-@get_and_post(router, "/{kind}/new", ChangesInUrl, post_for=POST_FOR, responses=OBJECT_MISSING)
+@get_and_post(
+    router, "/{kind}/new", post_for=POST_FOR, url_fields=SINCE_IN_URL, responses=OBJECT_MISSING
+)
 def read_new(
     grant: MayRead,
     kind: DataClassName,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayRead, UsesDatabase
@@ -28,10 +28,8 @@ router = make_router(
 )
 
 
-class DigestQuery(FewFields):
+class DigestQuery(FewFields, strict=True):
     """The selected series: those of the runs and the plugin; an absent field selects all."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     run: Names = Field(default=None, description="Name of a run; repeatable")
     plugin: str | None = Field(default=None, description="Name of the plugin that owns the series")
@@ -44,16 +42,8 @@ class DigestQuery(FewFields):
     )
 
 
-class DigestInUrl(DigestQuery):
-    """A `DigestQuery` in a URL, where numbers are text."""
-
-    model_config = ConfigDict(strict=False)
-
-
-class RecordQuery(FewFields):
+class RecordQuery(FewFields, strict=True):
     """The selected series, and a page of its records."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     run: str = Field(description="Name of the run")
     tag: str = Field(description="Name of the tag")
@@ -64,12 +54,6 @@ class RecordQuery(FewFields):
         le=DIGEST_POINTS_PAGE_ITEMS_MAX,
         description="Maximum points per page",
     )
-
-
-class RecordInUrl(RecordQuery):
-    """A `RecordQuery` in a URL, where numbers are text."""
-
-    model_config = ConfigDict(strict=False)
 
 
 class DigestAnswer(BaseModel):
@@ -119,7 +103,7 @@ class RecordAnswer(BaseModel):
     next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
 
 
-@get_and_post(router, "", DigestInUrl, post_for="more runs than fit in a URL")
+@get_and_post(router, "", post_for="more runs than fit in a URL")
 def list_digests(grant: MayRead, query: DigestQuery, database: UsesDatabase) -> DigestPage:
     """Return the number of points and the SHA-256 of each series.
 
@@ -134,7 +118,7 @@ def list_digests(grant: MayRead, query: DigestQuery, database: UsesDatabase) -> 
     )
 
 
-@get_and_post(router, "/records", RecordInUrl, post_for="names too long for a URL")
+@get_and_post(router, "/records", post_for="names too long for a URL")
 def read_records(grant: MayRead, query: RecordQuery, database: UsesDatabase) -> RecordAnswer:
     """Return the records that a series' digest is computed over, in step order.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fastapi import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
 from tbservice.api.http.get_and_post import get_and_post
@@ -24,10 +24,8 @@ OBJECT_CHECKS_PAGE_ITEMS_MAX: Final = 10_000
 router = make_router(prefix="/api/v1/experiments/{experiment_id}/digests", tags=["verifying"])
 
 
-class ObjectQuery(FewFields):
+class ObjectQuery(FewFields, strict=True):
     """The selected series: those of the runs and the plugin; an absent field selects all."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     run: Names = Field(default=None, description="Name of a run; repeatable")
     plugin: str | None = Field(default=None, description="Name of the plugin that owns the series")
@@ -42,12 +40,6 @@ class ObjectQuery(FewFields):
         le=OBJECT_CHECKS_PAGE_ITEMS_MAX,
         description="Maximum objects per page",
     )
-
-
-class ObjectsInUrl(ObjectQuery):
-    """An `ObjectQuery` in a URL."""
-
-    model_config = ConfigDict(strict=False)
 
 
 class FaultAnswer(BaseModel):
@@ -75,7 +67,7 @@ class ObjectPageAnswer(BaseModel):
     next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
 
 
-@get_and_post(router, "/objects", ObjectsInUrl, post_for="more runs than fit in a URL")
+@get_and_post(router, "/objects", post_for="more runs than fit in a URL")
 def check_objects(
     grant: MayRead,
     query: ObjectQuery,

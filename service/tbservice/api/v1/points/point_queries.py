@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Literal
 
-from pydantic import ConfigDict, Field, FiniteFloat
+from pydantic import Field, FiniteFloat
 
 from tbservice.api.formats import Format
 from tbservice.api.http.request_models import FewFields, Names
@@ -25,15 +25,12 @@ _PERCENT_MIN: Final = 0.001
 """Below one of the 65,536 sample slots (0.0015 %). Far smaller values underflow in PostgreSQL."""
 
 
-class SeriesQuery(FewFields):
+class SeriesQuery(FewFields, strict=True):
     """The selected series: the cross product of runs and tags, of one plugin.
 
     An absent field selects all. In a JSON body, numbers must be numbers: neither strings nor
     booleans are accepted.
     """
-
-    # Subclasses for URLs, where every value is text, are not strict.
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     run: Names = Field(default=None, description="Name of a run; repeatable")
     tag: Names = Field(default=None, description="Name of a tag; repeatable")
@@ -77,20 +74,8 @@ class SeriesPageQuery(SeriesQuery):
     after: str = Field(default="", description="`next` of the previous page; requires `limit`")
 
 
-class SeriesPageInUrl(SeriesPageQuery):
-    """A `SeriesPageQuery` in a URL."""
-
-    model_config = ConfigDict(strict=False)
-
-
 class ScalarSeriesPageQuery(SeriesPageQuery, ScalarSeriesQuery):
     """The selected scalar series, and a page of them."""
-
-
-class ScalarSeriesPageInUrl(ScalarSeriesPageQuery):
-    """A `ScalarSeriesPageQuery` in a URL."""
-
-    model_config = ConfigDict(strict=False)
 
 
 class SampleQuery(SeriesQuery):
@@ -199,12 +184,6 @@ class SampleQuery(SeriesQuery):
             raise Invalid("'sampling=bernoulli' requires 'percent' and excludes 'downsample'")
 
 
-class SampleInUrl(SampleQuery):
-    """A `SampleQuery` in a URL."""
-
-    model_config = ConfigDict(strict=False)
-
-
 class TensorSampleQuery(SampleQuery):
     """The selected tensor series, which points of each, and how to handle lost objects.
 
@@ -229,12 +208,6 @@ class TensorSampleQuery(SampleQuery):
 
 class ScalarSampleQuery(SampleQuery, ScalarSeriesQuery):
     """The selected scalar series, and which points of each to return."""
-
-
-class ScalarSampleInUrl(ScalarSampleQuery):
-    """A `ScalarSampleQuery` in a URL."""
-
-    model_config = ConfigDict(strict=False)
 
 
 class BlobSampleQuery(SampleQuery):
@@ -270,9 +243,3 @@ class BlobSampleQuery(SampleQuery):
                 "give one or the other"
             )
         return slice(-self.index_last if self.index_last else _COUNT_MAX, None)
-
-
-class BlobSampleInUrl(BlobSampleQuery):
-    """A `BlobSampleQuery` in a URL."""
-
-    model_config = ConfigDict(strict=False)

@@ -14,10 +14,8 @@ from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.points.point_queries import (
-    BlobSampleInUrl,
     BlobSampleQuery,
-    SampleInUrl,
-    ScalarSampleInUrl,
+    SampleQuery,
     ScalarSampleQuery,
     TensorSampleQuery,
 )
@@ -39,7 +37,7 @@ AcceptHeader = Annotated[str | None, Depends(_accept_header)]
 _POST_FOR: Final = "more runs and tags than fit in a URL"
 
 
-@get_and_post(router, "/scalars/data", ScalarSampleInUrl, post_for=_POST_FOR, responses=RESPONSES)
+@get_and_post(router, "/scalars/data", post_for=_POST_FOR, responses=RESPONSES)
 def read_scalars(
     grant: MayRead,
     query: ScalarSampleQuery,
@@ -72,7 +70,7 @@ def read_scalars(
 @get_and_post(
     router,
     "/tensors/data",
-    SampleInUrl,
+    url_model=SampleQuery,
     post_for=f"{_POST_FOR}; or for all points except those whose object is lost (`lost=name`)",
     responses=RESPONSES,
 )
@@ -89,7 +87,7 @@ def read_tensors(
     seconds since the epoch. Values are `{dtype, shape, data}`, with the data in row-major order.
     """
     selection, sampling = query.to_selection(), query.to_sampling()
-    # GET has no `lost`: its query is a SampleInUrl.
+    # GET has no `lost`: its query is a SampleQuery.
     names_lost = isinstance(query, TensorSampleQuery) and query.lost == "name"
     points_request = PointsRequest(
         selection,
@@ -108,9 +106,7 @@ def read_tensors(
     return make_points_response(database, objects, grant, points_request, read)
 
 
-@get_and_post(
-    router, "/blob_sequences/data", BlobSampleInUrl, post_for=_POST_FOR, responses=RESPONSES
-)
+@get_and_post(router, "/blob_sequences/data", post_for=_POST_FOR, responses=RESPONSES)
 def read_blob_sequences(
     grant: MayRead,
     query: BlobSampleQuery,

@@ -24,7 +24,7 @@ from tbservice.api.http.openapi_errors import OBJECT_MISSING
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.points.changes import (
     POST_FOR,
-    FollowInUrl,
+    SINCE_IN_URL,
     FollowQuery,
     changes_as_json,
     find_changes,
@@ -170,8 +170,8 @@ LastEventId = Annotated[
 @get_and_post(
     router,
     "/{kind}/tail",
-    FollowInUrl,
     post_for=POST_FOR,
+    url_fields=SINCE_IN_URL,
     response_class=Response,
     responses=_ANSWERS,
 )

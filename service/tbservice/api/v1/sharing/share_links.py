@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query, status
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, Field, StrictBool
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesIngest, UsesSettings
@@ -25,8 +25,6 @@ Label = Annotated[str, Field(max_length=limits.EXPERIMENT_NAME_CHARS_MAX)]
 
 class NewLink(FewFields):
     """The properties of a share link to create."""
-
-    model_config = ConfigDict(extra="forbid")
 
     label: Label = Field(default="", description="A name to recognize the link by")
     expires_at: EndTime = None
@@ -87,8 +85,6 @@ class LinkPage(BaseModel):
 
 class LinkChanges(FewFields):
     """What can be changed of a share link."""
-
-    model_config = ConfigDict(extra="forbid")
 
     label: Label
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import Query, status
-from pydantic import ConfigDict, FailFast, Field
+from pydantic import FailFast, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase
@@ -26,8 +26,6 @@ router = make_router(prefix="/api/v1/experiments/{experiment_id}/tokens", tags=[
 
 class NewToken(FewFields):
     """The properties of a token to create."""
-
-    model_config = ConfigDict(extra="forbid")
 
     # FailFast: one error instead of half a million for a body of 1 MiB with wrong scopes.
     scopes: Annotated[list[Literal["append", "read"]], FailFast()] = Field(

@@ -9,7 +9,6 @@ from fastapi import Query
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     FiniteFloat,
     PlainValidator,
@@ -81,13 +80,11 @@ _Text = Annotated[str | None, Field(max_length=limits.NAME_CHARS_MAX)]
 _Seconds = Annotated[FiniteFloat | None, Field(ge=0, le=SESSION_TIME_SECONDS_MAX)]
 
 
-class SessionChange(FewFields):
+class SessionChange(FewFields, strict=True):
     """What to set of a run's session.
 
     A field that is absent, null, an empty text or the time 0 keeps what the session has.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     hparams: Annotated[dict[str, _Value] | None, BeforeValidator(_check_count)] = Field(
         default=None,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 from fastapi import Path, Query, status
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, StringConstraints
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAppend, MayReadByToken, UsesDatabase
@@ -46,8 +46,6 @@ _Package = Annotated[str, StringConstraints(max_length=limits.EXPERIMENT_PROPERT
 class NewUploadFields(FewFields):
     """What an uploader records of itself, and of the training that it follows."""
 
-    model_config = ConfigDict(extra="forbid")
-
     origin: dict[_Key, _Value] = Field(
         default={},
         max_length=limits.EXPERIMENT_PROPERTIES_ITEMS_MAX,
@@ -67,8 +65,6 @@ class NewUploadFields(FewFields):
 
 class UploadChange(FewFields):
     """A change of the status; without one, the uploader only says that it is there."""
-
-    model_config = ConfigDict(extra="forbid")
 
     status: _ToldStatus | None = None
     detail: str = Field(
