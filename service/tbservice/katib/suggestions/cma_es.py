@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from cmaes import CMA, SepCMA
 
-from tbservice.katib.suggestions.distinct import draw, draw_unused
+from tbservice.katib.suggestions import distinct
 from tbservice.katib.suggestions.history import squarable
 from tbservice.katib.suggestions.space import Number, Point
 from tbservice.katib.suggestions.specification import check_numbers
@@ -43,17 +43,12 @@ def propose(task: Task) -> list[Point]:
     search = _replay(task, numeric)
 
     def ask() -> Point:
-        values = list(draw(task.space, task.rng))
+        values = list(distinct.draw(task.space, task.rng))
         for i, position in zip(numeric, search.ask(), strict=True):
             values[i] = task.space.parameters[i].value(min(max(float(position), 0.0), 1.0))
         return tuple(values)
 
-    used = set(task.history.used)
-    points: list[Point] = []
-    for _ in range(task.count):
-        points.append(draw_unused(task.space, used, task.rng, ask))
-        used.add(points[-1])
-    return points
+    return distinct.propose(task, ask)
 
 
 @dataclass

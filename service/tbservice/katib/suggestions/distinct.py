@@ -1,4 +1,4 @@
-"""Points that no trial has, as long as the space has any."""
+"""Points that no trial has, as long as the space has any; all of random search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 
 from tbservice.katib.suggestions.space import Point, Space
-from tbservice.katib.suggestions.task import Propose
+from tbservice.katib.suggestions.task import Propose, Task
 
 _ATTEMPTS = 10
 """Draws before a space with a count is searched for a point."""
@@ -16,6 +16,16 @@ _ATTEMPTS = 10
 def draw(space: Space, rng: np.random.Generator) -> Point:
     """Return a random point; each parameter has its distribution."""
     return space.point(rng.random(len(space.parameters)))
+
+
+def propose(task: Task, ask: Propose | None = None) -> list[Point]:
+    """Return points that no trial has, of a sampler; random ones by default."""
+    used = set(task.history.used)
+    points: list[Point] = []
+    for _ in range(task.count):
+        points.append(draw_unused(task.space, used, task.rng, ask))
+        used.add(points[-1])
+    return points
 
 
 def draw_unused(

@@ -36,7 +36,7 @@ Assignments = Sequence[tuple[str, str]]
 
 _ROOM: Final = "tbservice.katib.suggestions"
 _PROPOSE: Final = {
-    "random": ("random_search", "propose"),
+    "random": ("distinct", "propose"),
     "grid": ("grid", "propose"),
     "sobol": ("sobol", "propose"),
     "tpe": ("tpe", "propose_independent"),

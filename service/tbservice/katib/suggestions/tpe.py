@@ -19,7 +19,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from tbservice.katib.suggestions.distinct import draw_unused
+from tbservice.katib.suggestions import distinct
 from tbservice.katib.suggestions.history import best_and_newest, squarable
 from tbservice.katib.suggestions.space import Choice, Parameter, Point, Space
 from tbservice.katib.suggestions.task import Task
@@ -58,15 +58,11 @@ def _propose(task: Task, *, is_multivariate: bool) -> list[Point]:
         _add_trials(study, task, distributions)
 
         def ask() -> Point:
+            if task.is_late:
+                return distinct.draw(task.space, task.rng)
             return _point(task.space, study.ask(distributions).params)
 
-        used = set(task.history.used)
-        points: list[Point] = []
-        for _ in range(task.count):
-            source = None if task.is_late else ask
-            points.append(draw_unused(task.space, used, task.rng, source))
-            used.add(points[-1])
-    return points
+        return distinct.propose(task, ask)
 
 
 def _make_sampler(task: Task, *, is_multivariate: bool) -> optuna.samplers.TPESampler:
