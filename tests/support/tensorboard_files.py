@@ -31,7 +31,7 @@ DEPENDS_ON = {
         f"{WEB_FILES}/index.html": "the page is put together from its parts, and finds its script and fonts elsewhere",
         f"{WEB_FILES}/index.js": "is served as it is, below an address of its own",
     },
-    "service/tbservice/pages/stock_page/bar.html": {
+    "service/tbservice/pages/templates/stock_page/bar.html": {
         f"{WEB_FILES}/index.html": "the style makes room in <body> beside <tb-webapp>"
     },
     f"{PAGE}/page.py": {

@@ -223,7 +223,7 @@ ONLY_IN = {
     "scipy": {"tbservice.katib.suggestions"},
     "sklearn": {"tbservice.katib.suggestions.surrogates"},
     "threadpoolctl": {"tbservice.katib.suggestions.reply"},
-    "jinja2": {"tbservice.pages.base.frame"},
+    "jinja2": {"tbservice.api.http.html_templates"},
     "opentelemetry": {"tbservice.server.open_telemetry"},
     "prometheus_client": {"tbservice.metrics", "tbservice.api.http.metrics_exposition"},
 }

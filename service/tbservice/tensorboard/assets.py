@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
-import html
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import tensorboard
+from markupsafe import escape
 
 PREFIX: Final = "/static/tensorboard"
 """Path of the files, the same for all experiments, so that a browser downloads the 6 MB once."""
@@ -63,7 +63,7 @@ def render_page(title: str, bar: str, up: str = "") -> bytes:
     from `PREFIX`.
     """
     before, head, body = _split_page(up)
-    return f"{before}<title>{html.escape(title)}</title>{head}{bar}{body}".encode()
+    return f"{before}<title>{escape(title)}</title>{head}{bar}{body}".encode()
 
 
 @functools.cache

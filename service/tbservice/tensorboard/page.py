@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlencode
 
+from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -77,7 +78,7 @@ def _show(request: Request) -> Response:
     source = page_auth.open_source(request)
     experiments = source.list_experiments()
     kinds = source.list_kinds()
-    about = ""
+    about = Markup()
     if isinstance(source, ExperimentReader):
         about = render_about(experiments[0], source.read_notes(experiments[0]))
     if not kinds:

@@ -6,21 +6,18 @@ Templates escape every value. They extend `base.html`; `_macros.html` has what s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tbservice.admission.callers import cookie_values
 from tbservice.api.http.dependencies import get_settings
-from tbservice.pages.base import texts
 from tbservice.pages.base.csrf import csrf_field
 from tbservice.pages.base.person_session import PersonSession
-from tbservice.pages.base.static_files import static_url
+from tbservice.pages.base.templates import TEMPLATES
 from tbservice.types.identifiers import WorkspaceId
 
 _STATE: Final = "tbhub.person_session"
@@ -37,30 +34,6 @@ _HEADERS: Final = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-
-
-def _make_environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("tbservice.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
-    environment.globals |= {"static": static_url, "version": version("tbhub")}
-    environment.tests["ended"] = texts.is_ended
-    environment.filters |= {
-        "ago": texts.format_moment,
-        "clip": texts.clip,
-        "number": texts.format_number,
-        "bytes": texts.format_bytes,
-        "browser": texts.format_browser,
-    }
-    return environment
-
-
-_ENVIRONMENT: Final = _make_environment()
 
 
 def set_person_session(request: Request, session: PersonSession) -> None:
@@ -98,16 +71,14 @@ def render(
             Membership or another object with `workspace_id` and `workspace_name`.
     """
     session: PersonSession | None = request.scope.get(_STATE)
-    page = _ENVIRONMENT.get_template(template).render(
-        context
-        | {
-            "signed_in": session,
-            "has_session_cookie": "tbhub_session=" in request.headers.get("cookie", ""),
-            "csrf": Markup("") if session is None else csrf_field(session.secret),
-            "path": request.url.path,
-            "query": request.query_params,
-        }
-    )
+    frame_values = {
+        "signed_in": session,
+        "has_session_cookie": "tbhub_session=" in request.headers.get("cookie", ""),
+        "csrf": Markup("") if session is None else csrf_field(session.secret),
+        "path": request.url.path,
+        "query": request.query_params,
+    }
+    page = TEMPLATES.render(template, **(context | frame_values))
     # A form may lead to a page of an experiment, and this to the content origin.
     content_url = get_settings(request).content_url
     targets = [*form_targets, *([content_url] if content_url else [])]

@@ -1,28 +1,26 @@
 """What we add to TensorBoard's page: a bar with the experiment's name and downloads, and a script.
 
 TensorBoard's page does not show name, description or visibility. The bar works without the script,
-which closes the menus, updates the columns of HParams and shows its errors. Text from tenants is
-escaped.
+which closes the menus, updates the columns of HParams and shows its errors.
 """
 
 from __future__ import annotations
 
-import html
-import itertools
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from string import Template
-from typing import Final
+from typing import Any, Final
+
+from markupsafe import Markup
 
 from tbservice.api.formats import Format
 from tbservice.api.http.security_headers import content_hash
+from tbservice.pages.base.templates import TEMPLATES
 from tbservice.pages.stock_page import download
 from tbservice.pages.stock_page.attempt_choice import AttemptChoice
 from tbservice.types.experiments import Experiment, Visibility
-from tbservice.types.identifiers import ExperimentId, WorkspaceId
+from tbservice.types.identifiers import WorkspaceId
 from tbwire.points import DataClass
 
-_BAR: Final = Template(Path(__file__).with_name("bar.html").read_text(encoding="utf-8"))
 _SCRIPT: Final = (
     f"<script>{Path(__file__).with_name('page_script.js').read_text(encoding='utf-8')}</script>"
 )
@@ -59,7 +57,7 @@ _FILE_LABELS: Final = {
 
 def render_bar(
     experiment: Experiment,
-    about: str,
+    about: Markup,
     data_classes: Collection[DataClass],
     *,
     has_hparams: bool,
@@ -82,21 +80,21 @@ def render_bar(
         attempts: Those that the runs have, and the one that the page shows.
     """
     visibility, hint = _SHARED_LABEL if is_shared else _VISIBILITY_LABELS[experiment.visibility]
-    title = "Back to the start page of this experiment, without filters and pinned cards"
-    name = f'<a href="./" title="{title}" dir="auto">{_shown_name(experiment)}</a>'
-    badge = f'<span class="visibility" title="{html.escape(hint)}">{html.escape(visibility)}</span>'
     own_page = (
         f"{site}/experiment/{experiment.experiment_id}/about" if site else f"{attempts.up}about"
     )
-    details = _render_own(own_page, "Details") if workspace_id is not None else ""
+    contents = {*data_classes, *((None,) if has_hparams else ())}
     return _render(
-        _render_back(workspace_id, site or f"{attempts.up}../.."),
-        name,
-        badge,
-        details,
-        _render_attempts(attempts),
-        _render_about(about),
-        _render_menu({*data_classes, *((None,) if has_hparams else ())}, experiment.experiment_id),
+        "experiment_bar.html",
+        _back_address(workspace_id, site or f"{attempts.up}../.."),
+        shown_name=_shown_name(experiment),
+        visibility=visibility,
+        hint=hint,
+        own_page="" if workspace_id is None else own_page,
+        attempts=attempts,
+        about=about,
+        downloads=[(_FILE_LABELS[each], _files(each)) for each in _FILE_LABELS if each in contents],
+        experiment_id=experiment.experiment_id,
     )
 
 
@@ -109,81 +107,32 @@ def render_comparison_bar(
 
     `experiments` are keyed by their names in the comparison, in its order. There are no downloads.
     """
-    title = "Back to the start page of this comparison, without filters and pinned cards"
     return _render(
-        _render_back(workspace_id, site or "../.."),
-        f'<a href="./" title="{title}">Comparison</a>',
-        *itertools.starmap(_render_experiment, experiments.items()),
+        "comparison_bar.html",
+        _back_address(workspace_id, site or "../.."),
+        experiments={
+            name: (experiment.experiment_id, _shown_name(experiment))
+            for name, experiment in experiments.items()
+        },
     )
 
 
-def _render_back(workspace_id: WorkspaceId | None, site: str) -> str:
-    if workspace_id is None:
-        return ""
-    return _render_own(f"{site}/?workspace={workspace_id}", "&lsaquo; Experiments")
-
-
-def _render_own(address: str, text: str) -> str:
-    return f'<a class="own" href="{html.escape(address)}">{text}</a>'
-
-
-def _render_attempts(attempts: AttemptChoice) -> str:
-    """Return the menu of attempts; "" if all runs have one."""
-    if attempts.count == 1:
-        return ""
-    items = "".join(_render_attempt(attempts, number) for number in range(attempts.count, 0, -1))
-    menu = (
-        '<div class="menu">Some runs were restarted and logged steps again. An earlier attempt '
-        f"has their points from before that<ul>{items}</ul></div>"
-    )
-    is_earlier = " earlier" if attempts.shown < attempts.count else ""
-    title = f"Attempt {attempts.shown} of {attempts.count}"
-    return f'<details class="attempts{is_earlier}"><summary>{title}</summary>{menu}</details>'
-
-
-def _render_attempt(attempts: AttemptChoice, number: int) -> str:
-    current = ' aria-current="page"' if number == attempts.shown else ""
-    link = f'<a href="{attempts.address(number)}"{current}>Attempt {number}</a>'
-    return f"<li>{link}<span>{html.escape(attempts.describe(number))}</span></li>"
-
-
-def _render_experiment(name: str, experiment: Experiment) -> str:
-    address = f"../../experiment/{experiment.experiment_id}/"
-    link = f'<a href="{address}" dir="auto">{_shown_name(experiment)}</a>'
-    return f'<span class="compared"><bdi>{html.escape(name)}</bdi>: {link}</span>'
+def _back_address(workspace_id: WorkspaceId | None, site: str) -> str:
+    return "" if workspace_id is None else f"{site}/?workspace={workspace_id}"
 
 
 def _shown_name(experiment: Experiment) -> str:
-    return html.escape(experiment.name.strip() or _UNNAMED)
+    return experiment.name.strip() or _UNNAMED
 
 
-def _render(*content: str) -> str:
-    return _BAR.substitute(content="\n".join(filter(None, content))) + _SCRIPT
-
-
-def _render_about(about: str) -> str:
-    if not about:
-        return ""
-    region = f'<div class="about" tabindex="0" role="region" aria-label="About">{about}</div>'
-    return f"<details><summary>About this experiment</summary>{region}</details>"
-
-
-def _render_menu(contents: Collection[DataClass | None], experiment_id: ExperimentId) -> str:
-    files = "".join(_render_files(content) for content in _FILE_LABELS if content in contents)
-    command = f"tbupload export --experiment {experiment_id} --format events --output DIR"
-    menu = (
-        f'<div class="menu">Every point, at full resolution<ul>{files}</ul>'
-        f"<p>Event files, with all media: <code>{html.escape(command)}</code></p></div>"
-    )
-    return f'<details class="download"><summary>Download</summary>{menu}</details>'
-
-
-def _render_files(content: DataClass | None) -> str:
-    name, hint = _FILE_LABELS[content]
-    links = "".join(
-        f'<a href="download/{file}" aria-label="{name} as {_FORMAT_LABELS[file_format]}">'
-        f"{_FORMAT_LABELS[file_format]}</a>"
+def _files(content: DataClass | None) -> dict[str, str]:
+    """Return the format of each file with this content, by the file's name."""
+    return {
+        file: _FORMAT_LABELS[file_format]
         for file, (of_file, file_format) in download.FILES.items()
         if of_file is content
-    )
-    return f'<li title="{hint}"><span>{name}</span>{links}</li>'
+    }
+
+
+def _render(template: str, back: str, **context: Any) -> str:
+    return TEMPLATES.render(f"stock_page/{template}", back=back, **context) + _SCRIPT

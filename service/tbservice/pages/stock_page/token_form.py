@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
-from pathlib import Path
-from string import Template
 from typing import Final
 from urllib.parse import parse_qs, urlencode
 
@@ -16,20 +13,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from tbservice import limits
 from tbservice.admission import callers
 from tbservice.api.http.body import read_body
-from tbservice.api.http.security_headers import content_hash
 from tbservice.errors import Forbidden
 from tbservice.pages.base.content_origin import is_content_origin, public_site, redirect_to_public
 from tbservice.pages.base.csrf import is_navigation
+from tbservice.pages.base.templates import TEMPLATES
 from tbservice.pages.stock_page import page_auth
 
-_ACCESS_ENDED: Final = (
-    "Your access has ended: the link or token you used has expired or was revoked."
-)
-
-_FORM_TEMPLATE: Final = Path(__file__).with_name("token_form.html").read_text(encoding="utf-8")
 _POLICY: Final = (
-    f"default-src 'none'; style-src {content_hash(_FORM_TEMPLATE, 'style')}; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
+    f"default-src 'none'; style-src {TEMPLATES.hash_of('stock_page/token_form.html', 'style')}; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _TOKEN: Final = re.compile("tbh_[0-9A-Za-z]{38}")
 _NO_TOKEN: Final = [""]
@@ -37,30 +29,6 @@ _NO_TOKEN: Final = [""]
 
 _BYTES_MAX: Final = 64 * limits.KIB
 _FIELDS_MAX: Final = 10
-
-_EXPERIMENT: Final = {
-    "title": "Open this experiment",
-    "heading": "This experiment needs a token",
-    "explanation": "The experiment is private or does not exist: the address may be mistyped, or "
-    "the experiment was deleted. If somebody shared it with you, open the complete link that they "
-    "sent, or paste it here; if the link has expired, ask them for a new one. If it is yours, use "
-    "your own token, or make a link with <code>tbupload share</code>.",
-    "label": "Token or share link",
-    "button": "Open the experiment",
-    "cookie_right": "read this experiment",
-    "refused": "This token does not open this experiment.",
-}
-_COMPARISON: Final = {
-    "title": "Open this comparison",
-    "heading": "This comparison needs a token",
-    "explanation": "At least one of its experiments is private or does not exist: its id may be "
-    "mistyped, or it was deleted. Paste a token or share link for each private experiment, "
-    "separated by spaces; the token of a workspace opens all of its experiments.",
-    "label": "Tokens or share links",
-    "button": "Open the comparison",
-    "cookie_right": "read these experiments",
-    "refused": "These tokens do not open every experiment of this comparison.",
-}
 
 
 def store_tokens(request: Request, offered: Sequence[str], address: str, action: str) -> Response:
@@ -89,22 +57,13 @@ def ask_for_token(request: Request, action: str, *, is_refused: bool = False) ->
     may_be_signed_in = request.method == "GET" and is_navigation(request.headers)
     if is_content_origin(request) and may_be_signed_in and "token" not in request.query_params:
         return redirect_to_public(request)
-    texts = _COMPARISON if "comparison" in request.path_params else _EXPERIMENT
-    error = (
-        texts["refused"]
-        if is_refused
-        else _ACCESS_ENDED
-        if f"{page_auth.COOKIE}=" in request.headers.get("cookie", "")
-        else ""
-    )
-
-    is_invalid = str(is_refused).lower()
-    page = Template(_FORM_TEMPLATE).substitute(
-        texts,
-        action=html.escape(action),
-        error=f'<p class="error" id="error" role="alert">{error}</p>' if error else "",
-        sign_in=_sign_in_line(request),
-        field=f'aria-describedby="{"error " if error else ""}hint" aria-invalid="{is_invalid}"',
+    what = "comparison" if "comparison" in request.path_params else "experiment"
+    page = TEMPLATES.render(
+        f"stock_page/{what}_token.html",
+        action=action,
+        is_refused=is_refused,
+        has_ended=f"{page_auth.COOKIE}=" in request.headers.get("cookie", ""),
+        sign_in=_sign_in_address(request),
     )
 
     headers = {
@@ -115,16 +74,12 @@ def ask_for_token(request: Request, action: str, *, is_refused: bool = False) ->
     return HTMLResponse(page, status_code=401, headers=headers)
 
 
-def _sign_in_line(request: Request) -> str:
-    """Return a line for members of the workspace, who need no token; "" if one is signed in."""
+def _sign_in_address(request: Request) -> str:
+    """Return where members of the workspace sign in, who need no token; "" if one is signed in."""
     if callers.session_cookie(request) is not None:
         return ""
     query = urlencode({"next": page_auth.page_path(request)})
-    address = html.escape(f"{public_site(request)}/sign-in?{query}")
-    return (
-        '<p class="hint">Are you a member of its workspace? '
-        f'<a href="{address}">Sign in</a> instead.</p>'
-    )
+    return f"{public_site(request)}/sign-in?{query}"
 
 
 async def parse_tokens(request: Request) -> list[str]:

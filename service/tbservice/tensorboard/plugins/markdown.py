@@ -6,7 +6,6 @@ also interrupts a match of `re`, but works in a main thread only: use this in ha
 
 from __future__ import annotations
 
-import html
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
+from markupsafe import escape
 from tensorboard import plugin_util
 
 from tbservice import limits
@@ -126,4 +126,4 @@ def _reset_converter() -> None:
 
 def _as_plain_text(text: _Text, note: str) -> str:
     shown = text.decode(errors="replace") if isinstance(text, bytes) else text
-    return f"<p><em>{note}</em></p>\n<pre><code>{html.escape(shown)}</code></pre>"
+    return f"<p><em>{note}</em></p>\n<pre><code>{escape(shown)}</code></pre>"
