@@ -11,13 +11,14 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.db.database import Database
 from tbservice.errors import Invalid
-from tbservice.ingest.blobs import DIGEST_MISMATCH, content_type
+from tbservice.ingest.blobs import DIGEST_MISMATCH
 from tbservice.ingest.tables import blob_uploads
 from tbservice.ingest.tables.blob_uploads import BlobUpload
 from tbservice.objects.object_store import ObjectPart, ObjectStore
 from tbservice.objects.tables import blobs
 from tbservice.objects.tables.blobs import StoredBlob
 from tbservice.types.grants import AppendGrant
+from tbwire.media_types import HEAD_BYTES, find_media_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +100,12 @@ def verify_and_record(
 
     digest, head = hashlib.sha256(), b""
     for chunk in objects.read(upload.object_key, 0, upload.size):
-        head = head or chunk[:16]
+        head = head or chunk[:HEAD_BYTES]
         digest.update(chunk)
     if digest.digest() != upload.sha256:
         _discard_upload(database, objects, grant, upload)
         raise Invalid(DIGEST_MISMATCH)
-    stored = StoredBlob(upload.sha256, upload.size, content_type(head), upload.object_suffix)
+    stored = StoredBlob(upload.sha256, upload.size, find_media_type(head), upload.object_suffix)
     return _record_blob(database, objects, grant, upload, stored, is_repair=is_repair)
 
 

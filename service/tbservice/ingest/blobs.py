@@ -14,38 +14,11 @@ from tbservice.objects.object_store import ObjectStore
 from tbservice.objects.tables import blobs
 from tbservice.objects.tables.blobs import StoredBlob
 from tbservice.types.grants import AppendGrant
+from tbwire.media_types import HEAD_BYTES, find_media_type
 
 _CONCURRENT_CALLS_MAX: Final = 8
 _READ_BYTES: Final = 1024 * 1024
 DIGEST_MISMATCH: Final = "the SHA-256 of the bytes is not the one in the request"
-
-# Signatures at the start of a file: PNG (W3C, section 5.2), JPEG (ITU-T T.81, B.1.1.3: SOI and the
-# next marker), GIF (GIF89a, section 17), BMP (BITMAPFILEHEADER), Ogg (RFC 3533, section 6), FLAC
-# (RFC 9639, section 6), ID3v2 (id3.org, section 3.1). RIFF below: WAVE and WebP (RFC 9649, 2.4).
-_SIGNATURES: Final = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"BM", "image/bmp"),
-    (b"OggS", "audio/ogg"),
-    (b"fLaC", "audio/flac"),
-    (b"ID3", "audio/mpeg"),
-)
-
-
-def content_type(head: bytes) -> str:
-    """Return the content type of a blob that begins with `head`, from a list of safe types.
-
-    Browsers display these types without running anything; other blobs are
-    application/octet-stream.
-    """
-    if head[:4] == b"RIFF" and head[8:12] in {b"WAVE", b"WEBP"}:  # bytes 4 to 7 are a size
-        return "audio/wav" if head[8:12] == b"WAVE" else "image/webp"
-    return next(
-        (kind for signature, kind in _SIGNATURES if head.startswith(signature)),
-        "application/octet-stream",
-    )
 
 
 def store_inline(
@@ -71,7 +44,7 @@ def store_inline(
             return None
         key = stored.object_key if stored else blobs.object_key(grant.workspace_id, blob.sha256)
         objects.put(key, blob.content)
-        return StoredBlob(blob.sha256, len(blob.content), content_type(blob.content[:16]))
+        return StoredBlob(blob.sha256, len(blob.content), find_media_type(blob.content))
 
     with ThreadPoolExecutor(min(_CONCURRENT_CALLS_MAX, len(sent))) as pool:
         results = list(pool.map(store_if_missing, sent.values()))
@@ -97,7 +70,7 @@ def store(
     """
     digest, head = hashlib.sha256(), b""
     while chunk := content.read(_READ_BYTES):
-        head = head or chunk[:16]
+        head = head or chunk[:HEAD_BYTES]
         digest.update(chunk)
     if digest.digest() != sha256:
         raise Invalid(DIGEST_MISMATCH)
@@ -109,5 +82,5 @@ def store(
         known.object_key if known else blobs.object_key(grant.workspace_id, sha256), content
     )
     with database.transaction(grant) as db:
-        blobs.record(db, grant.workspace_id, [StoredBlob(sha256, size, content_type(head))])
+        blobs.record(db, grant.workspace_id, [StoredBlob(sha256, size, find_media_type(head))])
         blobs.add_to_experiment(db, grant, sha256)

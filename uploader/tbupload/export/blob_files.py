@@ -10,7 +10,7 @@ from tbupload.export.client import ExportClient
 from tbupload.export.destination import atomic_file
 from tbupload.export.plan import Job
 from tbupload.export.remote_series import LostPoint, RemoteBlob, SeriesPart
-from tbwire.blob_files import blob_file
+from tbwire.media_types import blob_file
 from tbwire.points import BlobSequencePoints
 
 

@@ -23,8 +23,8 @@ from tbservice.samples import BlobSequenceSample
 from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import Selection
 from tbservice.types.series import Run, Series
-from tbwire.blob_files import blob_file
 from tbwire.hparams import HparamValue
+from tbwire.media_types import blob_file
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 _T = TypeVar("_T")
