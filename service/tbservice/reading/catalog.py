@@ -28,8 +28,8 @@ from tbservice.reading.sampling.rules import BUCKET_POINTS_MAX
 from tbservice.reading.tables import attempt_scan
 from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
 from tbservice.series.scan import read_scalar_chunks
-from tbservice.series.tables import blob_points, runs_tags, tensor_points, time_series
-from tbservice.series.tables.blob_points import BlobPoint
+from tbservice.series.tables import runs_tags, time_series, value_scan
+from tbservice.series.tables.value_scan import BlobRow
 from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import ALL_STEPS, Sampling, SamplingRule, Selection
 from tbservice.types.series import Run, Series
@@ -206,15 +206,14 @@ def read_tensors(
                 check_tensor_bytes(size)
                 rows.append(point)
         for id_, kept in tensor_and_blob.select_rows(db, plan, rows).items():
-            values = [point.value for point in kept]
-            samples[id_] = make_tensor_sample(db, grant, kept, values, plan.totals[id_])
+            samples[id_] = make_tensor_sample(db, grant, kept, plan.totals[id_])
     return [(series, samples[series.series_id]) for series in series_list]
 
 
 _Sample = Callable[..., Generator[T, None, None]]
 
-_TENSOR_SAMPLERS: Final = (tensor_points.sample, attempt_scan.sample_tensors)
-_BLOB_SAMPLERS: Final = (blob_points.sample, attempt_scan.sample_blob_sequences)
+_TENSOR_SAMPLERS: Final = (value_scan.sample_tensors, attempt_scan.sample_tensors)
+_BLOB_SAMPLERS: Final = (value_scan.sample_blob_sequences, attempt_scan.sample_blob_sequences)
 """Queries for the rows of a plan: of what is shown, and of an earlier attempt."""
 
 
@@ -255,7 +254,7 @@ def read_blob_sequences(
     before = find_series_before(series_list, find_before(db, grant, attempt))
     samples = {}
     # By series and step: a point may be read twice, as an end and in sample order.
-    rows: dict[tuple[int, int], BlobPoint] = {}
+    rows: dict[tuple[int, int], BlobRow] = {}
     count = size = 0
     for plan, points in _plan_values(
         db, grant, DataClass.BLOB_SEQUENCE, series_list, sampling, before, _BLOB_SAMPLERS

@@ -10,38 +10,28 @@ from sqlalchemy import Connection
 from tbservice.objects.tables import blobs
 from tbservice.reading import tensor_objects
 from tbservice.reading.blobs import make_blob_key
-from tbservice.samples import BlobSequenceSample, Sample, TensorSample, TensorValue
-from tbservice.series.tables.blob_points import BlobPoint
-from tbservice.series.tables.tensor_points import TensorPoint
+from tbservice.samples import BlobSequenceSample, Sample, TensorSample
 from tbservice.series.tables.value_scan import BlobRow, TensorRow
 from tbservice.types.grants import ReadGrant
 from tbservice.types.identifiers import ExperimentId, Float64s, Int64s
 from tbservice.types.series import Blob
 
-_Rows = Sequence[TensorPoint] | Sequence[TensorRow] | Sequence[BlobPoint] | Sequence[BlobRow]
-
 
 def make_tensor_sample(
-    db: Connection,
-    grant: ReadGrant,
-    rows: Sequence[TensorPoint] | Sequence[TensorRow],
-    values: Sequence[TensorValue],
-    total: int,
+    db: Connection, grant: ReadGrant, rows: Sequence[TensorRow], total: int
 ) -> TensorSample:
-    """Return a sample of one series that has `total` points; `values` are the tensors of `rows`.
+    """Return a sample of one series that has `total` points.
 
     Tensors that are objects get their object keys; their bytes remain to be loaded
     (`tensor_objects.load_sample`). Raises ObjectMissing for an object without a row in `blobs`.
     """
+    values = [row.value for row in rows]
     attached = tensor_objects.attach_object_keys(db, grant.workspace_id, values)
     return TensorSample(*_steps_and_wall_times(rows), attached, total)
 
 
 def make_blob_sequence_sample(
-    experiment_id: ExperimentId,
-    rows: Sequence[BlobPoint] | Sequence[BlobRow],
-    indices: slice,
-    total: int,
+    experiment_id: ExperimentId, rows: Sequence[BlobRow], indices: slice, total: int
 ) -> BlobSequenceSample:
     """Return a sample of one series that has `total` points, with the blobs at `indices` of each.
 
@@ -73,6 +63,8 @@ def find_blobs(db: Connection, grant: ReadGrant, samples: Iterable[Sample]) -> M
     return blobs.find_all(db, grant.workspace_id, digests) if digests else {}
 
 
-def _steps_and_wall_times(rows: _Rows) -> tuple[Int64s, Float64s]:
+def _steps_and_wall_times(
+    rows: Sequence[TensorRow] | Sequence[BlobRow],
+) -> tuple[Int64s, Float64s]:
     steps = np.array([row.step for row in rows], np.int64)
     return steps, np.array([row.wall_time for row in rows], np.float64)

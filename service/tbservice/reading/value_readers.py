@@ -68,8 +68,7 @@ def _stream_blob_attempt(
 def _make_tensor_sample(
     db: Connection, grant: ReadGrant, rows: Sequence[TensorRow], _indices: slice, total: int
 ) -> TensorSample:
-    values = [value_scan.make_tensor_value(row) for row in rows]
-    return make_tensor_sample(db, grant, rows, values, total)
+    return make_tensor_sample(db, grant, rows, total)
 
 
 def _make_blob_sequence_sample(

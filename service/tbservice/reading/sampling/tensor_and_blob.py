@@ -12,14 +12,13 @@ from sqlalchemy import Connection
 from tbservice.reading.sampling.rules import draw_slots, make_sampler
 from tbservice.sample_order import choose_uniform_sample, compute_rank_and_key
 from tbservice.series.tables import points, sample_slots
-from tbservice.series.tables.blob_points import BlobPoint
-from tbservice.series.tables.tensor_points import TensorPoint
+from tbservice.series.tables.value_scan import BlobRow, TensorRow
 from tbservice.types.identifiers import ExperimentId, Int64s, Ranks
 from tbservice.types.sampling import Sampling, SamplingRule
 from tbservice.types.series import Series
 from tbwire.points import DataClass
 
-Row = TypeVar("Row", TensorPoint, BlobPoint)
+Row = TypeVar("Row", TensorRow, BlobRow)
 
 RankAndKey = tuple[int, int]
 """Rank and sample key: the position of a row in sample order."""

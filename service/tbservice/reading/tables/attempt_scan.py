@@ -6,24 +6,15 @@ a snapshot (`Database.snapshot`).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
 from tbservice.db.arrays import decode_int8s, encode_array
 from tbservice.db.pipeline import fetch_binary
-from tbservice.series.tables.blob_points import BlobPoint
 from tbservice.series.tables.superseded_points import SHOWN_TABLES, SUPERSEDED_TABLES
-from tbservice.series.tables.tensor_points import TensorPoint
-from tbservice.series.tables.value_scan import (
-    BlobRow,
-    BlobSampleRow,
-    TensorRow,
-    TensorSampleRow,
-    make_tensor_value,
-    stream_by_bytes,
-)
+from tbservice.series.tables.value_scan import BlobRow, Ends, TensorRow, stream_by_bytes
 from tbservice.types.identifiers import ExperimentId, Int64s
 from tbservice.types.sampling import StepRange
 from tbwire.points import DataClass
@@ -110,42 +101,28 @@ def stream(
 
 
 def sample_tensors(
-    db: Connection,
-    experiment_id: ExperimentId,
-    before: Before,
-    ranks_and_keys: Mapping[int, Sequence[tuple[int, int]]],
-) -> Generator[TensorPoint, None, None]:
+    db: Connection, experiment_id: ExperimentId, before: Before, ends: Ends
+) -> Generator[TensorRow, None, None]:
     """Stream the points at these positions of the sample order, by series id."""
-    rows = _sample(db, TensorSampleRow, DataClass.TENSOR, experiment_id, before, ranks_and_keys)
-    for row in rows:
-        key = row.series_id, row.rank, row.sample_key
-        yield TensorPoint(*key, row.step, row.wall_time, make_tensor_value(row))
+    return _sample(db, TensorRow, DataClass.TENSOR, experiment_id, before, ends)
 
 
 def sample_blob_sequences(
-    db: Connection,
-    experiment_id: ExperimentId,
-    before: Before,
-    ranks_and_keys: Mapping[int, Sequence[tuple[int, int]]],
-) -> Generator[BlobPoint, None, None]:
+    db: Connection, experiment_id: ExperimentId, before: Before, ends: Ends
+) -> Generator[BlobRow, None, None]:
     """Stream the points at these positions of the sample order, by series id."""
-    rows = _sample(
-        db, BlobSampleRow, DataClass.BLOB_SEQUENCE, experiment_id, before, ranks_and_keys
-    )
-    for row in rows:
-        key = row.series_id, row.rank, row.sample_key
-        yield BlobPoint(*key, row.step, row.wall_time, row.digests, row.logged_content_type)
+    return _sample(db, BlobRow, DataClass.BLOB_SEQUENCE, experiment_id, before, ends)
 
 
 def _sample(
     db: Connection,
-    row_type: Any,
+    row_type: type[_Row],
     data_class: DataClass,
     experiment_id: ExperimentId,
     before: Before,
-    ranks_and_keys: Mapping[int, Sequence[tuple[int, int]]],
-) -> Generator[Any, None, None]:
-    flat = [(id_, rank, key) for id_, keys in ranks_and_keys.items() for rank, key in keys]
+    ends: Ends,
+) -> Generator[_Row, None, None]:
+    flat = [(id_, rank, key) for id_, keys in ends.items() for rank, key in keys]
     columns = ", ".join(row_type._fields)
     points = _union(data_class, columns, "rank = w.rank AND sample_key = w.sample_key")
     statement = f"""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
+from tbservice.db.pipeline import get_driver_connection
 from tbservice.types.identifiers import ExperimentId
 
 _TENSOR_ROWS_PER_FETCH: Final = 2_000
@@ -17,8 +17,7 @@ _BLOB_ROWS_PER_FETCH: Final = 200
 """Rows of at most 32 kB: a SHA-256 for each of at most 1,000 blobs."""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorDigestRow:
+class TensorDigestRow(NamedTuple):
     """A point of a tensor series, with the SHA-256s of its bytes."""
 
     series_id: int
@@ -30,8 +29,7 @@ class TensorDigestRow:
     histogram_sha256: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class BlobDigestRow:
+class BlobDigestRow(NamedTuple):
     """A point of a blob sequence series, with its blobs' SHA-256s in order."""
 
     series_id: int
@@ -39,6 +37,13 @@ class BlobDigestRow:
     wall_time: float
     digests: Sequence[bytes]
     logged_content_type: str
+
+
+_TENSOR_COLUMNS: Final = """
+    series_id, step, wall_time, dtype, shape, coalesce(object_sha256, sha256(data)),
+    sha256(histogram)
+"""
+_Row = TypeVar("_Row", TensorDigestRow, BlobDigestRow)
 
 
 def stream_tensors(
@@ -57,41 +62,14 @@ def stream_tensors(
         after: Only points of greater steps; None for all.
         limit: Points at most, of all series together; None for all.
     """
-    rows = _stream(
-        db,
-        """
-            SELECT series_id, step, wall_time, dtype, shape,
-                coalesce(object_sha256, sha256(data)) AS data_sha256,
-                sha256(histogram) AS histogram_sha256
-            FROM (
-                SELECT * FROM tensor_points
-                WHERE experiment_id = :experiment_id
-                    AND series_id = ANY (CAST(:series_ids AS bigint[]))
-                    AND (CAST(:after AS bigint) IS NULL OR step > :after)
-                ORDER BY series_id, step LIMIT CAST(:limit AS bigint)
-            ) AS p ORDER BY series_id, step
-        """,
-        {
-            "experiment_id": experiment_id,
-            "series_ids": list(series_ids),
-            "after": after,
-            "limit": limit,
-        },
-        _TENSOR_ROWS_PER_FETCH,
-    )
-    for chunk in rows:
-        yield [
-            TensorDigestRow(
-                row.series_id,
-                row.step,
-                row.wall_time,
-                row.dtype,
-                row.shape,
-                bytes(row.data_sha256),
-                None if row.histogram_sha256 is None else bytes(row.histogram_sha256),
-            )
-            for row in chunk
-        ]
+    selected = {
+        "experiment_id": experiment_id,
+        "series_ids": list(series_ids),
+        "after": after,
+        "limit": limit,
+    }
+    source = "tensor_points", _TENSOR_COLUMNS
+    return _stream(db, TensorDigestRow, *source, selected, _TENSOR_ROWS_PER_FETCH)
 
 
 def stream_blob_sequences(
@@ -101,50 +79,35 @@ def stream_blob_sequences(
     after: int | None,
     limit: int | None,
 ) -> Iterator[list[BlobDigestRow]]:
-    """Stream the points in chunks, by series id, then by step.
-
-    Args:
-        db: A transaction, open until the stream ends.
-        experiment_id: The experiment of all series.
-        series_ids: The series.
-        after: Only points of greater steps; None for all.
-        limit: Points at most, of all series together; None for all.
-    """
-    rows = _stream(
-        db,
-        """
-            SELECT series_id, step, wall_time, digests, logged_content_type FROM blob_points
-            WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
-                AND (CAST(:after AS bigint) IS NULL OR step > :after)
-            ORDER BY series_id, step LIMIT CAST(:limit AS bigint)
-        """,
-        {
-            "experiment_id": experiment_id,
-            "series_ids": list(series_ids),
-            "after": after,
-            "limit": limit,
-        },
-        _BLOB_ROWS_PER_FETCH,
-    )
-    for chunk in rows:
-        yield [
-            BlobDigestRow(
-                row.series_id,
-                row.step,
-                row.wall_time,
-                [bytes(digest) for digest in row.digests],
-                row.logged_content_type,
-            )
-            for row in chunk
-        ]
+    """Stream the points as `stream_tensors` does."""
+    selected = {
+        "experiment_id": experiment_id,
+        "series_ids": list(series_ids),
+        "after": after,
+        "limit": limit,
+    }
+    source = "blob_points", ", ".join(BlobDigestRow._fields)
+    return _stream(db, BlobDigestRow, *source, selected, _BLOB_ROWS_PER_FETCH)
 
 
 def _stream(
-    db: Connection, statement: str, parameters: dict[str, Any], rows_per_fetch: int
-) -> Iterator[Sequence[Any]]:
+    db: Connection,
+    row_type: type[_Row],
+    table: str,
+    columns: str,
+    selected: Mapping[str, Any],
+    rows_per_fetch: int,
+) -> Iterator[list[_Row]]:
     """Stream the rows in lists of up to `rows_per_fetch`, with a server-side cursor."""
-    result = db.execution_options(stream_results=True, max_row_buffer=rows_per_fetch).execute(
-        text(statement), parameters
-    )
-    with result:
-        yield from result.partitions(rows_per_fetch)
+    statement = f"""
+        SELECT {columns} FROM (
+            SELECT * FROM {table}
+            WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s::bigint[])
+                AND (%(after)s::bigint IS NULL OR step > %(after)s)
+            ORDER BY series_id, step LIMIT %(limit)s::bigint
+        ) AS p ORDER BY series_id, step
+    """  # noqa: S608 - a table and columns of ours
+    with get_driver_connection(db).cursor(row_type.__name__, binary=True) as cursor:
+        cursor.execute(statement.encode(), selected)
+        while rows := cursor.fetchmany(rows_per_fetch):
+            yield [row_type._make(row) for row in rows]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -11,28 +10,9 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import Array, encode_array
 from tbservice.series.tables.points import PointKeys, upsert_counting_new
-from tbservice.series.tables.tensor_points import STREAM_OPTIONS, ends_to_parameters
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import ExperimentId, Float64s, Int64s
 from tbservice.types.series import Series
-
-
-@dataclass(frozen=True, slots=True)
-class BlobPoint:
-    """A point of a blob sequence series.
-
-    (rank, sample_key) is the position of its step in the sample order. `digests` are SHA-256s in
-    the order of the sequence. `logged_content_type` is "" if none was logged.
-    """
-
-    series_id: int
-    rank: int
-    sample_key: int
-    step: int
-    wall_time: float
-    digests: Sequence[bytes]
-    logged_content_type: str
-
 
 _UPSERT: Final = """
         INSERT INTO blob_points AS old
@@ -99,46 +79,6 @@ def encode_sequences(
         ),
         "content_types": encode_array("text", content_types),
     }
-
-
-def sample(
-    db: Connection,
-    experiment_id: ExperimentId,
-    k: int,
-    ends: Mapping[int, Sequence[tuple[int, int]]],
-) -> Generator[BlobPoint, None, None]:
-    """Stream the first `k` points of each series in sample order, and those at its `ends`.
-
-    Points are in no order, and may occur twice. A caller that stops early, since the points have
-    too many blobs, closes the generator.
-
-    Args:
-        db: A transaction.
-        experiment_id: The experiment of all series.
-        k: Points per series.
-        ends: (rank, sample key) pairs by series id. Its keys are the series to read.
-    """
-    statement = text("""
-        SELECT p.* FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
-        CROSS JOIN LATERAL (
-            SELECT series_id, rank, sample_key, step, wall_time, digests, logged_content_type
-            FROM blob_points
-            WHERE experiment_id = :experiment_id AND series_id = w.series_id
-            ORDER BY rank, sample_key LIMIT :k
-        ) AS p
-        UNION ALL
-        SELECT p.series_id, p.rank, p.sample_key, step, wall_time, digests, logged_content_type
-        FROM unnest(CAST(:end_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:keys AS bigint[]))
-            AS e (series_id, rank, sample_key)
-        JOIN blob_points AS p ON p.experiment_id = :experiment_id AND p.series_id = e.series_id
-            AND p.rank = e.rank AND p.sample_key = e.sample_key
-    """)
-    parameters = {"experiment_id": experiment_id, "k": k, **ends_to_parameters(ends)}
-    with db.execute(statement, parameters, execution_options=STREAM_OPTIONS) as rows:
-        for row in rows:
-            digests = [bytes(digest) for digest in row.digests]
-            key = row.series_id, row.rank, row.sample_key
-            yield BlobPoint(*key, row.step, row.wall_time, digests, row.logged_content_type)
 
 
 def find_digests(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import Connection
@@ -12,25 +10,7 @@ from sqlalchemy import Connection
 from tbservice.db.arrays import Array, encode_array
 from tbservice.samples import TensorValue
 from tbservice.series.tables.points import PointKeys, upsert_counting_new
-from tbservice.series.tables.value_scan import TensorSampleRow, make_tensor_value, stream_by_bytes
 from tbservice.types.grants import ExperimentGrant
-from tbservice.types.identifiers import ExperimentId
-
-STREAM_OPTIONS: Final = {"stream_results": True, "max_row_buffer": 100}
-"""Options for a statement whose rows are streamed with a server-side cursor."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorPoint:
-    """A point of a tensor series; (rank, sample_key) is its step's position in the sample order."""
-
-    series_id: int
-    rank: int
-    sample_key: int
-    step: int
-    wall_time: float
-    value: TensorValue
-
 
 _UPSERT: Final = """
         INSERT INTO tensor_points AS old
@@ -104,62 +84,4 @@ def encode_tensors(values: Sequence[TensorValue]) -> dict[str, Array]:
         "object_sizes": encode_array(
             "bigint", [value.reference and value.reference.size for value in values]
         ),
-    }
-
-
-def sample(
-    db: Connection,
-    experiment_id: ExperimentId,
-    k: int,
-    ends: Mapping[int, Sequence[tuple[int, int]]],
-) -> Generator[TensorPoint, None, None]:
-    """Stream the first `k` points of each series in sample order, and those at its `ends`.
-
-    Points are in no order, and may occur twice. A caller that stops early, since the points have
-    too many bytes, closes the generator.
-
-    Args:
-        db: A transaction.
-        experiment_id: The experiment of all series.
-        k: Points per series.
-        ends: (rank, sample key) pairs by series id. Its keys are the series to read.
-    """
-    statement = """
-        SELECT p.* FROM unnest(%(series_ids)s::bigint[]) AS w (series_id)
-        CROSS JOIN LATERAL (
-            SELECT series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram,
-                object_sha256, object_size
-            FROM tensor_points
-            WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
-            ORDER BY rank, sample_key LIMIT %(k)s
-        ) AS p
-        UNION ALL
-        SELECT p.series_id, p.rank, p.sample_key, step, wall_time, dtype, shape, data, histogram,
-            object_sha256, object_size
-        FROM unnest(%(end_ids)s::bigint[], %(ranks)s::smallint[], %(keys)s::bigint[])
-            AS e (series_id, rank, sample_key)
-        JOIN tensor_points AS p ON p.experiment_id = %(experiment_id)s AND p.series_id = e.series_id
-            AND p.rank = e.rank AND p.sample_key = e.sample_key
-    """
-    parameters = {"experiment_id": experiment_id, "k": k, **ends_to_parameters(ends)}
-    with closing(stream_by_bytes(db, TensorSampleRow, statement, parameters)) as rows:
-        for row in rows:
-            yield TensorPoint(
-                row.series_id,
-                row.rank,
-                row.sample_key,
-                row.step,
-                row.wall_time,
-                make_tensor_value(row),
-            )
-
-
-def ends_to_parameters(ends: Mapping[int, Sequence[tuple[int, int]]]) -> dict[str, list[int]]:
-    """Return statement parameters for `ends`: the series' ids, and three parallel arrays."""
-    flat = [(series_id, rank, key) for series_id, keys in ends.items() for rank, key in keys]
-    return {
-        "series_ids": list(ends),
-        "end_ids": [series_id for series_id, _, _ in flat],
-        "ranks": [rank for _, rank, _ in flat],
-        "keys": [key for _, _, key in flat],
     }

@@ -1,4 +1,4 @@
-"""Queries for all points of tensor and blob sequence series, streamed in step order.
+"""Queries for points of tensor and blob sequence series: all of them in step order, or a sample.
 
 Every function needs a snapshot (`Database.snapshot`).
 """
@@ -37,6 +37,14 @@ class TensorRow(NamedTuple):
     object_size: int | None
 
     @property
+    def value(self) -> TensorValue:
+        """Return the tensor; one stored as an object has a reference and no data yet."""
+        if self.data is not None:
+            return TensorValue(self.dtype, tuple(self.shape), self.data, self.histogram)
+        reference = ObjectReference(self.object_sha256 or b"", self.object_size or 0)
+        return TensorValue(self.dtype, tuple(self.shape), b"", self.histogram, reference)
+
+    @property
     def size(self) -> int:
         """Return the approximate bytes of the point, including those of its object."""
         return 200 + (self.object_size or len(self.data or b"")) + len(self.histogram or b"")
@@ -57,53 +65,10 @@ class BlobRow(NamedTuple):
         return 200 + 400 * len(self.digests) + len(self.logged_content_type.encode())
 
 
-class TensorSampleRow(NamedTuple):
-    """A point of a tensor series, with the position of its step in the sample order."""
+_Row = TypeVar("_Row", TensorRow, BlobRow)
 
-    series_id: int
-    rank: int
-    sample_key: int
-    step: int
-    wall_time: float
-    dtype: int
-    shape: list[int]
-    data: bytes | None
-    histogram: bytes | None
-    object_sha256: bytes | None
-    object_size: int | None
-
-    @property
-    def size(self) -> int:
-        """Return the approximate bytes of the point, including those of its object."""
-        return 200 + (self.object_size or len(self.data or b"")) + len(self.histogram or b"")
-
-
-class BlobSampleRow(NamedTuple):
-    """A point of a blob sequence series, with the position of its step in the sample order."""
-
-    series_id: int
-    rank: int
-    sample_key: int
-    step: int
-    wall_time: float
-    digests: list[bytes]
-    logged_content_type: str
-
-    @property
-    def size(self) -> int:
-        """Return the approximate bytes of the blobs' descriptions, without their content."""
-        return 200 + 400 * len(self.digests) + len(self.logged_content_type.encode())
-
-
-_Row = TypeVar("_Row", TensorRow, BlobRow, TensorSampleRow, BlobSampleRow)
-
-
-def make_tensor_value(row: TensorRow | TensorSampleRow) -> TensorValue:
-    """Return a row's tensor; one stored as an object has a reference and no data yet."""
-    if row.data is not None:
-        return TensorValue(row.dtype, tuple(row.shape), row.data, row.histogram)
-    reference = ObjectReference(row.object_sha256 or b"", row.object_size or 0)
-    return TensorValue(row.dtype, tuple(row.shape), b"", row.histogram, reference)
+Ends = Mapping[int, Sequence[tuple[int, int]]]
+"""By series id, (rank, sample key) pairs: positions in the sample order."""
 
 
 def stream_tensors(
@@ -144,6 +109,64 @@ def _stream(
     return stream_by_bytes(
         db, row_type, statement, {**parameters, "first": steps.first, "last": steps.last}
     )
+
+
+def sample_tensors(
+    db: Connection, experiment_id: ExperimentId, k: int, ends: Ends
+) -> Generator[TensorRow, None, None]:
+    """Stream the first `k` points of each series in sample order, and those at its `ends`.
+
+    Points are in no order, and may occur twice. A caller that stops early, since the points have
+    too many bytes, closes the generator.
+
+    Args:
+        db: A transaction.
+        experiment_id: The experiment of all series.
+        k: Points per series.
+        ends: Its keys are the series to read.
+    """
+    return _sample(db, TensorRow, "tensor_points", experiment_id, k, ends)
+
+
+def sample_blob_sequences(
+    db: Connection, experiment_id: ExperimentId, k: int, ends: Ends
+) -> Generator[BlobRow, None, None]:
+    """Stream points as `sample_tensors` does."""
+    return _sample(db, BlobRow, "blob_points", experiment_id, k, ends)
+
+
+def _sample(
+    db: Connection,
+    row_type: type[_Row],
+    table: str,
+    experiment_id: ExperimentId,
+    k: int,
+    ends: Ends,
+) -> Generator[_Row, None, None]:
+    statement = f"""
+        SELECT p.* FROM unnest(%(series_ids)s::bigint[]) AS w (series_id)
+        CROSS JOIN LATERAL (
+            SELECT {", ".join(row_type._fields)} FROM {table}
+            WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+            ORDER BY rank, sample_key LIMIT %(k)s
+        ) AS p
+        UNION ALL
+        SELECT {", ".join(f"p.{column}" for column in row_type._fields)}
+        FROM unnest(%(end_ids)s::bigint[], %(ranks)s::smallint[], %(keys)s::bigint[])
+            AS e (series_id, rank, sample_key)
+        JOIN {table} AS p ON p.experiment_id = %(experiment_id)s AND p.series_id = e.series_id
+            AND p.rank = e.rank AND p.sample_key = e.sample_key
+    """  # noqa: S608 - a table and columns of ours
+    flat = [(series_id, rank, key) for series_id, keys in ends.items() for rank, key in keys]
+    parameters = {
+        "experiment_id": experiment_id,
+        "k": k,
+        "series_ids": list(ends),
+        "end_ids": [series_id for series_id, _, _ in flat],
+        "ranks": [rank for _, rank, _ in flat],
+        "keys": [key for _, _, key in flat],
+    }
+    return stream_by_bytes(db, row_type, statement, parameters)
 
 
 def stream_by_bytes(
