@@ -7,19 +7,16 @@ from starlette.responses import Response
 
 from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase, UsesSettings, get_settings
-from tbservice.auth import grants, workspaces
+from tbservice.auth import workspaces
 from tbservice.errors import ServiceError
 from tbservice.experiments import usage
 from tbservice.pages.base.frame import redirect, render
 from tbservice.pages.base.signed_in import SignedIn, SignedInForm
 from tbservice.pages.people.workspace_view import (
     SHOWN_ERRORS,
-    OwnWorkspace,
-    owner_transaction,
-    render_tab,
+    OwnPage,
+    WorkspacePage,
 )
-from tbservice.types.grants import Scope
-from tbservice.types.people import Membership
 
 router = APIRouter(prefix="/workspace", include_in_schema=False)
 
@@ -51,53 +48,39 @@ def create_workspace(
 
 
 @router.get("/{workspace_id}/usage")
-def show_usage(
-    request: Request, session: SignedIn, workspace: OwnWorkspace, database: UsesDatabase
-) -> Response:
+def show_usage(page: OwnPage) -> Response:
     """Show what the workspace stores."""
-    workspace_id = workspace.workspace_id
-    with database.without_transaction() as db:
-        grant = grants.grant_workspace(db, session.secret, Scope.READ, workspace_id)
-    with database.snapshot(workspace_id) as db:
+    grant = page.grant_read()
+    with page.database.snapshot(grant) as db:
         stored = usage.read_usage(db, grant)
-    return render_tab(request, "workspace_usage.html", workspace, usage=stored)
+    return page.render("workspace_usage.html", usage=stored)
 
 
 @router.get("/{workspace_id}/settings")
-def show_settings(request: Request, _session: SignedIn, workspace: OwnWorkspace) -> Response:
+def show_settings(page: OwnPage) -> Response:
     """Show the settings of the workspace."""
-    return _show_settings(request, workspace, workspace.workspace_name)
+    return _show_settings(page, page.workspace.workspace_name)
 
 
 @router.post("/{workspace_id}/name")
-def rename(
-    request: Request,
-    session: SignedIn,
-    workspace: OwnWorkspace,
-    form: SignedInForm,
-    database: UsesDatabase,
-) -> Response:
+def rename(page: OwnPage, form: SignedInForm) -> Response:
     """Rename the workspace."""
     name = form.text("name")
     try:
-        with owner_transaction(database, session, workspace) as (db, grant):
+        with page.owner_transaction() as (db, grant):
             workspaces.rename(db, grant, name)
     except SHOWN_ERRORS as error:
-        return _show_settings(request, workspace, name, error)
-    return redirect(f"/workspace/{workspace.workspace_id}/settings", done="renamed")
+        return _show_settings(page, name, error)
+    return redirect(f"{page.address}/settings", done="renamed")
 
 
-def _show_settings(
-    request: Request, workspace: Membership, name: str, error: ServiceError | None = None
-) -> Response:
-    return render_tab(
-        request,
+def _show_settings(page: WorkspacePage, name: str, error: ServiceError | None = None) -> Response:
+    return page.render(
         "workspace_settings.html",
-        workspace,
         error,
         values={"name": name},
         name_chars_max=limits.EXPERIMENT_NAME_CHARS_MAX,
-        server=get_settings(request).public_url.rstrip("/"),
+        server=get_settings(page.request).public_url.rstrip("/"),
     )
 
 

@@ -1,22 +1,24 @@
-"""What the pages of a workspace share: whose they are, their frame, and the owner's transaction."""
+"""What the pages of a workspace share: whose they are, their frame, and their rights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
 from sqlalchemy import Connection
 from starlette.responses import Response
 
+from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants
 from tbservice.db.database import Database
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
 from tbservice.pages.base.frame import render
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import SignedIn
-from tbservice.types.grants import OwnerGrant
+from tbservice.types.grants import OwnerGrant, Scope, WorkspaceGrant
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Membership
 
@@ -47,34 +49,56 @@ What may be done is decided by `auth/grants.py`.
 """
 
 
-@contextmanager
-def owner_transaction(
-    database: Database, session: PersonSession, workspace: Membership
-) -> Iterator[tuple[Connection, OwnerGrant]]:
-    """Open a transaction of the workspace with the right of its owner.
+@dataclass(frozen=True, slots=True)
+class WorkspacePage:
+    """A request for a page of a workspace, by a member who is signed in."""
 
-    Raises Forbidden for another member.
-    """
-    workspace_id = workspace.workspace_id
-    with database.without_transaction() as db:
-        grant = grants.grant_owner(db, session.secret, workspace_id)
-    with database.transaction(workspace_id) as db:
-        yield db, grant
+    request: Request
+    session: PersonSession
+    workspace: Membership
+    database: Database
+
+    @property
+    def address(self) -> str:
+        """Return the path of the workspace's first page; that of every other begins with it."""
+        return f"/workspace/{self.workspace.workspace_id}"
+
+    @contextmanager
+    def owner_transaction(self) -> Iterator[tuple[Connection, OwnerGrant]]:
+        """Open a transaction of the workspace with the right of its owner.
+
+        Raises Forbidden for another member.
+        """
+        workspace_id = self.workspace.workspace_id
+        with self.database.without_transaction() as db:
+            grant = grants.grant_owner(db, self.session.secret, workspace_id)
+        with self.database.transaction(workspace_id) as db:
+            yield db, grant
+
+    def grant_read(self) -> WorkspaceGrant:
+        """Return the right to read the workspace, which every member has."""
+        with self.database.without_transaction() as db:
+            return grants.grant_workspace(
+                db, self.session.secret, Scope.READ, self.workspace.workspace_id
+            )
+
+    def render(self, template: str, error: ServiceError | None = None, **context: Any) -> Response:
+        """Return the page; with `error`, its status, and its text above the content."""
+        return render(
+            self.request,
+            template,
+            200 if error is None else error.status,
+            workspace=self.workspace,
+            error="" if error is None else error.detail,
+            **context,
+        )
 
 
-def render_tab(
-    request: Request,
-    template: str,
-    workspace: Membership,
-    error: ServiceError | None = None,
-    **context: Any,
-) -> Response:
-    """Return a page of the workspace; with `error`, its status, and its text above the content."""
-    return render(
-        request,
-        template,
-        200 if error is None else error.status,
-        workspace=workspace,
-        error="" if error is None else error.detail,
-        **context,
-    )
+def _open_page(
+    request: Request, session: SignedIn, workspace: OwnWorkspace, database: UsesDatabase
+) -> WorkspacePage:
+    return WorkspacePage(request, session, workspace, database)
+
+
+OwnPage = Annotated[WorkspacePage, Depends(_open_page)]
+"""The page of the workspace in the path."""
