@@ -27,9 +27,9 @@ STARTS = {
 }
 
 
-@pytest.mark.parametrize(("start", "found"), STARTS.items())
-def test_media_type_and_suffix_follow_from_first_bytes(start, found):
-    name, suffix = found
+@pytest.mark.parametrize(("start", "name_and_suffix"), STARTS.items())
+def test_media_type_and_suffix_follow_from_first_bytes(start, name_and_suffix):
+    name, suffix = name_and_suffix
     assert find_media_type(start) == name
     assert find_media_type((start + bytes(HEAD_BYTES))[:HEAD_BYTES]) == name
     assert blob_file(b"\xab" * 32, name) == f"files/ab/{'ab' * 32}{suffix}"
