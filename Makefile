@@ -88,15 +88,13 @@ audit: $(VENV)-audit/done ## look up known vulnerabilities of the locked package
 		--require-hashes --progress-spinner off --requirement $$lock $(ARGS) || { echo "audit: $$lock is not known to be free of \
 	vulnerabilities: they are listed above, or the advisory service did not answer (then try again with the internet)" >&2; exit 1; }; done
 
-bench: $(VENV)/bench ## measure speed and size (ARGS=--help: parts and options)
+bench: $(VENV)/test ## measure speed and size (ARGS=--help: parts and options)
 	$(BIN)/python tests/benchmarks $(ARGS)
 
-# Three locks: whoever runs the service does not install a browser driver and type checkers. Each repeats the one before.
+# Two locks: whoever runs the service does not install a browser driver and type checkers. The second repeats the first.
 lock: ## renew the locked versions (needs uv)
 	$(COMPILE) --output-file requirements.lock
 	$(COMPILE) --group test --group bench --constraints requirements.lock --output-file requirements-test.lock
-	$(COMPILE) --group test --group bench --group rivals --constraints requirements-test.lock \
-		--output-file requirements-bench.lock
 
 # The same commit gives the same bytes on any machine: docs/releasing.md.
 release: $(VENV)/test ## build dist/: wheel, sources, SBOM, checksums (ARGS=--draft: of any checkout)
@@ -141,9 +139,4 @@ $(VENV)-audit/done: Makefile
 # The OpenID provider that sign-in is tested with; npm checks each package by its hash.
 $(NODE_MODULES): $(OPENID)/package-lock.json | $(VENV)/test
 	@$(BIN)/npm ci --prefix $(OPENID) --no-audit --no-fund --silent
-	@touch $@
-
-$(VENV)/bench: requirements-bench.lock $(VENV)/test
-	@echo "installing what the benchmarks compare with into $(VENV)"
-	@$(INSTALL) requirements-bench.lock
 	@touch $@

@@ -1,4 +1,4 @@
-"""Measures speed and size: `make bench`, or `make bench ARGS="reading upload"` for a part; nothing
+"""Measures speed and size: `make bench`, or `make bench ARGS="server upload"` for a part; nothing
 here is a test.
 
 Each benchmark is a module of this directory with the same name, whose first line says what it
@@ -19,29 +19,20 @@ import machine
 from bench import open_bench
 
 BENCHMARKS = (
-    "reading",
     "upload",
     "server",
     "storage",
-    "growth",
     "scale",
     "live",
-    "follow",
-    "flushes",
     "memory",
     "sample",
-    "data_api",
     "page",
     "hparams",
     "katib",
     "export",
-    "attacks",
     "fairness",
     "suggestions",
     "search",
-    "sweeps",
-    "rehearsal",
-    "backups",
     "citus",
 )
 """In the order of a point's path; what needs more than this project is last."""

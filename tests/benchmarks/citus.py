@@ -24,10 +24,9 @@ from typing import Any
 import numpy as np
 import psycopg
 from bench import Bench, say
-from growth import rename_runs
 from logdirs import MILLION, write_scalars
 from machine import cpu_seconds, report, spent
-from recording import Request, recorded, send
+from prepared import make_batches, send
 from service import Service
 from storage import wait_for_merge
 from upload import await_merges, upload
@@ -70,11 +69,11 @@ class Side(Service):
 
 @dataclass(frozen=True)
 class Pair:
-    """Both sides, what `tbupload` sends for a million scalars, and how often to measure."""
+    """Both sides, batches of a million scalars, and how often to measure."""
 
     plain: Side
     cluster: Side
-    requests: list[Request]
+    batches: list[list[bytes]]
     logdir: Path
     rounds: int
     scale: float
@@ -109,12 +108,8 @@ def measure(bench: Bench) -> None:
         plain = stack.enter_context(_serve(bench, cluster, ["plain"], port))
         distributed = stack.enter_context(_serve(bench, cluster, nodes, cluster.port))
 
-        say(f"recording {MILLION.points:,} scalars")
-        with recorded(plain.live.url) as recording:
-            upload(plain, logdir, server=recording.url)
-        wait_for_merge(plain)
         rounds = max(3, bench.rounds)
-        pair = Pair(plain, distributed, recording.requests, logdir, rounds, bench.scale)
+        pair = Pair(plain, distributed, make_batches(MILLION), logdir, rounds, bench.scale)
         cases = {"bulk": bulk, "uploader": uploader, "flushes": flushes, "samples": sample}
         for name, case in cases.items():
             if bench.is_chosen(name):
@@ -197,17 +192,13 @@ def _serve(
 
 def bulk(pair: Pair) -> None:
     """Send a million scalars in prepared batches, each time as a new experiment."""
-    bodies = {
-        id(side): rename_runs(pair.requests, 0, side.token) for side in (pair.plain, pair.cluster)
-    }
-
     used: defaultdict[int, list[float]] = defaultdict(list)
 
     def work(side: Side) -> float:
         experiment_id = side.api.new_experiment(name="bulk")
         gc.collect()
         before = side.cpu_seconds()
-        seconds = send(side.live.url, experiment_id, bodies[id(side)])
+        seconds = send(side, experiment_id, pair.batches)
         await_merges(side)
         cpu = spent(before, side.cpu_seconds())
         used[id(side)].append(sum(cpu[name] for name in side.postmasters))
@@ -306,12 +297,12 @@ def sample(pair: Pair) -> None:
     paths = {}
     for side in (pair.plain, pair.cluster):
         experiment_id = side.api.new_experiment(name="sampled")
-        send(side.live.url, experiment_id, rename_runs(pair.requests, 0, side.token))
+        send(side, experiment_id, pair.batches)
         paths[id(side)] = f"/api/v1/experiments/{experiment_id}/scalars/data"
     for side in (pair.plain, pair.cluster):
         wait_for_merge(side)
     readers = {id(side): side.reader for side in (pair.plain, pair.cluster)}
-    parameters = {"run": "copy_000/run_0003", "downsample": SAMPLE}
+    parameters = {"run": "run_0003", "downsample": SAMPLE}
 
     def work(side: Side) -> float:
         began = time.perf_counter()

@@ -25,7 +25,7 @@ LEAD_SECONDS = 3
 KINDS = ("page", "link page", "sign-in", "read", "write", "tail", "stream")
 TARGET, TARGET_TOGETHER = 3.0, 10.0
 DATA_SCALE = 0.25
-"""Of the sizes that `attacks` writes: 5 million points, 25,000 tags, a graph of 14 MiB."""
+"""Of the sizes of `attacking/experiments.py`: 5 million points, 25,000 tags, a graph of 14 MiB."""
 
 CALLERS = (False, True)
 """Attackers come without a token, and with the owner's."""
@@ -34,8 +34,6 @@ MEMORY_BYTES_MAX = 4 * 2**30
 """Resident bytes of the worker at which attackers are ended: it has shown what they do."""
 
 TOGETHER, FLOODS_TOGETHER = "all together", "floods together"
-LEFT_OUT = {"M8-lines", "M6-files"}
-"""They are about the log, and about a worker that may open few files."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +48,10 @@ class Phase:
 
 def measure(bench: Bench) -> None:
     """Measure idle, attack, idle for each attack, on a worker of its own; print a Markdown table."""
-    names = [name for name in KNOWN if name not in LEFT_OUT and bench.is_chosen(name)]
+    names = [name for name in KNOWN if bench.is_chosen(name)]
     cases = {name: [name] for name in names}
     if bench.is_chosen(TOGETHER):
-        cases[TOGETHER] = [name for name in KNOWN if name not in {*LEFT_OUT, *CONTROLS}]
+        cases[TOGETHER] = [name for name in KNOWN if name not in CONTROLS]
     if bench.is_chosen(FLOODS_TOGETHER):
         cases[FLOODS_TOGETHER] = list(FLOODS)
     worst = {TARGET: dict.fromkeys(KINDS, 0.0), TARGET_TOGETHER: dict.fromkeys(KINDS, 0.0)}
@@ -102,7 +100,7 @@ def _start(world: World, serving: Serving, attacks: Sequence[str], scale: float)
     for name in attacks:
         callers = CALLERS[:1] if KNOWN[name].is_flood else CALLERS
         for is_owner in callers:
-            target = world.target(serving, scale / len(callers), is_endless=True, is_owner=is_owner)
+            target = world.target(serving, scale / len(callers), is_owner=is_owner)
             started.append(Attacker(name, target, seconds))
     return started
 
@@ -113,7 +111,7 @@ def _stop(attackers: Sequence[Attacker]) -> Counter[str]:
         attacker.begin_stop()
     for attacker in attackers:
         said = attacker.stop()
-        outcomes.update(json.loads(said)["outcomes"] if said else {"killed": 1})
+        outcomes.update(json.loads(said) if said else {"killed": 1})
     return outcomes
 
 

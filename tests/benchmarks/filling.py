@@ -6,11 +6,9 @@ import time
 from typing import Any
 
 from bench import say
-from logdirs import MILLION, write_scalars
+from logdirs import MILLION
 from machine import report
 from service import Service
-from storage import wait_for_merge
-from upload import upload
 
 from tbservice.auth.secrets import generate_experiment_id
 
@@ -37,15 +35,6 @@ COPY_WORDS = """
 SIZES = """
     SELECT (SELECT count(*) FROM scalar_blocks), pg_database_size(current_database())
 """
-
-
-def upload_and_fill(service: Service, copies: int) -> list[str]:
-    """Upload a million scalars into an empty service, then `fill` it."""
-    logdir = service.directory / "logdir"
-    write_scalars(logdir, MILLION)
-    upload(service, logdir)
-    wait_for_merge(service)
-    return fill(service, copies)
 
 
 def fill(service: Service, copies: int) -> list[str]:

@@ -17,7 +17,7 @@ from bench import Bench, say
 from hparams_sessions import HPARAMS, METRICS, REQUEST, hparams, segments, write_event_files
 from local_tensorboard import Site, local_tensorboard
 from machine import peak_memory, report, resident_memory
-from page_crowd import site_of
+from page_listings import site_of
 from service import Service
 from werkzeug.test import EnvironBuilder
 

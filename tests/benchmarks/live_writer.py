@@ -17,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from logdirs import FILE_NAME, encode_steps, simple_values
+from logdirs import FILE_NAME, encode_steps
 
 from support.event_files import encode_record, version_event
 
@@ -42,7 +42,7 @@ def main() -> None:
             (began + steps - 1 + number / len(directories))[:, None], TAGS, axis=1
         )
         values = np.random.default_rng(number).normal(size=(seconds, TAGS))
-        contents.append(list(encode_steps(simple_values(tags), steps, wall_times, values)))
+        contents.append(list(encode_steps(tags, steps, wall_times, values)))
     files = [(directory / FILE_NAME).open("wb", buffering=0) for directory in directories]
     logs = [log_of(directory).open("w", buffering=1) for directory in directories]
     for file in files:

@@ -9,7 +9,7 @@ comes out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,9 +22,7 @@ from support.event_files import (
     HEADER_BYTES,
     encode_record,
     image_event,
-    plugin_event,
     scalar_event,
-    summary_event,
     version_event,
 )
 from tbupload.events import linear_checksum
@@ -51,9 +49,6 @@ _WORDS = (
     "time/data_loading",
     "perplexity",
 )
-
-Events = Callable[[int], list[pb.Event]]
-"""The events of one step, in order, with WALL and VALUE where numbers go."""
 
 
 @dataclass(frozen=True)
@@ -118,69 +113,19 @@ def tag_names(count: int) -> list[str]:
     ]
 
 
-def simple_values(tags: list[str]) -> Events:
-    """An event a tag with a `simple_value`, as PyTorch and tensorboardX write."""
-    return lambda step: [scalar_event(tag, step, VALUE, WALL) for tag in tags]
-
-
-def merged_summaries(tags: list[str]) -> Events:
-    """One event with all tags, as TensorFlow 1 writes a merged summary."""
-    values = [pb.Summary.Value(tag=tag, simple_value=VALUE) for tag in tags]
-    return lambda step: [summary_event(step, WALL, *values)]
-
-
-def tensors(tags: list[str]) -> Events:
-    """TensorFlow 2's scalars: the number in `tensor_content`, and metadata in every event."""
-    return lambda step: [scalar_event(tag, step, VALUE, WALL, "tensor") for tag in tags]
-
-
-def tensors_named_once(tags: list[str]) -> Events:
-    """The same from TensorFlow 1's FileWriter, which strips metadata after a tag's first value."""
-    return lambda step: [
-        scalar_event(tag, step, VALUE, WALL, "tensor", metadata=step == 0) for tag in tags
-    ]
-
-
-def float_vals(tags: list[str]) -> Events:
-    """PyTorch's `new_style`: a tensor without a shape, the number in `float_val`, metadata in every
-    event.
+def write_scalars(logdir: Path, size: Size = MILLION, *, pace: Pace = REGULAR) -> int:
+    """Write a file for each run, with an event for each value as PyTorch and tensorboardX write;
+    return the bytes of all.
     """
-    tensor = pb.TensorProto(dtype=1, float_val=[VALUE])
-    return lambda step: [plugin_event("scalars", tag, step, tensor, WALL) for tag in tags]
-
-
-def both(tags: list[str]) -> Events:
-    """Every other tag as PyTorch writes it, the others as TensorFlow 2 does."""
-    styles = [("simple", "tensor")[number % 2] for number in range(len(tags))]
-    return lambda step: [
-        scalar_event(tag, step, VALUE, WALL, style) for tag, style in zip(tags, styles, strict=True)
-    ]
-
-
-def write_scalars(
-    logdir: Path,
-    size: Size = MILLION,
-    events: Events | None = None,
-    *,
-    pace: Pace = REGULAR,
-    presence: float = 1.0,
-) -> int:
-    """Writes a file a run and returns the bytes of all; an event is there with probability
-    `presence`.
-
-    Without `events`, those of `simple_values` of `tag_names(size.tags)`.
-    """
-    make = events or simple_values(tag_names(size.tags))
+    tags = tag_names(size.tags)
     return sum(
-        _write_run(
-            logdir / f"run_{run:04d}", size, make, pace, presence, np.random.default_rng(run)
-        )
+        _write_run(logdir / f"run_{run:04d}", size, tags, pace, np.random.default_rng(run))
         for run in range(size.runs)
     )
 
 
 def encode_steps(
-    events: Events,
+    tags: list[str],
     steps: npt.NDArray[np.int64],
     wall_times: npt.NDArray[np.float64],
     values: npt.NDArray[np.float64],
@@ -188,13 +133,14 @@ def encode_steps(
     """The records of each step, as they are appended to a file; wall times and values in (steps,
     tags).
     """
-    for part in _alike(steps, events):
-        rows = _Row(events(int(steps[part][0]))).fill(steps[part], wall_times[part], values[part])
+    for part in _alike(steps, tags):
+        row = _Row(_events(tags, int(steps[part][0])))
+        rows = row.fill(steps[part], wall_times[part], values[part])
         yield from (row.tobytes() for row in rows)
 
 
 def write_images(logdir: Path, size: int, image_bytes: int = 100_000) -> int:
-    """Writes ten runs of incompressible images, and ten scalars beside each; returns the bytes of
+    """Write ten runs of incompressible images, and ten scalars beside each; return the bytes of
     all, about `size`.
     """
     random = np.random.default_rng(0)
@@ -224,34 +170,32 @@ def write_images(logdir: Path, size: int, image_bytes: int = 100_000) -> int:
 def _write_run(
     directory: Path,
     size: Size,
-    events: Events,
+    tags: list[str],
     pace: Pace,
-    presence: float,
     random: np.random.Generator,
 ) -> int:
     directory.mkdir(parents=True)
     path = directory / FILE_NAME
     steps = pace.steps(random, size.steps)
-    wall_times = pace.wall_times(random, size.steps, len(events(1)))
+    wall_times = pace.wall_times(random, size.steps, len(tags))
     values = np.exp(-np.arange(size.steps) / 1000)[:, None] + random.normal(
         0, 0.05, (size.steps, size.tags)
     )
     with path.open("wb") as file:
         file.write(encode_record(version_event(STARTED).SerializeToString()))
-        for part in _alike(steps, events):
-            row = _Row(events(int(steps[part][0])))
-            rows = row.fill(steps[part], wall_times[part], values[part])
-            if presence < 1:
-                is_there = random.random((len(rows), len(row.sizes))) < presence
-                rows = rows[np.repeat(is_there, row.sizes, axis=1)]
-            file.write(rows.tobytes())
+        file.writelines(encode_steps(tags, steps, wall_times, values))
         return file.tell()
 
 
-def _alike(steps: npt.NDArray[np.int64], events: Events) -> Iterator[slice]:
+def _events(tags: list[str], step: int) -> list[pb.Event]:
+    """Return the events of one step, with WALL and VALUE where numbers go."""
+    return [scalar_event(tag, step, VALUE, WALL) for tag in tags]
+
+
+def _alike(steps: npt.NDArray[np.int64], tags: list[str]) -> Iterator[slice]:
     """Ranges of steps whose varints have one length, no more than fit into a matrix."""
     row_bytes = sum(
-        event.ByteSize() + HEADER_BYTES + FOOTER_BYTES for event in events(int(steps[-1]))
+        event.ByteSize() + HEADER_BYTES + FOOTER_BYTES for event in _events(tags, int(steps[-1]))
     )
     longest = max(1, _MATRIX_BYTES // row_bytes)
     bounds = [0, *np.searchsorted(steps, _SAME_BYTES).tolist(), len(steps)]

@@ -16,7 +16,6 @@ from logdirs import (
     STARTED,
     Size,
     encode_steps,
-    simple_values,
     write_images,
     write_scalars,
 )
@@ -93,9 +92,7 @@ def _write_many(logdir: Path, scale: float) -> int:
 
 def _write_few(path: Path, index: int) -> Path:
     steps = np.arange(index * EVENTS_A_FILE, (index + 1) * EVENTS_A_FILE)
-    records = encode_steps(
-        simple_values(["loss"]), steps, STARTED + steps[:, None], 1 / (1 + steps[:, None])
-    )
+    records = encode_steps(["loss"], steps, STARTED + steps[:, None], 1 / (1 + steps[:, None]))
     path.write_bytes(
         encode_record(version_event(STARTED + index).SerializeToString()) + b"".join(records)
     )

@@ -1,13 +1,9 @@
-"""The page: cards, listings and first paint against a local TensorBoard; slow clients, memory, what
-starting costs.
-"""
+"""The page: cards, listings and first paint against a local TensorBoard; memory of the worker."""
 
 from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -18,7 +14,7 @@ from bench import Bench, say
 from local_tensorboard import Site, local_tensorboard, wait_until_loaded
 from logdirs import Size, tag_names, write_scalars
 from machine import cpu_seconds, peak_memory, report, resident_memory
-from page_crowd import measure_slow_clients, measure_wide, send, site_of
+from page_listings import measure_wide, send, site_of
 from playwright.sync_api import Browser, Page, sync_playwright
 from service import Service
 from storage import wait_for_merge
@@ -38,30 +34,15 @@ IDLE_LOOK_MS, IDLE_LOOKS_MAX = 500, 60
 IDLE_CPU_SECONDS = 0.05
 """Of CPU time between two looks at the browser, under which it is idle."""
 
-_START = """
-import os, time
-from pathlib import Path
-def resident(): return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-import tbservice.reading.catalog, tbservice.api.v1.points.points, tbservice.api.v1.uploads.batches  # what is there without it
-began, before = time.process_time(), resident()
-from tbservice.tensorboard import mount, stock_application
-stock_application.get_stock_application()
-print(time.process_time() - began, resident() - before)
-"""
-
 
 def measure(bench: Bench) -> None:
-    """All of it on one service, which is asked in turns with TensorBoard; `--only` takes wide, slow
-    or start alone.
-    """
+    """All of it on one service, which is asked in turns with TensorBoard; `--only` takes wide alone."""
     with bench.new_service() as service:
         if bench.is_chosen("cards and paint"):
             _compare(bench, service)
         if bench.is_chosen("wide"):
             measure_wide(bench, service)
         _report_memory(service, "in the end")
-    if bench.is_chosen("start"):
-        _measure_start()
 
 
 def _compare(bench: Bench, service: Service) -> None:
@@ -85,7 +66,6 @@ def _compare(bench: Bench, service: Service) -> None:
         )
         _measure_cards(bench, ours, theirs, longer)
         _report_memory(service, "after the cards")
-        measure_slow_clients(ours, TAG)
         _measure_paint(bench, ours, theirs)
 
 
@@ -241,19 +221,6 @@ def _report_memory(service: Service, when: str) -> None:
         f"memory of the worker {when}: now, and at most",
         f"{now:.0f}, {most:.0f} MiB",
         "at most 400",
-    )
-
-
-def _measure_start() -> None:
-    """What the one TensorBoard application of a worker costs it, once: in a process of its own."""
-    ended = subprocess.run(
-        [sys.executable, "-c", _START], capture_output=True, text=True, check=True
-    )
-    seconds, size = map(float, ended.stdout.split())
-    report(
-        "TensorBoard's application, once a worker: CPU, memory",
-        f"{seconds:.2f} s",
-        f"{size / 2**20:.0f} MiB",
     )
 
 

@@ -1,4 +1,4 @@
-"""How long a sample of long series takes over HTTP."""
+"""How long a sample of long series takes over HTTP, and the names of a million series."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ POINTS = 1_000_000
 BATCH_POINTS = 500_000
 SAMPLE = 1_000
 ROUNDS = 50
+NAMED_RUNS, NAMED_TAGS = 1_000, 1_000
 
 
 def measure(bench: Bench) -> None:
     """Writes series by series, as an uploader's batches would, and samples all of them in one
-    request.
+    request; `--only` takes sample or names alone.
     """
     with bench.new_service() as service:
-        _measure(service)
+        if bench.is_chosen("sample"):
+            _measure(service)
+        if bench.is_chosen("names"):
+            _measure_names(service, bench.scale)
 
 
 def _measure(service: Service) -> None:
@@ -60,6 +64,19 @@ def _measure(service: Service) -> None:
     )
 
 
+def _measure_names(service: Service, scale: float) -> None:
+    runs = max(1, round(NAMED_RUNS * scale))
+    experiment_id = service.api.new_experiment(name="names")
+    say(f"writing {runs:,} runs of {NAMED_TAGS:,} tags")
+    series = [scalars(f"metrics/tag_{number:03d}", [0]) for number in range(NAMED_TAGS)]
+    for number in range(runs):
+        service.api.write(experiment_id, segment(stream(f"run_{number:04d}"), 0, 9, *series))
+    for what, path in (("names of all", "names"), ("a page of 10,000", "scalars?limit=10000")):
+        url = f"/api/v1/experiments/{experiment_id}/{path}"
+        seconds = _median(lambda url=url: service.reader.http.get(url).raise_for_status(), 15)
+        report(f"{runs:,} runs x {NAMED_TAGS:,} tags: {what}", f"{seconds * 1000:.0f} ms")
+
+
 def _write(api: ApiClient, experiment_id: str) -> None:
     values = np.exp(-np.arange(POINTS) / 2e5)
     random = np.random.default_rng(0)
@@ -82,6 +99,6 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _median(work: Callable[[], object]) -> float:
+def _median(work: Callable[[], object], rounds: int = ROUNDS) -> float:
     work()
-    return statistics.median(_timed(work) for _ in range(ROUNDS))
+    return statistics.median(_timed(work) for _ in range(rounds))

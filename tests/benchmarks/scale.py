@@ -13,14 +13,11 @@ from dataclasses import dataclass, field
 
 from bench import Bench, say
 from filling import fill
-from flushes import Shape, make_batches, send_all
-from growth import rename_runs
-from logdirs import MILLION, write_scalars
+from logdirs import MILLION, Size
 from machine import report, spent, told
-from recording import Request, recorded, send
+from prepared import make_batches, send
 from service import Service
 from storage import wait_for_merge
-from upload import upload
 
 COPIES = 1_000
 DISK_BYTES_PER_POINT = 16
@@ -49,18 +46,14 @@ def measure(bench: Bench) -> None:
     """Fills one database, and leaves another with one million."""
     copies = max(2, round(COPIES * bench.scale))
     bench.need_disk(MILLION.points * copies * DISK_BYTES_PER_POINT)
-    logdir = bench.directory / "logdir"
-    say(f"writing and recording {MILLION.points:,} scalars")
-    write_scalars(logdir, MILLION)
+    batches = make_batches(MILLION)
     with bench.new_service("small") as small, bench.new_service("large") as large:
-        with recorded(small.live.url) as recording:
-            upload(small, logdir, server=recording.url)
-        upload(large, logdir)
         for service in (small, large):
+            send(service, service.api.new_experiment(name="prepared"), batches)
             wait_for_merge(service)
         experiments = fill(large, copies)
         pair = Pair(small, large, experiments, max(3, bench.rounds))
-        for step in (vacuum_all, flush, send_bulk(recording.requests), sample, list_all, vacuum):
+        for step in (vacuum_all, flush, send_bulk(batches), sample, list_all, vacuum):
             step(pair)
         report_size(large)
 
@@ -95,13 +88,13 @@ def vacuum_all(pair: Pair) -> None:
 
 def flush(pair: Pair) -> None:
     """Send flushes of 50 tags, one after the other; then wait until they are compacted."""
-    batches = list(make_batches(Shape(FLUSHES, 1), 1))
+    batches = make_batches(Size(1, 50, FLUSHES), batch_steps=1)
     used: dict[str, list[str]] = {"small": [], "large": []}
     totals = {"small": 0.0, "large": 0.0}
 
     def work(service: Service) -> None:
         before = service.cpu_seconds()
-        send_all(service.api, service.api.new_experiment(name="flushed"), batches)
+        send(service, service.api.new_experiment(name="flushed"), batches)
         cpu = spent(before, service.cpu_seconds())
         name = "small" if service is pair.small else "large"
         used[name].append(told(cpu))
@@ -117,13 +110,12 @@ def flush(pair: Pair) -> None:
     )
 
 
-def send_bulk(requests: list[Request]) -> Callable[[Pair], None]:
+def send_bulk(batches: list[list[bytes]]) -> Callable[[Pair], None]:
     """Return what sends a million scalars in prepared batches, as a new experiment."""
 
     def bulk(pair: Pair) -> None:
         def work(service: Service) -> None:
-            experiment_id = service.api.new_experiment(name="bulk")
-            send(service.live.url, experiment_id, rename_runs(requests, 0, service.token))
+            send(service, service.api.new_experiment(name="bulk"), batches)
 
         pair.in_turns(work).report(f"{MILLION.points:,} scalars in prepared batches")
         for service in (pair.small, pair.large):
@@ -168,7 +160,7 @@ def list_all(pair: Pair) -> None:
     paths = {
         "first page of experiments": lambda _: "/api/v1/experiments?limit=50",
         "the same by size": lambda _: "/api/v1/experiments?limit=50&sort=size",
-        "search for a word of most": lambda _: "/api/v1/experiments?limit=50&q=logdir",
+        "search for a word of most": lambda _: "/api/v1/experiments?limit=50&q=prepared",
         "search for a word of few": lambda _: "/api/v1/experiments?limit=50&q=flushed",
         "series of one experiment": lambda s: f"/api/v1/experiments/{first[id(s)]}/scalars",
     }

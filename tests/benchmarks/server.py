@@ -5,22 +5,17 @@ row-per-point table.
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+import psycopg
 from bench import Bench, say
-from logdirs import Size, write_scalars
+from logdirs import Size
 from machine import report, spent, told
-from read_logdir import LIMITS
-from recording import recorded, send
-from rivals import copy_rows, upsert_rows, write_rows
+from prepared import make_batches, make_columns, send
 from service import Service
-from upload import check_readable, upload
-
-from tbupload.events.event_file import EventFileReader
-from tbupload.events.filters import SeriesFilter
+from upload import check_readable
 
 SIZE = Size(10, 20, 10_000)
 SETTINGS = (
@@ -31,68 +26,71 @@ SETTINGS = (
     "shared_buffers",
     "max_wal_size",
 )
-_POINT = np.dtype([("series", "i4"), ("step", "i8"), ("wall_time", "f8"), ("value", "f8")])
+_COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_COPY_FOOTER = b"\xff\xff"
+_COLUMNS = {"series": ">i4", "step": ">i8", "wall_time": ">f8", "value": ">f8"}
+_ROW = np.dtype(
+    [("fields", ">i2")]
+    + [
+        field
+        for name, kind in _COLUMNS.items()
+        for field in ((f"{name}_size", ">i4"), (name, kind))
+    ]
+)
 
 
 def measure(bench: Bench) -> None:
-    """Sends what `tbupload` sent, in turns with COPY and upserts of the same points on the same
-    PostgreSQL.
-    """
+    """Send the batches in turns with COPY of the same points into the same PostgreSQL."""
     size = SIZE.scaled(bench.scale)
-    logdir = bench.directory / "logdir"
-    say(f"writing and recording {size.points:,} scalars in {size.runs} runs of {size.tags} tags")
-    write_scalars(logdir, size)
+    say(f"encoding {size.points:,} scalars of {size.runs} runs with {size.tags} tags")
+    batches, rows = make_batches(size), list(_encode_rows(size))
+    ours, copies = [], []
     with bench.new_service() as service:
-        with recorded(service.live.url) as recording:
-            upload(service, logdir, server=recording.url)
-        say(f"{len(recording.requests)} batches of {recording.size / size.points:.1f} B a scalar")
-        say(_settings(service))
-        rows = copy_rows(_points(logdir))
-        ours, copies, upserts = [], [], []
+        say(", ".join(f"{name} {service.query(f'SHOW {name}')[0][0]}" for name in SETTINGS))
         for number in range(bench.rounds):
             experiment_id = service.api.new_experiment(name="prepared")
             before = service.cpu_seconds()
-            ours.append(send(service.live.url, experiment_id, recording.requests))
+            ours.append(send(service, experiment_id, batches))
             used = spent(before, service.cpu_seconds())
-            with service.servers.instance.postgres.connect_as_superuser(
-                service.database_name
-            ) as db:
-                copies.append(write_rows(db, rows))
-                upserts.append(upsert_rows(db, rows))
-            say(
-                f"round {number + 1}: {ours[-1]:.2f} s (CPU: {told(used)}), COPY {copies[-1]:.2f} s"
-            )
+            copies.append(_copy(service, rows))
+            say(f"round {number + 1}: {ours[-1]:.2f} s ({told(used)} CPU), COPY {copies[-1]:.2f} s")
             check_readable(service, experiment_id, size)
-        _report(size, ours, copies, upserts)
         service.query("CHECKPOINT")
-
-
-def _report(size: Size, ours: list[float], copies: list[float], upserts: list[float]) -> None:
-    seconds = statistics.median(ours)
+    seconds, copied = statistics.median(ours), statistics.median(copies)
     report("prepared batches to committed, one worker: scalars/s", f"{size.points / seconds:,.0f}")
-    copied, upserted = statistics.median(copies), statistics.median(upserts)
     report("binary COPY into rows with key (series, step): rows/s", f"{size.points / copied:,.0f}")
     report("  ours : COPY", f"{copied / seconds:.1f} x", "at least 5 x")
-    report("COPY, then INSERT … ON CONFLICT: rows/s", f"{size.points / upserted:,.0f}")
-    report("  ours : this, which does what ours does", f"{upserted / seconds:.1f} x")
 
 
-def _settings(service: Service) -> str:
-    return ", ".join(f"{name} {service.query(f'SHOW {name}')[0][0]}" for name in SETTINGS)
+def _encode_rows(size: Size) -> Iterator[bytes]:
+    """Encode the points of each series as rows of PostgreSQL's binary COPY format."""
+    series = 0
+    for run in make_columns(size):
+        for columns in run:
+            rows = np.zeros(size.steps, _ROW)
+            rows["fields"] = len(_COLUMNS)
+            for name in _COLUMNS:
+                rows[f"{name}_size"] = rows.dtype[name].itemsize
+            rows["series"], series = series, series + 1
+            rows["step"], rows["wall_time"] = columns.steps, columns.wall_times
+            rows["value"] = columns.values
+            yield rows.tobytes()
 
 
-def _points(logdir: Path) -> Iterator[npt.NDArray[np.void]]:
-    """The logdir's scalars in the order in which they are sent: file by file, chunk by chunk,
-    series by series.
-    """
-    numbers: dict[tuple[Path, str], int] = {}
-    for path in sorted(logdir.rglob("*tfevents*")):
-        file = EventFileReader(path, start=0, series_filter=SeriesFilter(), limits=LIMITS)
-        while (chunk := file.read(final=True)) is not None:
-            for series in chunk.series:
-                points = np.zeros(len(series.columns.steps), _POINT)
-                points["series"] = numbers.setdefault((path, series.tag), len(numbers))
-                points["step"] = series.columns.steps
-                points["wall_time"] = series.columns.wall_times
-                points["value"] = series.columns.values
-                yield points
+def _copy(service: Service, pieces: list[bytes]) -> float:
+    """Return the seconds of COPY into a bare table, committed; the table is dropped after."""
+    with service.servers.instance.postgres.connect_as_superuser(service.database_name) as db:
+        columns = "series integer, step bigint, wall_time double precision, value double precision"
+        db.execute(f"CREATE TABLE bench_rows ({columns}, PRIMARY KEY (series, step))")
+        try:
+            began = time.perf_counter()
+            _write(db, [_COPY_HEADER, *pieces, _COPY_FOOTER])
+            return time.perf_counter() - began
+        finally:
+            db.execute("DROP TABLE bench_rows")
+
+
+def _write(db: psycopg.Connection, pieces: list[bytes]) -> None:
+    with db.cursor().copy("COPY bench_rows FROM STDIN (FORMAT binary)") as copy:
+        for piece in pieces:
+            copy.write(piece)

@@ -16,7 +16,7 @@ from pathlib import Path
 from bench import Bench, say
 from logdirs import Size, write_scalars
 from machine import peak_memory, report, spent, told
-from rivals import Load, load_with_python, load_with_rustboard
+from rustboard import Load, load_with_rustboard
 from service import Service
 
 from tbservice import limits
@@ -71,15 +71,10 @@ def measure(bench: Bench) -> None:
             "most memory of the server's worker",
             f"{peak_memory(service.live.process.pid) / 2**20:.0f} MiB",
         )
-    _compare_with_python(
-        logdir / "run_0000", size, statistics.median(each.seconds for each in uploads)
-    )
 
 
-def upload(service: Service, logdir: Path, *arguments: str, server: str = "") -> Uploaded:
-    """Runs `tbupload --one-shot` to its end, into a new experiment; `server` when it is to be
-    reached elsewhere.
-    """
+def upload(service: Service, logdir: Path) -> Uploaded:
+    """Runs `tbupload --one-shot` to its end, into a new experiment."""
     command = [
         sys.executable,
         "-m",
@@ -89,13 +84,12 @@ def upload(service: Service, logdir: Path, *arguments: str, server: str = "") ->
         "--one-shot",
         "--new",
         "--quiet",
-        *arguments,
     ]
     before, own_before, peak = service.cpu_seconds(), _of_ended_children(), 0
     began = time.perf_counter()
     process = subprocess.Popen(
         command,
-        env=environment(service, server),
+        env=environment(service),
         stdout=subprocess.PIPE,
         text=True,
         cwd=service.directory,
@@ -126,11 +120,11 @@ def _of_ended_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def environment(service: Service, server: str = "") -> dict[str, str]:
+def environment(service: Service) -> dict[str, str]:
     """Return the environment of `tbupload`, without the configuration of the user who measures."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TBHUB_")}
     return kept | {
-        "TBHUB_SERVER": server or service.live.url,
+        "TBHUB_SERVER": service.live.url,
         "TBHUB_TOKEN": service.token,
         "TBHUB_CONFIG": str(service.directory / "config.toml"),
     }
@@ -178,18 +172,4 @@ def _report(uploads: list[Uploaded], loads: dict[bool, list[Load]], size: Size) 
         "most memory of the uploader",
         f"{max(each.peak_bytes for each in uploads) / 2**20:.0f} MiB",
         "under 150",
-    )
-
-
-def _compare_with_python(run: Path, size: Size, seconds: float) -> None:
-    if size.points > 2_000_000:
-        say(
-            "TensorBoard's Python reader is left out: at 8,000 scalars/s it would take very long (--scale 0.1 has it)"
-        )
-        return
-    points, python_seconds = load_with_python(run)
-    assert points == size.points // size.runs
-    report("TensorBoard's Python reader, one run: scalars/s", f"{points / python_seconds:,.0f}")
-    report(
-        "  upload : this", f"{size.points / seconds * python_seconds / points:.1f} x", "at least 20"
     )

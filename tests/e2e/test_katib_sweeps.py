@@ -1,7 +1,7 @@
 """Sweeps of a simulated Katib over gRPC, with stragglers, repeated reports, and a service that
 restarts between the calls and is killed while they are under way.
 
-More of them, of each algorithm and on functions that are hard to minimize: `make bench ARGS=sweeps`.
+Figures of more of them, on functions that are hard to minimize: `docs/benchmarks.md`.
 """
 
 from support.katib_controller import Controller

@@ -1,7 +1,7 @@
 """One attacker as a process: `python attacking NAME SECONDS`, the target as JSON on its standard
 input.
 
-Prints its tally as JSON when it is done, at SIGTERM, or after so many seconds.
+Prints its counts of outcomes as JSON at SIGTERM, or after so many seconds.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import os
 import resource
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from attacking.catalog import KNOWN
-from attacking.crowd import Tally
 from attacking.target import Target
 
 NICENESS = 10
@@ -37,7 +37,7 @@ def main() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     os.nice(NICENESS)
-    tally = Tally()
+    tally = Counter[str]()
     try:
         for number in _ENDING:
             signal.signal(number, _end)
@@ -47,10 +47,7 @@ def main() -> None:
         pass
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
-    print(
-        json.dumps({"outcomes": tally.outcomes, "slowest_seconds": tally.slowest_seconds}),
-        flush=True,
-    )
+    print(json.dumps(tally), flush=True)
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

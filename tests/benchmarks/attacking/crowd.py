@@ -10,7 +10,7 @@ import select
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import cycle
 
@@ -32,25 +32,6 @@ _READ_BYTES = 256 * 1024
 _TICK_SECONDS = 0.1
 
 
-class Tally:
-    """What came of an attacker's requests: counts by outcome, and the seconds until the slowest
-    answer's end.
-
-    Outcomes are HTTP statuses, or "closed" without an answer, "not connected", "unanswered" at the
-    end.
-    """
-
-    def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter()
-        self.slowest_seconds = 0.0
-
-    def add(self, outcome: str, seconds: float = 0.0) -> None:
-        """Count one request."""
-        self.outcomes[outcome] += 1
-        if outcome == "200":
-            self.slowest_seconds = max(self.slowest_seconds, seconds)
-
-
 class _Client:
     """One connection."""
 
@@ -58,7 +39,6 @@ class _Client:
         self.socket = socket.socket()
         self.unsent = memoryview(request)
         self.answer = b""
-        self.began = time.monotonic()
         self.socket.setblocking(False)
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -92,7 +72,7 @@ class _Client:
 
     @property
     def outcome(self) -> str:
-        """The status of the answer, or that there was none."""
+        """The status of the answer, or "closed" without one."""
         return self.answer[9:12].decode("latin-1") if self.answer else "closed"
 
 
@@ -107,7 +87,7 @@ class Crowd:
     def __init__(
         self,
         target: Target,
-        tally: Tally,
+        tally: Counter[str],
         *,
         is_reading: bool = True,
         receive_buffer: int = 0,
@@ -123,17 +103,15 @@ class Crowd:
         self._clients: dict[int, _Client] = {}
         self._poll = select.epoll()
 
-    def keep(self, requests: Iterable[bytes], slots: int, seconds: float) -> None:
-        """Keep up to `slots` of the requests under way at once until all have ended, or for so many
-        seconds.
-        """
-        waiting, pending = iter(requests), True
+    def keep(self, requests: Iterator[bytes], slots: int) -> None:
+        """Keep `slots` of the endless requests under way at once, without an end."""
         free = [time.monotonic()] * min(slots, SLOTS_MAX)  # when each slot may send again
-        end, next_sip = time.monotonic() + seconds, time.monotonic() + self._sip_seconds
-        while (now := time.monotonic()) < end and (pending or self._clients):
-            while pending and free and free[0] <= now:
+        next_sip = time.monotonic() + self._sip_seconds
+        while True:
+            now = time.monotonic()
+            while free and free[0] <= now:
                 heapq.heappop(free)
-                pending = self._open(waiting, free)
+                self._open(next(requests), free)
             self._turn(free)
             if self._sip_seconds and now >= next_sip:
                 self._sip(free)
@@ -144,27 +122,21 @@ class Crowd:
         by their status.
         """
         for client in self._clients.values():
-            self._tally.add(
-                "unanswered" if client.outcome == "closed" else f"{client.outcome} unread"
-            )
+            outcome = client.outcome
+            self._tally["unanswered" if outcome == "closed" else f"{outcome} unread"] += 1
             client.socket.close()
         self._clients.clear()
         self._poll.close()
 
-    def _open(self, requests: Iterator[bytes], free: list[float]) -> bool:
-        """Send the next request, if there is one; return whether there was."""
-        request = next(requests, None)
-        if request is None:
-            return False
+    def _open(self, request: bytes, free: list[float]) -> None:
         try:
             client = _Client(self._target, request, self._receive_buffer, next(self._addresses))
         except OSError:
-            self._tally.add("not connected")
+            self._tally["not connected"] += 1
             heapq.heappush(free, time.monotonic() + _REFUSED_AGAIN_SECONDS)
-            return True
+            return
         self._clients[client.socket.fileno()] = client
         self._poll.register(client.socket, select.EPOLLOUT | self._reading)
-        return True
 
     @property
     def _reading(self) -> int:
@@ -197,8 +169,6 @@ class Crowd:
         client = self._clients.pop(number)
         self._poll.unregister(client.socket)
         client.socket.close()
-        now = time.monotonic()
-        self._tally.add(client.outcome, now - client.began)
-        heapq.heappush(
-            free, now + (_AGAIN_SECONDS if client.outcome == "200" else _REFUSED_AGAIN_SECONDS)
-        )
+        self._tally[client.outcome] += 1
+        pause = _AGAIN_SECONDS if client.outcome == "200" else _REFUSED_AGAIN_SECONDS
+        heapq.heappush(free, time.monotonic() + pause)

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from attacking.crowd import Tally
 from attacking.target import ADDRESSES, Target
 
 _PROXY = "127.0.0.1"
@@ -40,7 +39,7 @@ def _connect(target: Target, address: str, port: int = 0) -> socket.socket:
     return client
 
 
-def churn(target: Target, tally: Tally) -> None:
+def churn(target: Target, tally: Counter[str]) -> None:
     """Open a connection, send a request and reset it, again and again."""
     request = target.ask("GET", "/healthz")
     while True:
@@ -48,23 +47,23 @@ def churn(target: Target, tally: Tally) -> None:
             with _connect(target, ADDRESSES[0]) as client:
                 client.sendall(request)
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            tally.add("reset")
+            tally["reset"] += 1
         except OSError:
-            tally.add("not connected")
+            tally["not connected"] += 1
 
 
-def ask_health(target: Target, tally: Tally, count: int) -> None:
+def ask_health(target: Target, tally: Counter[str], count: int) -> None:
     """Ask on so many connections whether the service is alive."""
     _repeat(target, tally, [target.ask("GET", "/healthz")] * count, ADDRESSES[0])
 
 
-def be_refused(target: Target, tally: Tally, count: int) -> None:
+def be_refused(target: Target, tally: Counter[str], count: int) -> None:
     """Ask on so many connections for what is not there; most are over the address' share."""
     request = target.ask("GET", f"/api/v1/experiments/{_ABSENT}/scalars")
     _repeat(target, tally, [request] * count, ADDRESSES[0])
 
 
-def use_workspaces(target: Target, tally: Tally) -> None:
+def use_workspaces(target: Target, tally: Counter[str]) -> None:
     """Read at once with a token of each of the workspaces that one person has created."""
     plain = target.data("points", "scalars/data?sampling=extremes&downsample=100")
     requests = [
@@ -74,7 +73,7 @@ def use_workspaces(target: Target, tally: Tally) -> None:
     _repeat(target, tally, requests, ADDRESSES[0])
 
 
-def use_subnets(target: Target, tally: Tally) -> None:
+def use_subnets(target: Target, tally: Counter[str]) -> None:
     """Open the first page at once from many subnets of one IPv6 network."""
     plain = target.ask("GET", "/")
     requests = [
@@ -84,20 +83,20 @@ def use_subnets(target: Target, tally: Tally) -> None:
     _repeat(target, tally, requests, _PROXY)
 
 
-def hold_grpc(target: Target, tally: Tally) -> None:
+def hold_grpc(target: Target, tally: Counter[str]) -> None:
     """Hold 1,100 connections of gRPC without a call, and open those again that are closed."""
     held: list[socket.socket] = []
     while True:
         with suppress(OSError):
             held.append(_connect(target, ADDRESSES[0], target.grpc_port))
             held[-1].sendall(_HTTP_2_PREFACE)
-            tally.add("held")
+            tally["held"] += 1
         if len(held) >= 1_100:
             time.sleep(0.02)
             held.pop(0).close()
 
 
-def _repeat(target: Target, tally: Tally, requests: Sequence[bytes], address: str) -> None:
+def _repeat(target: Target, tally: Counter[str], requests: Sequence[bytes], address: str) -> None:
     """Send each request on a connection of its own, again whenever it is answered; do not end."""
     poll, clients = select.epoll(), {}
     closed = [request.replace(b"Connection: close\r\n", b"") for request in requests]
@@ -113,7 +112,7 @@ def _repeat(target: Target, tally: Tally, requests: Sequence[bytes], address: st
                 client = _connect(target, address)
                 client.sendall(request)
             except OSError:
-                tally.add("not connected")
+                tally["not connected"] += 1
                 closed.append(request)
                 break  # the others would wait for as long
             clients[client.fileno()] = client, request
@@ -124,12 +123,12 @@ def _repeat(target: Target, tally: Tally, requests: Sequence[bytes], address: st
             try:
                 answer = client.recv(65_536)
                 if answer.startswith(b"HTTP/1.1 "):  # else more of the same
-                    tally.add(answer[9:12].decode("latin-1"))
+                    tally[answer[9:12].decode("latin-1")] += 1
                     client.sendall(request)
             except OSError:
                 answer = b""
             if not answer:
-                tally.add("closed")
+                tally["closed"] += 1
                 poll.unregister(number)
                 clients.pop(number)[0].close()
                 closed.append(request)

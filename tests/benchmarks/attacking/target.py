@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import repeat
 from typing import Self
 
 ADDRESSES = tuple(f"127.0.0.{number}" for number in range(2, 52))
@@ -17,9 +16,9 @@ class Target:
     """The service's port, the attacker's tokens and the ids of its experiments by name, all of
     visibility `link`.
 
-    `workspace_tokens` are of workspaces that one person has created. `token` is the owner's, or empty for an anonymous caller, who still may send batches with
-    `append_token`. `scale` multiplies counts of requests. `is_endless` repeats an attack until the
-    process is ended.
+    `token` is the owner's, or empty for an anonymous caller, who still may send batches with
+    `append_token`; `workspace_tokens` are of workspaces that one person has created. `scale`
+    multiplies counts of requests.
     """
 
     host: str
@@ -28,8 +27,6 @@ class Target:
     append_token: str
     experiments: Mapping[str, str] = field(default_factory=dict)
     scale: float = 1.0
-    is_endless: bool = False
-    hold_seconds: float = 20.0
     workspace_tokens: Sequence[str] = ()
     grpc_port: int = 0
 
@@ -45,10 +42,6 @@ class Target:
     def times(self, count: int) -> int:
         """Return `count` scaled, at least 1."""
         return max(1, round(count * self.scale))
-
-    def repeated(self, request: bytes, count: int) -> Iterable[bytes]:
-        """Repeat a request `count` times, scaled, or endlessly."""
-        return repeat(request) if self.is_endless else repeat(request, self.times(count))
 
     def data(self, experiment: str, path: str) -> bytes:
         """Build a GET below `/api/v1/experiments/<id>/`."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -16,11 +15,10 @@ from pathlib import Path
 
 import psutil
 from attacking import experiments
-from attacking.catalog import FORGED
 from attacking.target import Target
 from attacking.victim import Victim
 from bench import Bench, say
-from machine import peak_memory, resident_memory
+from machine import resident_memory
 
 from support.batches import ApiClient
 from support.people import new_machine_token, new_person
@@ -34,10 +32,8 @@ from tbservice.types.grants import Scope
 STOP_SECONDS_MAX = 20
 MIB = 1024 * 1024
 _PROGRAM = """
-import os, resource, sys
+import os, sys
 os.setsid()
-if {0}:
-    resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0}))
 from tbservice.cli import main
 sys.exit(main(["serve"]))
 """
@@ -48,10 +44,9 @@ clients are on other machines in truth.
 
 @dataclass
 class Serving:
-    """A running worker: its process and its log."""
+    """A running worker."""
 
     live: LiveService
-    log: Path
     grpc_port: int
 
     @property
@@ -65,31 +60,9 @@ class Serving:
             resident_memory(child.pid) for child in self._children()
         )
 
-    def peak_memory(self) -> int:
-        """Return the most bytes the worker has had resident."""
-        return peak_memory(self.pid)
-
-    def connections(self) -> int:
-        """Return how many connections to its own port the worker holds."""
-        port = int(self.live.url.rpartition(":")[2])
-        try:
-            held = psutil.Process(self.pid).net_connections("tcp")
-        except psutil.NoSuchProcess:
-            return 0
-        return sum(each.laddr.port == port and each.status != psutil.CONN_LISTEN for each in held)
-
-    def log_bytes(self) -> int:
-        """Return the size of its log."""
-        return self.log.stat().st_size
-
-    def forged_lines(self) -> int:
-        """Return how many lines of its log an attacker has made look like the service's own."""
-        lines = self.log.read_text(errors="replace").splitlines()
-        return sum(line.startswith("2026-01-01") and FORGED in line for line in lines)
-
-    def stop(self) -> float:
-        """Stop it with SIGTERM, with SIGKILL after STOP_SECONDS_MAX; return the seconds it took."""
-        process, began = self.live.process, time.monotonic()
+    def stop(self) -> None:
+        """Stop it with SIGTERM, with SIGKILL after STOP_SECONDS_MAX."""
+        process = self.live.process
         children = self._children()
         process.send_signal(signal.SIGTERM)
         try:
@@ -97,12 +70,10 @@ class Serving:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        seconds = time.monotonic() - began
         _, alive = psutil.wait_procs(children, 2)
         for child in alive:
             say(f"a process of the worker outlived it: {child.pid}")
             child.kill()
-        return seconds
 
     def _children(self) -> list[psutil.Process]:
         try:
@@ -141,17 +112,20 @@ class World:
         return made
 
     @contextmanager
-    def serving(self, open_files_max: int = 0) -> Iterator[Serving]:
+    def serving(self) -> Iterator[Serving]:
         """Run one worker with default settings while the block lasts."""
         self._count += 1
         ports = choose_ports(["service", "grpc"], {})
         log = self.directory / f"service_{self._count}.log"
-        program = ("-c", _PROGRAM.format(open_files_max))
         grpc_port = str(ports["grpc"])
         with live_service(
-            self.settings, ports["service"], log, program=program, TBHUB_GRPC_PORT=grpc_port
+            self.settings,
+            ports["service"],
+            log,
+            program=("-c", _PROGRAM),
+            TBHUB_GRPC_PORT=grpc_port,
         ) as live:
-            serving = Serving(live, log, ports["grpc"])
+            serving = Serving(live, ports["grpc"])
             try:
                 yield serving
             finally:
@@ -177,9 +151,7 @@ class World:
                     self.ids[name] = experiments.write(victim, name, self.scale, self.directory)
             experiments.wait_for_merges(self.servers, self.settings)
 
-    def target(
-        self, serving: Serving, scale: float, *, is_endless: bool = False, is_owner: bool = False
-    ) -> Target:
+    def target(self, serving: Serving, scale: float, *, is_owner: bool = False) -> Target:
         """Return what an attacker knows of a running worker; `scale` multiplies its counts of
         requests.
         """
@@ -195,7 +167,6 @@ class World:
             self.append_token,
             ids,
             scale,
-            is_endless,
             workspace_tokens=self.workspace_tokens,
             grpc_port=serving.grpc_port,
         )

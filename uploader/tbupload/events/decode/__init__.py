@@ -3,8 +3,8 @@
 What it buys. A log directory has millions of records of about 50 bytes, nearly all of them scalars.
 For a million of them on one core, a loop over protobuf messages needs 2.8 s, and TensorBoard's
 reader in Python 120 s. Decoding in bulk needs about 0.1 s when steps repeat, and 0.15 s otherwise,
-with every checksum verified (`docs/decoding.md`; `make bench ARGS=reading`). One thread reads, so
-this limits the speed of a complete upload.
+with every checksum verified (`docs/decoding.md`). One thread reads, so this limits the speed of a
+complete upload.
 
 The idea. An event is a protobuf message, and messages from the same call in a training loop have
 their fields at the same byte offsets: only the wall time, the step and the value change. Stack such

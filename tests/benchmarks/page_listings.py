@@ -1,21 +1,14 @@
-"""What a page waits for where there is much, or where others are slow: listings of many series,
-slow clients.
-"""
+"""What a page of many series waits for: its listings."""
 
 from __future__ import annotations
 
-import json
-import socket
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from urllib.parse import urlsplit
+from collections.abc import Callable
 
 import urllib3
 from bench import Bench, say
-from local_tensorboard import TIME_SERIES, Site
+from local_tensorboard import Site
 from machine import report
 from service import Service
 
@@ -23,9 +16,6 @@ from support.batches import PROTOBUF, batch, scalars, segment, stream
 
 WIDE_RUNS, WIDE_TAGS = 1_000, 100
 BATCH_SERIES = 5_000
-SLOW_CLIENTS = 14
-SLOW_SECONDS = 5
-"""Until the answers are made that nobody reads."""
 
 
 def measure_wide(bench: Bench, service: Service) -> None:
@@ -59,55 +49,6 @@ def measure_wide(bench: Bench, service: Service) -> None:
     path = f"{site.url.split('/experiment/')[0]}/api/v1/experiments/{site.url.split('/')[-2]}/scalars/data?downsample=1"
     last = _median(lambda: _ok(site.pool.request("GET", path, headers=site.headers)), 1)
     report("  the read API: the last point of every series", f"{last:.2f} s")
-
-
-def measure_slow_clients(site: Site, tag: str) -> None:
-    """The page's requests while others send their bodies a byte now and then, and others do not
-    read their answers.
-    """
-    alone = _median(lambda: _open_page(site, tag), 5)
-    with _slow_clients(site, tag):
-        time.sleep(SLOW_SECONDS)
-        beside = _median(lambda: _open_page(site, tag), 5)
-    report(
-        f"a page's listings and card, beside {SLOW_CLIENTS} slow uploads and readers",
-        f"{beside * 1000:.0f} ms",
-    )
-    report("  beside them : alone", f"{beside / alone:.2f} x", "not delayed")
-
-
-def _open_page(site: Site, tag: str) -> None:
-    """What the page asks for on first paint, as it does: several at once."""
-    with ThreadPoolExecutor(6) as threads:
-        paths = [
-            "data/plugins_listing",
-            "data/environment",
-            "data/runs",
-            "data/plugin/timeseries/tags",
-        ]
-        answers = [threads.submit(site.get, path) for path in paths]
-        answers.append(threads.submit(site.card, tag))
-        for answer in answers:
-            answer.result()
-
-
-@contextmanager
-def _slow_clients(site: Site, tag: str) -> Iterator[None]:
-    address = urlsplit(site.url)
-    head = f"POST {address.path}{TIME_SERIES} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
-    head += "".join(f"{name}: {value}\r\n" for name, value in site.headers.items())
-    body = "requests=" + json.dumps([{"plugin": "scalars", "tag": tag}])
-    with ExitStack() as stack:
-        for number in range(2 * SLOW_CLIENTS):
-            client = socket.socket()
-            stack.callback(client.close)
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.connect((address.hostname, address.port))
-            is_upload = number < SLOW_CLIENTS
-            client.sendall(
-                f"{head}Content-Length: {len(body) + is_upload}\r\n\r\n{body}".encode()
-            )  # one byte short
-        yield
 
 
 def site_of(service: Service, experiment_id: str) -> Site:
