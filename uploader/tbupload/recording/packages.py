@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import Final
 
-from tbupload.recording.masking import mask_text
+from tbupload.recording.masking import mask_url
 
 PACKAGES_ITEMS_MAX: Final = 1_000
 """Packages that are listed; a server accepts no more."""
@@ -47,9 +47,9 @@ def _describe_source(distribution: metadata.Distribution) -> str:
     url = str(source.get("url", ""))
     commit = str(source.get("vcs_info", {}).get("commit_id", ""))
     if not commit or url.startswith("file:"):
-        return " (local)" if url.startswith("file:") else f" @ {mask_text(url)}"
+        return " (local)" if url.startswith("file:") else f" @ {mask_url(url)}"
     vcs = re.sub(r"\W", "", str(source["vcs_info"].get("vcs", "")))
-    return f" @ {vcs}+{mask_text(url)}@{re.sub('[^0-9A-Za-z]', '', commit)}"
+    return f" @ {vcs}+{mask_url(url)}@{re.sub('[^0-9A-Za-z]', '', commit)}"
 
 
 def _bound(packages: list[str]) -> Iterator[str]:

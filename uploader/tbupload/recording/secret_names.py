@@ -5,131 +5,46 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_SECRET_WORDS: Final = frozenset(
-    [
-        "token",
-        "tokens",
-        "secret",
-        "secrets",
-        "password",
-        "passwd",
-        "passphrase",
-        "passcode",
-        "pwd",
-        "pw",
-        "pswd",
-        "psk",
-        "cred",
-        "creds",
-        "credential",
-        "credentials",
-        "auth",
-        "authorization",
-        "cookie",
-        "cookies",
-        "bearer",
-        "jwt",
-        "otp",
-        "totp",
-        "sas",
-        "dsn",
-        "sig",
-        "signature",
-        "session",
-        "private",
-        "salt",
-        "signing",
-        "kennwort",
-        "senha",
-        "contrasena",
-        "wachtwoord",
-    ]
+_SECRET_WORD: Final = re.compile(
+    "tokens?|secrets?|password|passwd|passphrase|passcode|pwd|pw|pswd|psk|creds?|credentials?|auth"
+    "|authorization|cookies?|bearer|jwt|t?otp|sas|dsn|sig|signature|session|private|salt|signing"
+    "|body|kennwort|senha|contrasena|wachtwoord"
 )
 """Words of names whose values are masked."""
 
-_SECRET_LAST_WORDS: Final = frozenset(["pass", "pin", "key", "keys", "apikey"])
-"""The same, as the last word of a name: `--pin-memory` and `--key-dim` are none."""
+_SECRET_LAST_WORD: Final = re.compile(
+    "pass|pin|keys?|apikey|access|licen[sc]e|hf|comet|wandb|neptune|clearml"
+)
+"""Words that mean a secret at the end of a name: `--pin-memory` and `--key-dim` are none."""
 
-_KEYS_OF_DATA: Final = frozenset(
-    [
-        "batch",
-        "cache",
-        "column",
-        "data",
-        "dataset",
-        "dict",
-        "feature",
-        "foreign",
-        "image",
-        "input",
-        "label",
-        "metric",
-        "monitor",
-        "output",
-        "partition",
-        "primary",
-        "public",
-        "sort",
-        "text",
-    ]
+_KEY_OF_DATA: Final = re.compile(
+    "batch|cache|column|data|dataset|dict|feature|foreign|image|input|label|metric|monitor|output"
+    "|partition|primary|public|sort|text"
 )
 """Words before `key` with which it is no secret."""
 
-_PERHAPS_SECRET: Final = frozenset(
-    ["access", "license", "licence", "hf", "comet", "wandb", "neptune", "clearml"]
-)
-"""Last words of names whose values, as that of `-p`, are masked if they look like passwords."""
-
-_LIKE_PASSWORD: Final = re.compile(r"(?=.*[A-Za-z])(?=.*[0-9!@#$%^&*?])[^\s/\\.,=\[\]{}]{6,}")
-"""Letters, and also digits or symbols; no path, no file, no list."""
-
 _SECRET_PARTS: Final = re.compile(
-    "passw|passphrase|secret|credential|(?:api|auth|access|account|private|signing|license|wandb)"
-    "-?key|(?:auth|access|refresh|id|api|bot|hf|user)token"
-    "|(?:store|key|user|db|root|admin|my|smtp|ssh|src|dest)pass$"
+    "passw|passphrase|secret|credential|login|logon|signin|user"
+    "|(?:api|auth|access|account|private|signing|license|wandb)-?key"
+    "|(?:auth|access|refresh|id|api|bot|hf)token"
+    "|(?:store|key|db|root|admin|my|smtp|ssh|src|dest)pass$"
 )
-"""Parts of names, in lower case, without the separators of words."""
+"""Parts of names, in lower case without separators; those of users may have `user:password`."""
 
-_PASSWORDS: Final = re.compile("pass|pwd|pw|psk|secret|pin|otp")
-"""Names whose values are masked even if they are numbers."""
-
-_HARMLESS: Final = re.compile(
-    r"[+-]?[\d.]{1,12}(?:e[+-]?\d+)?|true|false|none|null|yes|no", re.IGNORECASE
-)
-"""Values of other names: `--max-tokens 512` is no secret."""
+_PASSWORDS: Final = re.compile("pass|pwd|pw|psk|secret|pin|otp|login|user|body")
+"""Names whose values are masked even if they are numbers: `--max-tokens 512` is no secret."""
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether the value of an option, variable or key of this name is to be masked.
-
-    Unless it is harmless: `is_harmless`.
-    """
-    return _is_of_secret(name) or is_perhaps_secret(name)
-
-
-def is_perhaps_secret(name: str) -> bool:
-    """Return whether the name may be that of a secret, of a setting, or of anything else."""
-    words = _words(name)
-    is_listed = name == "-p" or (bool(words) and words[-1] in _PERHAPS_SECRET)
-    return is_listed and not _is_of_secret(name)
-
-
-def is_harmless(name: str, value: str) -> bool:
-    """Return whether a value of such a name is none of a secret, as in `--max-tokens 512`."""
-    inner = value.strip("\"'")
-    if is_perhaps_secret(name):
-        return not _LIKE_PASSWORD.fullmatch(inner)
-    return bool(_HARMLESS.fullmatch(inner)) and not _PASSWORDS.search(name.lower())
-
-
-def _is_of_secret(name: str) -> bool:
-    words = _words(name)
-    if _SECRET_WORDS.intersection(words) or _SECRET_PARTS.search("".join(words)):
-        return True
-    is_of_data = len(words) > 1 and words[-2] in _KEYS_OF_DATA
-    return bool(words) and words[-1] in _SECRET_LAST_WORDS and not is_of_data
-
-
-def _words(name: str) -> list[str]:
+    """Return whether the value of an option, variable or key of this name may be a secret."""
     separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
-    return [word for word in re.split(r"[^a-z0-9]+", separated.lower()) if word]
+    words = [word for word in re.split(r"[^a-z0-9]+", separated.lower()) if word]
+    if any(map(_SECRET_WORD.fullmatch, words)) or _SECRET_PARTS.search("".join(words)):
+        return True
+    is_of_data = len(words) > 1 and _KEY_OF_DATA.fullmatch(words[-2])
+    return bool(words and _SECRET_LAST_WORD.fullmatch(words[-1]) and not is_of_data)
+
+
+def is_password_name(name: str) -> bool:
+    """Return whether even a number may be a secret under this name."""
+    return is_secret_name(name) and _PASSWORDS.search(name.lower()) is not None

@@ -29,17 +29,12 @@ _SEPARATORS_MAX: Final = 0.1
 """Share of separators up to which a text may be one random token: names of runs have more."""
 
 
-def mask_tokens(text: str) -> str:
-    """Return a text without what looks like a token."""
-    text = _KNOWN_TOKEN.sub(MASK, text)
-    return _CANDIDATE.sub(_mask_random, text)
-
-
-def _mask_random(candidate: re.Match[str]) -> str:
-    text = candidate[0]
-    if text.startswith(("/", "~", "-")) or not _is_random(text):
-        return "/".join(MASK if _is_random(each) else each for each in text.split("/"))
-    return MASK
+def has_token(text: str) -> bool:
+    """Return whether a part of a text, or of a path in it, looks like a token."""
+    if _KNOWN_TOKEN.search(text):
+        return True
+    candidates = _CANDIDATE.findall(text)
+    return any(_is_random(part) for each in candidates for part in (each, *each.split("/")))
 
 
 def _is_random(text: str) -> bool:
