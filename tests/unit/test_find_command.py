@@ -8,7 +8,7 @@ from tbupload.cli import _COMMANDS, main
 from tbupload.commands.find_command import explain_unrecognized, order_arguments
 from tbupload.errors import UsageError
 
-NAMES = [entry.name for entry in _COMMANDS]
+NAMES = list(_COMMANDS)
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,10 @@ options of a command are declared in `commands/options/`, the command itself is 
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
 import tbupload
 from tbupload.commands.exit_codes import (
@@ -61,124 +60,30 @@ unavailable: run the same command again later, nothing is lost.
 """
 
 Command = Callable[[argparse.Namespace], int]
+AddOptions = Callable[[argparse.ArgumentParser], None]
 
 
-class _CommandEntry(NamedTuple):
-    """A row of the command table; `command` and `options` are `module:function` in `commands`."""
-
-    name: str
-    help: str
-    command: str
-    options: str
-
-
-_COMMANDS: Final = (
-    _CommandEntry(
-        "upload",
-        "upload a log directory (the default command)",
-        "upload:upload",
-        "options.upload:add_options",
-    ),
-    _CommandEntry(
-        "verify",
-        "check that an experiment contains every point of a log directory",
-        "verify:verify",
-        "options.verify:add_options",
-    ),
-    _CommandEntry(
-        "export",
-        "write experiments to Parquet, CSV or event files",
-        "export:export",
-        "options.export:add_options",
-    ),
-    _CommandEntry(
-        "tail",
-        "print an experiment's new points as they are committed",
-        "tail:tail",
-        "options.tail:add_options",
-    ),
-    _CommandEntry(
-        "create",
-        "create an experiment, or print the one of this name",
-        "experiments:create",
-        "options.experiments:add_create_options",
-    ),
-    _CommandEntry(
-        "list",
-        "list your experiments, latest first",
-        "experiments:list_experiments",
-        "options.experiments:add_list_options",
-    ),
-    _CommandEntry(
-        "show", "show one experiment", "experiments:show", "options.experiments:add_show_options"
-    ),
-    _CommandEntry(
-        "open",
-        "open an experiment's page in the browser, and print its URL",
-        "open_page:open_page",
-        "options.experiments:add_open_options",
-    ),
-    _CommandEntry(
-        "update-metadata",
-        "change an experiment's name, tags, notes, properties or visibility",
-        "metadata:update_metadata",
-        "options.metadata:add_update_options",
-    ),
-    _CommandEntry(
-        "delete",
-        "delete an experiment and all its data",
-        "metadata:delete",
-        "options.metadata:add_delete_options",
-    ),
-    _CommandEntry(
-        "restore",
-        "undo the deletion of an experiment",
-        "metadata:restore",
-        "options.metadata:add_restore_options",
-    ),
-    _CommandEntry(
-        "share",
-        "create a link that opens an experiment; list, rename and revoke links",
-        "share:share",
-        "options.share:add_options",
-    ),
-    _CommandEntry(
-        "grpc-forward",
-        "forward gRPC calls of Katib's components, with a token and TLS",
-        "grpc_forward:grpc_forward",
-        "options.grpc_forward:add_options",
-    ),
-    _CommandEntry(
-        "login",
-        "log in through a browser, or store a token, for a server",
-        "login:login",
-        "options.login:add_login_options",
-    ),
-    _CommandEntry(
-        "logout",
-        "remove the stored token of a server",
-        "login:logout",
-        "options.login:add_logout_options",
-    ),
-    _CommandEntry(
-        "whoami",
-        "show whom the token acts for, and what it may do",
-        "login:whoami",
-        "options.login:add_whoami_options",
-    ),
-    _CommandEntry(
-        "token",
-        "create, list and revoke tokens of yours or of a workspace; print the one in use",
-        "tokens:token",
-        "options.tokens:add_options",
-    ),
-    _CommandEntry(
-        "api",
-        "send a request to the HTTP API, with the token in use",
-        "api:api",
-        "options.api:add_options",
-    ),
-)
+_COMMANDS: Final = {
+    "upload": "upload a log directory (the default command)",
+    "verify": "check that an experiment contains every point of a log directory",
+    "export": "write experiments to Parquet, CSV or event files",
+    "tail": "print an experiment's new points as they are committed",
+    "create": "create an experiment, or print the one of this name",
+    "list": "list your experiments, latest first",
+    "show": "show one experiment",
+    "open": "open an experiment's page in the browser, and print its URL",
+    "update-metadata": "change an experiment's name, tags, notes, properties or visibility",
+    "delete": "delete an experiment and all its data",
+    "restore": "undo the deletion of an experiment",
+    "share": "create a link that opens an experiment; list, rename and revoke links",
+    "grpc-forward": "forward gRPC calls of Katib's components, with a token and TLS",
+    "login": "log in through a browser, or store a token, for a server",
+    "logout": "remove the stored token of a server",
+    "whoami": "show whom the token acts for, and what it may do",
+    "token": "create, list and revoke tokens of yours or of a workspace; print the one in use",
+    "api": "send a request to the HTTP API, with the token in use",
+}
+"""Help of each command by its name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -197,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(given: list[str]) -> int:
-    names = [entry.name for entry in _COMMANDS]
+    names = list(_COMMANDS)
     try:
         argv = order_arguments(given, names)
     except UsageError as error:
@@ -228,35 +133,111 @@ def _build_parser(selected: str | None) -> ConsoleParser:
     parser.add_argument("--version", action=_Version, help="show program's version number and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
-    for entry in _COMMANDS:
+    for name, help_ in _COMMANDS.items():
         command = add_parser(
             commands,
-            entry.name,
-            help=entry.help,
-            description=f"{entry.help[0].upper()}{entry.help[1:]}.",
+            name,
+            help=help_,
+            description=f"{help_[0].upper()}{help_[1:]}.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if entry.name == selected:
-            _add_options(command, entry)
+        if name == selected:
+            _add_options(command, name)
     return parser
 
 
-def _add_options(command: ConsoleParser, entry: _CommandEntry) -> None:
-    from tbupload.commands.options.shared import add_common_options  # noqa: PLC0415 - see above
+def _add_options(command: ConsoleParser, name: str) -> None:
+    from tbupload.commands.options.shared import add_common_options
 
-    module, _, function = entry.options.partition(":")
-    options = importlib.import_module(f"tbupload.commands.{module}")
-    getattr(options, function)(command)
+    add_options = _load_options(name)
+    add_options(command)
     add_common_options(command)
-    command.epilog = getattr(options, "EPILOG", None)
-    command.set_defaults(command=entry.command, command_parser=command)
+    command.epilog = getattr(sys.modules[add_options.__module__], "EPILOG", None)
+    command.set_defaults(command=name, command_parser=command)
 
 
-def _load(name: str) -> Command:
-    """Import and return the function `module:function` of `tbupload.commands`."""
-    module, _, function = name.partition(":")
-    command: Command = getattr(importlib.import_module(f"tbupload.commands.{module}"), function)
+def _load(name: str) -> Command:  # noqa: C901, PLR0912 - a table of imports
+    """Import a command, and no other one."""
+    command: Command
+    if name == "upload":
+        from tbupload.commands.upload import upload as command
+    elif name == "verify":
+        from tbupload.commands.verify import verify as command
+    elif name == "export":
+        from tbupload.commands.export import export as command
+    elif name == "tail":
+        from tbupload.commands.tail import tail as command
+    elif name == "create":
+        from tbupload.commands.experiments import create as command
+    elif name == "list":
+        from tbupload.commands.experiments import list_experiments as command
+    elif name == "show":
+        from tbupload.commands.experiments import show as command
+    elif name == "open":
+        from tbupload.commands.open_page import open_page as command
+    elif name == "update-metadata":
+        from tbupload.commands.metadata import update_metadata as command
+    elif name == "delete":
+        from tbupload.commands.metadata import delete as command
+    elif name == "restore":
+        from tbupload.commands.metadata import restore as command
+    elif name == "share":
+        from tbupload.commands.share import share as command
+    elif name == "grpc-forward":
+        from tbupload.commands.grpc_forward import grpc_forward as command
+    elif name == "login":
+        from tbupload.commands.login import login as command
+    elif name == "logout":
+        from tbupload.commands.login import logout as command
+    elif name == "whoami":
+        from tbupload.commands.login import whoami as command
+    elif name == "token":
+        from tbupload.commands.tokens import token as command
+    elif name == "api":
+        from tbupload.commands.api import api as command
     return command
+
+
+def _load_options(name: str) -> AddOptions:  # noqa: C901, PLR0912 - the same
+    """Import the function that declares the options of a command."""
+    add: AddOptions
+    if name == "upload":
+        from tbupload.commands.options.upload import add_options as add
+    elif name == "verify":
+        from tbupload.commands.options.verify import add_options as add
+    elif name == "export":
+        from tbupload.commands.options.export import add_options as add
+    elif name == "tail":
+        from tbupload.commands.options.tail import add_options as add
+    elif name == "create":
+        from tbupload.commands.options.experiments import add_create_options as add
+    elif name == "list":
+        from tbupload.commands.options.experiments import add_list_options as add
+    elif name == "show":
+        from tbupload.commands.options.experiments import add_show_options as add
+    elif name == "open":
+        from tbupload.commands.options.experiments import add_open_options as add
+    elif name == "update-metadata":
+        from tbupload.commands.options.metadata import add_update_options as add
+    elif name == "delete":
+        from tbupload.commands.options.metadata import add_delete_options as add
+    elif name == "restore":
+        from tbupload.commands.options.metadata import add_restore_options as add
+    elif name == "share":
+        from tbupload.commands.options.share import add_options as add
+    elif name == "grpc-forward":
+        from tbupload.commands.options.grpc_forward import add_options as add
+    elif name == "login":
+        from tbupload.commands.options.login import add_login_options as add
+    elif name == "logout":
+        from tbupload.commands.options.login import add_logout_options as add
+    elif name == "whoami":
+        from tbupload.commands.options.login import add_whoami_options as add
+    elif name == "token":
+        from tbupload.commands.options.tokens import add_options as add
+    elif name == "api":
+        from tbupload.commands.options.api import add_options as add
+    return add
 
 
 def _run(command: Command, options: argparse.Namespace) -> int:
