@@ -1,7 +1,7 @@
 """What is kept in memory of the files and tags of very many runs."""
 
 from support import event_files
-from tbupload.commands.dry_run import DEFAULT_LIMITS
+from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS
 from tbupload.events.filters import SeriesFilter
 from tbupload.logdir.entries import FileEntry, Folder
 from tbupload.logdir.watcher import ACTIVE_SECONDS

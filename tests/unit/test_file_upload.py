@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import event_files
-from tbupload.commands.dry_run import DEFAULT_LIMITS
+from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS
 from tbupload.errors import Conflict
 from tbupload.events.filters import SeriesFilter
 from tbupload.logdir.entries import FileEntry, Folder

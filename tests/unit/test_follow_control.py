@@ -9,8 +9,8 @@ import time
 import pytest
 
 from support.waiting import wait_until
-from tbupload.commands import process_watch
-from tbupload.commands.process_watch import WatchedProcess
+from tbupload.commands.uploading import process_watch
+from tbupload.commands.uploading.process_watch import WatchedProcess
 from tbupload.http.cancellation import StopToken
 from tbupload.upload import follow_control
 from tbupload.upload.follow_control import FollowControl
@@ -142,7 +142,7 @@ def test_fallback_sees_end_of_parent(tmp_path):
     source = f"""
 import os, sys
 del os.pidfd_open
-from tbupload.commands import process_watch
+from tbupload.commands.uploading import process_watch
 process_watch.POLL_SECONDS = 0.01
 watched = process_watch.WatchedProcess(os.getppid(), is_parent=True)
 assert not watched.has_ended_within(0.05)

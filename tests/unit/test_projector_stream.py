@@ -9,7 +9,7 @@ import re
 import pytest
 
 from support.projector import IN_CHECKPOINT, write_projector_run
-from tbupload.commands.dry_run import DEFAULT_LIMITS
+from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS
 from tbupload.events.filters import SeriesFilter
 from tbupload.logdir.scan import scan_logdir
 from tbupload.upload.projector_stream import ProjectorStream, state_checksum

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tbupload.commands.process_watch import WatchedProcess, process_started_at
+from tbupload.commands.uploading.process_watch import WatchedProcess, process_started_at
 from tbupload.config import Config, Profile, read_config, write_config
 from tbupload.errors import UsageError
 from tbupload.recording import packages

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from tbupload.commands.dry_run import DEFAULT_LIMITS
+from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS
 from tbupload.events.filters import SeriesFilter
 from tbupload.logdir.entries import MTIME_UNKNOWN
 from tbupload.logdir.tree import LogdirTree

@@ -14,19 +14,24 @@ from tbupload.commands.connect import (
     progress_from_options,
     series_filter_from_options,
 )
-from tbupload.commands.dry_run import DEFAULT_LIMITS, DryRun
-from tbupload.commands.dry_run_target import plan_target
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
-from tbupload.commands.follow_requests import start_control
-from tbupload.commands.recording import (
+from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS, DryRun
+from tbupload.commands.uploading.dry_run_target import plan_target
+from tbupload.commands.uploading.follow_requests import start_control
+from tbupload.commands.uploading.recording import (
     UploadRecording,
     check_recording,
     describe_recording,
     recording_lines,
 )
-from tbupload.commands.resolve_experiment import NOT_FOUND, Target, TargetResolver, new_name
-from tbupload.commands.stdin_watch import stop_on_stdin
-from tbupload.commands.stop_signals import stop_on_signals
+from tbupload.commands.uploading.resolve_experiment import (
+    NOT_FOUND,
+    Target,
+    TargetResolver,
+    new_name,
+)
+from tbupload.commands.uploading.stdin_watch import stop_on_stdin
+from tbupload.commands.uploading.stop_signals import stop_on_signals
 from tbupload.console.output import ignore_broken_pipe, print_json
 from tbupload.console.progress import ConsoleProgress
 from tbupload.errors import LogdirError, Refused, RunRetrained, ServerError, Unreachable, UsageError

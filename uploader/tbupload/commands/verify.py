@@ -14,9 +14,9 @@ from tbupload.commands.connect import (
     progress_from_options,
     series_filter_from_options,
 )
-from tbupload.commands.dry_run import DEFAULT_LIMITS
 from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.commands.experiment_address import resolve_experiment_id
+from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS
 from tbupload.console.output import print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import counted, size_text

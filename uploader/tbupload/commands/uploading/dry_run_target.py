@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tbupload.commands.connect import client_from_access
 from tbupload.commands.experiment_address import resolve_experiment_id
-from tbupload.commands.resolve_experiment import NOT_FOUND, upload_key
+from tbupload.commands.uploading.resolve_experiment import NOT_FOUND, upload_key
 from tbupload.config import find_access
 from tbupload.console.progress import ConsoleProgress
 from tbupload.errors import Refused, ServerError, UsageError

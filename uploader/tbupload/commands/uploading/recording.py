@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tbupload.commands.connect import transport_from_access
-from tbupload.commands.process_watch import process_started_at
+from tbupload.commands.uploading.process_watch import process_started_at
 from tbupload.config import Access
 from tbupload.console.progress import ConsoleProgress
 from tbupload.http.cancellation import StopToken

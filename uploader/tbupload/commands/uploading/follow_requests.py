@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tbupload.commands.process_watch import WatchedProcess
+from tbupload.commands.uploading.process_watch import WatchedProcess
 from tbupload.config import config_path
 from tbupload.console.output import ignore_broken_pipe, print_json
 from tbupload.http.cancellation import StopToken

@@ -1,0 +1,1 @@
+"""Parts of `tbupload upload`: the experiment, its record, watched processes, dry runs."""
