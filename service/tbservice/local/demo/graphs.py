@@ -7,17 +7,11 @@ Formats: `tensorboard/compat/proto/graph.proto` and `step_stats.proto`, and for 
 from __future__ import annotations
 
 import json
-from typing import Final
 
-from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 from tensorboard.compat.proto.step_stats_pb2 import DeviceStepStats, NodeExecStats, StepStats
-from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
-from tensorboard.compat.proto.types_pb2 import DT_DOUBLE
-
-_DEVICE: Final = "/device:CPU:0"
 
 
 def layer_shapes(width: int) -> dict[str, tuple[int, int]]:
@@ -27,32 +21,24 @@ def layer_shapes(width: int) -> dict[str, tuple[int, int]]:
 
 def graph_def(width: int, optimizer: str) -> bytes:
     """Return a serialized GraphDef of the network, its loss and its optimizer."""
-    nodes = [
-        _node("data/points", "Placeholder", [], (-1, 2)),
-        _node("data/labels", "Placeholder", [], (-1, 1)),
-    ]
-
-    output, weights = "data/points", []
-    for layer, (inputs, outputs) in layer_shapes(width).items():
-        kernel, bias, shape = f"{layer}/kernel", f"{layer}/bias", (-1, outputs)
-        activation = _activation(layer).capitalize()
-        nodes += [
-            _node(kernel, "VariableV2", [], (inputs, outputs)),
-            _node(bias, "VariableV2", [], (outputs,)),
-            _node(f"{layer}/MatMul", "MatMul", [output, kernel], shape),
-            _node(f"{layer}/BiasAdd", "BiasAdd", [f"{layer}/MatMul", bias], shape),
-            _node(f"{layer}/{activation}", activation, [f"{layer}/BiasAdd"], shape),
-        ]
-        output = f"{layer}/{activation}"
-        weights += [kernel, bias]
-
-    loss_inputs = [output, "data/labels"]
-    nodes += [
-        _node("loss/cross_entropy", "SigmoidCrossEntropyWithLogits", loss_inputs, (-1, 1)),
-        _node("loss/mean", "Mean", ["loss/cross_entropy"], ()),
-        _node("train/gradients", "SymbolicGradient", ["loss/mean"], ()),
-        _node(f"train/{optimizer}", "ApplyGradients", ["train/gradients", *weights], ()),
-    ]
+    operations: dict[str, tuple[str, list[str]]] = {
+        "data/points": ("Placeholder", []),
+        "data/labels": ("Placeholder", []),
+    }
+    output, kernels = "data/points", []
+    for layer in layer_shapes(width):
+        operations |= {
+            f"{layer}/kernel": ("VariableV2", []),
+            f"{layer}/MatMul": ("MatMul", [output, f"{layer}/kernel"]),
+            f"{layer}/activation": (_activation(layer).capitalize(), [f"{layer}/MatMul"]),
+        }
+        output = f"{layer}/activation"
+        kernels.append(f"{layer}/kernel")
+    operations |= {
+        "loss/cross_entropy": ("SigmoidCrossEntropyWithLogits", [output, "data/labels"]),
+        f"train/{optimizer}": ("ApplyGradients", ["loss/cross_entropy", *kernels]),
+    }
+    nodes = [NodeDef(name=name, op=op, input=inputs) for name, (op, inputs) in operations.items()]
     return bytes(GraphDef(node=nodes).SerializeToString())
 
 
@@ -76,22 +62,9 @@ def run_metadata(width: int) -> bytes:
         node.op_end_rel_micros = node.all_end_rel_micros = duration
         stats.append(node)
         start += duration
-    devices = [DeviceStepStats(device=_DEVICE, node_stats=stats)]
+    devices = [DeviceStepStats(device="/device:CPU:0", node_stats=stats)]
     return bytes(RunMetadata(step_stats=StepStats(dev_stats=devices)).SerializeToString())
 
 
 def _activation(layer: str) -> str:
     return "sigmoid" if layer == "output" else "tanh"
-
-
-def _node(name: str, operation: str, inputs: list[str], shape: tuple[int, ...]) -> NodeDef:
-    """Return a node of float64 tensors; a size of -1 is unknown."""
-    attributes = {
-        "T": AttrValue(type=DT_DOUBLE),
-        "_output_shapes": AttrValue(list=AttrValue.ListValue(shape=[_shape(shape)])),
-    }
-    return NodeDef(name=name, op=operation, input=inputs, device=_DEVICE, attr=attributes)
-
-
-def _shape(sizes: tuple[int, ...]) -> TensorShapeProto:
-    return TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in sizes])

@@ -33,7 +33,6 @@ _STEPS_PER_HISTOGRAM: Final = 50
 _STEPS_PER_IMAGE: Final = 100
 _STEPS_PER_CLIP: Final = 300
 _IMAGE_CELLS, _IMAGE_PIXELS = 64, 192
-_NEURONS: Final = 4
 _SURFACE_CELLS: Final = 25
 
 Events = Iterator[tuple[int, dict[str, Any]]]
@@ -153,21 +152,13 @@ def _validate(session: Session) -> Events:
 
 
 def _drawings(progress: float) -> list[Summary.Value]:
-    """Return the classifier's probabilities as an image and as a surface, and some neurons."""
-    probabilities = classify(make_grid(_IMAGE_CELLS), progress)
-    decision = probabilities.reshape(_IMAGE_CELLS, _IMAGE_CELLS)
-
-    x, y = make_grid(_IMAGE_CELLS // 2).T
-    angles = np.pi / _NEURONS * np.arange(_NEURONS)[:, None]
-    sums = (1 + 5 * progress) * (x * np.cos(angles) + y * np.sin(angles) - 0.3 * progress)
-    neurons = ((np.tanh(sums) + 1) / 2).reshape(_NEURONS, _IMAGE_CELLS // 2, _IMAGE_CELLS // 2)
-
+    """Return the classifier's probabilities as an image and as a surface."""
+    decision = classify(make_grid(_IMAGE_CELLS), progress).reshape(_IMAGE_CELLS, _IMAGE_CELLS)
     grid = make_grid(_SURFACE_CELLS)
     heights = classify(grid, progress)
     vertices = np.column_stack([grid, heights - 0.5])
     return [
-        summaries.images("decision", [decision], _IMAGE_PIXELS, "Red: spiral 1 is more likely."),
-        summaries.images("neurons", list(neurons), _IMAGE_PIXELS // 2, "Neurons of a layer."),
+        summaries.image("decision", decision, _IMAGE_PIXELS, "Red: spiral 1 is more likely."),
         *summaries.mesh(
             "surface", vertices, make_faces(_SURFACE_CELLS), heights, "Probability as height."
         ),

@@ -38,20 +38,6 @@ def classify(points: Array, progress: float) -> Array:
     return 1 / (1 + np.exp(-logits))
 
 
-def activate(points: Array, progress: float, count: int) -> Array:
-    """Return the values of `count` neurons of the last hidden layer, shape (n, count).
-
-    Untrained they respond to where a point lies; the more progress, the more to its place on a
-    spiral.
-    """
-    x, y = points.T
-    turn = np.arctan2(y, x) - _RADIANS_PER_UNIT * np.hypot(x, y)
-    phases = 2 * np.pi / count * np.arange(count)[:, None]
-    place = x * np.cos(phases) + y * np.sin(phases)
-    values: Array = np.tanh((1 - progress) * place + 2 * progress * np.cos(turn - phases)).T
-    return values
-
-
 def cross_entropy(probabilities: Array, labels: Array) -> float:
     """Return the mean cross entropy of probabilities of spiral 1, in nats."""
     return float(-np.log(np.abs(probabilities + labels - 1)).mean())

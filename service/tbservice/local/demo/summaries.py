@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import wave
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -50,14 +49,17 @@ def text(tag: str, markdown: str) -> Summary.Value:
     return text_summary.text_pb(tag, markdown).value[0]
 
 
-def images(tag: str, matrices: Sequence[Array], side: int, description: str) -> Summary.Value:
-    """Return square PNG images of `side` pixels, drawn from matrices of numbers in [0, 1].
+def image(tag: str, matrix: Array, side: int, description: str) -> Summary.Value:
+    """Return a square PNG image of `side` pixels, drawn from a matrix of numbers in [0, 1].
 
-    The tensor is [width, height, PNG…]: `tensorboard/plugins/image/summary_v2.py`.
+    The tensor is [width, height, PNG]: `tensorboard/plugins/image/summary_v2.py`.
     """
+    buffer = io.BytesIO()
+    drawn = Image.fromarray(_color(matrix)).resize((side, side), Image.Resampling.NEAREST)
+    drawn.save(buffer, "PNG")
     size = str(side).encode()
-    strings = [size, size, *(_encode_png(matrix, side) for matrix in matrices)]
-    return _value(tag, image_metadata.create_summary_metadata(None, description), strings)
+    metadata = image_metadata.create_summary_metadata(None, description)
+    return _value(tag, metadata, [size, size, buffer.getvalue()])
 
 
 def audio(tag: str, pitches: Array, seconds: float, description: str) -> Summary.Value:
@@ -80,14 +82,10 @@ def pr_curve(tag: str, labels: Array, probabilities: Array, description: str) ->
     """
     predicted = probabilities >= np.linspace(0, 1, _THRESHOLDS)[:, None]
     actual = labels == 1
-    true_positives = (predicted & actual).sum(axis=1)
-    false_positives = (predicted & ~actual).sum(axis=1)
-    false_negatives = (~predicted & actual).sum(axis=1)
-    true_negatives = (~predicted & ~actual).sum(axis=1)
-
-    precision = true_positives / np.maximum(true_positives + false_positives, 1e-7)
-    recall = true_positives / np.maximum(true_positives + false_negatives, 1e-7)
-    counts = (true_positives, false_positives, true_negatives, false_negatives)
+    hits, alarms = (predicted & actual).sum(axis=1), (predicted & ~actual).sum(axis=1)
+    misses, rest = actual.sum() - hits, (~actual).sum() - alarms
+    precision, recall = hits / np.maximum(hits + alarms, 1e-7), hits / np.maximum(actual.sum(), 1)
+    counts = (hits, alarms, rest, misses)
     rows = np.stack([*counts, precision, recall]).astype(np.float32)
     metadata = pr_curve_metadata.create_summary_metadata(None, description, _THRESHOLDS)
     return _value(tag, metadata, rows)
@@ -155,13 +153,6 @@ def _color(values: Array) -> npt.NDArray[np.uint8]:
     below = _BLUE + (_WHITE - _BLUE) * np.minimum(scaled, 1)
     colors: Array = below + (_RED - _WHITE) * np.maximum(scaled - 1, 0)
     return colors.astype(np.uint8)
-
-
-def _encode_png(matrix: Array, side: int) -> bytes:
-    buffer = io.BytesIO()
-    image = Image.fromarray(_color(matrix)).resize((side, side), Image.Resampling.NEAREST)
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def _encode_wav(pitches: Array, seconds: float) -> bytes:
