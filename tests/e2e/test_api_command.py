@@ -38,6 +38,7 @@ def test_api_prints_answer(uploader, tmp_path):
         (("https://other.example/x",), "is a URL: give the path below /api/v1"),
         (("/experiments?q=a b",), "percent-encode"),
         (("/experiments", "-X", "BREW"), "invalid choice: 'BREW'"),
+        (("GET", "/experiments"), "the method is an option: tbupload api -X GET PATH"),
         (("/experiments", "--input", "/nowhere.json"), "No such file"),
     ],
 )

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from support.servers import new_workspace
 from tbservice.db.database import Database
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Role
-from tbupload.config import read_config
+from tbupload.config import Profile, read_config, write_config
 
 FORM = {"Sec-Fetch-Site": "same-origin", "Accept": "text/html"}
 SECONDS_MAX = 60
@@ -121,7 +122,9 @@ def test_login_through_a_browser_lets_one_upload(home, live_service, person, log
     event_files.write_records(
         logdir / "run" / "tfevents.1", [event_files.scalar_event("loss", 0, 1.0)]
     )
-    assert "/experiment/" in tbupload(home, "--logdir", str(logdir), "--one-shot").stdout
+    uploaded = tbupload(home, "--logdir", str(logdir), "--one-shot")
+    assert "/experiment/" in uploaded.stdout
+    assert "only members of its workspace can read it" in uploaded.stderr
 
 
 def test_logout_revokes_what_login_made(home, live_service, person):
@@ -133,6 +136,23 @@ def test_logout_revokes_what_login_made(home, live_service, person):
     refused = tbupload({**home, "TBHUB_TOKEN": token}, "whoami", code=1)
     assert "revoked" in refused.stderr
     assert "no token to remove" in tbupload(home, "logout", code=2).stderr
+
+
+def test_logout_of_another_server_keeps_the_token(home, live_service, person):
+    log_in(home, live_service, person)
+    before = config_of(home)
+    refused = tbupload(home, "logout", "--server", "https://other.example", code=2)
+    assert "has no token of https://other.example to remove" in refused.stderr
+    assert config_of(home) == before
+    tbupload(home, "whoami")
+
+    profiles = {"work": Profile("https://work.example", "tbh_work")}
+    write_config(Path(home["TBHUB_CONFIG"]), replace(before, profiles=profiles))
+    tbupload(home, "logout", "--server", live_service.url, "--profile", "work", code=2)
+    tbupload(home, "logout", "--server", "https://work.example/")
+    assert config_of(home) == before
+    tbupload(home, "logout", "--server", f"{live_service.url}/")
+    assert config_of(home).default.token is None
 
 
 def test_tokens_are_created_listed_and_revoked(home, live_service, person):

@@ -324,12 +324,15 @@ def test_share_sends_what_link_shows(run, server):
     assert asked == {"runs": "train.*", "tags": "loss|lr", "anonymous": True, "frozen": True}
 
 
-def test_share_lists_links_with_last_use(run, server):
-    sliced = {**LINK, "runs": "a.*", "frozen": True, "last_used_at": "2026-01-01"}
+def test_share_lists_links_with_times_to_the_second(run, server):
+    used, ends = datetime(2026, 1, 1, 0, 0, 7, 500, UTC), datetime(2027, 1, 1, 0, 0, 8, 0, UTC)
+    times = {"last_used_at": used.isoformat(), "expires_at": ends.isoformat()}
+    sliced = {**LINK, "runs": "a.*", "frozen": True, **times}
     server.replies = [reply({"links": [LINK, sliced]})]
+    used_text, ends_text = (f"{time.astimezone():%Y-%m-%d %H:%M:%S %Z}" for time in (used, ends))
     assert run("share", "list", "abc")[1].splitlines() == [
         "l1  tbh_ab…  everything  never used  expires never  for the paper",
-        "l1  tbh_ab…  runs a.*, frozen  used 2026-01-01  expires never  for the paper",
+        f"l1  tbh_ab…  runs a.*, frozen  used {used_text}  expires {ends_text}  for the paper",
     ]
 
 

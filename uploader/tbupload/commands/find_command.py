@@ -11,6 +11,9 @@ from tbupload.errors import UsageError
 
 DEFAULT_COMMAND: Final = "upload"
 
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+"""The HTTP methods of `tbupload api`."""
+
 _PARSER_OPTIONS: Final = frozenset({"-h", "--help", "--version"})
 """Options of `tbupload` itself, which stay in front."""
 
@@ -97,6 +100,9 @@ def explain_unrecognized(
     meant = [name for option in options if (name := suggest(option, known))]
     if meant:
         return f"{text} (did you mean {', '.join(meant)}?)"
+    methods = [word.upper() for word in arguments if word.upper() in METHODS]
+    if methods and "api" in arguments:
+        return f"{text} (the method is an option: tbupload api -X {methods[0]} PATH)"
     words = [word for word in arguments[1:] if word in commands]
     if words and arguments[0].startswith("-"):
         return f"{text} (the command comes first: tbupload {words[0]} ...)"

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import tbupload
@@ -17,6 +18,8 @@ from tbupload.commands.connect import (
     progress_from_options,
     transport_from_access,
 )
+from tbupload.commands.experiment_text import SECONDS_FORM, time_text
+from tbupload.commands.token_lines import expiry_text
 from tbupload.config import (
     Access,
     Config,
@@ -69,6 +72,8 @@ def logout(options: argparse.Namespace) -> int:
     path = config_path(os.environ)
     config = read_config(path)
     name = _profile_name(options)
+    if options.server:
+        name = _find_profile_of(options.server, config, [name] if options.profile else None, path)
     profile = config.find(name)
     if profile is None or not profile.token:
         raise UsageError(f"{path} has no token to remove")
@@ -105,7 +110,9 @@ def whoami(options: argparse.Namespace) -> int:
         "token": f"{token['id'] or ''} {token['label'] or ''}".strip() or None,
         "experiment": token.get("experiment_id"),
         "scopes": ", ".join(token["scopes"]),
-        "expires": token.get("expires_at") or "never",
+        "expires": time_text(token["expires_at"], SECONDS_FORM)
+        if token.get("expires_at")
+        else "never",
     }
     for key, value in lines.items():
         if value is not None:
@@ -119,6 +126,21 @@ def _describe_nobody(workspace: object) -> str:
 
 def _profile_name(options: argparse.Namespace) -> str | None:
     return options.profile or os.environ.get("TBHUB_PROFILE") or None
+
+
+def _find_profile_of(
+    server: str, config: Config, names: list[str | None] | None, path: Path
+) -> str | None:
+    """Return the first of the profiles, by default of all, that has a token of the server.
+
+    Raises UsageError if there is none: the token of another server stays.
+    """
+    address = check_server(server)
+    for name in names or [None, *config.profiles]:
+        profile = config.find(name) or Profile()
+        if profile.token and profile.server and check_server(profile.server) == address:
+            return name
+    raise UsageError(f"{path} has no token of {address} to remove")
 
 
 def _find_server(options: argparse.Namespace, config: Config, name: str | None) -> str:
@@ -164,7 +186,7 @@ def _wait_for_approval(client: AccountClient, begun: Json) -> Json:
 
 def _describe_rights(answer: dict[str, Any]) -> str:
     scopes = ", ".join(map(str, answer.get("scopes") or ()))
-    return f"may {scopes}, expires {answer.get('expires_at') or 'never'}"
+    return f"may {scopes}, {expiry_text(answer.get('expires_at'))}"
 
 
 def _revoke(profile: Profile, options: argparse.Namespace) -> None:

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from tbupload.commands.connect import make_transport
 from tbupload.commands.experiment_address import resolve_experiment_id
+from tbupload.commands.experiment_text import SECONDS_FORM, time_text
 from tbupload.commands.expiry import parse_expiry
-from tbupload.commands.token_lines import print_token
+from tbupload.commands.token_lines import expiry_text, print_token
 from tbupload.console.output import print_json, print_line, print_message
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client
@@ -141,8 +142,9 @@ def _print_link(link: Json, options: argparse.Namespace) -> None:
         return
     shown = [f"{name} {link[name]}" for name in ("runs", "tags") if link[name] is not None]
     shown += [name for name in ("anonymous", "frozen") if link[name]]
-    state = "revoked" if link["revoked_at"] else f"expires {link['expires_at'] or 'never'}"
-    used = f"used {link['last_used_at']}" if link["last_used_at"] else "never used"
+    state = "revoked" if link["revoked_at"] else expiry_text(link["expires_at"])
+    last = link["last_used_at"]
+    used = f"used {time_text(last, SECONDS_FORM)}" if last else "never used"
     columns = (
         link["id"],
         f"{link['prefix']}…",

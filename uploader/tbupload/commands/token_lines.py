@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tbupload.commands.experiment_text import SECONDS_FORM, time_text
 from tbupload.console.output import print_json, print_line
 
 
@@ -12,9 +13,14 @@ def print_token(token: dict[str, Any], *, is_json: bool) -> None:
     if is_json:
         print_json(token)
         return
-    state = "revoked" if token["revoked_at"] else f"expires {token['expires_at'] or 'never'}"
+    state = "revoked" if token["revoked_at"] else expiry_text(token["expires_at"])
     print_line(
         "  ".join(
             (token["id"], ",".join(token["scopes"]), f"{token['prefix']}…", state, token["label"])
         )
     )
+
+
+def expiry_text(expires_at: str | None) -> str:
+    """Return when a token or a link expires, to the second; None is never."""
+    return f"expires {time_text(expires_at, SECONDS_FORM) if expires_at else 'never'}"

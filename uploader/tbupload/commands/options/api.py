@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from tbupload.commands.find_command import METHODS
+
 EPILOG: Final = """\
 examples:
   tbupload api me
@@ -30,7 +32,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "-X",
         metavar="METHOD",
         type=str.upper,
-        choices=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
+        choices=METHODS,
         help="the HTTP method (default: GET, or POST with --input)",
     )
     command.add_argument(

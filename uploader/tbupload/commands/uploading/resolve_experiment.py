@@ -232,7 +232,7 @@ class TargetResolver:
         _print_target("created", streams, self._options)
         if visibility == "private":
             self._progress.info(
-                "only you can read it; to create a link for others: "
+                "only members of its workspace can read it; to create a link for others: "
                 f"tbupload share {streams.experiment_id}"
             )
         return self._target(streams, record, is_resumed=False)
