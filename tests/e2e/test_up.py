@@ -196,7 +196,7 @@ def test_demo_is_uploaded_once_and_its_url_opens_without_token(home):
             *("scalars", "images", "histograms", "text", "hparams", "graphs", "mesh", "projector")
         } <= set(plugins["plugins"])
         assert up.where_token_is == (
-            f"server and owner token are in {home}/.config/tbhub/config.toml, where tbupload finds them"
+            f"server and token are in {home}/.config/tbhub/config.toml, where tbupload finds them"
         )
         assert up.url in upload_as_printed(home, up.next_command)
         assert up.end(signal.SIGTERM)[0] == 0

@@ -9,13 +9,18 @@ import stat
 import subprocess
 import sys
 import time
+import tomllib
 from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from support.servers import choose_directory, s3_client
+from tbservice.auth.secrets import secret_digest
+from tbservice.auth.tokens import create_owner_token
+from tbservice.db.database import Database
 from tbservice.errors import StartupError
 from tbservice.local.embedded import subprocesses
 from tbservice.local.embedded.accounts import find_unprivileged_account
@@ -24,8 +29,11 @@ from tbservice.local.embedded.instance import Instance, make_settings
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports, release_ports
 from tbservice.local.embedded.postgres import Postgres, copy_programs, find_programs
 from tbservice.local.embedded.seaweedfs import SeaweedFS, is_port_usable
+from tbservice.local.service import prepare
+from tbservice.types.identifiers import WorkspaceId
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
+WORKSPACE = WorkspaceId(1)
 HOLD_INSTANCE = """
 import sys, time
 from pathlib import Path
@@ -408,3 +416,34 @@ def test_program_does_not_start_when_its_parent_is_already_gone(tmp_path):
     command = subprocesses.launch_command([sys.executable, "-c", "print('ran')"], options)
     done = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_start_keeps_token_in_use_and_replaces_ended_one(path, monkeypatch):
+    config = path.parent / "config.toml"
+    monkeypatch.setenv("TBHUB_CONFIG", str(config))
+    with Instance(path) as instance, ExitStack() as cleanup:
+
+        def start():
+            return prepare(instance, "http://127.0.0.1:6060", [].append).token
+
+        def configured():
+            return tomllib.loads(config.read_text())["token"]
+
+        def revoke(token):
+            revoking = text("UPDATE tokens SET revoked_at = now() WHERE digest = :digest")
+            with database.transaction(WORKSPACE) as db:
+                assert db.execute(revoking, {"digest": secret_digest(token)}).rowcount == 1
+
+        owner = start()
+        assert (configured(), start()) == (owner, owner)
+        database = Database(instance.postgres.url(), 1)
+        cleanup.callback(database.close)
+        with database.transaction(WORKSPACE) as db:
+            other = create_owner_token(db, WORKSPACE, "not of tbservice up")[1]
+        config.write_text(config.read_text().replace(owner, other))
+        assert (start(), configured()) == (owner, other)
+
+        revoke(other)
+        assert (start(), configured()) == (owner, owner)
+        revoke(owner)
+        assert start() == configured() != owner

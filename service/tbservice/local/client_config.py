@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
+_IS_FROM_BROWSER = "token_is_from_browser"
+"""Key of a token that `tbupload login` made: `tbupload logout` then revokes it."""
 
-def write_client_config(file: Path, server: str, token: str) -> str | None:
+
+def write_client_config(
+    file: Path, server: str, token: str, is_accepted: Callable[[str], bool]
+) -> str | None:
     """Write server and token, unless the file configures another server.
 
-    Returns None if the file has both; else a sentence that says why it was not changed.
+    A token that the file has for this server stays if it `is_accepted`: it may be a person's, in
+    whose name they upload. Returns None if the file has both; else a sentence that says why it was
+    not changed.
     """
     text = ""
     try:
@@ -21,10 +29,14 @@ def write_client_config(file: Path, server: str, token: str) -> str | None:
         config = {}
     except (OSError, ValueError) as error:
         return f"{file} cannot be read ({error}) and was not changed."
-    if config.get("server") == server and config.get("token") == token:
+    own = config.get("token")
+    if config.get("server") == server and (
+        own == token or (isinstance(own, str) and is_accepted(own))
+    ):
         return None
     if config and token != config.get("token") and server != config.get("server"):
         return f"{file} configures {config.get('server', 'no server')} and was not changed."
+    config.pop(_IS_FROM_BROWSER, None)
     return _write(file, {**config, "server": server, "token": token}, _cut_tables(text))
 
 

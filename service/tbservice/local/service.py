@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tbservice import limits
-from tbservice.auth import people
+from tbservice.auth import grants, people
 from tbservice.auth.sign_in_links import create_link
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace, list_workspaces
@@ -49,7 +49,9 @@ class Owner:
 def prepare(instance: Instance, url: str, report: Report) -> Owner:
     """Migrate the database and configure the uploader of this machine; return the owner's token.
 
-    Creates a workspace with an owner token if there is none. Idempotent.
+    Creates a workspace with an owner token if there is none, and another token in place of one that
+    was revoked. A token that `tbupload` has for this server already is kept while it is accepted:
+    that of a person whose `tbupload login` stored it, for example. Idempotent.
 
     Args:
         instance: The running PostgreSQL and S3 servers.
@@ -60,11 +62,17 @@ def prepare(instance: Instance, url: str, report: Report) -> Owner:
         report(f"migrated the database: {name}")
 
     token_file = instance.directory.path / "owner-token"
-    if not token_file.exists():
-        instance.directory.write(token_file, _create_owner_token(instance.postgres.url()) + "\n")
-    token = token_file.read_text().strip()
-
-    warning = write_client_config(client_config_file(), url, token)
+    database = Database(instance.postgres.url(), 1)
+    try:
+        token = token_file.read_text().strip() if token_file.exists() else ""
+        if not _is_accepted(database, token):
+            token = _create_owner_token(database)
+            instance.directory.write(token_file, token + "\n")
+        warning = write_client_config(
+            client_config_file(), url, token, lambda other: _is_accepted(database, other)
+        )
+    finally:
+        database.close()
     if warning is not None:
         report(f"{warning} This server's URL is {url}; its owner token is in {token_file}")
     return Owner(token, token_file, is_configured=warning is None)
@@ -157,14 +165,19 @@ def _account_name() -> str:
         return ""
 
 
-def _create_owner_token(database_url: str) -> str:
+def _create_owner_token(database: Database) -> str:
     """Return a new owner token of the first workspace, which is created if there is none."""
-    database = Database(database_url, 1)
-    try:
-        with database.transaction() as db:
-            workspaces = list_workspaces(db)
-            workspace_id = workspaces[0][0] if workspaces else create_workspace(db, "default")
-        with database.transaction(workspace_id) as db:
-            return create_owner_token(db, workspace_id, "tbservice up")[1]
-    finally:
-        database.close()
+    with database.transaction() as db:
+        workspaces = list_workspaces(db)
+        workspace_id = workspaces[0][0] if workspaces else create_workspace(db, "default")
+    with database.transaction(workspace_id) as db:
+        return create_owner_token(db, workspace_id, "tbservice up")[1]
+
+
+def _is_accepted(database: Database, secret: str) -> bool:
+    """Return whether this server knows a token, and it has not ended."""
+    digest = grants.parse_token_digest(secret)
+    if digest is None:
+        return False
+    with database.transaction() as db:
+        return grants.find_caller(db, digest) is not None

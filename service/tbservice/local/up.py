@@ -83,7 +83,7 @@ def first_steps(url: str, token_file: Path, *, is_configured: bool) -> list[str]
     """
     command = f"{_shown_program('tbupload')} --logdir runs/"
     if is_configured:
-        token = f"server and owner token are in {client_config_file()}, where tbupload finds them"
+        token = f"server and token are in {client_config_file()}, where tbupload finds them"
     else:
         token = f"the owner token is in {token_file}"
         secret = shlex.quote(str(token_file))
