@@ -238,6 +238,17 @@ def test_json_of_wrong_type_is_invalid(api, experiment, path, body):
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
+@pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "text/plain", ""])
+def test_json_under_another_type_is_told_the_header(api, content_type):
+    headers = {**api.headers, "Content-Type": content_type}
+    answer = api.client.post("/api/v1/experiments", headers=headers, content=b'{"name": "x"}')
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert "'Content-Type: application/json'" in answer.json()["detail"]
+    is_json = {**api.headers, "Content-Type": "application/json"}
+    answer = api.client.post("/api/v1/experiments", headers=is_json, content=b"[1]")
+    assert (answer.status_code, "Content-Type" in answer.json()["detail"]) == (422, False)
+
+
 @pytest.mark.parametrize(
     ("path", "field"),
     [

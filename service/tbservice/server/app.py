@@ -124,6 +124,12 @@ it before: that takes a second of processor time, which uploads that wait for th
 _PROBLEMS_SHOWN = 10
 """Validation problems that one error response lists."""
 
+_UNPARSED = "model_attributes_type"
+"""Pydantic's type of a body that is no object. FastAPI parses none without a media type of JSON."""
+
+_SEND_JSON = "body: it is not sent as JSON; add the header 'Content-Type: application/json'"
+"""What to do about a body as `curl --data` sends it by itself, as a form."""
+
 _DESCRIPTION = """A hosted service for TensorBoard data. Send `Authorization: Bearer <token>`. An
 error is `{"code", "detail"}`: the code is for programs, the detail says what to do. Numbers that
 are not finite are the strings "NaN", "Infinity" and "-Infinity".
@@ -395,6 +401,9 @@ async def _render_invalid(request: Request, error: Exception) -> Response:
     _forget_request(error)
     if any(problem["type"] == "json_invalid" for problem in problems):
         return _error_response(request, 400, "malformed", "the request body is not JSON")
+    is_json = "json" in request.headers.get("content-type", "").lower()
+    if not is_json and any(problem["type"] == _UNPARSED for problem in problems):
+        return _error_response(request, 422, "invalid", _SEND_JSON)
     detail = "; ".join(
         f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems
     )
