@@ -304,6 +304,15 @@ def test_chart_is_the_same_however_data_arrive(api, editor, workspace_id):
     assert "train/loss of run b and 2 more: last value 38" in shown[0][0]
 
 
+def test_chart_is_a_curve_before_a_single_point(api, editor, workspace_id):
+    experiment = api.new_experiment()
+    final = scalars("hparam/loss", [1])
+    api.write(experiment, segment(stream(), 0, 9, final, scalars("train/loss", range(9))))
+    api.write(experiment, segment(stream("b"), 0, 9, final))
+    ((_, name),) = charts(editor.get(f"/?workspace={workspace_id}"))
+    assert name == "train/loss of run train"
+
+
 def test_chart_is_of_a_tag_that_the_experiment_has(api, editor, workspace_id):
     for tags in (("accuracy", "loss"), ("accuracy",), ("new",), ()):
         experiment = api.new_experiment()

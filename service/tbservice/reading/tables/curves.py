@@ -33,14 +33,16 @@ _TAGS_PER_RUN: Final = 20
 def list_tags(
     db: Connection, experiment_ids: Sequence[ExperimentId]
 ) -> dict[ExperimentId, list[str]]:
-    """Return scalar tags of each experiment, by `rank_tag`; experiments without any are missing.
+    """Return scalar tags of each experiment; experiments without any are missing.
 
-    Looks at the newest three of its runs: what an experiment has in all may be a million.
+    Tags of which a run has several points come first, since a single point is no curve (the final
+    metrics that are logged with hyperparameters, for example); then by `rank_tag`. Looks at the
+    newest three of its runs: what an experiment has in all may be a million.
     """
     rows = fetch_of_experiments(
         db,
         f"""
-            SELECT DISTINCT w.experiment_id, t.name
+            SELECT w.experiment_id, t.name, bool_or(t.is_curve)
             FROM {EXPERIMENTS} AS w (experiment_id)
             CROSS JOIN LATERAL (
                 SELECT run_id FROM {_RUNS} AS r
@@ -48,25 +50,29 @@ def list_tags(
                 LIMIT 3
             ) AS r
             CROSS JOIN LATERAL (
-                SELECT t.name FROM (
-                    SELECT tag_id FROM time_series AS s
+                SELECT t.name, s.count > 1 AS is_curve FROM (
+                    SELECT tag_id, count FROM time_series AS s
                     WHERE s.experiment_id = w.experiment_id AND s.run_id = r.run_id
                         AND data_class = 1
                     ORDER BY tag_id LIMIT {CHART_SERIES_ITEMS_MAX}
                 ) AS s
                 JOIN tags AS t ON t.experiment_id = w.experiment_id AND t.tag_id = s.tag_id
                 WHERE length(t.name) <= 200
-                ORDER BY strpos(lower(t.name), 'loss') = 0, t.name COLLATE "C"
+                ORDER BY s.count <= 1, strpos(lower(t.name), 'loss') = 0, t.name COLLATE "C"
                 LIMIT {_TAGS_PER_RUN}
             ) AS t
+            GROUP BY w.experiment_id, t.name
         """,  # noqa: S608 - constants
         experiment_ids,
         {},
     )
-    tags: defaultdict[ExperimentId, list[str]] = defaultdict(list)
-    for experiment_id, name in rows:
-        tags[ExperimentId(experiment_id)].append(name)
-    return {experiment_id: sorted(names, key=rank_tag) for experiment_id, names in tags.items()}
+    tags: defaultdict[ExperimentId, dict[str, bool]] = defaultdict(dict)
+    for experiment_id, name, is_curve in rows:
+        tags[ExperimentId(experiment_id)][name] = is_curve
+    return {
+        experiment_id: sorted(are_curves, key=lambda tag: (not are_curves[tag], rank_tag(tag)))
+        for experiment_id, are_curves in tags.items()
+    }
 
 
 def rank_tag(tag: str) -> tuple[bool, bool, str]:
