@@ -191,6 +191,11 @@ def test_tabs_of_workspace_look_well(page, live_service, database, ann, uploader
     expect(page.get_by_role("cell", name="2,000")).to_be_visible()
     look_at(page, f"{address}/tokens", "workspace_tokens")
     look_at(page, f"{address}/settings", "workspace_settings")
+    page.set_viewport_size({"width": 390, "height": 844})
+    for tab in ("Members", "Tokens", "Share links", "Usage", "Settings"):  # none is cut off
+        shown = page.locator(".tabs").get_by_role("link", name=tab)
+        expect(shown).to_be_in_viewport(ratio=1)
+    page.set_viewport_size({"width": 1400, "height": 900})
     page.goto(f"{live_service.url}/experiment/{experiment}/")
     back = page.locator("#tbhub-bar").get_by_role("link", name="Experiments")
     expect(page.locator("card-view canvas").first).to_be_visible()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import numpy as np
 import pytest
@@ -170,6 +170,22 @@ def test_refused_selection_keeps_list(api, editor, workspace_id, form, selected,
     assert 'name="q" type="search" value="kept"' in answer.text
     assert 'value="name" selected' in answer.text
     assert sorted(re.findall(r'value="(\w+)" checked', answer.text)) == sorted(ids[:selected])
+
+
+def test_deletion_and_undo_come_back_to_the_same_list(api, editor, workspace_id):
+    experiment = api.new_experiment(name="sweep")
+    shown = {"q": "sweep", "sort": "name"}
+    fields = {"experiment": experiment, "workspace": workspace_id}
+    fields["list"] = f"workspace={workspace_id}&q=sweep&sort=name&path=x&deleted=y&after=z"
+    for form, done in (("delete", {"deleted": experiment}), ("restore", {"done": "restored"})):
+        answer = editor.post(f"/experiments/{form}", fields)
+        query = dict(parse_qsl(urlsplit(answer.headers["location"]).query))
+        assert query == {**shown, "workspace": str(workspace_id), **done}
+        page = editor.get(answer.headers["location"]).text
+        assert 'name="q" type="search" value="sweep"' in page
+        if form == "delete":
+            undo = re.search(r'action="/experiments/restore">.*?name="list" value="([^"]*)"', page)
+            assert "q=sweep" in undo[1]
 
 
 def test_edit_form_takes_the_longest_notes(api, editor, experiment):

@@ -30,6 +30,7 @@ router = APIRouter(include_in_schema=False)
 _NAME_CHARS: Final = 40
 _ID_CHARS: Final = 6
 _COMPARED_MIN: Final = 2
+_KEPT_OF_LIST: Final = frozenset({"q", "tag", "by", "visibility", "sort", "reverse", "chart"})
 _SHOWN_ERRORS: Final = (Invalid, NotFound)
 
 
@@ -68,8 +69,8 @@ def delete(
         return _show_list(request, session, form, database, error)
     for experiment_id in ids:
         delete_one(database, experiment_id, session.secret)
-    workspace = form.text("workspace")
-    return redirect("/", workspace=workspace, deleted=",".join(ids))
+    shown = {**_read_list(form), "workspace": form.text("workspace"), "deleted": ",".join(ids)}
+    return redirect("/", **shown)
 
 
 @router.post("/experiments/restore")
@@ -84,7 +85,8 @@ def restore(session: SignedIn, form: SignedInForm, database: UsesDatabase) -> Re
                 deletion.restore_experiment(db, grant, experiment_id)
             except NotFound:
                 continue
-    return redirect("/", workspace=str(workspace_id), done="restored")
+    shown = {**_read_list(form), "workspace": str(workspace_id), "done": "restored"}
+    return redirect("/", **shown)
 
 
 @router.get("/experiments/deleted")
@@ -133,6 +135,12 @@ def _show_list(
         raise error
     selected = form.texts("experiment")
     return show_list(request, session, database, membership, query, error, selected)
+
+
+def _read_list(form: FormFields) -> dict[str, str]:
+    """Return filters, order and chart of the list from which the form was sent."""
+    pairs = parse_qsl(form.text("list"))
+    return {name: value for name, value in pairs if name in _KEPT_OF_LIST}
 
 
 def _find_name(database: Database, experiment_id: str, secret: str) -> str:
