@@ -191,4 +191,4 @@ _DECODERS: Final[Mapping[str, Callable[[Any], SentPoints]]] = {
     "tensors": _decode_tensors,
     "blob_sequences": _decode_blob_sequences,
 }
-"""By the field of `Series` that has the points (`tbwire.points.DATA_CLASSES`)."""
+"""Decoder by the field of `Series` that has the points (`tbwire.points.DATA_CLASSES`)."""

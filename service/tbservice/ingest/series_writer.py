@@ -66,7 +66,7 @@ def lock_or_create(
 ) -> list[SeriesUpdate]:
     """Create the series that are new, lock the others, and plan their updates.
 
-    Of points, inserts only the inline buffers of new series, which are in their rows.
+    The only points that it inserts are the inline buffers of new series, which are in their rows.
 
     Raises:
         CursorConflict: `metadata_missing` if a series is new and came without metadata.

@@ -36,7 +36,7 @@ _NULL_TENSOR: Final = TensorValue(tensors.FLOAT, (0,), b"")
 
 @dataclass(frozen=True, slots=True)
 class SessionFields:
-    """What to set of a session; hyperparameters that are not named, and None, keep what it has.
+    """Fields to set of a session; hyperparameters that are not named, and None, keep their values.
 
     So do empty texts, and times of 0: in TensorBoard's messages, these are absent. Times are
     seconds since the epoch.

@@ -47,8 +47,8 @@ def write_session(
 ) -> bool:
     """Set the fields in the caller's transaction, and return whether that changes anything.
 
-    Creates the run if necessary. Repeating it writes nothing. What is set replaces what was logged
-    or set before; what is not set is kept. Hyperparameters are united with the stored ones by
+    Creates the run if necessary. Repeating it writes nothing. Fields that are set replace logged
+    and earlier values; all others are kept. Hyperparameters are united with the stored ones by
     `tbwire.hparams_union`: those that are set have `wall_time`, or the next one after the newest
     stored record's if that is later, as with clocks that differ. So they replace what the run has;
     what a script logs later replaces them, and what it logged before and sends late does not. The
@@ -59,7 +59,7 @@ def write_session(
         writer: A transaction of the grant's workspace.
         grant: The right to append to the experiment.
         run: The run's name.
-        fields: What to set.
+        fields: Fields to set.
         wall_time: The present, in seconds since the epoch.
         only_if_absent: Write nothing if the run has a session.
 
@@ -94,13 +94,13 @@ def plan_sessions(
 ) -> list[SeriesUpdate]:
     """Lock or create the series of several sessions and return what changes, not written yet.
 
-    With as many statements as for one. What is set of each is as in `write_session`, unless
-    `are_logged`: then the sessions begin or go on at the wall time.
+    With as many statements as for one. Each is set as by `write_session`, unless
+    `are_logged`: then the sessions begin or continue at the wall time.
 
     Args:
         writer: A transaction of the grant's workspace, which has locked the runs (`resolve_runs`).
         grant: The right to append to the experiment.
-        sessions: What to set, by run id; may be empty.
+        sessions: Fields to set, by run id; may be empty.
         wall_time: The present, in seconds since the epoch.
         others: Points of other series to be written with them, locked in the same order: two
             transactions that lock in several steps could deadlock.

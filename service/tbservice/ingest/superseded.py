@@ -1,6 +1,6 @@
 """Keep the points of a batch, and those that it replaces, that lose to a later attempt of the run.
 
-Of scalars, only those within the batch: the others are found by compaction. Tensors and blob
+Scalars are found only within the batch: compaction finds the others. Tensors and blob
 sequences are compared with the stored points, which they are about to replace.
 """
 
@@ -59,7 +59,7 @@ def keep(
     Args:
         db: A transaction that has locked the rows of the series.
         grant: Grant on the experiment.
-        updates: What the batch adds to each series.
+        updates: Points that the batch adds to each series.
         moves: The streams of the batch, which are written after this.
         restarted: The ids of the runs that may have several files.
     """

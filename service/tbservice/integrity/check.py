@@ -29,7 +29,7 @@ _SERIES_PER_PAGE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """What to check.
+    """Options of a check.
 
     `after` leaves out the experiments up to this id, and `only` all others; both leave out objects.
     """

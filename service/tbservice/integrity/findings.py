@@ -1,4 +1,4 @@
-"""What a check finds: damage, orphans, and how much it has looked at."""
+"""Findings of a check: damage, orphans, and how much it has looked at."""
 
 from __future__ import annotations
 

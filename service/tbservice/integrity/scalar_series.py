@@ -24,7 +24,7 @@ _LEVELS: Final = range(1, LEVEL_MAX + 1)
 
 @dataclass(slots=True)
 class _Tally:
-    """What was counted of one series.
+    """Counts of one series.
 
     `expected` are points of level 0 that level n must copy, `copied` those that it has: how many,
     and the sum of their hashes, which does not depend on their order.

@@ -28,7 +28,7 @@ _DAY_SECONDS: Final = 24 * 3600
 
 @dataclass(slots=True)
 class Swept:
-    """What was deleted, or would be: blobs with their rows, and objects that no row names."""
+    """Result of a sweep, or of a dry run: blobs with their rows, and objects that no row names."""
 
     blobs: int = 0
     blob_bytes: int = 0

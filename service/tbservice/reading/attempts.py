@@ -35,7 +35,7 @@ _Counts = Counter[tuple[int, int, int]]
 """Superseded points of a run: by their period, the period of the next newer point, and series."""
 
 RunBefore = Mapping[int, float]
-"""By run id, the wall time (seconds since the epoch) before which points are read."""
+"""Wall time (seconds since the epoch), by run id, before which points are read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ INCOMPLETE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class ChangeCursor:
-    """What a client has: all points up to `last_steps` of each series, as of `rewrites`.
+    """State of a client: it has all points up to `last_steps` of each series, as of `rewrites`.
 
     The columns are in ascending order of series ids. `version` is the experiment's version when the
     client had everything, else INCOMPLETE.
@@ -52,7 +52,7 @@ class ChangeCursor:
 
 @dataclass(frozen=True, slots=True)
 class PendingChanges:
-    """What a client lacks: columns of the series with new points, and the ids of deleted series.
+    """Changes that a client lacks: columns of the series with new points, ids of deleted series.
 
     `indices` are indices into the SeriesProgress. All points of a series from step `first_steps` on
     are pending; where `is_replacing`, they replace points that the client has from that step on.
@@ -185,7 +185,7 @@ def advance(
     Args:
         progress: The series, as listed for the change set.
         before: The client's cursor, from which series that were not reached are copied.
-        pending: What the client lacked.
+        pending: Changes that the client lacked.
         complete_count: How many of the pending series were returned to their end.
         cut_step: Last step that was returned of the pending series after these; None for no step.
         head_cursor: The cursor of a client that has everything (`head`).

@@ -62,7 +62,7 @@ def read_charts(
 ) -> dict[ExperimentId, Chart]:
     """Return the chart of each experiment that has the tag which `tags` names for it.
 
-    Of the same data, it is the same: runs are chosen by name and start. `db` is a snapshot.
+    The same data gives the same charts: runs are chosen by name and start. `db` is a snapshot.
     """
     by_tag: defaultdict[str, list[ExperimentId]] = defaultdict(list)
     for experiment_id, tag in tags.items():

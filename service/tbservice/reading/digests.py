@@ -45,7 +45,7 @@ _VALUE_POINTS_PER_QUERY: Final = 20_000
 """Maximum points in the tensor or blob sequence series of a query, unless it is a single series."""
 
 _SCALAR_POINTS_PER_QUERY: Final = 4_000_000
-"""The same for scalars: more, as only the positions of their blocks are in memory."""
+"""Scalar points per query: more than of others, as only positions of blocks are in memory."""
 
 _INT64_MAX: Final = 2**63 - 1
 

@@ -21,7 +21,7 @@ _LISTED_MIN: Final = 50
 
 
 class Problem(StrEnum):
-    """What is wrong with an object."""
+    """Kind of damage of an object."""
 
     MISSING = "missing"
     WRONG_SIZE = "wrong_size"

@@ -39,7 +39,7 @@ _Result = TypeVar("_Result")
 
 
 class Source(Protocol):
-    """What handlers read: one experiment, or a comparison of several (`ComparisonReader`).
+    """Source of handlers' data: one experiment, or a comparison of several (`ComparisonReader`).
 
     Methods raise as the functions of `catalog`, `tag_groups` and `ingest.blobs` with their names.
     """

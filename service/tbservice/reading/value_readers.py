@@ -30,12 +30,12 @@ _DigestRow = TypeVar("_DigestRow", TensorDigestRow, BlobDigestRow)
 
 @dataclass(frozen=True, slots=True)
 class ValueReader(Generic[_Row, _DigestRow]):
-    """What differs between data classes when all points of a series are read.
+    """Functions that differ between data classes when all points of a series are read.
 
     Attributes:
         stream: Streams the rows in a range of steps, by series in the order of their ids, then by
             step.
-        stream_attempt: The same of each series as it was before a wall time.
+        stream_attempt: Streams the rows of each series as it was before a wall time.
         make_sample: Returns rows of one series as a sample, with the blobs at the indices of each
             point, and the total.
         stream_digest_rows: Streams rows without their bytes in chunks, by series id, then by step:

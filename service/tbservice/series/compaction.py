@@ -41,7 +41,7 @@ SERIES_PER_COMPACTION: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What one transaction compacted.
+    """Result of one transaction of compaction.
 
     `last_tag_id` is the tag id of the last series: pass it to the next call. `blocks` are the
     written blocks as (level, points), without those that were sealed in place.

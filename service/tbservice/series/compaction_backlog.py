@@ -49,8 +49,8 @@ def find_backlog(
     Args:
         database: The database, whose clock counts: those of hosts may differ.
         seconds: Experiments written to within these last seconds.
-        settled_seconds: Of experiments written to within these, only runs above the threshold:
-            other processes may still receive data of the others.
+        settled_seconds: Only runs above the threshold are returned of experiments written to within
+            these: other processes may still receive data of the others.
     """
     with database.transaction() as db:
         if not compaction_backlog.try_lock_search(db):

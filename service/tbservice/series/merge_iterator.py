@@ -24,7 +24,7 @@ from tbwire.points import ScalarPoints
 class RowPoints:
     """Points of one row, in step order, and its position in the order of arrival.
 
-    Of points with equal step and wall time, the one of the later row wins.
+    The later row wins among points with equal step and wall time.
     """
 
     points: ScalarPoints

@@ -1,11 +1,10 @@
 """Restarts of a run, and which of its superseded points are kept: rules on plain values.
 
 A *restart* is the start of an event file, if the run has earlier files, and none of them has a
-point at or after it. Restarts divide the time of a run into *periods*. Of the points of one step,
-the newest of each period is kept; that of the last period is the one that is shown. The result is
-the same in whatever order points and files arrive, if no point is earlier than its file: a restart
-that separates two points was known when they were compared, or a later one that separates them too
-(docs/decisions/0029).
+point at or after it. Restarts divide the time of a run into *periods*. Each period keeps its newest
+point of a step; the point of the last period is shown. The result is the same in whatever order
+points and files arrive, if no point is earlier than its file: a restart that separates two points
+was known when they were compared, or a later one that separates them too (docs/decisions/0029).
 
 Files that are written at the same time, by several processes, are no restarts of each other: of
 their points only the newest of each step is kept.
@@ -59,7 +58,7 @@ def read_bounds(
     a restart of it.
 
     Args:
-        db: A transaction or a snapshot. Of points that it sees, it sees the streams too.
+        db: A transaction or a snapshot. If it sees points, it sees their streams too.
         experiment_id: The experiment of all runs.
         run_ids: The runs.
         moved: Streams of each run that a batch is about to write; those that are not new have inf

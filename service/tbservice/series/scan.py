@@ -36,7 +36,7 @@ _SUPERSEDED_ORDER: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class AttemptScan:
-    """What is scanned of a series with its superseded points: those with wall times `before`.
+    """Scan of a series with its superseded points: the points with wall times less than `before`.
 
     With `restarts`, the newest point of each period of a step is yielded, by wall time.
     """
@@ -60,7 +60,7 @@ def read_scalar_chunks(
 ) -> Iterator[tuple[int, ScalarPoints]]:
     """Yield series id and points of each chunk of the points in a step range.
 
-    Of series in `attempts`, those of an earlier attempt of the run, or of all of them.
+    Series in `attempts` are read as of an earlier attempt of the run, or with the points of all.
 
     The series are in the order of `ids`, their points in step order. The rows of all series are
     read in one sequence, except for series with more unsealed points than fit a chunk.

@@ -95,7 +95,7 @@ def _choose_merged(
 ) -> list[SupersededBlock]:
     """Return the blocks of the same group that are merged with the points.
 
-    Those are the small ones and those that overlap; none if that would rewrite too much.
+    Small blocks and overlapping ones are merged; none if that would rewrite too much.
     """
     same = [block for block in stored if block.group == group]
     merged = [

@@ -97,7 +97,7 @@ def delete(db: Connection, upload: BlobUpload) -> bool:
 def delete_stale(db: Connection, seconds: int, items_max: int) -> list[BlobUpload]:
     """Delete and return at most `items_max` uploads unused for `seconds`, of all workspaces.
 
-    Those unused for longest are deleted first. The row policy `left_deleted` permits it.
+    Uploads unused for longest are deleted first. The row policy `left_deleted` permits it.
     """
     left_before = db.execute(
         text("SELECT (now() - make_interval(secs => :seconds))::text"), {"seconds": seconds}

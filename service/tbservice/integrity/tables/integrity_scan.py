@@ -53,7 +53,7 @@ _OF_CLUSTER: Final = {
     "an experiment without its row in experiment_counters": """
         SELECT 1 - count(*) FROM experiment_counters WHERE experiment_id = :id""",
 }
-"""What is missing besides, in a cluster: batches would be refused."""
+"""More missing rows, in a cluster only: without them, batches would be refused."""
 
 
 class StoredExperiment(NamedTuple):
@@ -66,7 +66,7 @@ class StoredExperiment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeriesCounters:
-    """What the row of a series says of its points."""
+    """Counters of points in the row of a series."""
 
     series_id: int
     data_class: int

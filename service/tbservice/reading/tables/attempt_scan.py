@@ -1,7 +1,7 @@
 """Queries for tensor and blob sequence points as they were before a wall time.
 
-Of each step the newest point before it, of the shown and the superseded ones. Every function needs
-a snapshot (`Database.snapshot`).
+Each step has its newest point before that time, among the shown and the superseded ones. Every
+function needs a snapshot (`Database.snapshot`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tbservice.types.sampling import StepRange
 from tbwire.points import DataClass
 
 Before = Mapping[int, float]
-"""By series id, the wall time (seconds since the epoch) before which points are read."""
+"""Wall time (seconds since the epoch), by series id, before which points are read."""
 
 _Row = TypeVar("_Row", TensorRow, BlobRow)
 

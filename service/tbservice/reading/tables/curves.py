@@ -1,6 +1,6 @@
 """Queries for the small curves of lists: tags of several experiments, and runs with a tag.
 
-What they return depends on names and start times, not on the order in which the data arrived.
+Their result depends on names and start times, not on the order in which the data arrived.
 """
 
 from __future__ import annotations

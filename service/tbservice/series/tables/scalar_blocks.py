@@ -68,7 +68,7 @@ _INSERT_COLUMNS: Final = {
 
 
 _NUMBERED_LEVELS: Final = ("u.level", "CASE WHEN u.level > 0 THEN u.level ELSE -1 - u.level END")
-"""Where to look for the greatest id: open blocks are sealed in place, and keep theirs."""
+"""Levels to search for the greatest id: open blocks are sealed in place, and keep theirs."""
 
 
 def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -> None:

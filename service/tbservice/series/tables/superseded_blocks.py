@@ -23,7 +23,7 @@ from tbwire.points import ScalarPoints
 
 @dataclass(frozen=True, slots=True)
 class BlockGroup:
-    """What the points of a block have in common: series, period, and what superseded them.
+    """Common properties of a block's points: series, period, and the attempt that superseded them.
 
     `period_start` is the restart that the period began with (seconds since the epoch), -inf for
     the first. `superseded_by` is the restart of the points that won their steps; None if another

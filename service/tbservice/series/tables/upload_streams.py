@@ -22,7 +22,7 @@ from tbservice.types.series import Cursor, Stream
 def stream_digest(stream: Stream) -> bytes:
     """Return the SHA-256 that identifies a stream in its experiment.
 
-    Of the fields' bytes, each after its length as a little-endian uint64.
+    It covers the fields' bytes, each after its length as a little-endian uint64.
     """
     fields = (
         stream.run.encode(),
