@@ -10,7 +10,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class ExperimentNotes:
-    """What is written about an experiment: Markdown, key-value pairs, and where it came from."""
+    """Metadata of an experiment: Markdown, key-value pairs, and where it came from."""
 
     notes: str
     properties: dict[str, str]
@@ -18,7 +18,7 @@ class ExperimentNotes:
 
 
 class ExperimentOrder(enum.StrEnum):
-    """What a list of experiments is sorted by."""
+    """Key that a list of experiments is sorted by."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -28,7 +28,7 @@ class ExperimentOrder(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExperimentQuery:
-    """Which experiments of a workspace to list, and in what order.
+    """Filters and order of a list of a workspace's experiments.
 
     An experiment must have each of `words`, and for each of `prefixes` a word that begins with it.
     """
@@ -55,7 +55,7 @@ class UploadStatus(enum.StrEnum):
 
 
 class StatusOf(enum.StrEnum):
-    """What the status, start and end of an upload are about.
+    """Subject of the status, start and end of an upload.
 
     The upload itself, if its uploader knows no process that writes the files.
     """
@@ -66,7 +66,7 @@ class StatusOf(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewUpload:
-    """What an uploader records of itself, and of the training that it follows."""
+    """Facts that an uploader records of itself, and of the training that it follows."""
 
     origin: Mapping[str, str]
     packages: Sequence[str]

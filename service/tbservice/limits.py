@@ -115,7 +115,7 @@ SUGGESTION_LIST_ITEMS_MAX: Final = 10_000
 RUN_FILES_MAX: Final = 1_000
 """Event files of a run, the first by their starts, that may begin an attempt.
 
-Of later restarts, superseded points are not kept; the newest points are shown as always.
+Later restarts keep no superseded points; the newest points are shown as always.
 """
 
 GRAPH_TEXT_BYTES_MAX: Final = 16 * MIB
@@ -305,4 +305,4 @@ NUMBERING_LOCK_SECONDS_MAX: Final = 1
 """Seconds to wait for the numbers of new runs, tags or series beside a batch, in a cluster."""
 
 METRICS_FILE_BYTES: Final = MIB
-"""Of each file that has metrics of one of several workers: 200 routes, each with a histogram."""
+"""Size of each file with metrics of one of several workers: 200 routes, each with a histogram."""

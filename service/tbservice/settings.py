@@ -34,7 +34,7 @@ class ReservoirSizes(BaseModel):
 
 
 class MembershipRule(BaseModel):
-    """Who becomes a member of a workspace by signing in at an OpenID provider.
+    """Rule that makes people members of a workspace when they sign in at an OpenID provider.
 
     Either everyone with a confirmed e-mail address of `email_domain`, or everyone whose `claim` has
     this `value`, or is a list with it. A rule adds members and raises roles; it never lowers one.

@@ -26,10 +26,10 @@ class OpenSpan(Protocol):
 
 
 class Tracer(Protocol):
-    """Where spans go."""
+    """Tracer of OpenTelemetry, as far as we use it."""
 
     def span(self, name: str) -> AbstractContextManager[object]:
-        """As the function of this name, and so are the others."""
+        """See `traces.span`; each method does what the function of its name says."""
 
     def begin(self, name: str) -> OpenSpan:
         """Begin a span."""

@@ -50,7 +50,7 @@ class NewDeviceLogin:
 
 @dataclass(frozen=True, slots=True)
 class RedeemedLogin:
-    """What the command gets. `secret` cannot be read again."""
+    """Token that the command gets. `secret` cannot be read again."""
 
     secret: str
     token: Token
@@ -64,7 +64,7 @@ def begin(db: Connection, client: str, network: str) -> NewDeviceLogin:
 
     Args:
         db: A transaction of no workspace.
-        client: What the command says of itself, for the person who approves it.
+        client: The command's description of itself, for the person who approves it.
         network: The IPv4 address or IPv6 network that asks.
 
     Raises:
@@ -106,10 +106,10 @@ def approve(
 
     Args:
         db: A transaction of the workspace.
-        person: Who is signed in.
+        person: Session of the person who approves.
         typed_code: The user code.
         workspace_id: Where the token is valid.
-        scopes: What it may do.
+        scopes: Scopes of the token.
         expires_at: None for never.
 
     Raises:

@@ -41,7 +41,7 @@ def grant_workspace(
     Args:
         db: A connection.
         secret: A token of a workspace, or a browser session.
-        scope: What is to be done.
+        scope: Scope of the operation.
         workspace_id: Where: needed for a browser session; a token's is known.
 
     Raises:
@@ -177,7 +177,7 @@ def grant_personal(
     Args:
         db: A connection.
         secret: A token for a whole workspace that acts for a person.
-        scope: What it must permit; None for any.
+        scope: Scope that it must permit; None for any.
 
     Raises:
         Unauthenticated: The secret is missing or not valid, or a browser session's.

@@ -42,14 +42,14 @@ def invite(
     Args:
         db: A transaction of the workspace.
         grant: The right to manage the workspace.
-        role: What the person will be.
+        role: Role of the person.
         email: Only the person with this confirmed address can accept; "" for anyone who has the
             link.
         expires_at: When it ends; None for `INVITATION_SECONDS` from now.
 
     Raises:
         Invalid: The address, or the time: it has passed, or is later than `INVITATION_SECONDS_MAX`.
-        Forbidden: Who acts is no owner any more, or is a machine.
+        Forbidden: The acting person is no owner any more, or the token is a machine's.
         Conflict: Too many invitations are open.
     """
     now = read_now(db)
@@ -94,7 +94,7 @@ def accept(
     Args:
         db: A transaction of no workspace.
         secret: The link's secret.
-        person: Who has signed in.
+        person: Person who has signed in.
         is_link_enough: As for `join`: then the address that the person shows need not be confirmed,
             since they could join with it as somebody new.
 
@@ -139,7 +139,7 @@ def join(
     Args:
         db: A transaction of no workspace.
         secret: The link's secret, which proves that the person was invited.
-        name: What others see of the person.
+        name: Name of the person that others see.
         is_link_enough: Whether people may come into being so. With an OpenID provider they must
             not: an invitation would be a way around it.
 

@@ -1,8 +1,8 @@
 """Members of a workspace: list them, change roles, remove, transfer, and leave.
 
 Every change locks the workspace first. Under the lock it is checked again that who acts is still an
-owner, and that another owner remains. What the member loses ends in the same transaction: tokens
-that are too strong now, and the invitations of who is no owner any more.
+owner, and that another owner remains. Tokens that are too strong now are revoked in the same
+transaction, and so are the invitations of a member who is no owner any more.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def set_role(db: Connection, grant: OwnerGrant, user_id: UserId, role: Role) -> 
     Raises:
         NotFound: They are no member.
         Conflict: They are the last owner, with the code last_owner.
-        Forbidden: Who acts is no owner any more; or is a machine, and the role is owner.
+        Forbidden: The acting person is no owner any more; or the token is a machine's, and the role
+            is owner.
     """
     lock_as_owner(db, grant)
     if role is Role.OWNER:

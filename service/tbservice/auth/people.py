@@ -116,7 +116,7 @@ def admit(db: Connection, named: str, name: str = "", *, is_new: bool = False) -
     Args:
         db: A transaction.
         named: An id or an address.
-        name: What others see of a new person.
+        name: Name of a new person that others see.
         is_new: Create a person also if the address is shown by people who did not confirm it.
 
     Raises:

@@ -40,9 +40,9 @@ def open_session(db: Connection, user_id: UserId, user_agent: str, address: str)
 
     Args:
         db: A transaction.
-        user_id: Who has signed in.
-        user_agent: What the browser says of itself; cut.
-        address: Of the client; cut.
+        user_id: Person who has signed in.
+        user_agent: User-Agent of the browser; cut.
+        address: Address of the client; cut.
 
     Raises:
         Forbidden: The person is disabled.

@@ -322,8 +322,8 @@ def _check_person(
 ) -> None:
     """Check that a person may have a token of these scopes, and keep it so for the transaction.
 
-    Who lowers the role or disables the person waits for the transaction, and then revokes the
-    token. Raises Forbidden, and NotFound if they are no member of the workspace.
+    A transaction that lowers the role or disables the person waits for this one, and then revokes
+    the token. Raises Forbidden, and NotFound if they are no member of the workspace.
     """
     people.require_enabled(db, user_id)
     role = member_rows.find_role(db, workspace_id, user_id, lock=True)

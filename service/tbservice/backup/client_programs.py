@@ -15,7 +15,7 @@ from psycopg.pq import Conninfo
 from tbservice.errors import StartupError
 
 _INSTALLED: Final = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/libpq/bin")
-"""Where packages of distributions put the programs of each version."""
+"""Directories where packages of distributions put the programs of each version."""
 
 _VERSION_SECONDS_MAX: Final = 10
 _VERSION: Final = re.compile(r"\(PostgreSQL\) (\d+)")
@@ -77,7 +77,7 @@ def _read_version(path: Path) -> int | None:
 def make_environment(url: str) -> dict[str, str]:
     """Return the environment in which a program connects to the URL: arguments are public.
 
-    What the URL leaves out comes from libpq's variables, as it does for our own connections.
+    Fields that the URL leaves out come from libpq's variables, as they do for our own connections.
     Raises StartupError for a malformed URL.
     """
     try:

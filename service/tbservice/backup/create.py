@@ -67,8 +67,8 @@ class Backup:
             url: The database, with a role that sees all rows.
 
         Raises:
-            StartupError: It cannot be made; the message says why. What was copied (`has_begun`)
-                is used by the next one.
+            StartupError: It cannot be made; the message says why. The next backup uses the objects
+                that were copied (`has_begun`).
             Unavailable: The object store is.
         """
         started_at = datetime.now(UTC)

@@ -66,7 +66,7 @@ def restore(url: str, program: Path, file: StoredFile, chunks: Iterable[bytes]) 
     Args:
         url: A libpq URL of the role that shall own everything.
         program: pg_restore.
-        file: What the dump must be: it is not committed otherwise.
+        file: Expected counts of the dump: it is not committed otherwise.
         chunks: The bytes of the dump.
 
     Raises:

@@ -32,7 +32,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup has. Times are in ISO 8601, UTC.
+    """Contents of a backup. Times are in ISO 8601, UTC.
 
     `objects` have different bytes; several blobs may have the same. `lost` are the keys of objects
     that the service had lost, or damaged, when the backup was made.

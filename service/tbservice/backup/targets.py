@@ -1,4 +1,4 @@
-"""Where backups are: a directory, or a part of a bucket. A file is visible when it is complete."""
+"""Targets of backups: a directory, or a part of a bucket. A file is visible when it is complete."""
 
 from __future__ import annotations
 

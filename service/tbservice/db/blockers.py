@@ -1,4 +1,4 @@
-"""Who holds the locks that a migration has waited for, on any node of a cluster (Citus)."""
+"""Holders of the locks that a migration has waited for, on any node of a cluster (Citus)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INTERNAL: Final = "citus_internal gpid="
 """How the sessions are named that a node of a cluster opens for a session of another one."""
 
 _GPID_BASE: Final = 10_000_000_000
-"""Of such a number, what is above is the other node's nodeid, and below the process there."""
+"""A global process id is nodeid * 10^10 + process id on that node."""
 
 _HOLDERS: Final = """
     SELECT coalesce(json_agg(h), '[]') FROM (
@@ -33,7 +33,7 @@ _HOLDERS: Final = """
         ORDER BY xact_start NULLS FIRST LIMIT {shown}
     ) AS h
 """
-"""Those who hold locks on tables or their shards (TABLE_NUMBER), the oldest transactions first."""
+"""Holders of locks on tables or their shards (TABLE_NUMBER), the oldest transactions first."""
 
 
 def describe_blockers(engine: Engine, tables: list[str]) -> str:

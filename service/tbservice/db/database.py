@@ -22,7 +22,7 @@ from tbservice.types.grants import ExperimentGrant, Grant, ReadGrant
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
 Visible = Grant | WorkspaceId | None
-"""Whose rows a transaction sees: what the grant permits, all of a workspace's, or no tenant's."""
+"""Rows that a transaction sees: what the grant permits, all of a workspace's, or no tenant's."""
 
 
 class Database:
@@ -41,7 +41,7 @@ class Database:
         Args:
             url: A libpq URL (postgresql://…) of an ordinary role.
             pool_size: Connections at most. Further requests wait up to 30 s for one.
-            read_url: The same of a streaming replica, for snapshots; it has a pool of its own.
+            read_url: URL of a streaming replica, for snapshots; it has a pool of its own.
 
         Raises:
             StartupError: A URL is malformed.
@@ -173,8 +173,8 @@ class Database:
     def check_writable(self) -> None:
         """Check that PostgreSQL can write: to its log (WAL), and to its disk; note its timeline.
 
-        Of a cluster, that is the node of the URL that answers, and `list_unavailable_nodes` notes
-        the timelines of all of them. See `write_check.check_writable`.
+        In a cluster, that is the node of the URL that answers; `list_unavailable_nodes` notes the
+        timelines of all nodes. See `write_check.check_writable`.
 
         Raises:
             Unavailable: PostgreSQL cannot write. The message says why.

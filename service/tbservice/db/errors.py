@@ -19,7 +19,7 @@ _UNAVAILABLE: Final = (
     "the database cannot be reached or is out of capacity; nothing was lost, try again"
 )
 _NODE_LOST: Final = "failure on connection marked as essential"
-"""What Citus says without a SQLSTATE of its own when another node closes a connection."""
+"""Messages of Citus, without a SQLSTATE of its own, when another node closes a connection."""
 
 _DISK_FULL: Final = (
     "the database's disk is full: the operator of the server has to make room; nothing was lost, "

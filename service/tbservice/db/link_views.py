@@ -1,4 +1,4 @@
-"""What a share link shows: views that replace the tables in the transactions of its readers.
+"""Views that replace the tables in the transactions of a share link's readers.
 
 The schema `link_views` has a view, of the same name and columns, for each table that readers need.
 A transaction that has only this schema in its `search_path` reads the views, by the same statements

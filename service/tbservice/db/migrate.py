@@ -31,8 +31,8 @@ _LOCK_NOT_AVAILABLE: Final = "55P03"
 def upgrade(database_url: str) -> list[str]:
     """Run the missing migrations and return their names, oldest first.
 
-    Of several processes at once, one migrates; the others wait and then find nothing to do. What
-    fails leaves the migrations before it, and the next call begins with the one that failed.
+    If several processes call it at once, one migrates; the others wait and then find nothing to do.
+    A failed migration leaves the ones before it in place, and the next call begins with it.
 
     A lock on a table is awaited for `MIGRATE_LOCK_SECONDS_MAX`, because every later statement on
     that table queues behind the waiting one. Then the migration is rolled back and, after
@@ -57,7 +57,7 @@ def upgrade(database_url: str) -> list[str]:
 
 
 class MigrationCheck(NamedTuple):
-    """What `upgrade` would do."""
+    """Plan of `upgrade`."""
 
     applied: str | None
     """The latest migration of the database."""

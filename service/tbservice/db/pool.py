@@ -42,7 +42,7 @@ _BEGIN_OPTION: Final = "tbhub_begin"
 """The execution option that contains the statement to begin a transaction with."""
 
 _SET_TIMEOUT: Final = f"; SET LOCAL statement_timeout = '{STATEMENT_SECONDS_MAX}s'"
-"""What a transaction behind a pooler adds to BEGIN."""
+"""Statement that a transaction behind a pooler adds to BEGIN."""
 
 
 class Pool:

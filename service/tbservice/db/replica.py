@@ -37,7 +37,7 @@ _POSITION: Final = """
     SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
         ELSE pg_current_wal_flush_lsn() END
 """
-"""What was committed and acknowledged until now lies before this position of the log (WAL)."""
+"""Position of the log (WAL) behind everything that was committed and acknowledged until now."""
 
 _HAS_REPLAYED: Final = """
     SELECT pg_is_in_recovery(), coalesce(pg_last_wal_replay_lsn() >= %(position)s::pg_lsn, false)

@@ -1,4 +1,4 @@
-"""Which migrations this program has, which a database has, and whether the two work together.
+"""Migrations of this program and of a database, and whether the two work together.
 
 Terms: a migration's name is its file's name without `.py` (`0001_schema`), and also its revision in
 Alembic. Names start with a number of four digits, so that their order is the order to run them in.
@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 from tbservice.errors import StartupError
 
 OLDEST_SCHEMA: Final = "0008_uploads"
-"""The latest migration that this program cannot do without. Those after it may be missing.
+"""The latest migration that this program cannot do without. Later migrations may be missing.
 
 It must be one that the last release has, so that a new release also runs before the migration.
 """

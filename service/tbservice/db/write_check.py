@@ -74,7 +74,7 @@ class Timelines:
         Args:
             timeline: The timeline that was seen.
             group: The number of a node of a cluster, which its standby takes over with its place.
-            name: What to call it in the log.
+            name: Name of the server in the log.
         """
         before = self._by_group.get(group)
         if before is not None and timeline != before:

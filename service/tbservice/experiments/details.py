@@ -1,4 +1,4 @@
-"""What lists tell of experiments beyond their own rows: who created them, and their counts."""
+"""Details of listed experiments beyond their own rows: who created them, and their counts."""
 
 from __future__ import annotations
 

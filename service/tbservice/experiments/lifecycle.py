@@ -62,7 +62,7 @@ def get_or_create_experiment(
 ) -> tuple[Experiment, bool]:
     """Return the experiment of this name, and whether it was created now.
 
-    Of concurrent calls with one name, one creates it. An existing one is not changed.
+    If several calls with one name run at once, one creates it. An existing one is not changed.
 
     Raises:
         Invalid: A text is over its limit, or the name is empty.

@@ -23,7 +23,7 @@ from tbservice.types.identifiers import UserId
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What to list: experiments with each word of `text`, and each of the other properties.
+    """Search for experiments with each word of `text`, and each of the other properties.
 
     A word is found at the beginning of a word of name, tags, description, notes, properties, or of
     the person who created the experiment.

@@ -1,4 +1,4 @@
-"""What people write about an experiment: check it, and make columns of it."""
+"""Text that people write about an experiment: check it, and make columns of it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ NAME_KEY_CHARS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What to set of an experiment; None leaves it as it is, or at its default if it is new.
+    """Fields to set of an experiment; None leaves one as it is, or at its default in a new one.
 
-    `tags` and `origin` replace those before. Of `properties`, each is set, or removed if None.
+    `tags` and `origin` replace those before. Each item of `properties` is set, or removed if its
+    value is None.
     """
 
     name: str | None = None
@@ -89,8 +90,8 @@ def check_text(what: str, content: str, chars_max: int) -> None:
 def remove_controls(content: str) -> str:
     """Return a text of a machine on one line, without what could hide or reorder its characters.
 
-    Those are control characters, separators of lines, and the bidirectional controls (Unicode
-    categories Cc, Cf, Zl and Zp): each becomes a replacement character.
+    Control characters, separators of lines, and the bidirectional controls (Unicode categories Cc,
+    Cf, Zl and Zp) each become a replacement character.
     """
     if content.isprintable():
         return content

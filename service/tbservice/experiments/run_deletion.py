@@ -147,8 +147,8 @@ def _finish(db: Connection, grant: AdminGrant, tag_ids: Sequence[int]) -> None:
 def erase_points(database: Database, grant: AdminGrant) -> None:
     """Erase points of deleted series for a few seconds, of most runs all of them.
 
-    After the transaction that deleted the series: nobody sees these points any more. What is left
-    is erased in the background (`eraser.py`).
+    After the transaction that deleted the series: nobody sees these points any more. The rest is
+    erased in the background (`eraser.py`).
     """
     end = time.monotonic() + ERASE_REQUEST_SECONDS
     is_gone = False

@@ -60,7 +60,7 @@ def create_link(
         label: A name for people.
         expires_at: When the link ends; None for never.
         run_pattern: RE2 that the complete name of a run must match to be shown; None for all.
-        tag_pattern: The same of tags.
+        tag_pattern: RE2 pattern of the tags that the link shows; None for all.
         is_anonymous: Hide who uploaded the experiment, and where it came from.
         is_frozen: Show the data of now, also when they change or are deleted.
 

@@ -33,7 +33,7 @@ _NOT_FOUND: Final = "the experiment has no record of such an upload: it may have
 def record_upload(db: Connection, grant: AppendGrant, upload_id: str, new: NewUpload) -> None:
     """Record an upload, which is running from now on; repeating the call replaces its record.
 
-    Of an experiment with more than UPLOADS_ITEMS_MAX, the oldest are removed. Control characters
+    Beyond UPLOADS_ITEMS_MAX uploads of an experiment, the oldest are removed. Control characters
     become replacement characters. Raises Invalid for what is over its limit.
     """
     pairs = check_pairs("origin", new.origin)

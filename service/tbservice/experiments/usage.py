@@ -1,4 +1,4 @@
-"""What a workspace stores."""
+"""Usage of a workspace: how much it stores."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class ExperimentGrant(Grant):
 
 @dataclass(frozen=True, slots=True)
 class LinkView:
-    """What a link shows: complete names that match (RE2; None: all); who and where, or not."""
+    """View of a share link: RE2 patterns of complete names (None: all), whether it hides origin."""
 
     token_id: TokenId
     run_pattern: str | None = None
@@ -92,7 +92,7 @@ class ReadGrant(ExperimentGrant):
 
     @property
     def view(self) -> LinkView | None:
-        """What is shown, if it is not everything: part of the key of whatever is cached."""
+        """View of a restricted link; None for everything. It is part of every cache key."""
         return self.link if self.link is not None and self.link.is_restricted else None
 
 

@@ -12,7 +12,7 @@ from tbservice.types.identifiers import ExperimentId, TokenId, UserId, Workspace
 
 
 class Role(enum.StrEnum):
-    """What a member of a workspace may do, each including the next.
+    """Role of a member of a workspace; each includes the rights of the next.
 
     An owner manages members, invitations and the workspace's tokens; an editor creates, changes,
     shares and deletes experiments; a viewer reads.
@@ -24,7 +24,7 @@ class Role(enum.StrEnum):
 
     @property
     def scopes(self) -> frozenset[Scope]:
-        """What a browser session, and at most a token, of a member with this role may do."""
+        """Scopes of a browser session of a member with this role, and at most of a token."""
         return frozenset({Scope.READ}) if self is Role.VIEWER else frozenset(Scope)
 
     def includes(self, other: Role) -> bool:
@@ -46,7 +46,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a secret belongs to, before anything is asked for.
+    """Owner of a secret, before anything is asked for.
 
     A browser session has a person and no workspace: the role in each workspace says what it may do.
     A token has a workspace and scopes, and a person unless it is a machine's.

@@ -1,4 +1,4 @@
-"""What one sign-in and its provider agree on."""
+"""Values that tie an answer of a provider to one sign-in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """What a sign-in sends to the provider, and must get back."""
+    """Values that a sign-in sends to the provider and must get back."""
 
     state: str
     nonce: str

@@ -1,4 +1,4 @@
-"""Which workspaces a person joins by signing in: the rules of a provider, without I/O."""
+"""Rules of a provider: the workspaces that a person joins by signing in. Without I/O."""
 
 from __future__ import annotations
 

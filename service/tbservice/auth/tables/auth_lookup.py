@@ -69,7 +69,7 @@ class SessionIdentity:
 
     @property
     def scopes(self) -> frozenset[Scope]:
-        """What the role permits."""
+        """Scopes that the role permits."""
         return frozenset() if self.role is None else self.role.scopes
 
 

@@ -22,7 +22,7 @@ _COLUMNS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What the person granted: a token of this workspace, with these scopes."""
+    """Grant of the person: a token of this workspace, with these scopes."""
 
     workspace_id: WorkspaceId
     scopes: tuple[Scope, ...]
@@ -74,8 +74,8 @@ def create(
     Args:
         db: A transaction of no workspace.
         digest: SHA-256 of the device code.
-        user_code: What the person types.
-        client: What the command says of itself.
+        user_code: Code that the person types.
+        client: The command's description of itself.
         network: From which network it was begun.
         lifetime: How long it can be approved and redeemed.
     """

@@ -68,7 +68,7 @@ def find_open(db: Connection, digest: bytes) -> Invitation | None:
 def accept(db: Connection, invitation_id: str, user_id: UserId) -> bool:
     """Use up an invitation; return False if it is not open.
 
-    Of several transactions at once, the row's lock lets one use it.
+    The row's lock lets only one of several transactions use it.
     """
     statement = text(f"""
         UPDATE invitations SET accepted_at = now(), accepted_by = :user_id

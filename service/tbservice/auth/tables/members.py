@@ -25,7 +25,7 @@ def lock_workspace(db: Connection, workspace_id: WorkspaceId) -> str | None:
     last owners cannot both leave. Uploads, which only refer to the workspace, do not wait.
 
     In a cluster, whose nodes commit one after another, the row is locked on each of them by an
-    UPDATE. Who gets past it finds on every node what the others changed.
+    UPDATE. After it, a transaction sees the changes of the others on every node.
     """
     lock = "SELECT name FROM workspaces WHERE workspace_id = :workspace_id FOR NO KEY UPDATE"
     if citus.is_cluster(db):

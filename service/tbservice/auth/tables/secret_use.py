@@ -21,7 +21,7 @@ RECORD_PAUSE_SECONDS: Final = 60.0
 """Seconds without records of use after one has failed, in a cluster."""
 
 _paused_until: dict[str, float] = {}
-"""By the name of a database: one pause for all of its nodes."""
+"""End of the pause by name of the database: all of its nodes share it."""
 
 
 def record_session_use(db: Connection, session_id: str, user_id: UserId) -> None:

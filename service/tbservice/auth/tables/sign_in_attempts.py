@@ -61,7 +61,7 @@ def create(
 def take(db: Connection, digest: bytes, browser_digest: bytes) -> SignInAttempt | None:
     """Delete and return an attempt of this browser that has not expired; None if there is none.
 
-    Of several requests with one `state`, only the first gets it. Another browser's stays.
+    Only the first of several requests with one `state` gets it. Another browser's stays.
     """
     rows = query_with_rls(
         db,

@@ -35,8 +35,7 @@ def find(db: Connection, digest: bytes) -> UserId | None:
 def use(db: Connection, digest: bytes) -> UserId | None:
     """Use up a link and return its user; None if it cannot be used.
 
-    Of several transactions at once, the row's lock lets one use it: the others then read
-    `used_at`.
+    The row's lock lets only one of several transactions use it: the others then read `used_at`.
     """
     set_local(db, "secret_digest", digest.hex())
     statement = text("""

@@ -34,7 +34,7 @@ _PAGE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class TokenProperties:
-    """What a new token permits, and what is shown of it.
+    """Rights of a new token, and the fields that lists show of it.
 
     `experiment_id` is the only experiment that it is valid for, None for all; `expires_at` None is
     never. `user_id` is the person whom it acts for, and with whose rights it ends; `created_by` who
@@ -139,7 +139,8 @@ def list_of_user(
 ) -> list[Token]:
     """Return the newest tokens that act for a user, newest first, but not those of browsers.
 
-    Those of one workspace, or of all with None. Expired and revoked ones are included.
+    None for `workspace_id` lists the tokens of all workspaces. Expired and revoked ones are
+    included.
     """
     set_local(db, "user_id", user_id)
     rows = db.execute(

@@ -24,7 +24,7 @@ _COUNTS: Final = {
     "points": "SELECT coalesce(sum(count), 0)::bigint FROM time_series",
     "blobs": "SELECT count(*) FROM blobs",
 }
-"""What is counted in the state that is dumped, and again after a restore."""
+"""Statements that count rows in the dumped state, and again after a restore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class BlobPlace:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What a backup says of the state that it has."""
+    """Facts of the state that a backup has."""
 
     snapshot_id: str
     migration: str

@@ -1,4 +1,4 @@
-"""What differs when PostgreSQL is a cluster (Citus): one place that says so, and where shards are.
+"""Differences of a PostgreSQL that is a cluster (Citus), in one place, and where shards are.
 
 Statements are the same on both, except for the forms below, each of which costs plain PostgreSQL
 time, or a cluster a second task. Which form it is, is found when a connection is opened. See
@@ -30,7 +30,7 @@ _IS_CLUSTER: Final = "tbhub_is_cluster"
 """The key of a connection's flag, in the dictionary that SQLAlchemy keeps for it."""
 
 _NUMBERING: Final = "tbhub_numbering"
-"""The same of what `note_numbering` notes."""
+"""Key of the callable that `note_numbering` stores."""
 
 OpenTransaction = Callable[[str], AbstractContextManager[Connection]]
 """Begins a transaction with the statements that it is given."""
@@ -284,8 +284,8 @@ def lock_name(db: Connection, name: str, experiment_id: str | None = None) -> No
     """Make other transactions that lock this name wait until this one ends.
 
     An advisory lock is one server's. In a cluster, whatever node the service entered by, it is that
-    of the node that has this experiment, or would have one with the name as its id. What the
-    lock protects must be there: the commits on two nodes are two.
+    of the node that has this experiment, or would have one with the name as its id. The rows that
+    the lock protects must be on that node: commits on two nodes are two commits.
     """
     statement = f"SELECT pg_advisory_xact_lock(hashtextextended(:name, 0)) {_at_node(db)}"
     db.execute(text(statement), {"name": name, "at": experiment_id or name})

@@ -1,6 +1,6 @@
 """Distribute the tables over a cluster (Citus), after the migrations, and bring one home again.
 
-Tables below an experiment are distributed by `experiment_id`: its rows are on one node. Those of
+Tables below an experiment are distributed by `experiment_id`: its rows are on one node. Tables of
 people and tokens are reference tables, which every node has whole. See docs/citus.md.
 """
 
@@ -51,7 +51,7 @@ _LOST: Final = (
             FOREIGN KEY (snapshot_of) REFERENCES experiments ON DELETE CASCADE
     """,
 )
-"""What a cluster does without, as the migrations create it."""
+"""Constraints of the migrations that a cluster does without."""
 
 _NUMBERED: Final = {
     "runs_run_id_seq": "SELECT max(last_id) FROM experiment_counters",
@@ -209,7 +209,7 @@ def _list_foreign_keys(db: Connection, tables: list[str]) -> list[_ForeignKey]:
 def _is_possible(key: _ForeignKey) -> bool:
     """Return whether Citus can check the key: on one node, or in a table that every node has.
 
-    Those of tokens on experiments, and of copies on their sources, are left to our own deletions.
+    Keys of tokens on experiments, and of copies on their sources, are left to our own deletions.
     """
     if key.referenced in _REFERENCE_TABLES:
         return True

@@ -51,7 +51,7 @@ class _Watched:
 
 
 class NodeWatch:
-    """What is known of each node of a cluster, which threads look at when somebody asks."""
+    """State of each node of a cluster; threads look at the nodes on request."""
 
     def __init__(self, nodes: Nodes, first: Pool) -> None:
         """Look at nothing yet.

@@ -13,16 +13,16 @@ from tbservice.errors import StartupError
 _SUBQUERY: Final = re.compile(
     r"\( SELECT (current_setting\('[^']*'::text, true\)|\w+\(\)) AS \w+\)"
 )
-"""What policies have around a setting, so that it is evaluated once: Citus allows no subquery."""
+"""Subquery of policies around a setting, so that it is evaluated once: Citus allows none."""
 
 _CALL: Final = re.compile(r"current_setting\('[^']*'::text, true\)|\b(current_\w+|shows_\w+)\(\)")
-"""The same without it."""
+"""A call of the same without the subquery."""
 
 _OF_WORKSPACE: Final = "workspace_id = current_workspace()"
 """The condition of most policies."""
 
 _IN_WORKSPACE: Final = "in_current_workspace(workspace_id)"
-"""The same in a cluster.
+"""Condition on the workspace in a cluster.
 
 Citus evaluates a statement's functions before it sends it on, unless they are immutable, and then
 writes all parameters into its text: 24 ns for each byte of a packed block, which takes 5 to store.

@@ -13,7 +13,7 @@ _LOOKED_UP: Final = re.compile(r"(?<!EXISTS )\( SELECT true\s+FROM (?=link_views
 """How the view of a table of points finds the series of a row, as PostgreSQL prints it."""
 
 _EXISTS: Final = re.compile(r"EXISTS \( SELECT true\s+FROM (?=link_views\.)")
-"""The same as a condition that PostgreSQL makes a join of."""
+"""Equivalent condition, of which PostgreSQL makes a join."""
 
 _GRANT: Final = 'GRANT SELECT ON ALL TABLES IN SCHEMA link_views TO "{}"'
 
@@ -21,7 +21,7 @@ _GRANT: Final = 'GRANT SELECT ON ALL TABLES IN SCHEMA link_views TO "{}"'
 def join_series(db: Connection) -> None:
     """Let the views of points join their series, which plain PostgreSQL looks up row by row.
 
-    Of a join on the experiment's id, Citus sees that it is of one node; of a look-up, it does not
+    Citus sees that a join on the experiment's id needs one node. It does not see that of a look-up
     when the view is read below a LIMIT or a UNION.
     """
     _change(db, _LOOKED_UP, "EXISTS ( SELECT true FROM ")

@@ -22,7 +22,7 @@ RARE_ROWS_MAX: Final = 50_000
 """Rows of a condition up to which all of them are read: about 20 ms."""
 
 SORTED_ROWS_MAX: Final = 3_000
-"""The same where the experiment of each row is read, to sort by one of its columns."""
+"""Rows that are sorted when the experiment of each is read, to sort by one of its columns."""
 
 HASHED_ROWS_MAX: Final = 100_000
 """Rows of a condition up to which they are put in a hash table, rather than looked up singly."""

@@ -87,7 +87,7 @@ def create(
     Args:
         db: A transaction of the workspace.
         grant: The right on the experiment.
-        shown: What the link shows, and a new token id.
+        shown: View of the link, and a new token id.
         target: The experiment, or the copy of it that the link opens.
         label: A name for people.
         prefix: The secret's first characters, for listings.
@@ -162,8 +162,8 @@ def list_page_of_workspace(
 ) -> list[PlacedLink]:
     """Return one page of the valid links to experiments of a workspace, newest first.
 
-    Those of one creator, or all with None. Links of deleted experiments are left out. The other
-    arguments are those of `list_page`.
+    None for `created_by` lists the links of all creators. Links of deleted experiments are left
+    out. The other arguments are those of `list_page`.
     """
     rows = db.execute(
         text(f"""

@@ -1,4 +1,4 @@
-"""What a workspace stores, summed over `experiments`, their points, and `blobs`."""
+"""Usage of a workspace, summed over `experiments`, their points, and `blobs`."""
 
 from __future__ import annotations
 
