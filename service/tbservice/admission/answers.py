@@ -1,6 +1,6 @@
 """Send responses in chunks, as fast as clients read them.
 
-What a client has not read yet is in memory, and counts against its caller's share.
+Bytes that a client has not read yet are in memory, and count against its caller's share.
 """
 
 from __future__ import annotations

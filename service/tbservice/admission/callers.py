@@ -78,7 +78,7 @@ class _SessionKey:
 
 
 _Known = bytes | str | _SessionKey
-"""What a caller is looked up by: the digest of a token, an experiment's id, or a session."""
+"""Key to look up a caller by: the digest of a token, an experiment's id, or a session."""
 
 
 class CallerLookup:

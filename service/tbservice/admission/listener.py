@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Limit:
-    """Which connections are accepted; `limit_connections` sets it."""
+    """Limit on the connections that are accepted; `limit_connections` sets it."""
 
     def __init__(self, requests_per_second: float, trusted_proxies: str) -> None:
         self._rate = requests_per_second * CONNECTION_PACE

@@ -41,7 +41,7 @@ class Pace:
         Returns None, and counts nothing, if these were more than `wait_seconds_max`.
 
         Args:
-            rates: Whose request it is, each with their requests per second.
+            rates: Callers of the request, each with its requests per second.
             wait_seconds_max: Seconds that it may wait for.
         """
         now = self._clock()

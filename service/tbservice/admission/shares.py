@@ -34,7 +34,7 @@ class Caller:
     """The line its requests wait in; readers of one experiment without a token share a line."""
 
     client: str = field(compare=False)
-    """Whose requests are served in order: within a line, clients are served in rotation."""
+    """Client whose requests are served in order: within a line, clients are served in rotation."""
 
     is_reader: bool = False
     """Whether it has a token that only reads, or a public link: these are passed on to others.
@@ -72,8 +72,8 @@ class Shares:
 
         Args:
             what: The resource with its unit, in plural: for errors and metrics.
-            total: What all callers together may use.
-            caller_max: What one account may use.
+            total: Limit of all callers together.
+            caller_max: Limit of one account.
         """
         self.what = what
         self._total = total

@@ -136,8 +136,8 @@ def choose_representatives(
 ) -> Int64s:
     """Return the session of each group whose metrics are the group's.
 
-    Of the sessions with a measurement that is not NaN, the one with the least, the greatest or the
-    lower middle one; of equal ones, the first by name. Without any, the first session by name.
+    It is the session with the least, the greatest or the lower middle measurement, NaN left out;
+    among equal ones, the first by name. Without any, the first session by name.
 
     Args:
         groups: The groups.

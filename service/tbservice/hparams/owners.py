@@ -1,4 +1,4 @@
-"""Which session a run belongs to: the nearest directory above it, or itself, with a session."""
+"""Session that a run belongs to: the nearest directory above it, or itself, with a session."""
 
 from __future__ import annotations
 

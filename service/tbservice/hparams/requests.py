@@ -66,7 +66,7 @@ class RegexpFilter:
 
 @dataclass(frozen=True, slots=True)
 class DiscreteFilter:
-    """These values."""
+    """Filter that passes these values."""
 
     values: tuple[HparamValue, ...]
 
@@ -100,8 +100,8 @@ class ColumnParams:
 class ExperimentRequest:
     """A request for the columns.
 
-    Of hyperparameters, those that come first, until there are `hparams_limit` of them, or those of
-    all groups have over `values_max` values; None for all.
+    Hyperparameters are returned in their order until there are `hparams_limit` of them, or the
+    values of all groups are more than `values_max`; None for all.
     """
 
     experiment_name: str

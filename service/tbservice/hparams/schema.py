@@ -52,9 +52,9 @@ class LoggedSummary:
 def merge_summaries(logged: Iterable[LoggedSummary]) -> ExperimentSummary:
     """Return one summary of all.
 
-    What several describe, a column or a metric, is as in the newest of them; with equal wall times,
-    in the last by name of the run. Its place is that in the oldest. Of the description, the user,
-    the name and the time, the newest that is not empty remains.
+    A column or metric that several describe is taken from the newest of them; with equal wall
+    times, from the last by name of the run. Its place is that in the oldest. The newest
+    description, user, name and time that is not empty remains.
     """
     merged = ExperimentSummary()
     hparams: dict[str, DeclaredHparam] = {}
@@ -120,8 +120,8 @@ def _infer_type(domain: Domain, seen: Iterable[HparamValue]) -> HparamType:
 def compute_domain(type_: HparamType, values: Iterable[HparamValue]) -> Domain:
     """Return the domain of these values in a column of a type; None if it would be empty.
 
-    Of numbers, the interval of the finite ones. Of booleans, those that occur. Of strings, the
-    texts of all values: a column with values of several types is one of strings.
+    Numbers have the interval of the finite ones. Booleans have the values that occur. Strings have
+    the texts of all values: a column with values of several types is one of strings.
     """
     if type_ is HparamType.DATA_TYPE_FLOAT64:
         numbers = [value for value in values if type(value) is float and math.isfinite(value)]

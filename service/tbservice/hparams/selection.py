@@ -1,4 +1,4 @@
-"""Which session groups pass the filters of a request, and in which order."""
+"""Filters and order of session groups in a request."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ NO_START: Final = StoredStart(HparamNames(()), ())
 class SessionTable:
     """Sessions by name; each sequence has an element per session.
 
-    `start_wall_times` are those of the records, in seconds. Of sessions whose status is needed,
+    `start_wall_times` are those of the records, in seconds. For sessions whose status is needed,
     `ends` has the end, if there is one, and `newest` the greatest wall time of all data otherwise.
     """
 

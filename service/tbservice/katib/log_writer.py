@@ -33,7 +33,7 @@ SCALAR_METADATA: Final = SentMetadata(
         plugin_data=SummaryMetadata.PluginData(plugin_name=_PLUGIN), data_class=DATA_CLASS_SCALAR
     ).SerializeToString(),
 )
-"""What `tf.summary.scalar` and tensorboardX log with a scalar."""
+"""Summary metadata that `tf.summary.scalar` and tensorboardX log with a scalar."""
 
 
 def write_report(

@@ -32,7 +32,7 @@ _STATUSES: Final = dict.fromkeys(
     ),
     grpc.StatusCode.UNAVAILABLE,
 )
-"""What a validation that did not take place ends with: Katib's controller repeats it ten times at
+"""Statuses of a validation that did not take place: Katib's controller repeats it ten times at
 UNAVAILABLE and RESOURCE_EXHAUSTED, and in the end takes the latter, and the others, for consent.
 Errors of the token stay as they are: `GetSuggestions`, which checks the same, ends with them too.
 """
@@ -142,7 +142,7 @@ class KatibMethods:
     async def _get_suggestions(self, call: Call) -> bytes:
         """Compute in a process without a turn; then record the trials, and what is handed out.
 
-        Of a request that is not valid, nothing is recorded.
+        Nothing is recorded of a request that is not valid.
         """
 
         def begin() -> tuple[KatibGrant, katib_pb2.GetSuggestionsRequest]:

@@ -1,6 +1,6 @@
 """Report, read and delete the observation logs of trials: the use cases of Katib's DBManager.
 
-The logs are kept as they were reported. Those that are numbers are also points of a scalar series
+The logs are kept as they were reported. Values that are numbers are also points of a scalar series
 of the run with the trial's name, written in the same transaction.
 """
 
@@ -40,7 +40,7 @@ def report(
     `reports.note_report`. Nothing is done for a report without a log that has a timestamp.
 
     Args:
-        ingest: What stores points.
+        ingest: The door for points.
         grant: The right to report.
         request: The report.
         experiment_name: The experiment of Katib that the call's metadata names, if any.
@@ -69,8 +69,8 @@ def get(
 ) -> GetObservationLogReply:
     """Return the logs of a trial by time, and those of equal times in the order of arrival.
 
-    Of all metrics, unless one is named; start and end are inclusive. A trial that is not known has
-    an empty log.
+    Without a metric's name, all metrics are returned; start and end are inclusive. A trial that is
+    not known has an empty log.
 
     Raises:
         Invalid: The start or the end cannot be read.

@@ -1,4 +1,4 @@
-"""Which experiment a trial belongs to: Katib's requests name trials, and often no experiment.
+"""Experiment that a trial belongs to: Katib's requests name trials, and often no experiment.
 
 A trial is looked up each time: a process keeps nothing of it, so that a failover changes nothing.
 """

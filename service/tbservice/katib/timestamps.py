@@ -13,7 +13,7 @@ from typing import Final
 _PATTERN: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
 )
-"""What Go's `time.Parse(time.RFC3339, …)` accepts: hours of one digit and a comma, too."""
+"""Times that Go's `time.Parse(time.RFC3339, …)` accepts: hours of one digit and a comma, too."""
 
 _EPOCH_DAYS: Final = date(1970, 1, 1).toordinal()
 _CYCLE_DAYS: Final = 146_097

@@ -1,4 +1,4 @@
-"""What TensorBoard's HParams plugin shows of trials: the columns, and the session of each."""
+"""Columns and sessions of trials for TensorBoard's HParams plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the administration commands do: `migrate`, `workspace`, `token` and `user`."""
+"""Functions of the administration commands: `migrate`, `workspace`, `token` and `user`."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def invite_user(
 
     Raises:
         NotFound: There is no such workspace.
-        Invalid: What is neither an address nor an id.
+        Invalid: Text that is neither an address nor an id.
         Forbidden: The person is disabled.
         Conflict: The workspace is full, or as `people.admit` does.
     """

@@ -186,7 +186,7 @@ _PAGE_MODULES = (
     workspace_link_list,
     share_page,
 )
-"""The same of our own pages; their routers have `include_in_schema=False`."""
+"""Modules of our own pages; their routers have `include_in_schema=False`."""
 
 
 def create_app(settings: Settings) -> FastAPI:

@@ -1,4 +1,4 @@
-"""Which service a command of `tbservice` is about: that of the settings, or of a data directory."""
+"""Settings of the service that a command of `tbservice` is about, also of a data directory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The gRPC server of an application, if its settings have a port for it.
 
-What needs the extra `katib` is imported only then.
+Modules that need the extra `katib` are imported only then.
 """
 # ruff: noqa: PLC0415 - see above
 

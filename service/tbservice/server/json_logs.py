@@ -16,7 +16,7 @@ class JsonFormatter(logging.Formatter):
     """Formatter of a record as a JSON object in ASCII, which no text of a client can leave.
 
     Always: `time` (RFC 3339, UTC), `level`, `logger`, `message`. While a request is processed:
-    `request_id`, and `trace_id` if traces are on. Of a failure: `error_id` and `traceback`.
+    `request_id`, and `trace_id` if traces are on. A failure also has `error_id` and `traceback`.
     Bounded as the lines of `LineFormatter`.
     """
 

@@ -1,4 +1,4 @@
-"""What the commands for maintenance do: `check`, `backup` and `restore`."""
+"""Functions of the maintenance commands: `check`, `backup` and `restore`."""
 
 from __future__ import annotations
 

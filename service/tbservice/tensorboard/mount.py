@@ -27,7 +27,7 @@ _DEFAULT_EXPERIMENT: Final = "/experiment/defaultExperimentId/"
 
 
 _PAGE: Final = re.compile(r"/[^/]*(/attempt/[0-9]+)?")
-"""What is before it: the page of an experiment or a comparison, or of an attempt."""
+"""Prefix of its path: the page of an experiment or a comparison, or of an attempt."""
 
 _Endpoint = Callable[[Request], Response]
 

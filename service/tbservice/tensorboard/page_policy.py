@@ -19,7 +19,7 @@ from tbservice.pages.stock_page.framing import frame_ancestors
 from tbservice.tensorboard import assets
 
 _HOST: Final = re.compile(r"[a-z0-9.-]+(:[0-9]+)?")
-"""What a policy can name: not an IPv6 address."""
+"""Hosts that a policy can name: no IPv6 address."""
 
 FILE_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 """Policy of TensorBoard's scripts, fonts and pictures: none loads anything."""

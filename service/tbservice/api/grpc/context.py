@@ -1,4 +1,4 @@
-"""What we use of grpc's context of a call in progress; grpc itself has no types."""
+"""Type of grpc's context of a call in progress, as far as we use it; grpc itself has no types."""
 
 from __future__ import annotations
 

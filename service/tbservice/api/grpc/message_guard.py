@@ -23,7 +23,7 @@ GRPC_MESSAGE_FIELDS_MAX: Final = 2_000_000
 def check_count(message: bytes, kind: type[Message]) -> None:
     """Raise TooLarge if a message of this kind has more than `GRPC_MESSAGE_FIELDS_MAX` fields.
 
-    Those within messages that repeat nothing are not counted: they are as many as these messages.
+    Fields within messages that repeat nothing are not counted: they are as many as the messages.
     Raises MalformedRequest for some bytes that are no such message; others pass, and fail in
     decoding. Messages too short to exceed the limit are not read.
     """

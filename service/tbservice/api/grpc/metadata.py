@@ -1,4 +1,4 @@
-"""What the metadata and the address of a gRPC call say."""
+"""Token, caller and address of a gRPC call, from its metadata."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _STATUS: Final = {
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
-"""By HTTP status. 413 is not RESOURCE_EXHAUSTED, at which clients repeat a call."""
+"""gRPC status by HTTP status. 413 is not RESOURCE_EXHAUSTED, at which clients repeat a call."""
 
 
 def status_of(error: ServiceError) -> grpc.StatusCode:

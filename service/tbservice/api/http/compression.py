@@ -37,7 +37,7 @@ _GZIP_WINDOW_BITS: Final = 31  # zlib: 16 selects the gzip container, 15 the lar
 def choose_coding(request: Request) -> str | None:
     """Return the content coding that `Accept-Encoding` prefers (RFC 9110, 12.5.3), None for none.
 
-    Of two with the same quality it is zstd.
+    If both have the same quality, it is zstd.
     """
     listed = request.headers.get("accept-encoding", "").split(",")
     matches = [match for each in listed if (match := _ACCEPTED.fullmatch(each))]

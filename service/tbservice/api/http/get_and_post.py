@@ -31,7 +31,7 @@ def get_and_post(
     Args:
         router: Router of both routes.
         path: Path of both routes, relative to the router's prefix.
-        post_for: What needs a POST; completes its description "As GET, for …".
+        post_for: Reason for a POST; completes its description "As GET, for …".
         url_model: A base of the body's model, if its other fields are not accepted in a URL.
         url_fields: Fields that differ in a URL, by name.
         **options: Other options of both routes, as for `APIRouter.get`.

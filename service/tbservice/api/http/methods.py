@@ -15,8 +15,9 @@ METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 def allowed_methods(routes: Iterable[BaseRoute], scope: Scope) -> list[str]:
     """Return the methods of the request's path, for `Allow` in a 405 (RFC 9110, section 15.5.6).
 
-    Those of the first route that matches, and of others with the same path: `/experiments/deleted`
-    is no experiment. `routes` are the application's; `scope` may be that of a mounted application.
+    They are the methods of the first matching route, and of others with its path:
+    `/experiments/deleted` is no experiment. `routes` are the application's; `scope` may be that of
+    a mounted application.
     """
     root_path = scope.get("app_root_path", scope.get("root_path", ""))
     scope = {**scope, "root_path": root_path}

@@ -36,7 +36,7 @@ _GROWING_KINDS: Final = ("counter", "histogram")
 """Files that grow with the routes that are used: they are reserved whole."""
 
 _OTHER_FILE_BYTES: Final = 64 * 1024
-"""What is reserved of any other file of a worker."""
+"""Bytes that are reserved for any other file of a worker."""
 
 _WORKER_BYTES: Final = (len(_GROWING_KINDS) + 1) * limits.METRICS_FILE_BYTES
 """Free bytes that a worker needs to start; all other files together need less than one file."""

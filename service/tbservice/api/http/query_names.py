@@ -42,9 +42,9 @@ def describe_unknown(what: str, names: Iterable[str], known: Collection[str]) ->
     """Return what is wrong with the names that are not known, and what may be meant; "" if none is.
 
     Args:
-        what: What has the names: "query parameter" or "field".
+        what: Kind of the names: "query parameter" or "field".
         names: The names of a request; the first few that are unknown are described.
-        known: Those that the route has.
+        known: Names that the route has.
     """
     unknown = islice((name for name in names if name not in known), _NAMES_SHOWN)
     return "; ".join(_describe(what, name, tuple(known)) for name in unknown)

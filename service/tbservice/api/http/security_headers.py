@@ -15,7 +15,7 @@ NOSNIFF: Final = {"X-Content-Type-Options": "nosniff"}
 
 
 _PRIVATE: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Accept"}
-"""Of responses of the API that do not say it themselves: they depend on the token."""
+"""Caching headers of API responses that set none themselves: they depend on the token."""
 
 
 def content_hash(page: str, element: str) -> str:

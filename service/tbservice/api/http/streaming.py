@@ -52,7 +52,7 @@ def refuse_unread(size: int) -> None:
     `admission/answers.py` checks its true size again.
 
     Args:
-        size: What the response takes at least, in bytes.
+        size: Minimum size of the response in bytes.
     """
     current = admitted.current()
     unread = current.shares.unread_bytes

@@ -20,7 +20,7 @@ from tbwire import tensors
 from tbwire.wire_pb2 import LegacyHistogram
 
 BASIS_POINTS: Final = (0, 668, 1587, 3085, 5000, 6915, 8413, 9332, 10000)
-"""Where compressed histograms are read, in hundredths of a percent.
+"""Quantiles of compressed histograms, in hundredths of a percent.
 
 Minimum, maximum, median, and 0.5, 1 and 1.5 standard deviations of a normal distribution to each
 side: `NORMAL_HISTOGRAM_BPS` of `tensorboard/plugins/distribution/compressor.py`.

@@ -30,7 +30,7 @@ _STATISTICS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "median": _median,
     "mean": _mean,
 }
-"""What is called median: Golovin et al. 2017 take the median, Katib's own service the mean."""
+"""Statistics called median: Golovin et al. 2017 take the median, Katib's own service the mean."""
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "min_trials_required": 3,
@@ -88,14 +88,14 @@ def rules(
 ) -> list[pb.EarlyStoppingRule]:
     """Return the rule for trials to come; none while too few trials have logs.
 
-    Of each trial, the mean of its first `start_step` logs counts. A trial without logs, or with one
+    The mean of its first `start_step` logs counts for each trial. A trial without logs, or with one
     that is no finite number, is left out.
 
     Args:
         spec: The settings of the experiment; defaults if there are none.
         objective: The objective of the experiment.
-        logs: Of each finished trial, the values of the objective in order of (time, arrival); NaN
-            for a text.
+        logs: Values of the objective of each finished trial, in order of (time, arrival); NaN for a
+            text.
 
     Raises:
         Invalid: A setting breaks its rule.

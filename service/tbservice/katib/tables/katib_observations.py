@@ -82,7 +82,7 @@ def insert(
 
 @dataclass(frozen=True, slots=True)
 class LogFilter:
-    """Which logs of a trial: of one metric if it is not None, and in a closed range of times."""
+    """Filter of a trial's logs: by metric if it is not None, and by a closed range of times."""
 
     tag_id: int | None = None
     first: int = INT64_MIN

@@ -56,8 +56,8 @@ def find_place(
 ) -> ExperimentId | None:
     """Return the experiment of a trial; None if there is no such trial.
 
-    Of several trials with this name: that in the experiment with the request key, else one of which
-    a request named the experiment, else one that has a run, else the newest.
+    If several trials have this name, it is the one in the experiment with the request key, else one
+    of which a request named the experiment, else one that has a run, else the newest.
 
     Args:
         db: A transaction of the workspace.
@@ -186,7 +186,7 @@ def insert_suggested(
 ) -> None:
     """Insert trials that were suggested, with their serialized assignments by digest of the name.
 
-    Those that exist are not changed. Deletes those of the experiment that were suggested more than
+    Existing trials are not changed. Deletes those of the experiment that were suggested more than
     `days_max` days ago, and of which nothing was heard since.
     """
     columns = {"name_digest": "bytea", "assignments": "bytea"}

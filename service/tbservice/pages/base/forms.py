@@ -88,8 +88,8 @@ async def read_form(request: Request, session: PersonSession | None) -> FormFiel
 
     Args:
         request: Its body is read.
-        session: Who is signed in; the form must contain the session's CSRF token then. None for a
-            form that changes nothing of a person, such as one to sign in.
+        session: Session of the person, if signed in; the form must contain its CSRF token then.
+            None for a form that changes nothing of a person, such as one to sign in.
 
     Raises:
         Forbidden: another site sent the form, or the token is missing or not the session's.

@@ -1,4 +1,4 @@
-"""Who is signed in, as pages see it."""
+"""Session of the person who is signed in, as pages see it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def find_person_session(request: Request) -> PersonSession | None:
 
 
 MaybeSignedIn = Annotated[PersonSession | None, Depends(find_person_session)]
-"""Who is signed in; None if nobody is."""
+"""Session of the person who is signed in; None if nobody is."""
 
 
 def require_person_session(session: MaybeSignedIn) -> PersonSession:
@@ -64,7 +64,7 @@ def require_person_session(session: MaybeSignedIn) -> PersonSession:
 
 
 SignedIn = Annotated[PersonSession, Depends(require_person_session)]
-"""Who is signed in. Without a session the answer is a redirect to the page to sign in."""
+"""Session of the person who is signed in; without one, the answer redirects to the sign-in page."""
 
 
 async def _read_signed_in_form(request: Request, session: SignedIn) -> FormFields:

@@ -17,7 +17,7 @@ _SECONDS: Final = {
     "minute": 60,
 }
 _ROUNDED_UP_FROM: Final = 0.99
-"""Of a unit: what expires after 7 days does so in 6.999 when the page is shown."""
+"""Fraction of a unit: a link that expires after 7 days has 6.999 left when the page is shown."""
 
 _NOW_SECONDS: Final = 45
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")

@@ -54,7 +54,7 @@ _NO_PEOPLE: Final[dict[str, Any]] = {
     "members": [],
     "more_members": 0,
 }
-"""Of an experiment that everyone may read, strangers learn nothing about people and hosts."""
+"""Fields hidden from strangers: of a public experiment, they learn nothing of people and hosts."""
 
 
 @router.get("/about")

@@ -1,4 +1,4 @@
-"""What the list of experiments does with the selected ones: compare, delete, restore."""
+"""Actions on experiments that are selected in the list: compare, delete, restore."""
 
 from __future__ import annotations
 

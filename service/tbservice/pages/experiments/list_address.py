@@ -17,7 +17,7 @@ NO_CHART = "-"
 
 @dataclass(frozen=True, slots=True)
 class ListAddress:
-    """What the address of a list says; "" for what it leaves out. Unknown values are ignored."""
+    """Parameters in the address of a list; "" for absent ones. Unknown values are ignored."""
 
     workspace_id: WorkspaceId
     q: str = ""

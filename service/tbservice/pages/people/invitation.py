@@ -59,7 +59,7 @@ def join(
 ) -> Response:
     """Create the person whom the link invites, and sign them in as a member.
 
-    Who is signed in already is asked whether to accept as that person.
+    A person who is signed in already is asked whether to accept as that person.
     """
     token, name = form.text("token"), form.text("name")
     if session is not None:

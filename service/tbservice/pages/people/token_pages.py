@@ -53,7 +53,7 @@ def show_form(
     Args:
         request: The request.
         offered: The scopes to choose from; `scopes_of` returns those of a role.
-        form: What was sent, after an error.
+        form: Fields that were sent, after an error.
         error: Why it was refused.
         context: `heading`, `explanation`, `placeholder`, `back`, `back_name`, `section`, and
             `memberships` to choose a workspace from, or none.

@@ -1,4 +1,4 @@
-"""What the pages of a workspace share: whose they are, their frame, and their rights."""
+"""Shared parts of the pages of a workspace: the workspace, the frame, and the rights."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _find_membership(session: SignedIn, workspace_id: str) -> Membership:
 OwnWorkspace = Annotated[Membership, Depends(_find_membership)]
 """The workspace in the path, of which the person is a member: it decides what is shown.
 
-What may be done is decided by `auth/grants.py`.
+`auth/grants.py` decides about rights.
 """
 
 

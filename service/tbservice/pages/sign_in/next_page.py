@@ -1,4 +1,4 @@
-"""Where a person goes after signing in: a path of this service, never another site."""
+"""Page to show after signing in: a path of this service, never another site."""
 
 from __future__ import annotations
 

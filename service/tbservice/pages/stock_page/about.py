@@ -1,4 +1,4 @@
-"""What people wrote about an experiment, for those who read its TensorBoard page."""
+"""Description, notes, tags and properties of an experiment, for readers of its TensorBoard page."""
 
 from __future__ import annotations
 

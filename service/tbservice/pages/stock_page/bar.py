@@ -1,4 +1,4 @@
-"""What we add to TensorBoard's page: a bar with the experiment's name and downloads, and a script.
+"""Additions to TensorBoard's page: a bar with the experiment's name and downloads, and a script.
 
 TensorBoard's page does not show name, description or visibility. The bar works without the script,
 which closes the menus, updates the columns of HParams and shows its errors.
@@ -69,15 +69,15 @@ def render_bar(
     """Return bar, style and script as HTML, for insertion before the page's `<tb-webapp>`.
 
     Args:
-        experiment: What the page shows.
-        about: What people wrote about it, as `render_about` returns it.
-        data_classes: Those that it has points of: each is offered for download.
+        experiment: Experiment that the page shows.
+        about: HTML of description, notes, tags and properties, from `render_about`.
+        data_classes: Data classes that it has points of: each is offered for download.
         has_hparams: Whether it has hyperparameters, which are offered too.
         is_shared: Whether the reader has a share link.
         workspace_id: Its workspace if the reader is signed in as a member: the bar then links back
             to the workspace's experiments, and to our own page of this one.
         site: The public URL, where these are, if the page is on the content origin.
-        attempts: Those that the runs have, and the one that the page shows.
+        attempts: Attempts of the runs, and the one that the page shows.
     """
     visibility, hint = _SHARED_LABEL if is_shared else _VISIBILITY_LABELS[experiment.visibility]
     own_page = (

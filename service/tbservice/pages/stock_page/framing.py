@@ -1,4 +1,4 @@
-"""Which pages may show TensorBoard's pages in a frame: none, or those that the operator names.
+"""Sites that may show TensorBoard's pages in a frame: none, or those that the operator names.
 
 Pages of people (accounts, links, tokens) and the token form are in no frame, whatever is named.
 """

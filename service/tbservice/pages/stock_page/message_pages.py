@@ -29,7 +29,7 @@ def show_empty(experiment: Experiment, about: Markup, server: str, ancestors: st
 
     Args:
         experiment: The experiment.
-        about: What people wrote about it, as `render_about` returns it.
+        about: HTML of description, notes, tags and properties, from `render_about`.
         server: The URL at which uploaders reach this service.
         ancestors: The directive of `frame_ancestors`: a notebook may show it before there are data.
     """

@@ -25,7 +25,7 @@ _POLICY: Final = (
 )
 _TOKEN: Final = re.compile("tbh_[0-9A-Za-z]{38}")
 _NO_TOKEN: Final = [""]
-"""What the public origin offers for a reader who is not signed in there: see `hand_over.py`."""
+"""Offer of the public origin to a reader who is not signed in there: see `hand_over.py`."""
 
 _BYTES_MAX: Final = 64 * limits.KIB
 _FIELDS_MAX: Final = 10

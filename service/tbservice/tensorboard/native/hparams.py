@@ -1,8 +1,8 @@
 """Native HParams routes, over the package that answers the HParams API.
 
 Both front ends use them: the HParams dashboard, and the run table of the Time Series dashboard. The
-stock handlers are in `tensorboard/plugins/hparams/hparams_plugin.py`. What is answered otherwise,
-because they are wrong, is in `docs/hparams.md`.
+stock handlers are in `tensorboard/plugins/hparams/hparams_plugin.py`. `docs/hparams.md` lists the
+answers that differ because the stock ones are wrong.
 """
 
 from __future__ import annotations

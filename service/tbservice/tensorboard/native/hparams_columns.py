@@ -21,8 +21,9 @@ def cover(column: DeclaredHparam, seen: Collection[HparamValue]) -> DeclaredHpar
     The run table hides each run that has a value outside of the domain, and a value of another type
     than the others is outside of an interval. The HParams dashboard makes no check box for values
     outside, a numeric axis of columns of numbers, and asks for an expression if there are too many
-    check boxes: a column with values of another type than its own becomes one of strings. Of more
-    numbers than check boxes, the domain is an interval, as there is no expression for numbers.
+    check boxes: a column with values of another type than its own becomes one of strings. If there
+    are more numbers than check boxes, the domain is an interval, as there is no expression for
+    numbers.
     """
     completed = complete(column, seen)
     values = sorted({value_key(value): value for value in seen if _is_finite(value)}.items())

@@ -79,7 +79,7 @@ class ExperimentChange(FewFields):
 
 
 class ExperimentsQuery(FewFields):
-    """Which experiments to list, and in what order."""
+    """Filters and order of a list of experiments."""
 
     q: str = Field(
         default="",
@@ -118,7 +118,7 @@ class ExperimentsQuery(FewFields):
 
 
 class DetailsAnswer(BaseModel):
-    """What is read only if it is asked for."""
+    """Fields that are read only on request."""
 
     author: str | None = Field(
         description="Name of the person who created it, or their e-mail address if the caller is a "

@@ -44,8 +44,8 @@ def delete_runs(grant: MayAdminister, run: _Runs, database: UsesDatabase) -> Non
     """Delete runs with their series, points, hyperparameters, upload cursors and trials.
 
     At once, and it cannot be undone. One after the other, each completely; none if one of the names
-    is no run. Repeating the request changes nothing. What writes to a deleted run from then on is
-    refused with 409 `run_deleted`, until `DELETE …/runs/deleted` allows it.
+    is no run. Repeating the request changes nothing. Later writes to a deleted run are refused with
+    409 `run_deleted`, until `DELETE …/runs/deleted` allows them.
     """
     names = list(dict.fromkeys(run))
     with database.transaction(grant) as db:
@@ -79,7 +79,7 @@ def list_deleted_runs(
 
 @router.delete("/runs/deleted", status_code=status.HTTP_204_NO_CONTENT)
 def allow_deleted_runs(grant: MayAppend, run: _Runs, database: UsesDatabase) -> None:
-    """Let deleted runs be uploaded again. What was deleted is not restored.
+    """Let deleted runs be uploaded again. Deleted data is not restored.
 
     Other names change nothing.
     """

@@ -38,7 +38,7 @@ class OwnTokenAnswer(BaseModel):
 
 
 class MeAnswer(BaseModel):
-    """Who a token is.
+    """Identity of a token.
 
     One for a single experiment tells nothing of person and workspace: it may be passed on.
     """
@@ -111,8 +111,8 @@ def revoke_own_token(grant: ActsForPerson, token_id: str, database: UsesDatabase
 def revoke_this_token(grant: IsPersonal, database: UsesDatabase) -> None:
     """Revoke the token that the request is made with: log out.
 
-    Of any scope, but it must be a person's for a workspace: a machine's and an experiment's are
-    shared by many.
+    Its scope does not matter, but it must be a person's token for a workspace: many share a
+    machine's and an experiment's.
     """
     with database.transaction(grant) as db:
         tokens.revoke_personal_token(db, acting_person(grant), grant.token_id, grant.workspace_id)

@@ -62,8 +62,8 @@ def set_role(
 def remove_member(grant: MayManage, user_id: str, database: UsesDatabase) -> None:
     """Remove a member, with immediate effect; their tokens for the workspace are revoked.
 
-    Needs the scope admin, and of a person, the role owner. What the member created remains. The
-    last owner cannot be removed (409, `last_owner`).
+    Needs the scope admin, and of a person, the role owner. Experiments that the member created
+    remain. The last owner cannot be removed (409, `last_owner`).
     """
     with database.transaction(grant) as db:
         members.remove_member(db, grant, UserId(user_id))

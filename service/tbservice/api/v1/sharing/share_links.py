@@ -84,7 +84,7 @@ class LinkPage(BaseModel):
 
 
 class LinkChanges(FewFields):
-    """What can be changed of a share link."""
+    """Fields of a share link that can be changed."""
 
     label: Label
 

@@ -81,7 +81,7 @@ _Seconds = Annotated[FiniteFloat | None, Field(ge=0, le=SESSION_TIME_SECONDS_MAX
 
 
 class SessionChange(FewFields, strict=True):
-    """What to set of a run's session.
+    """Fields to set of a run's session.
 
     A field that is absent, null, an empty text or the time 0 keeps what the session has.
     """
@@ -111,7 +111,7 @@ class SessionChange(FewFields, strict=True):
 
 
 class SessionAnswer(BaseModel):
-    """What a change of a session did."""
+    """Result of a change of a session."""
 
     run: str
     changed: bool = Field(description="False if the session had all of it already")
@@ -149,5 +149,5 @@ def set_hparams_of_named_run(
     ingest: UsesIngest,
     if_absent: _IfAbsent = False,
 ) -> SessionAnswer:
-    """As `PUT …/runs/{run}/hparams`, for any name of a run."""
+    """Set hyperparameters as `PUT …/runs/{run}/hparams` does, for any name of a run."""
     return set_hparams(grant, run, change, ingest, if_absent)

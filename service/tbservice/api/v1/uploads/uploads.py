@@ -44,7 +44,7 @@ _Package = Annotated[str, StringConstraints(max_length=limits.EXPERIMENT_PROPERT
 
 
 class NewUploadFields(FewFields):
-    """What an uploader records of itself, and of the training that it follows."""
+    """Facts that an uploader records of itself, and of the training that it follows."""
 
     origin: dict[_Key, _Value] = Field(
         default={},
