@@ -4,7 +4,7 @@
 
 Creates VENV if it is missing, installs what LOCK names, each package checked by its hash, then the
 project in the directory PROJECT, editable. An installation that was interrupted starts over: pip
-would take a package of which it wrote half for a whole one. What pip has downloaded, it keeps.
+would take a package of which it wrote half for a whole one. pip keeps its downloads.
 
 Needs nothing but the standard library, because it runs before anything is installed.
 """
@@ -43,7 +43,7 @@ _DOWNLOAD: Final = re.compile(r"  Downloading (\S+?)-\d\S* \((.+)\)")
 
 
 class Progress:
-    """What pip's lines of output say about how far it is."""
+    """Progress of pip, from its lines of output."""
 
     def __init__(self, total: int, packages: Path) -> None:
         """Begin with nothing fetched.

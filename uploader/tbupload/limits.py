@@ -50,7 +50,7 @@ BLOB_SEQUENCE_LENGTH_MAX: Final = 1_000
 RESPONSE_BYTES_MAX: Final = 128 << 20
 """Response body that is read into memory (JSON), or one frame or event of a streamed response.
 
-Those of tbhub are far smaller.
+Responses of tbhub are far smaller.
 """
 
 RESPONSE_SECONDS_MAX: Final = 900.0

@@ -1,4 +1,4 @@
-"""Which point of a step remains: the one with the greatest wall time, then the one that came later.
+"""Choice of a step's point: the one with the greatest wall time, then the one that came later.
 
 Storage, scans, digests and the uploader's verification all apply this rule, so that a series has
 the same points on both sides. Digests are comparable only because of that.

@@ -100,7 +100,7 @@ class DeclaredMetric:
 
 @dataclass(frozen=True)
 class ExperimentSummary:
-    """What a writer declares of an experiment; times in seconds since the epoch, 0 if unknown."""
+    """Declaration of an experiment by a writer; times in seconds since the epoch, 0 if unknown."""
 
     name: str = ""
     description: str = ""

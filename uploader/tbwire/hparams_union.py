@@ -73,8 +73,8 @@ def as_set(metadata: bytes, wall_time: float) -> bytes:
 class MetadataUnion:
     """The metadata of one series of plugin `hparams`, united from the records added to it.
 
-    Of session starts, keys and fields are united. Of any other content, also malformed, the one
-    with the greatest wall time replaces the others; of equal ones, the one that was added later.
+    Keys and fields of session starts are united. Any other content, also malformed, is replaced by
+    the one with the greatest wall time; among equal ones, by the one that was added later.
     """
 
     __slots__ = ("_is_over_limit", "_is_parsed", "_serialized", "_session", "_wall_time")

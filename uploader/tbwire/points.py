@@ -1,7 +1,7 @@
 """The points of a series as columns: one type per data class, for both sides of the wire.
 
-What a tensor or a blob is differs: the uploader has large ones in files, the server has references
-to objects. So it is a parameter of the type.
+Tensors and blobs differ on the two sides: the uploader has large ones in files, the server has
+references to objects. So it is a parameter of the type.
 """
 
 from __future__ import annotations

@@ -92,15 +92,15 @@ class Following:
 
     The end of the block flushes the open writers of PyTorch, tensorboardX, TensorFlow and clu, and
     returns at once. They may be closed after it, or never: the upload ends when this process has
-    ended, however that happens, and the files are unchanged for 10 s. What a writer has not written
-    to its file is lost if the process is killed: only files are uploaded.
+    ended, however that happens, and the files are unchanged for 10 s. Points that a writer has not
+    written to its file are lost if the process is killed: only files are uploaded.
 
     Where the uploader would be killed with the script (in a container, and in jobs of SLURM, PBS
     and LSF), the script waits at its exit until everything is stored, for at most `end_seconds`: by
-    default 60 s there, of which 10 s for a server that has never answered, and 0 s elsewhere. What
-    is not sent by then is lost with a container's file system.
+    default 60 s there, of which 10 s for a server that has never answered, and 0 s elsewhere. Files
+    that are not sent by then are lost with a container's file system.
 
-    Of several processes that train together, one should call `follow`, for the files of all. Called
+    If several processes train together, one should call `follow`, for the files of all. Called
     again with the same arguments while the upload is running, as in a notebook, it
     continues that, unless it is to create a new experiment.
 

@@ -1,4 +1,4 @@
-"""Which experiment an ID, the beginning of one, a URL or a name means.
+"""Resolve an ID, the beginning of one, a URL or a name to an experiment.
 
 A URL of another server than the one in use is refused.
 """

@@ -36,7 +36,7 @@ _FIRST_FIELDS: Final = (
 _TIMES: Final = ("created_at", "updated_at", "data_at", "deleted_at", "erase_at")
 
 SECONDS_FORM: Final = "%Y-%m-%d %H:%M:%S %Z"
-"""Of a time to the second, with the zone (strftime)."""
+"""Format of a time to the second, with the zone (strftime)."""
 
 _STATUS_COLORS: Final = {
     "running": "36",  # cyan

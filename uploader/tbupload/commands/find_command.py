@@ -55,7 +55,7 @@ _SYNONYMS: Final = {
     "check": "verify",
     "compare": "verify",
 }
-"""What other programs call our commands."""
+"""Names of our commands in other programs."""
 
 
 def order_arguments(arguments: Sequence[str], commands: Collection[str]) -> list[str]:
@@ -90,7 +90,7 @@ def explain_unrecognized(
     """Return the text of the error about arguments that a command does not take.
 
     Args:
-        unrecognized: Those arguments.
+        unrecognized: The unrecognized arguments.
         known: The options that the command has.
         arguments: All arguments, in the order of the command line.
         commands: The names of the commands.

@@ -12,7 +12,7 @@ from tbupload.commands.experiment_address import resolve_named_id
 from tbupload.console.output import print_json, print_line, print_message
 
 _TEXT_BROWSERS = ("www-browser", "links", "elinks", "lynx", "w3m")
-"""What `webbrowser` falls back to: they would take the terminal over."""
+"""Fallbacks of `webbrowser` that would take the terminal over."""
 
 
 def open_page(options: argparse.Namespace) -> int:

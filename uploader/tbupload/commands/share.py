@@ -27,7 +27,7 @@ _ARGUMENTS: Final = {
     "rename": ("ID", "LINK_ID", "LABEL"),
     "revoke": ("ID", "LINK_ID"),
 }
-"""What follows each action; without an action, an experiment."""
+"""Argument that follows each action; without an action, an experiment."""
 
 
 def share(options: argparse.Namespace) -> int:

@@ -128,7 +128,7 @@ def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Names
 class _UploadRun:
     """One run of the command: uploads to one experiment, or to more if a run is trained again.
 
-    What controls an upload that follows its files is the same for all of them.
+    All of them share the control of an upload that follows its files.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from tbupload.console.terminal import escape
 
 GAP: Final = "  "
-"""What is between columns."""
+"""Space between columns."""
 
 LAST_COLUMN_MIN: Final = 18
 """Width that the last column has at least before another column is shown."""

@@ -22,7 +22,7 @@ _READ_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True)
 class FirstRecord:
-    """What identifies an event file.
+    """Identity of an event file.
 
     Attributes:
         digest: SHA-256 of the first record, framing included.

@@ -51,7 +51,7 @@ class RecordFrames:
 class RecordGroup:
     """Records with payloads of one length, by their index in `RecordFrames`, in file order.
 
-    Those of `_LONG_LENGTH` bytes or more are in one group, although their lengths differ.
+    Records of `_LONG_LENGTH` bytes or more are in one group, although their lengths differ.
     """
 
     length: int

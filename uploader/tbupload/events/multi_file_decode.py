@@ -36,8 +36,8 @@ def read_together(
 ) -> Iterator[Item]:
     """Yield the items in order, after prefetching the first chunk of their files where possible.
 
-    `EventFileReader.read`, with the same `final`, then returns that chunk. Of a file that was not
-    suitable it reads the chunk itself, and raises the file's errors.
+    `EventFileReader.read`, with the same `final`, then returns that chunk. It reads the chunk of an
+    unsuitable file itself, and raises the file's errors.
 
     Args:
         items: Any objects that have a file. All files have the same limits.

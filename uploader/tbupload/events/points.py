@@ -1,4 +1,4 @@
-"""What one read of an event file returns: columns of points by tag, ready for the wire."""
+"""Result of one read of an event file: columns of points by tag, ready for the wire."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Chunk:
         start: Byte offset of the first record.
         end: Byte offset after the last record.
         start_checksum: `tbwire.checksums.preceding_crc` of the bytes before `start`.
-        end_checksum: The same of the bytes before `end`.
+        end_checksum: Checksum of the bytes before `end`.
         series: The points, by series in the order in which their tags occur in the file.
         skipped: Number of values that cannot be sent, by a reason for people (`skip_reasons`).
             Values that a filter excludes are not counted.

@@ -1,7 +1,7 @@
 """Tags of one event file: the first metadata of each tag decides which series it is.
 
-Source: `tensorboard/dataclass_compat.py`, where `initial_metadata` has the same role. What a tag is
-across the files of a run is decided later, by `tbwire.tag_owners`.
+Source: `tensorboard/dataclass_compat.py`, where `initial_metadata` has the same role. The owner of
+a tag across the files of a run is decided later, by `tbwire.tag_owners`.
 """
 
 from __future__ import annotations

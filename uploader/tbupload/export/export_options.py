@@ -1,4 +1,4 @@
-"""What to export, and the result."""
+"""Options of an export, and its result."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class Exporter:
     def _write_tables(self, jobs: list[TableJob], summary: ExportSummary) -> None:
         """Write the tables; one that is over a limit of the server is left out.
 
-        Who may read the experiment may not always see where it was uploaded from.
+        Readers of the experiment may not always see where it was uploaded from.
         """
         for job in jobs:
             path = table_path(self._options.directory, job, self._options.file_format)

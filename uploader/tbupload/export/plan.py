@@ -54,7 +54,7 @@ TABLES: Final = (
 """The tables of an export besides its points."""
 
 PARTED_TABLES: Final = frozenset({"runs", "series", "blobs"})
-"""Those that can be of some series only, and then may have several parts."""
+"""Tables that can be limited to some series, and then may have several parts."""
 
 
 @dataclass(frozen=True)

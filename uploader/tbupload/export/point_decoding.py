@@ -86,4 +86,4 @@ _DECODERS: Final[Mapping[str, Callable[[Any], Columns]]] = {
     "tensors": _tensors,
     "blob_sequences": _blob_sequences,
 }
-"""By the field of `Part` that has the points (`tbwire.points.DATA_CLASSES`)."""
+"""Decoder by the field of `Part` that has the points (`tbwire.points.DATA_CLASSES`)."""

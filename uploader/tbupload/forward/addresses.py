@@ -1,4 +1,4 @@
-"""What a forwarder is told: where it listens, the server that it calls, and what it adds."""
+"""Addresses of a forwarder: where it listens, the server that it calls, and what it adds."""
 
 from __future__ import annotations
 

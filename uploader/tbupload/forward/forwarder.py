@@ -71,7 +71,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class ForwardOptions:
-    """Where to listen, what to call, and what to add."""
+    """Options of a forwarder: where to listen, what to call, and what to add."""
 
     listen: tuple[str, ...]
     target: GrpcTarget

@@ -51,7 +51,7 @@ PROTOBUF: Final = {"Content-Type": "application/x-protobuf", "Accept": "applicat
 
 @dataclass(frozen=True)
 class ExperimentStreams:
-    """What an uploader has to know of an experiment before it resumes the upload.
+    """State of an experiment that an uploader needs before it resumes the upload.
 
     `cursors` may be iterated once, and is fetched page by page: there may be hundreds of thousands.
     """

@@ -87,7 +87,7 @@ class ExperimentCalls:
     ) -> tuple[Json, bool]:
         """Return the fields of the experiment of this name, and whether it was created now.
 
-        An existing one is unchanged. Of several clients at the same time, one creates it.
+        An existing one is unchanged. If several clients call it at the same time, one creates it.
 
         Raises:
             Conflict: Several experiments have the name.

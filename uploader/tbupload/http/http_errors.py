@@ -29,7 +29,7 @@ STATUS_ADVICE: Final = {
     403: "the token may not do this: use one that may, or ask the owner for one",
     TOO_LARGE: "the server, or a proxy before it, does not take a request this large",
 }
-"""What to do about an HTTP status, before the server's own text."""
+"""Advice by HTTP status, shown before the server's own text."""
 
 EXPLAINED_CODES: Final = frozenset({"access_denied", "expired_token", "attempt_not_found"})
 """Codes of errors whose text says it all."""
@@ -40,7 +40,7 @@ _PLAIN_TEXT_SIGNS: Final = (
     "UNKNOWN_PROTOCOL",
     "HTTP_REQUEST",
 )
-"""What OpenSSL says when it is answered in plain HTTP; which of them depends on its version."""
+"""Messages of OpenSSL when it is answered in plain HTTP; its version decides which."""
 
 _CERTIFICATE_ADVICE: Final = (
     ("has expired", "its certificate has expired: the people who run the server have to renew it"),
@@ -63,7 +63,7 @@ def refused_error(
     Args:
         server: The server's address.
         response: The response.
-        path: What was asked for there.
+        path: Object that was asked for.
         content: The fields of its JSON body. A tbhub server sends a `code` with every error.
         has_token: Whether the request had a token.
     """

@@ -31,7 +31,7 @@ _PLAIN_PHRASES: Final = (
     (r"String should have at most ([0-9]+) characters", r"at most \1 characters are accepted"),
     (r"List should have at most ([0-9]+) items? .*", r"at most \1 are accepted"),
 )
-"""What the server's checks of requests say, for people who made none by hand."""
+"""Messages of the server's checks of requests, for people who made none by hand."""
 
 
 def close(response: urllib3.BaseHTTPResponse) -> None:

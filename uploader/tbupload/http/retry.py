@@ -35,7 +35,7 @@ class RetryPolicy:
     def report_success(self) -> None:
         """Wake threads waiting to retry: the server answers again.
 
-        Those that were sent a Retry-After wait on.
+        Requests that were sent a Retry-After continue to wait.
         """
         with self.stop_token.changed:
             self._success_count += 1

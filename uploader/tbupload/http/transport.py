@@ -39,7 +39,7 @@ SERVICE_UNAVAILABLE: Final = 503  # RFC 9110, section 15.6.4
 NO_CONTENT: Final = 204  # of every deletion by a tbhub server
 
 EVENT_STREAM: Final = "text/event-stream"
-"""What a live tail is. A web page that came instead would look like one that broke off."""
+"""Media type of a live tail. A web page in its place would look like a tail that broke off."""
 
 RETRIED_STATUSES: Final = frozenset({408, TOO_MANY_REQUESTS, 500, 502, SERVICE_UNAVAILABLE, 504})
 """HTTP statuses that may pass."""

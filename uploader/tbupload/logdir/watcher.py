@@ -38,7 +38,7 @@ _FINGERPRINT: Final = struct.Struct("<qqQ")
 
 
 class FileStates(Protocol):
-    """What the reader of the files knows of each, as far as the watcher has to ask it."""
+    """Knowledge of the files' reader about each, as far as the watcher asks for it."""
 
     def has_state(self, entry: FileEntry) -> bool:
         """Return whether anything is known of the file's content."""
@@ -60,7 +60,7 @@ class LogdirWatcher:
     Args:
         tree: The log directory; the watcher lists it.
         poll_seconds: Longest period, as long as the checks fit into their share of the time.
-        states: What has been read of the files.
+        states: State of the files' reader.
         now: A monotonic clock in seconds.
     """
 

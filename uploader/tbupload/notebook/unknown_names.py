@@ -29,7 +29,7 @@ def warn_of_unknown(
 
     Args:
         selection: The names that were asked for, by "run" and "tag".
-        received: Those that were answered. If they are all of them, nothing is read.
+        received: Names that were answered. If they are all of them, nothing is read.
         read_names: Reads the tags of all runs.
     """
     missing = {

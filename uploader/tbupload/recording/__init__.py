@@ -1,1 +1,1 @@
-"""What is recorded with an upload: machine, environment, end of the training, system metrics."""
+"""Records of an upload: machine, environment, end of the training, system metrics."""

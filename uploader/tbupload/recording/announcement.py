@@ -1,6 +1,6 @@
 """Say what uploads record: once on each machine, and again when they record something else.
 
-What was said is in a file beside the config file.
+A file beside the config file has what was already said.
 """
 
 from __future__ import annotations

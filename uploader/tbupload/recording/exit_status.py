@@ -30,7 +30,7 @@ VANISHED: Final = Ending("unknown", "ended without saying how")
 def ending_of_exception(kind: type[BaseException] | None, code: object = None) -> Ending:
     """Return how a block or a script ends that raises this; `code` is that of a SystemExit.
 
-    Of an exception, only the type is told: its text may contain anything.
+    Only the type of an exception is told: its text may contain anything.
     """
     if kind is None:
         return FINISHED
@@ -63,8 +63,8 @@ _noted: Final[list[Ending]] = []
 def note_exit() -> None:
     """Note from now on what this script gives `sys.exit`, which Python tells nobody else.
 
-    What `raise SystemExit` says outside of a block is not seen; where the kernel tells the exit
-    code of a process, the uploader learns it.
+    A `raise SystemExit` outside of a block is not seen; where the kernel tells the exit code of a
+    process, the uploader learns it.
     """
     leave = sys.exit
 

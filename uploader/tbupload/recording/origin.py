@@ -1,4 +1,4 @@
-"""Where an upload comes from: machine, user, command and git commit, and the environment.
+"""Origin of an upload: machine, user, command and git commit, and the environment.
 
 It is recorded with the upload unless it is told not to, and listed before: see `announcement`.
 """

@@ -37,7 +37,7 @@ STOPPED: Final = Ending("unknown", "the upload was stopped before")
 
 @dataclass(frozen=True)
 class Recording:
-    """What is recorded: of which training, found where, since when."""
+    """Subject of a recording: which training, found where, since when."""
 
     training: Training
     logdir: Path
@@ -69,7 +69,7 @@ class Recorder:
 
     Args:
         client: The server; its requests must not be retried for long.
-        recording: What to record.
+        recording: Subject of the recording.
         debug: Called with a sentence if the server does not record it.
     """
 

@@ -1,4 +1,4 @@
-"""What a script that calls `follow` tells its uploader of itself, by an environment variable.
+"""Facts that a script which calls `follow` hands to its uploader by an environment variable.
 
 The uploader runs the same interpreter, but not the script: it learns here how that was called, and
 where that looks for packages. Nothing is looked up in the training process.

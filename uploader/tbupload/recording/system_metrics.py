@@ -85,7 +85,7 @@ class MetricsWriter:
     """Writes measurements to an event file of one run, in a thread, until it is closed.
 
     Args:
-        machine: What to measure.
+        machine: Sources of the measurements.
         logdir: Where to create the run's directory.
         run: The name of the run.
         seconds: Interval of the measurements.

@@ -19,10 +19,10 @@ CONFIRM_SECONDS: Final = 3.0
 """Time that damage or an I/O error has to last before it is confirmed."""
 
 CONFIRM_REPLACED_SECONDS: Final = 1.0
-"""The same for a replaced file: on NFS a new size may be visible before the new content is."""
+"""Delay for a replaced file: on NFS a new size may be visible before the new content is."""
 
 ZERO_FILL_SECONDS: Final = 60.0
-"""The same for zeros in place of a record's header, with other bytes after them.
+"""Delay for zeros in place of a record's header, with other bytes after them.
 
 Pages of a file written over NFS may arrive out of order; 60 s is the default `acregmax` of nfs(5),
 the longest time that attributes stay cached.

@@ -11,7 +11,7 @@ from tbwire import wire_pb2
 
 
 class FileStream:
-    """Which stream a file is, and what the server has committed of it.
+    """Stream of a file, and how much of it the server has committed.
 
     `message` is the stream on the wire; None until the file's first record has been read, and after
     an eviction. `committed` is the cursor's offset in bytes. `acknowledged` is the summary metadata

@@ -1,4 +1,4 @@
-"""What others ask of an upload that follows its files: a look at them now, and when to end."""
+"""Control of an upload that follows its files: asks for a look at them now, and for its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tbupload.http.cancellation import STOP_GRACE_SECONDS, StopToken
 from tbupload.upload.summary import Summary
 
 SENDING_SECONDS_MIN: Final = 10.0
-"""What remains of the time after a SIGTERM, at least, to send the rest of the data."""
+"""Minimum time that remains after a SIGTERM to send the rest of the data."""
 
 HURRIED_QUIET_SECONDS: Final = 1.0
 """After a SIGTERM: for how long files must be unchanged once the process that writes has ended."""

@@ -26,7 +26,7 @@ class HparamsUpload:
     Args:
         client: The server.
         experiment_id: The experiment.
-        file: What to set.
+        file: Hyperparameters to set, by run.
         series_filter: The runs that are uploaded.
         report_problem: Called with a sentence for each run that was refused.
     """

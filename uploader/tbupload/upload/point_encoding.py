@@ -29,7 +29,7 @@ COUNT_NAMES: Final[Mapping[DataClass, str]] = {
     DataClass.TENSOR: "tensors",
     DataClass.BLOB_SEQUENCE: "blobs",
 }
-"""What the values of a data class are counted as: the fields of `WriteResult`."""
+"""Counters of each data class: the fields of `WriteResult`."""
 
 
 def encode_points(
@@ -46,7 +46,7 @@ def encode_points(
         series: The message.
         columns: The points.
         limits: The server's limits.
-        blobs: Those to upload before the batch, by SHA-256; references are added.
+        blobs: Blobs to upload before the batch, by SHA-256; references are added.
         is_increasing: Whether the steps increase strictly, so that scalars may be packed.
     """
     field, encode = _ENCODERS[columns.data_class]

@@ -1,4 +1,4 @@
-"""What was read of an event file before it is sent: a reader, a chunk, a requeued segment."""
+"""Data read from an event file before it is sent: a reader, a chunk, a requeued segment."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class ProjectorUpload:
         experiment_id: The experiment.
         logdir: The log directory; files outside of it are not sent.
         choice: The series filter, the server's limits, and the upload cursors.
-        callbacks: What to call with committed segments, and with problems.
+        callbacks: Functions to call with committed segments, and with problems.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class StepSpan(NamedTuple):
 
 
 _SeenSteps = tuple[int, int, bool]
-"""Of a series in a file: lowest and highest step, and whether all of several points share it."""
+"""Steps of a series in a file: lowest, highest, and whether all of several points share one."""
 
 
 def step_span(steps: Steps) -> StepSpan:

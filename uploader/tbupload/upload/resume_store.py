@@ -34,7 +34,7 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True)
 class UploadKey:
-    """What a command has in common with the earlier one it resumes.
+    """Key that a command shares with the earlier one it resumes.
 
     `logdir` is absolute and without links. `choice` has the options that make another upload of the
     same directory: name, description, visibility, filters.

@@ -33,7 +33,7 @@ FORBIDDEN: Final = 403
 
 
 class Verdict(Enum):
-    """What the first points of a new file are to the stored points of its run.
+    """Relation of a new file's first points to the stored points of its run.
 
     RETRAINED: they begin again at a step that is stored, later than everything stored.
     CONTINUED: they follow what is stored, as after a rotation of files, or are the same points.
@@ -138,7 +138,7 @@ class RetrainingGuard:
     def _is_uploaded(self, run: str, path: Path) -> bool:
         """Return whether the file was uploaded, by its first record: a writer puts the time there.
 
-        Of a truncated file that is true as well: it is of the same training.
+        That is true of a truncated file as well: it is of the same training.
         """
         try:
             digest = self._open(path).first_record_digest()

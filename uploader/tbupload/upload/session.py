@@ -47,7 +47,7 @@ REPORTED_FAILURES_MIN: Final = 2
 
 @dataclass(frozen=True)
 class UploadOptions:
-    """What is uploaded, and whether its files are followed or read once.
+    """Options of an upload, and whether its files are followed or read once.
 
     `poll_seconds` is the period of checking directories, and the longest one of checking files;
     growing files are checked more often. `hparams` are set for runs as soon as they are stored.
@@ -69,7 +69,7 @@ class Upload:
         client: The server.
         streams: The experiment, and the server's limits.
         guard: Its upload cursors, which compares the beginnings of files with what is stored.
-        options: What to upload.
+        options: Files and options of the upload.
         progress: Where to report progress and problems.
         stop_token: Ends the upload. It is the one of the client's retry policy, so that requests
             end as well.
@@ -127,8 +127,8 @@ class Upload:
         """Upload everything; without `is_one_shot`, follow the files until told to end.
 
         That is by the stop token or by the control. After that, the files are looked at until
-        nothing in them has changed, at most LOOKS_MAX times. What was committed before an error
-        stays committed.
+        nothing in them has changed, at most LOOKS_MAX times. Segments committed before an error
+        stay committed.
 
         Raises:
             ServerError: The server refuses the upload, or cannot be reached.

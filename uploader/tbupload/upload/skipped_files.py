@@ -18,9 +18,9 @@ def skipped_lines(verb: str, skipped: Mapping[str, int], files: SkippedFiles) ->
     """Yield a line per reason, with the files that have most of it.
 
     Args:
-        verb: What happened to the values.
+        verb: Reason why the values were skipped.
         skipped: All counts by reason.
-        files: Those of them that are of known files.
+        files: Skipped values of known files.
     """
     for reason, count in sorted(skipped.items()):
         yield f"  {verb} {count:,}: {reason}{_names_text(reason, files)}"

@@ -157,7 +157,7 @@ def _run_key(run: str) -> int:
 def _stream_key(name: StreamName) -> int:
     """Return a hash of the stream's name.
 
-    Of two streams with the same key one would get the cursor of the other; the checksum before the
+    If two streams had the same key, one would get the cursor of the other; the checksum before the
     offset does not match then, and the file is sent from its start.
     """
     run, file_name, first_record_digest = name

@@ -29,7 +29,7 @@ class Summary:
         files: Event files that are there, and that the filters select.
         file_bytes: Their size.
         skipped: Points and files not sent by reason, now or in an earlier upload of these streams.
-        skipped_files: Those of the skipped points that are of known files, by path.
+        skipped_files: Skipped points of known files, by path.
         problems: Sentences about files and directories.
         notes: Sentences worth knowing about which nothing is lost.
         is_growing: Whether files were still changing at the last look: their latest data is not
@@ -90,7 +90,7 @@ class Summary:
         """Yield the lines to print.
 
         Args:
-            verb: What happened to the points: "sent", or "would send".
+            verb: Verb for the points: "sent", or "would send".
             has_reported: Whether a problem was printed before; it is then counted only.
         """
         yield f"{verb} {self._sent_text()}"

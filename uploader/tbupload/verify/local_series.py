@@ -205,4 +205,4 @@ _RECORDS: Final[Mapping[str, Callable[[Any], Records]]] = {
     "tensors": _tensor_records,
     "blob_sequences": _blob_sequence_records,
 }
-"""By the field of `Series` that has the points (`tbwire.points.DATA_CLASSES`)."""
+"""Records by the field of `Series` that has the points (`tbwire.points.DATA_CLASSES`)."""

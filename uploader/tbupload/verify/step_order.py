@@ -76,8 +76,8 @@ class _Reader:
 def merge_in_step_order(sources: Sequence[RecordSource]) -> Iterator[Records]:
     """Yield the records of all sources in step order, one per step.
 
-    Of several records of a step, the one with the greatest wall time remains; of several with the
-    same wall time, that of the last source.
+    The record of a step with the greatest wall time remains; among equal wall times, that of the
+    last source.
     """
     count = max(RECORDS_PER_SOURCE_MIN, RECORDS_IN_MEMORY // max(1, len(sources)))
     readers = [_Reader(_chunks(source, count)) for source in sources]

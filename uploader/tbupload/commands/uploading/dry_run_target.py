@@ -1,4 +1,4 @@
-"""Where an upload would go, for `--dry-run`: which experiment it would resume, or why it would not.
+"""Target of an upload, for `--dry-run`: the experiment it would resume, or why it would not.
 
 Nothing is asked of a server unless this command has uploaded before, or an experiment is named.
 """

@@ -1,4 +1,4 @@
-"""What ends an upload that follows its files: the end of a process, and commands on stdin.
+"""Requests to an upload that follows its files: the end of a process, and commands on stdin.
 
 `tbupload.follow()` starts uploaders with both. A command is a line: `look NAME`, to commit what is
 in the files now and to report it as `{"event": "looked", "look": NAME, ...}`; `retire SECONDS`, to

@@ -1,4 +1,4 @@
-"""What `tbupload upload` records beside the data: the upload itself, and system metrics."""
+"""Records of `tbupload upload` beside the data: the upload itself, and system metrics."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def recording_lines(description: dict[str, Any]) -> list[str]:
 
 
 class UploadRecording:
-    """What is recorded by one command; `recorder` is None if that is nothing."""
+    """Recording of one command; `recorder` is None if nothing is recorded."""
 
     def __init__(
         self, options: argparse.Namespace, logdir: Path, access: Access, progress: ConsoleProgress

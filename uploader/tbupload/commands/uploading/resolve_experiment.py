@@ -55,7 +55,7 @@ class TargetResolver:
         client: The server.
         server: Its address.
         options: The command's options.
-        upload_options: What is uploaded.
+        upload_options: Files that are uploaded.
         find_origin: Returns the origin of a new experiment; empty if it has none.
         progress: Where to say what was chosen.
     """

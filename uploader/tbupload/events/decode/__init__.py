@@ -1,6 +1,6 @@
 """Decode the records of event files into columns of points: scalars as matrices, the rest singly.
 
-What it buys. A log directory has millions of records of about 50 bytes, nearly all of them scalars.
+The gain. A log directory has millions of records of about 50 bytes, nearly all of them scalars.
 For a million of them on one core, a loop over protobuf messages needs 2.8 s, and TensorBoard's
 reader in Python 120 s. Decoding in bulk needs about 0.1 s when steps repeat, and 0.15 s otherwise,
 with every checksum verified (`docs/decoding.md`). One thread reads, so this limits the speed of a
@@ -9,7 +9,7 @@ complete upload.
 The idea. An event is a protobuf message, and messages from the same call in a training loop have
 their fields at the same byte offsets: only the wall time, the step and the value change. Stack such
 records as the rows of a matrix, and each of these numbers is a column that one numpy call decodes.
-What remains is to know that two records do have the same layout, and which tag each row is of.
+Two questions remain: whether two records do have the same layout, and which tag each row is of.
 
 Four ways, from the fastest to the most general. Each decodes the records that it can, and
 leaves the others to the next one:

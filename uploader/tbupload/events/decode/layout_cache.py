@@ -82,8 +82,8 @@ def _name_spans(value: ValueLayout) -> list[slice]:
 def _mask(event: bytes, layout: EventLayout) -> bytes:
     """Return the mask of the bits that decide the layout.
 
-    These are all bits but those of numbers, tags and metadata. Of the step, a varint, they include
-    the continuation bits: they decide how many bytes it has.
+    These are all bits but those of numbers, tags and metadata. The step is a varint: its
+    continuation bits are included, as they decide how many bytes it has.
     """
     mask = bytearray([_ALL_BITS]) * len(event)
     spans = [

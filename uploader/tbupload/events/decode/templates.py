@@ -45,7 +45,7 @@ That never reads past the row: at least the checksum's 4 bytes follow a payload.
 
 @dataclass(frozen=True)
 class TagAndMetadata:
-    """What identifies a value's series in an event; `metadata` is None when there is only a tag."""
+    """Identity of a value's series in an event; `metadata` is None when there is only a tag."""
 
     tag: str
     metadata: pb.SummaryMetadata | None
