@@ -27,7 +27,7 @@ ARGUMENTS = (
     "--disable-sync",
 )
 SCREENSHOTS = Path(__file__).parent.parent / "browser" / "screenshots"
-"""Where the tests leave a picture of every dashboard, for a person to look at; ignored by git."""
+"""Directory of the tests' pictures of every dashboard, for a person to look at; ignored by git."""
 
 SATURATED = 128
 DRAWN_PIXELS_MIN = 100
@@ -133,7 +133,7 @@ def look_at(page, address, name):
 
 
 def look_again(page, name):
-    """The same for what the page shows now."""
+    """Check what the page shows now as `look_at` checks a page that it opens."""
     for look, (scheme, (width, height)) in LOOKS.items():
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": height})

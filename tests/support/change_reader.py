@@ -47,7 +47,7 @@ class ChangeReader:
 
 
 def by_name(columns):
-    """The same of an answer of the data routes."""
+    """Return the points of an answer of the data routes by run and tag."""
     return {
         run: {
             tag: dict(

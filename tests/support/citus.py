@@ -39,7 +39,7 @@ PORTS_PER_PROCESS = 8
 SECOND = 3
 """Ports of the former, before those of the latter."""
 SHARDS = 4
-"""Of each table: few, so that a database is made in a second."""
+"""Shards of each table: few, so that a database is made in a second."""
 
 OWNER = "tbhub"
 APPLICATION = "tbhub_app"

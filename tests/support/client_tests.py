@@ -17,7 +17,7 @@ PACKAGES = {
     "tensorboardX": "tensorboardX",
     "yaml": "pyyaml",
 }
-"""What they import besides the client's own packages, and how it is installed."""
+"""Packages that they import besides the client's own, and how each is installed."""
 
 
 def client_tests() -> list[Module]:

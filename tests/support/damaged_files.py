@@ -29,7 +29,7 @@ from tbupload.events.points import Chunk, FileBlob, Tensor
 from tbwire.checksums import preceding_crc
 
 FILE_BYTES_MAX = 2**63 - 1
-"""Where no file can reach: a length that leads past it is corrupt whatever its checksum."""
+"""Size that no file can reach: a length that leads past it is corrupt whatever its checksum."""
 
 assert_equal = TestCase().assertEqual  # says what differs outside of pytest, too
 
@@ -76,7 +76,7 @@ def windows(content: bytes, bytes_max: int) -> Iterator[bytes]:
     """Split the file at record boundaries into pieces of at most `bytes_max`, or one record; each
     is an event file.
 
-    So the work is proportional to a file's size. What follows the last complete record is left out.
+    So the work is proportional to a file's size. Bytes after the last complete record are left out.
     """
     plain = read_plainly(content)
     start = 0
@@ -122,10 +122,9 @@ class Bench:
         return plain
 
     def check_streamed(self, content: bytes, *, field_bytes_max: int) -> None:
-        """The same records, each read as one too long to be loaded: its fields over a size stay in
-        the file, if blobs.
+        """Check the same records, each read as one that is too long to be loaded.
 
-        Blobs in the file are compared by their bytes. Skipped values are counted in the same way.
+        Fields over a size stay in the file, if they are blobs. Blobs in the file are compared by their bytes. Skipped values are counted in the same way.
         """
         self._path.write_bytes(content)
         plain = read_plainly(content)

@@ -83,9 +83,7 @@ def write_records(path: Path, payloads: Iterable[bytes | pb.Event], append: bool
 
 
 def record_offsets(path: Path) -> list[int]:
-    """Where each whole record of a sound file starts, in bytes, and last where the file's whole
-    records end.
-    """
+    """Return the offset in bytes of each whole record of a sound file, and last that of their end."""
     content = path.read_bytes()
     offsets = [0]
     while len(content) >= offsets[-1] + HEADER_BYTES:

@@ -19,7 +19,7 @@ EXPERIMENT = {
     "visibility": "private",
     "created_at": "2026-11-22T00:00:00Z",
 }
-"""What every request is answered that a script says nothing about."""
+"""Answer to every request that a script says nothing about."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Request:
-    """What arrived."""
+    """Request that arrived."""
 
     method: str
     path: str

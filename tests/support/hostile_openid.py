@@ -17,7 +17,7 @@ CLIENT_ID = "tbhub"
 
 
 class HostileOpenid:
-    """What the provider answers; tests change its attributes.
+    """Answers of the provider; tests change its attributes.
 
     `claims` and `header` are merged into those of a valid ID token; None removes one. `key` signs;
     `published` are the keys it shows. `answers` replace an answer by path: (status, body), or a

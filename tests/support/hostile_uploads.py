@@ -31,7 +31,7 @@ from support.hparams import set_value
 from support.projector import write_projector_run
 
 MARK = "attacked"
-"""What an attack puts into `window.name`, which survives a change of page."""
+"""Text that an attack puts into `window.name`, which survives a change of page."""
 
 
 class Beacon:

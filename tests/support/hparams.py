@@ -175,7 +175,7 @@ class HparamsClient:
 
 
 class HparamsPage(HparamsClient):
-    """The same through the routes of the experiment's page."""
+    """Client of HParams through the routes of the experiment's page."""
 
     def post(self, path: str, fields: Mapping[str, object] | bytes):
         url = f"/experiment/{self.experiment_id}/data/plugin/hparams/{path}"

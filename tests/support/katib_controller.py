@@ -41,7 +41,7 @@ class SimulatedTrial:
 
     @property
     def logs(self):
-        """What was reported, as `Katib.logs` returns it: metric, value, time."""
+        """Return what was reported, as `Katib.logs` does: metric, value, time."""
         return [
             (log.metric.name, log.metric.value, log.time_stamp)
             for request in self.requests

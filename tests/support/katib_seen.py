@@ -1,4 +1,4 @@
-"""What is seen of Katib's sweeps: their experiments over HTTP, and whether all of a sweep is there."""
+"""Views of Katib's sweeps: their experiments over HTTP, and whether all of a sweep is there."""
 
 from __future__ import annotations
 

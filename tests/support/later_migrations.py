@@ -25,7 +25,7 @@ def upgrade():
 
 
 class Migrations:
-    """What this process takes for the program's migrations, while the fixture lasts."""
+    """Migrations that this process takes for the program's, while the fixture lasts."""
 
     def __init__(self, directory: Path, monkeypatch) -> None:
         shutil.copytree(schema_versions.find_migrations(), directory)

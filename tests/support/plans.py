@@ -22,7 +22,7 @@ _OF_TWO_EXPERIMENTS = re.compile(r"\s*INSERT .*\bSELECT %\(snapshot\)s", re.DOTA
 
 @dataclass
 class Plans:
-    """By statement, without runs of spaces: how many tasks its worst plan had, and that plan.
+    """Worst plan of each statement (without runs of spaces), and how many tasks it had.
 
     0 tasks for a statement that reads no distributed table.
     """

@@ -18,7 +18,7 @@ HERE, ELSEWHERE = "here", "elsewhere"
 """The workspace that is asked about, and another one."""
 
 WORKSPACE, THIS, OTHER = "workspace", "this experiment", "another experiment"
-"""What a token is for."""
+"""Subjects that a token may be for."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ _STATUSES = {
     "person": lambda principal: principal._of_person("admin"),
     "personal token": lambda principal: principal._of_person(None),
 }
-"""What each need of a route asks of a principal."""
+"""Status that a principal gets, by the need of the route."""
 
 
 def tell_apart(principals, need):

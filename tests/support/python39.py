@@ -1,4 +1,4 @@
-"""What the client's tests use of newer Pythons, for Python 3.9, on which they run as well."""
+"""Parts of newer Pythons that the client's tests use, for Python 3.9, on which they run as well."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def api_reads(experiment, run, tag):
 
 
 def table_reads(base, run):
-    """The same of the routes of tables, and of points with metadata."""
+    """Return the reads by the routes of tables, and of points with metadata."""
     for form in ("csv", "parquet", "arrow"):
         for table in ("experiment", "properties", "uploads", "runs", "series", "sessions"):
             yield "GET", f"{base}/tables/{table}", {"params": {"format": form}}
@@ -137,7 +137,7 @@ def table_reads(base, run):
 
 
 def page_reads(experiment, run, tag, *, compared=True):
-    """The same of the page's routes, and of a comparison's."""
+    """Return the reads by the page's routes, and by a comparison's."""
     series = {"run": run, "tag": tag}
     page = f"/experiment/{experiment}"
     bases = [page, f"/compare/a:{experiment},b:{experiment}", f"{page}/attempt/1"]

@@ -1,4 +1,4 @@
-"""What a migration changes in a real database, and which rules of decision 0033 that breaks."""
+"""Changes of a migration in a real database, and the rules of decision 0033 that they break."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ ALGORITHMS = (
     "bayesianoptimization",
     "hyperband",
 )
-"""Those that search; DARTS formats its request."""
+"""Algorithms that search; DARTS formats its request."""
 
 
 def parameter(name, kind, *values, step="", distribution=pb.DISTRIBUTION_UNSPECIFIED):

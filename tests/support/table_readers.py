@@ -1,4 +1,4 @@
-"""What people read tables with: DuckDB, pandas, polars and fastparquet, each as plain rows.
+"""Readers of tables that people use: DuckDB, pandas, polars, fastparquet, each as plain rows.
 
 A row is a dictionary; a missing value is None, bytes are bytes, a list is a list. pandas and
 fastparquet have NaN for a missing number, so all NaN are missing to `comparable`.

@@ -1,4 +1,4 @@
-"""Which files of TensorBoard's wheel our own files depend on, and whether they have changed.
+"""Files of TensorBoard's wheel that our own files depend on, and whether they have changed.
 
 A file of ours depends on all that it imports from TensorBoard; `DEPENDS_ON` names what no import
 shows: stock code that ours replaces, changes, or must agree with.
@@ -111,7 +111,7 @@ DEPENDS_ON = {
         "plugins/projector/projector_plugin.py": "finds configs, and the files they name, in the same places",
     },
 }
-"""What each of our files has to do with TensorBoard's, besides what it imports."""
+"""Dependencies of our files on TensorBoard's, besides imports."""
 
 NAMES_USED = {
     f"{PAGE}/assets.py": {

@@ -29,7 +29,7 @@ LOSES_QUEUE = ("os._exit", "SIGTERM", "SIGHUP", "SIGKILL")
 """Ends at which no Python code runs any more: what a writer holds never gets to its file."""
 
 TRACEBACKS = {"exception": 1, "SIGINT": 1, TWICE: 1}
-"""What Python prints itself: a second Ctrl-C prints no other one."""
+"""Tracebacks that Python prints itself: a second Ctrl-C prints no other one."""
 
 EXIT_CODES = {
     "exception": 1,

@@ -132,7 +132,7 @@ ENDS = {
     "SIGHUP": lambda _: kill(signal.SIGHUP),
     "SIGKILL": lambda _: kill(signal.SIGKILL),
 }
-"""What ends the script; called with the process id of the uploader."""
+"""Functions that end the script, each called with the process id of the uploader."""
 
 
 def main(name, closed, end, logdir):

@@ -1,7 +1,7 @@
 """Processes with the modules of `tbservice serve` or of `tbupload` imported, from which tests fork
 them: a start then takes 2 s, or 0.5 s, of processor time less.
 
-What is forked runs the `__main__.py` of its package from its first line, with its own arguments,
+A forked program runs the `__main__.py` of its package from its first line, with its own arguments,
 environment and output; the worker processes of a service are spawned, as always, and import
 everything themselves.
 """
@@ -35,7 +35,7 @@ MODULES = {
     ),
     "tbupload": ("tbupload.cli", "tbupload.commands.upload"),
 }
-"""What each program imports, also what it imports later, as the service for its database."""
+"""Modules that each program imports, also later ones, as the service's for its database."""
 
 TESTS = str(Path(__file__).parent.parent)
 STATUS = struct.Struct("=i")

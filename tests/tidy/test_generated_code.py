@@ -37,7 +37,7 @@ def test_every_proto_file_is_checked():
 
 
 def generated(module):
-    """The same as `declared`, from the descriptors the generated code builds."""
+    """Return the same as `declared`, from the descriptors that the generated code builds."""
     declarations = {}
     for message in module.DESCRIPTOR.message_types_by_name.values():
         add_message(message, declarations)

@@ -23,8 +23,9 @@ PLAIN = {
 """Values and rules without I/O, for every package."""
 
 SESSIONS = {"tbservice.db.database", "tbservice.objects.object_store"}
-"""What opens transactions and reads objects: transports hand it to use cases, and import nothing
-else of `db` and `objects`.
+"""Modules that open transactions and read objects.
+
+Transports hand their objects to use cases, and import nothing else of `db` and `objects`.
 """
 
 METRICS = {"tbservice.metrics", "tbservice.traces"}

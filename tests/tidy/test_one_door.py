@@ -41,7 +41,7 @@ CALLERS = {
     ("series.superseded", "keep"): SUPERSEDED | COMPACTION,
     ("ingest.superseded", "keep"): {"tbservice.ingest.commit"},
 }
-"""Who may call what inserts points, or moves points that are stored."""
+"""Callers allowed for each function that inserts points, or moves stored ones."""
 
 OTHER_INSERTS = {"runs_tags"}
 """Modules of the store that insert into tables which they do not name, none of them of points."""

@@ -26,7 +26,7 @@ ACCEPTED = (
     "copy.replace",  # bytes.replace is taken for it
     "sys.stdlib_module_names",  # of support.source_code, used by tidy tests only
 )
-"""What vermin finds, and is none."""
+"""Findings of vermin that are no newer syntax or call."""
 
 
 def checked() -> list[Module]:
