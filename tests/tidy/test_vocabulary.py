@@ -20,6 +20,17 @@ BANNED = re.compile(
 )
 """Archaic or literary wording, for which a technical word exists."""
 
+OBSCURE_START = re.compile(r"(?:What|Who|Whose|Whom|Where|Which|Of|Those|These|As|By|The same)\b")
+"""Starts of a docstring that has no subject: readers must find it out for themselves."""
+
+UNREAD = (
+    "tbservice.katib.suggestions",
+    "tbservice.local",
+    "tbupload.recording.password_rules",
+    "tbupload.recording.secret_names",
+)
+"""Packages and modules whose docstrings may still begin so."""
+
 MODULE_NAMES = {
     "whole",
     "newer",
@@ -39,6 +50,7 @@ TEST_NAME_CHARS_MAX = 60
 
 PRODUCT = product()
 TESTS = modules("tests")
+SUPPORT = [module for module in TESTS if {"support", "tidy"} & {*module.path.parts}]
 
 
 def prose(module):
@@ -59,6 +71,15 @@ def defined_names(module):
             yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
 
 
+def docstrings(module):
+    """(line, text) of each docstring of a module, also those after constants and fields."""
+    for node in module.nodes:
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                yield statement.lineno, str(statement.value.value)
+
+
 def words(name):
     """An identifier as words: `SyncPoint` and `sync_point` give "Sync Point", "sync point"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ")
@@ -71,6 +92,16 @@ def test_prose_has_no_banned_words():
         if module.path != Path(__file__)
         for line, text in prose(module)
         if (match := BANNED.search(text))
+    ]
+
+
+def test_docstrings_begin_with_subject_or_verb():
+    assert not [
+        (module.name, line, text.partition("\n")[0])
+        for module in [*PRODUCT, *SUPPORT]
+        if not module.name.startswith(UNREAD)
+        for line, text in docstrings(module)
+        if OBSCURE_START.match(text)
     ]
 
 
