@@ -38,9 +38,9 @@ def schema():
 
 
 def row_of(table):
-    """Return the part of the storage page that describes a table."""
+    """Return the item of the storage page that describes a table."""
     text = page("storage.md")
-    row = re.search(rf"^\| `{table}`: .*$", text, re.MULTILINE)[0]
+    row = re.search(rf"^- `{table}`: .*?(?=^(?:- `|$))", text, re.MULTILINE | re.DOTALL)[0]
     if table == "time_series":
         row += text.partition("Columns of `time_series`")[2].partition("\n\nNames")[0]
     return row
