@@ -106,6 +106,7 @@ def store_part(
     if upload is None:
         return BlobState(is_stored=True, received_bytes=size)
 
+    # S3 counts parts from 1: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
     part = ObjectPart(offset // limits.BLOB_PART_BYTES + 1, length, "")
     is_part_stored = _store_object_part(database, objects, grant, upload, part, content)
     if is_part_stored and offset + length < size:
@@ -170,8 +171,11 @@ def _begin_upload(
     is_stored, upload = find_blob_or_upload(
         database, objects, grant, sha256, size, is_repair=is_repair
     )
+    # Two clients may begin the same blob: the row decides, and the loser's multipart upload is
+    # aborted.
     while upload is None and not is_stored:
         _delete_stale_uploads(database, objects)
+        # A key of its own: parts that do not have the digest must not replace an object in use.
         suffix = f".{secrets.token_hex(8)}"
         upload_id = objects.create_multipart(blobs.object_key(grant.workspace_id, sha256, suffix))
         upload = BlobUpload(

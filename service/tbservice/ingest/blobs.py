@@ -46,6 +46,8 @@ def store_inline(
         objects.put(key, blob.content)
         return StoredBlob(blob.sha256, len(blob.content), find_media_type(blob.content))
 
+    # S3 takes milliseconds for an object however small it is: a summary of images would wait for
+    # each in turn.
     with ThreadPoolExecutor(min(_CONCURRENT_CALLS_MAX, len(sent))) as pool:
         results = list(pool.map(store_if_missing, sent.values()))
     stored_blobs = [blob for blob in results if blob is not None]
@@ -69,6 +71,7 @@ def store(
     match.
     """
     digest, head = hashlib.sha256(), b""
+    # Before it is stored: no object may be under a digest that its bytes do not have.
     while chunk := content.read(_READ_BYTES):
         head = head or chunk[:HEAD_BYTES]
         digest.update(chunk)

@@ -71,6 +71,7 @@ def write_batch(
     moves = _plan_cursor_moves(new, cursors, run_ids, updates)
     restarted = {stream.run_id for stream in locked.values() if stream.is_restarted}
     restarted |= {move.run_id for move in moves if move.start == 0}
+    # Before the write: an upsert of a tensor or blob sequence replaces the point that lost.
     superseded.keep(db, grant, updates, moves, restarted)
     moved = writer.write(grant, updates, moves)
     _check_all_moved(db, grant, moved, new)
@@ -102,6 +103,8 @@ def _select_new_segments(
     cursor_ends = {digest: (cursor.offset, cursor.checksum) for digest, cursor in cursors.items()}
     for segment in segments:
         offset, checksum = cursor_ends.get(segment.stream_digest, (0, 0))
+        # Not `segment.start < offset`: a segment that straddles the cursor is no repeat, and would
+        # lose its second part.
         if segment.end <= offset:
             _check_repeat(segment, offset, checksum)
             continue
@@ -112,6 +115,7 @@ def _select_new_segments(
 
 
 def _check_repeat(segment: Segment, offset: int, checksum: int) -> None:
+    # Only the checksum at the cursor is stored: a repeat that ends before it cannot be compared.
     if segment.end == offset and offset and segment.end_checksum != checksum:
         raise _make_replaced_error(segment, offset, checksum)
 
@@ -122,6 +126,7 @@ def _check_start(segment: Segment, offset: int, checksum: int) -> None:
             f"the segment starts at byte {segment.start}, the stream's cursor is at byte {offset}: "
             "resume from there"
         )
+        # With the cursor, so that the client can seek without asking for it.
         raise CursorConflict(detail, segment=segment.index, offset=offset, checksum=checksum)
     if segment.start and segment.start_checksum != checksum:
         raise _make_replaced_error(segment, offset, checksum)
@@ -144,6 +149,7 @@ def _check_references(db: Connection, grant: AppendGrant, segments: Sequence[Seg
     """
     referenced = {(blob.sha256, blob.size) for blob in iter_referenced_blobs(segments)}
     digests = {digest for digest, _ in referenced}
+    # Without blobs, as in most batches, a query less.
     usable = blobs.find_usable(db, grant, digests) if digests else {}
     missing = sorted(
         {
@@ -237,7 +243,10 @@ def _check_all_moved(
     db: Connection, grant: AppendGrant, moved: set[bytes], new: Sequence[Segment]
 ) -> None:
     """Raise CursorConflict if another uploader was first; Conflict if a run was deleted."""
+    # Reversed, so that the first segment of each stream remains.
     firsts = {segment.stream_digest: segment for segment in reversed(new)}
+    # Cursors are checked by the UPDATE, not locked before: most batches have no competitor, and a
+    # lock would be one more wait.
     if moved == firsts.keys():
         return
     locked = _lock_streams(db, grant, new)

@@ -32,6 +32,7 @@ def check_name(what: str, name: str, chars_max: int = limits.NAME_CHARS_MAX) -> 
     """Return a name that can be stored. Raises TooLarge or Invalid, with `what` it names."""
     if len(name) > chars_max:
         raise TooLarge(f"{what} has at most {chars_max} characters; this has {len(name)}")
+    # Whatever the encoding is: https://www.postgresql.org/docs/18/datatype-character.html
     if "\0" in name:
         raise Invalid(f"{what} contains a NUL character, which PostgreSQL cannot store")
     return name
@@ -53,6 +54,7 @@ def _decode_steps_and_wall_times(
         raise Invalid("the columns of a series differ in length")
     if not len(step_column):
         raise Invalid("a series has no points")
+    # Every rule about the newest point compares wall times: NaN is neither before nor after.
     if not np.isfinite(wall_time_column).all():
         raise Invalid("a wall time is NaN or infinite")
     return step_column, wall_time_column
@@ -86,6 +88,7 @@ def _decode_packed_scalars(sent: wire_pb2.ScalarPoints) -> ScalarPoints:
         points = concatenate([unpack(block) for block in sent.blocks])
     except ValueError as error:
         raise Invalid(str(error)) from error
+    # Blocks are stored as they came, and readers rely on ascending steps.
     if not bool(np.all(points.steps[1:] > points.steps[:-1])):
         raise Invalid("the steps of packed blocks are not strictly ascending; send columns")
     if not np.isfinite(points.wall_times).all():
@@ -116,6 +119,7 @@ def _decode_tensor(sent: wire_pb2.Tensor) -> TensorValue:
     reference = _decode_tensor_reference(sent) if sent.HasField("reference") else None
     try:
         if reference is None:
+            # Readers reshape the bytes by dtype and shape: they must fit.
             tensors.check_tensor(sent.dtype, sent.shape, sent.data)
         else:
             tensors.check_size(sent.dtype, sent.shape, reference.size)

@@ -63,12 +63,15 @@ class PointWriter:
         """
         series_writer.insert_tensors_and_blobs(self.db, grant, updates)
         size = measure_updates(updates)
+        # One round trip for all: https://www.postgresql.org/docs/18/libpq-pipeline-mode.html
+        # (decision 10).
         with pipeline(self.db):
             series_writer.insert_scalars(self.db, grant, updates)
             moved = upload_streams.move_cursors(self.db, grant, moves) if moves else None
             version = experiments.bump_version(
                 self.db, grant.experiment_id, size.points, size.bytes
             )
+        # The UPDATE finds no row of a deleted experiment: no lock was needed to notice it.
         if not version.rows():
             raise NotFound("the experiment has been deleted")
         counts = series_writer.count_points(updates)
@@ -121,6 +124,8 @@ class Door:
             yield writer
             for stored in writer.stored:
                 for observer in self.observers:
+                    # Last in the transaction, so that an observer's locks are held for as short a
+                    # time as possible.
                     observer.before_commit(db, stored)
         for stored in writer.stored:
             for observer in self.observers:

@@ -41,9 +41,12 @@ def check_counts(body: bytes) -> None:
     Raises MalformedRequest for some bodies that are not a WriteBatch; others pass, and fail in
     decoding. Bodies too short to exceed a limit are not read.
     """
+    # A field takes two bytes at least, key and length:
+    # https://protobuf.dev/programming-guides/encoding/
     if len(body) > FIELD_BYTES_MIN * BATCH_FIELDS_MAX:
         _check(body, _FIELDS, BATCH_FIELDS_MAX, "fields")
     if len(body) > BATCH_ELEMENTS_MAX:
+        # An element takes a byte at least: a dimension in a packed repeated field has no key.
         what = "packed blocks and dimensions of tensors"
         _check(body, _ELEMENTS, BATCH_ELEMENTS_MAX, what)
 

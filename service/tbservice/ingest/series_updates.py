@@ -70,6 +70,7 @@ def group_by_series(segments: Iterable[Segment], run_ids: dict[str, int]) -> Inc
     for segment in segments:
         run_id = run_ids[segment.stream.run]
         for series in segment.series:
+            # Hashed once per batch: its segments repeat the same few hundred tags.
             tag_digest = tag_digests.get(series.tag) or tag_digests.setdefault(
                 series.tag, runs_tags.hash_name(series.tag)
             )
@@ -97,6 +98,7 @@ def plan_new_series(ids: RunTagIds, incoming: Sequence[SentSeries]) -> SeriesUpd
         tail_points=0,
         max_length=0,
         first_step=step,
+        # So that the first point replaces all of these, whatever its wall time is.
         first_wall_time=-np.inf,
         first_value=None,
         last_step=step,
@@ -139,6 +141,8 @@ def plan_update(
             update.skipped.append((series.segment_index, reason, len(points.steps)))
             continue
         if series.follows_last_step and isinstance(points, ScalarPoints) and row.count:
+            # numpy would wrap around without an error:
+            # https://numpy.org/doc/stable/user/basics.types.html#overflow-errors
             if row.last_step > INT64_MAX - len(points):
                 reason = "no steps are left after the last one of the series"
                 update.skipped.append((series.segment_index, reason, len(points.steps)))
@@ -159,6 +163,8 @@ def plan_update(
     if union is not None:
         update.row = update.row._replace(metadata_wall_time=union.wall_time)
         united = union.serialize()
+        # A value out of line is written again by any UPDATE that sets it:
+        # https://www.postgresql.org/docs/18/storage-toast.html
         update.metadata = united if united != stored_metadata else None
     return update
 
@@ -182,6 +188,7 @@ def _add_points(update: SeriesUpdate) -> None:
 
     changes = _find_ends(before, newest)
     first = int(newest.steps[0])
+    # The last step itself included: its point may be replaced.
     if before.count and first <= before.last_step:  # change feeds must read these again
         update.is_rewrite = True
         changes["rewrites"] = before.rewrites + 1
@@ -199,6 +206,8 @@ def _add_scalars(update: SeriesUpdate, points: ScalarPoints) -> dict[str, Any]:
     """Plan where the points, in step order, go; return the columns that this changes."""
     before, tail_end = update.before, update.before.tail_end
     update.opens_blocks = (
+        # Buffered points would be older than such a block, and readers take the buffers as later:
+        # on equal wall times the wrong point would win.
         len(points) >= limits.PACKED_POINTS_MIN and not before.tail_rows and not tail_end
     )
     if not update.opens_blocks:
@@ -224,6 +233,7 @@ def _append_to_buffer(
     """
     rows: list[BufferRow] = []
     is_packed = len(points) >= limits.PACKED_POINTS_MIN
+    # The inline buffer is read as the latest points of all: what follows may not go behind it.
     if tail_end and (is_packed or not is_append):
         rows.append(_make_raw_row(tail_end))
         tail_end = b""
@@ -231,6 +241,7 @@ def _append_to_buffer(
         rows.append(BufferRow(len(points), is_packed=True, data=pack(points)))
         return rows, tail_end
 
+    # `bytes` and not a list: it is a column of the row, and short (decision 12).
     tail_end += pack_raw(points)
     if count_raw(tail_end) >= limits.WRITE_BUFFER_ROW_POINTS_MIN:
         rows.append(_make_raw_row(tail_end))
@@ -254,6 +265,7 @@ def _find_ends(row: SeriesRow, points: SentPoints) -> dict[str, Any]:
         "max_wall_time": max(row.max_wall_time, float(points.wall_times.max()))
     }
     if first < row.first_step or (
+        # `>=`, as later arrivals win on equal wall times (`tbwire.dedup`).
         first == row.first_step and first_wall_time >= row.first_wall_time
     ):
         changes["first_step"], changes["first_wall_time"] = first, first_wall_time

@@ -95,6 +95,7 @@ def _read_metadata_to_unite(
         return {}
     bytes_max = BATCH_STORED_METADATA_BYTES_MAX
     stored = series_rows.read_metadata(db, grant.experiment_id, series_ids, bytes_max)
+    # The query left out what does not fit: a short list is the only sign of that.
     if len(stored) < len(series_ids):
         raise TooLarge(
             f"a batch adds hyperparameters to series with at most {bytes_max} bytes of them: "
@@ -107,6 +108,8 @@ def _create_missing(
     db: Connection, grant: AppendGrant, incoming: IncomingBySeries
 ) -> dict[SeriesKey, SeriesUpdate]:
     """Create the series that do not exist; another transaction may create some first."""
+    # Clients send metadata with a series' first segment only: batches of known series skip the
+    # look-up.
     described = [key for key, items in incoming.items() if _has_metadata(items)]
     if not described:
         return {}
@@ -117,6 +120,8 @@ def _create_missing(
 
     tag_ids = runs_tags.resolve_tags(db, grant, dict.fromkeys(tags.values()))
     keys = {(key[0], tag_ids[tag]): key for key, tag in tags.items()}
+    # Sorted, so that two batches that create the same series cannot wait for each other:
+    # https://www.postgresql.org/docs/18/explicit-locking.html#LOCKING-DEADLOCKS
     new = {ids: plan_new_series(ids, incoming[keys[ids]]) for ids in sorted(keys)}
     rows = [update.row for update in new.values()]
     metadata = [update.metadata or b"" for update in new.values()]
@@ -124,6 +129,7 @@ def _create_missing(
 
     for ids, series_id in created.items():
         new[ids].series_id = series_id
+    # Those that another transaction created first are locked by the caller, like all known ones.
     return {keys[ids]: new[ids] for ids in created}
 
 
@@ -221,6 +227,7 @@ def _make_open_blocks(series_id: int, points: ScalarPoints) -> Iterator[NewBlock
     if blocks:
         bounds = [0, *accumulate(map(packing.count, blocks))]
     else:
+        # Rounded up. Equal parts: a short last block would be repacked later, not sealed in place.
         count = -(-len(points) // limits.BLOCK_POINTS_MAX)
         bounds = [len(points) * index // count for index in range(count + 1)]
     for index, (start, end) in enumerate(pairwise(bounds)):
@@ -267,6 +274,8 @@ def _make_point_keys(db: Connection, updates: Sequence[SeriesUpdate]) -> PointKe
     """Return series, sampling order, step and wall time of all points to insert."""
     columns = [update.deduplicated for update in updates if update.deduplicated is not None]
     steps = np.concatenate([points.steps for points in columns])
+    # The primary key begins with the rank: a sample of a series is then a prefix of its index
+    # (decision 1).
     ranks, keys = compute_rank_and_key(steps, sample_slots.get_ranks(db))
     series_ids = np.repeat([update.series_id for update in updates], list(map(len, columns)))
     wall_times = np.concatenate([points.wall_times for points in columns])

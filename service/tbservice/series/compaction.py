@@ -113,6 +113,7 @@ def _read_inputs(
     inputs = []
     for row in rows:
         buffered = [buffers[row.series_id]] if row.series_id in buffers else []
+        # Behind the write buffer, since its points arrived later.
         if row.tail_end:
             buffered.append(unpack_raw(row.tail_end))
         inputs.append(
@@ -148,6 +149,8 @@ def _pack(
     seal_keys = [block.key for plan in plans for block in plan.seal_in_place]
     sealed = scalar_blocks.seal_in_place(db, grant.experiment_id, seal_keys)
     repack_keys = [block.key for plan in plans for block in plan.repack]
+    # DELETE … RETURNING and not SELECT: of two compactions, only the one that deleted a block may
+    # pack its points.
     repacked = scalar_blocks.delete_returning(db, grant.experiment_id, repack_keys)
     merges = [
         compaction_plan.plan_merge(plan, [repacked.pop(block.key) for block in plan.repack])

@@ -58,6 +58,8 @@ def find_backlog(
         now = read_now(db)
         since, settled = (now - timedelta(seconds=each) for each in (seconds, settled_seconds))
         for workspace_id, _ in workspaces.list_all(db):
+            # Row-level security shows one workspace at a time:
+            # https://www.postgresql.org/docs/18/ddl-rowsecurity.html
             set_local(db, "workspace_id", str(workspace_id))
             for written_at, experiment_id in _iter_experiments(db, workspace_id, since):
                 grant = AppendGrant(workspace_id, experiment_id)
@@ -65,6 +67,8 @@ def find_backlog(
                 for run_id, is_above_threshold in compaction_backlog.list_backlog_runs(
                     db, experiment_id, IDLE_THRESHOLD, threshold
                 ):
+                    # An experiment that still receives data is in the queue of the host that
+                    # receives it.
                     if is_above_threshold or written_at <= settled:
                         yield BacklogRun(grant, run_id, is_above_threshold)
 

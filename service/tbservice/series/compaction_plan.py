@@ -247,6 +247,7 @@ def _pack(
     # Of equal wall times the later arrival wins, and sealed points arrived first.
     arrived = concatenate([*rewritten, merge.points])
     points = deduplicate_steps(arrived)
+    # Not one call over all points: `merge.points` has lost its repeated steps before.
     both = find_repeated(arrived, points), merge.repeated
     repeated = [part for part in both if part is not None]
     return _pack_at_end(series_id, points), concatenate(repeated) if repeated else None

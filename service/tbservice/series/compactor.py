@@ -59,6 +59,7 @@ class Compactor:
         self._above_threshold: dict[_RunKey, float] = {}
         self._idle: dict[_RunKey, float] = {}
         self._stop_deadline: float | None = None  # None until `stop` is called
+        # Daemons: a statement that hangs must not keep a stopping process alive.
         self._thread = threading.Thread(target=self._run, name="compactor", daemon=True)
         self._stopping = threading.Event()
         self._search = threading.Thread(
@@ -123,6 +124,8 @@ class Compactor:
                 for run_id in run_ids:
                     queue.pop((grant, run_id), None)  # so that it becomes the last
                     queue[grant, run_id] = now
+            # A dict as an ordered set: a run that is urgent again keeps its place, and is served
+            # once.
             self._urgent.update(((grant, run_id), None) for run_id in runs.urgent)
             self._observe_queue()
             self._condition.notify()
@@ -140,6 +143,8 @@ class Compactor:
                 _log.warning("compaction stopped: %s", error)
                 if self._stop_deadline is not None:
                     return
+                # PostgreSQL may be away for long: one attempt a second is no load, and one warning
+                # each says so.
                 self._requeue(run_key, is_idle=is_idle)
                 time.sleep(1)
             except Exception:  # noqa: BLE001 - else the thread ends, and nothing more is compacted
@@ -181,6 +186,7 @@ class Compactor:
 
                 if is_stopping:
                     return None
+                # Until the next pause ends, or until `enqueue` or `stop` notifies.
                 self._condition.wait(min(waits, default=None))
             return None
 
@@ -196,6 +202,8 @@ class Compactor:
         last_tag_id = 0
         while not self._is_past_deadline():
             begin = time.perf_counter()
+            # A transaction per page of series: locks are held for one page, and a kill loses one
+            # page.
             with self._database.transaction(grant) as db:
                 result = compaction.compact_run(
                     db, grant, run_id, last_tag_id, compact_idle=compact_idle

@@ -78,6 +78,7 @@ class UnsortedRows:
         for row in self._read():
             through = self._last if window.through is None else window.through
             points = _slice_steps(row.points, after, through)
+            # Collected, and deduplicated only when they are too many: one sort for many small rows.
             pending.append(_StepWindow(points, np.full(len(points), row.order), None))
             if sum(len(rows.points) for rows in pending) > self._points_max:
                 window, pending = self._select_least_steps([window, *pending]), []
@@ -113,10 +114,13 @@ def merge_rows(
             orders = np.full(index, block.order)
             windows = [_StepWindow(rest.select(slice(index)), orders, None), unsealed]
             yield _deduplicate_steps(windows, unsorted.restarts).points
+            # A sealed block may be longer than the window of unsealed points: it is consumed in
+            # parts.
             rest = rest.select(slice(index, None))
             if window.through == through:
                 window = unsorted.read_window(through)
 
+    # What follows the last sealed block.
     while True:
         yield window.points
         if window.through is None:

@@ -95,6 +95,8 @@ def find_restarts(files: Sequence[StreamTimes]) -> Float64s:
     last_wall_time = previous_last = -math.inf
     previous_start: float | None = None
     for _, start, last in sorted(files, key=lambda times: times.start_time):
+        # Files with the same start are compared with what was before all of them: in either order,
+        # neither restarts the other.
         if start != previous_start:
             previous_last = last_wall_time
             if previous_start is not None and previous_last < start:
@@ -118,6 +120,7 @@ def find_continued(files: Iterable[tuple[float, str]]) -> set[float]:
     for start, name in files:
         if match := _PROCESS.search(name):
             process, number = match[1], int(match[2])
+            # The default is its own number: the first file of a process continues nothing.
             if number > newest.get(process, number):
                 continued.add(start)
             newest[process] = number
@@ -126,6 +129,7 @@ def find_continued(files: Iterable[tuple[float, str]]) -> set[float]:
 
 def find_periods(wall_times: Float64s, restarts: Float64s) -> Int64s:
     """Return the period of each wall time: the number of restarts at or before it."""
+    # "right": a point at the time of a restart belongs to the period that begins with it.
     return np.searchsorted(restarts, wall_times, "right")
 
 

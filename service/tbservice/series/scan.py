@@ -83,6 +83,8 @@ def read_scalar_chunks(
             yield RowPoints(points, _find_order(row))
 
     unsealed = {id_: [row for row in rows if row.level != SEALED] for id_, rows in listed.items()}
+    # Series with few unsealed rows are read with their sealed blocks in one sequence of queries;
+    # those with many would not fit memory, and are read again for each window.
     in_windows = {
         id_ for id_, rows in unsealed.items() if sum(row.count for row in rows) > points_max
     }
@@ -102,6 +104,8 @@ def read_scalar_chunks(
             partial(read, rows) if id_ in in_windows else partial(islice, sequence, len(rows))
         )
         unsorted = UnsortedRows(read_unsorted, points_max, steps.last, restarts)
+        # Lazy, and from the same generator as the unsealed rows before: the order of the loop is
+        # that of the rows in it.
         sealed = islice(sequence, len(_select_sealed(listed.get(id_, ()))))
         yield from ((id_, points) for points in merge_rows(unsorted, sealed, steps))
 

@@ -58,6 +58,7 @@ def keep(
         return
     series_ids = {group.series_id for group in added}
     stored: defaultdict[int, list[SupersededBlock]] = defaultdict(list)
+    # Metadata only: the bytes of a block are read by the statement that deletes it.
     for block in superseded_blocks.list_blocks(db, grant.experiment_id, series_ids):
         stored[block.group.series_id].append(block)
 
@@ -72,6 +73,7 @@ def keep(
     new: list[NewSupersededBlock] = []
     for group, points in added.items():
         parts = [deleted.pop((group.series_id, block.block_id)) for block in merged[group]]
+        # Blocks that stay may hold newer points of the same steps: then readers must compare all.
         others = [block for block in stored[group.series_id] if block not in merged[group]]
         if any(_is_between(group, points, block) for block in others):
             group = replace(group, superseded_by=None)  # noqa: PLW2901 - the same points

@@ -35,6 +35,7 @@ def select_levels(packed: Iterable[PackedSeries], ranks: Ranks) -> dict[SeriesLe
     for series in packed:
         if series.to_thin is None:
             continue
+        # The upper 16 bits are the slot (`sample_order`).
         step_ranks = ranks[splitmix64(series.to_thin.steps) >> np.uint64(48)]
         for level in range(1, LEVEL_MAX + 1):
             is_included = step_ranks <= get_level_rank_max(level)
@@ -51,5 +52,6 @@ def merge_levels(
     A step may have several copies in a level, in different blocks: a read deduplicates them.
     """
     for (series_id, level), points in copies.items():
+        # Stored ones first: on equal wall times the later arrival wins.
         merged = deduplicate_steps(concatenate([*small.get((series_id, level), []), points]))
         yield from split_into_blocks(series_id, level, merged)

@@ -237,6 +237,7 @@ def list_open_blocks(
     )
 
     blocks: defaultdict[int, list[OpenBlock]] = defaultdict(list)
+    # https://docs.sqlalchemy.org/en/20/core/connections.html#sqlalchemy.engine.Row.count
     for row in rows:  # `points`, as a row of SQLAlchemy has a method `count`
         key = (row.series_id, row.block_id)
         blocks[row.series_id].append(OpenBlock(key, row.points, row.first_step, row.last_step))

@@ -60,7 +60,11 @@ def unpack_raw(data: bytes) -> ScalarPoints:
     """Return the points of raw records: of one row, or of several concatenated."""
     records = np.frombuffer(data, RECORD_DTYPE)
     return ScalarPoints(
-        records["step"].copy(), records["wall_time"].copy(), records["value"].copy()
+        # Copies: a column of a structured array is strided, and would keep the bytes of all three
+        # alive.
+        records["step"].copy(),
+        records["wall_time"].copy(),
+        records["value"].copy(),
     )
 
 

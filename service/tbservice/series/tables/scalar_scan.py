@@ -127,6 +127,7 @@ def read_scalar_rows(
     group: list[ScalarRow] = []
     size = 0
     for row in rows:
+        # A single row over the limit is read all the same: its points are packed together.
         if group and size + row.count > points_max:
             yield from _read_group(db, experiment_id, group, skip_damaged)
             group, size = [], 0
@@ -149,6 +150,7 @@ def _read_group(
         if rows := [row for row in group if row.level in levels]:
             data_by_key |= read(db, experiment_id, rows)
     for row in group:
+        # Popped: the bytes of a row are freed as soon as its points are unpacked.
         is_packed, data = data_by_key.pop((row.series_id, row.level, row.block_id))
         try:
             yield row, unpack(data) if is_packed else unpack_raw(data)

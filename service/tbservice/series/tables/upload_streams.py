@@ -32,6 +32,7 @@ def stream_digest(stream: Stream) -> bytes:
         stream.filters_digest,
     )
     return hashlib.sha256(
+        # With lengths: without them, "a" + "bc" and "ab" + "c" would be one stream.
         b"".join(len(field).to_bytes(8, "little") + field for field in fields)
     ).digest()
 
@@ -135,6 +136,7 @@ def move_cursors(
         grant: Grant on the experiment.
         moves: At most one per stream. A move from 0 creates the stream if necessary.
     """
+    # A move from 0 may have to create the row.
     if len(moves) == 1 and moves[0].start:
         return _move_existing_cursor(db, grant, moves[0])
     if citus.is_cluster(db):
