@@ -16,6 +16,15 @@ from support.source_code import ROOT
 
 OPERATION_ID_CHARS_MAX = 30
 README_LINES_MAX = 100
+LINE_CHARS_MAX = 120
+"""Length of a line of prose, a heading or a list."""
+
+ROW_CHARS_MAX = 200
+"""Length of a row of a table, which cannot be wrapped: use a list where more is needed."""
+
+CODE_CHARS_MAX = 160
+"""Length of a line of code, which readers copy as it is."""
+
 SHELLS = {"", "sh", "bash", "console"}
 PROGRAMS = {"tbupload", "tbservice"}
 NAMED = (
@@ -96,6 +105,19 @@ def test_readme_shows_both_commands_and_both_programs():
 
 def test_readme_is_short_enough_to_read():
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_pages_are_short(page):
+    is_code = False
+    long = []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        is_code ^= line.lstrip().startswith("```")
+        is_row = line.startswith("|")
+        most = CODE_CHARS_MAX if is_code else ROW_CHARS_MAX if is_row else LINE_CHARS_MAX
+        if len(line) > most:
+            long.append((number, len(line)))
+    assert not long
 
 
 @pytest.mark.parametrize(
