@@ -77,6 +77,7 @@ class ResponseSender:
         if self._has_ended:
             return
         if message["type"] == "http.response.start":
+            # A slow reader has no turn: it would keep others from working.
             self._admitted.turn.finish()
             # Sent with the first bytes of the body: until then the response can become a 429.
             self._start = message
@@ -144,6 +145,7 @@ class ResponseSender:
                 async with asyncio.timeout(limits.RESPONSE_STALL_SECONDS_MAX):
                     await send()
             except TimeoutError:
+                # Fewer unsent bytes: the client is slow, and not gone.
                 self._has_ended = self._unsent_bytes() >= unsent_bytes
             else:
                 return

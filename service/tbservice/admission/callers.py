@@ -104,6 +104,8 @@ class CallerLookup:
         """
         address = caller_by_address(scope)
         session, digest = _shown(scope)
+        # Before the token of a page: a person who is signed in works on their own share, not on
+        # that of the readers of a link.
         if session is not None and (caller := await self._find(session, address)):
             return caller
         if digest is not None:
@@ -141,6 +143,7 @@ class CallerLookup:
             return caller
         try:
             async with self._lookups.turn(address):
+                # Once more in the cache: while this waited, another request may have looked it up.
                 return self._find_cached(known) or await self._look_up(known)
         except TooManyRequests:
             return None
@@ -158,6 +161,7 @@ class CallerLookup:
             self._known.pop(known, None)  # it has ended
         else:
             self._known[known] = caller, time.monotonic() + CALLER_CACHE_SECONDS
+            # Those that were looked up longest ago are the first to be dropped.
             self._known.move_to_end(known)
             while len(self._known) > CALLER_CACHE_ITEMS_MAX:
                 self._known.popitem(last=False)

@@ -74,6 +74,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.address = site_of(self.client[0]) if self.client else ""
         # A send waits until the previous bytes were accepted by the operating system.
+        # https://docs.python.org/3/library/asyncio-protocol.html#asyncio.WriteTransport.set_write_buffer_limits
         transport.set_write_buffer_limits(0)
         connection = {
             ABORT_KEY: transport.abort,
@@ -82,6 +83,7 @@ class Connection(H11Protocol):
             PEER_KEY: self.client,
         }
         self.app = _with_connection(self.app, transport, connection)
+        # asyncio reads 256 KiB at a time, and has no setting for it.
         transport.max_size = _RECEIVED_BYTES_MAX  # type: ignore[attr-defined] # asyncio's
         _connections.add(self)
         self._set_header_timer()
@@ -108,13 +110,18 @@ class Connection(H11Protocol):
         response = h11.Response(status_code=400, headers=headers, reason=reason)
         for event in (response, h11.Data(data=msg.encode("ascii")), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
+        # Not over TLS:
+        # https://docs.python.org/3/library/asyncio-protocol.html#asyncio.WriteTransport.can_write_eof
         if self.transport.can_write_eof():
             self.transport.write_eof()
+        # `abort` and not `close`: there is nothing left to flush.
         self.loop.call_later(REFUSED_CONNECTION_SECONDS, self.transport.abort)
 
     def _parse(self) -> None:
         """Parse the received bytes, in small parts until the parser is in a body."""
         while self._unparsed and not self.transport.is_closing():
+            # h11 parses no second request before the first is answered ("keep-alive and pipelining"
+            # in https://h11.readthedocs.io/en/latest/api.html).
             if self.conn.their_state is h11.DONE and not self.is_idle:
                 # A pipelined request: `on_response_complete` parses it.
                 self.flow.pause_reading()
@@ -152,6 +159,7 @@ class Connection(H11Protocol):
     def _is_plain_body(self) -> bool:
         """Return whether a body with a `Content-Length` comes next: it is not parsed in lines."""
         is_body = self.conn.their_state is h11.SEND_BODY
+        # With both headers, the transfer coding counts: RFC 9112, section 6.3.
         return is_body and not any(name == b"transfer-encoding" for name, _ in self.headers)
 
     def _has_short_lines(self, data: bytes) -> bool:

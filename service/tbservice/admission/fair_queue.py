@@ -95,6 +95,8 @@ class FairQueue(Shares):
         try:
             async with asyncio.timeout(limits.QUEUE_WAIT_SECONDS_MAX):
                 await waiter.turn
+        # Also for a cancellation, when the client has left: a waiter without a reader would be
+        # served.
         except BaseException as error:
             self._leave(waiter)
             if isinstance(error, TimeoutError):
@@ -118,6 +120,7 @@ class FairQueue(Shares):
     def _leave(self, waiter: _Waiter) -> None:
         """Remove a waiter that was cancelled or timed out."""
         # The amount may have been acquired for it in the same iteration of the event loop.
+        # Dropping it here would leak the turn until the process ends.
         if waiter.turn.done() and not waiter.turn.cancelled():
             self.release(waiter.caller, waiter.amount)
             return
@@ -137,6 +140,7 @@ class FairQueue(Shares):
         has_served = True
         while has_served and not self.is_full():
             has_served = False
+            # A copy: serving moves the group to the end of the dictionary.
             for lines in list(self._waiting.values()):
                 if self.is_full():
                     return
@@ -166,6 +170,8 @@ class FairQueue(Shares):
 
     def _rotate(self, caller: Caller, queue: deque[_Waiter]) -> None:
         """Move a client's queue, its line and its group to the end; remove what is empty."""
+        # Popped and set again: dictionaries keep the order of insertion, which makes this a
+        # rotation.
         lines = self._waiting.pop(_rotation(caller))
         clients = lines.pop(caller.line)
         del clients[caller.client]

@@ -48,6 +48,7 @@ class AdmissionMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request; respond 429 if its caller is over its share."""
+        # A balancer that gets no answer from a busy worker would take it for dead.
         if scope["type"] != "http" or scope["path"] in PROBE_PATHS:
             await self._app(scope, receive, send)
             return
@@ -83,6 +84,7 @@ class AdmissionMiddleware:
             await turn.wait()
             return True
 
+        # Both at once: a client that has left must not have its work done.
         waiting = asyncio.create_task(turn.wait())
         leaving = asyncio.create_task(body.wait_until_client_leaves())
         try:

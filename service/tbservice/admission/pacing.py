@@ -89,6 +89,7 @@ def _is_from_this_machine(scope: Scope) -> bool:
     Uvicorn replaces the client by what a trusted proxy says, whatever that is.
     """
     peer = scope.get(PEER_KEY)
+    # Identity and not equality: a proxy on this machine may name 127.0.0.1 as the client.
     return peer is None or (peer[0] in THIS_MACHINE and scope["client"] is peer)
 
 

@@ -155,9 +155,11 @@ class Shares:
 
 def _count(counter: Counter[_Key], key: _Key, amount: int) -> None:
     counter[key] += amount
+    # Counters keep zeros: with a key for each address, memory would grow for ever.
     if not counter[key]:
         del counter[key]
 
 
 def _fits(used: int, amount: int, maximum: int) -> bool:
+    # `or not used`: a single use that is larger than the share could never start.
     return used + amount <= maximum or not used

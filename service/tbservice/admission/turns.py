@@ -76,6 +76,7 @@ class Turns(FairQueue):
 
     def _is_limited(self, caller: Caller) -> bool:
         acquired_at = self._acquired_at.get(caller.key)
+        # A slow request waits for PostgreSQL or S3, and does not compete for the processor.
         if acquired_at and self._clock() - acquired_at[0] > limits.CONTENTION_SECONDS:
             return False
         return self._activity.has_others(caller)

@@ -232,6 +232,7 @@ def require_no_session(secret: str | None) -> str | None:
     A route that takes it from a header needs no protection against requests from other sites, and
     a page's script could not use a stolen one. Raises Unauthenticated.
     """
+    # By its form, before any look-up.
     if secret is not None and secret.startswith(SecretKind.SESSION):
         raise Unauthenticated("this is not a token: a browser session is for pages only")
     return secret
@@ -349,6 +350,7 @@ def _check_scope(
     experiment_id: str, owner: ExperimentOwner | None, identity: _Identity, scope: Scope
 ) -> _Identity:
     has_experiment = identity.experiment_id in {None, experiment_id}
+    # One answer for all three, so that nobody can find out which experiments exist.
     if owner is None or owner.workspace_id != identity.workspace_id or not has_experiment:
         raise NotFound("there is no such experiment, or it is not yours")
     _require_scope(identity, scope)

@@ -97,6 +97,8 @@ class Database:
     ) -> Iterator[Connection]:
         workspace_id = visible.workspace_id if isinstance(visible, Grant) else visible
         if workspace_id is not None:  # in one message with BEGIN: it saves a round trip
+            # `int`, since a simple query takes no parameters:
+            # https://www.postgresql.org/docs/18/protocol-flow.html#PROTOCOL-FLOW-SIMPLE-QUERY
             begin += f"; SET LOCAL tbhub.workspace_id = '{int(workspace_id)}'"
         with (
             traces.span("database transaction"),

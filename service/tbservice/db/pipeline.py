@@ -39,6 +39,7 @@ def get_driver_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]
 
 def execute_binary(db: Connection, statement: str, parameters: Mapping[str, Any]) -> PendingResult:
     """Execute a statement with %(name)s parameters in `db`'s transaction, for binary results."""
+    # https://www.psycopg.org/psycopg3/docs/basic/params.html#binary-parameters-and-results
     cursor = get_driver_connection(db).cursor(binary=True)
     cursor.execute(statement.encode(), parameters)
     return PendingResult(cursor)
@@ -80,6 +81,8 @@ def set_locals(db: Connection, settings: Mapping[str, str]) -> None:
                 )
             )
     else:
+        # `set_config` and not SET, which takes no parameters:
+        # https://www.postgresql.org/docs/18/functions-admin.html#FUNCTIONS-ADMIN-SET
         names = {f"setting{number}": name for number, name in enumerate(settings)}
         calls = ", ".join(f"set_config('{name}', %({key})s, true)" for key, name in names.items())
         execute_binary(db, f"SELECT {calls}", {key: settings[name] for key, name in names.items()})

@@ -78,6 +78,7 @@ class Pool:
             pool_size=kept,
             max_overflow=size - kept,
             pool_timeout=wait_seconds_max,
+            # https://docs.sqlalchemy.org/en/20/core/engines.html#sqlalchemy.create_engine.params.hide_parameters
             hide_parameters=True,  # errors are logged, and parameters are tenants' data
         )
         self.seats = seats
@@ -135,6 +136,8 @@ class Pool:
                 with self._cancel_on_stop(driver):
                     yield connection
             except (psycopg.Error, exc.DBAPIError) as error:
+                # Read-only: a primary that became a standby. A new connection may find the promoted
+                # one.
                 if driver.closed or is_read_only(error):
                     connection.invalidate()
                 elif is_node_lost(error):

@@ -88,6 +88,7 @@ class Replica:
         attempt = _attempt.get()
         if (attempt is not None and attempt.is_primary_only) or not self._reachability.may_try():
             return None
+        # Before the connection to the replica: what is committed from now on need not be seen.
         position = self._read_position()
         own = ExitStack()
         try:
@@ -96,6 +97,7 @@ class Replica:
             if state == "level":
                 own.enter_context(self._noting_failure(connection, attempt))
                 db = own.enter_context(begin_on(connection, begin))
+                # Handed over: the caller's stack ends the transaction.
                 stack.push(own)
                 self._reachability.note_success()
                 metrics.observe_replica_read("answered")
@@ -118,6 +120,8 @@ class Replica:
 
         Raises StartupError. Raises Unavailable if the primary does not respond.
         """
+        # Equal for a primary and its physical standbys, and for nothing else:
+        # https://www.postgresql.org/docs/18/functions-info.html#FUNCTIONS-INFO-CONTROLDATA
         query = "SELECT system_identifier, current_database() FROM pg_control_system()"
         with self._primary.connect() as db:
             wanted = get_driver_connection(db).execute(query).fetchone()
@@ -151,6 +155,7 @@ class Replica:
                 return "level"
             if time.monotonic() + pause > deadline:
                 return "behind"
+            # Polled: PostgreSQL 18 has no statement that waits for a position of the log.
             time.sleep(pause)
             pause *= 2
 
@@ -163,6 +168,7 @@ class Replica:
         try:
             yield
         except (psycopg.Error, exc.DBAPIError) as error:
+            # https://www.postgresql.org/docs/18/hot-standby.html#HOT-STANDBY-CONFLICT
             is_conflict = isinstance(
                 getattr(error, "orig", error), psycopg.errors.SerializationFailure
             )

@@ -86,6 +86,8 @@ class ForkServer:
             atexit.unregister(self._end)
             atexit.register(self._end)
             self._control, theirs = socket.socketpair()
+            # -P: no module of the working directory is imported:
+            # https://docs.python.org/3/using/cmdline.html#cmdoption-P
             command = [sys.executable, "-P", "-m", "tbservice.handlers.fork_server"]
             memory = str(HANDLER_MEMORY_BYTES_MAX)
             with theirs:
@@ -94,6 +96,8 @@ class ForkServer:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     env=_environment(),
+                    # All others are closed: connections to PostgreSQL and clients must not be
+                    # inherited.
                     pass_fds=[theirs.fileno()],
                 )
         return self._control
@@ -101,6 +105,7 @@ class ForkServer:
     def _fork(self, control: socket.socket) -> HandlerProcess:
         ours, theirs = socket.socketpair()
         with theirs:
+            # The child's end is passed, not inherited: the fork server is older than the socket.
             socket.send_fds(control, [MESSAGE.pack(FORK, 0)], [theirs.fileno()])
         reply = control.recv(MESSAGE.size, socket.MSG_WAITALL)
         if len(reply) < MESSAGE.size:
@@ -205,6 +210,7 @@ class _RestrictedUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _ARGUMENT_TYPES:
             return _ARGUMENT_TYPES[module, name]
+        # https://docs.python.org/3/library/pickle.html#restricting-globals
         raise pickle.UnpicklingError(f"a handler process must not send {module}.{name}")
 
 
@@ -221,6 +227,7 @@ def _result(outcome: list[Any], failure: BaseException | None) -> Any:
         return outcome[1]
     if outcome[0] == "refused":
         kind = getattr(errors, outcome[1], None)
+        # Not any class of that name: what a handler process sends is not trusted.
         if isinstance(kind, type) and issubclass(kind, ServiceError):
             raise kind(outcome[2])
     if outcome[0] == "memory":
@@ -233,5 +240,6 @@ def _environment() -> dict[str, str]:
     inherited = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     return inherited | {
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        # Threads of OpenBLAS reserve memory each, which counts against the limit of the process.
         "OPENBLAS_NUM_THREADS": "1",
     }

@@ -123,6 +123,7 @@ def list_series_after(
 
 
 def _with_exact_counts(db: Connection, grant: ReadGrant, series_list: list[Series]) -> list[Series]:
+    # A count is not exact while points that overlap earlier ones have not been merged.
     counts = {series.series_id: 0 for series in series_list if not series.count_is_exact}
     chunks = read_scalar_chunks(
         db, grant.experiment_id, list(counts), ALL_STEPS, limits.SCAN_CHUNK_POINTS
@@ -263,6 +264,7 @@ def read_blob_sequences(
         with closing(points):
             for point in points:
                 key = point.series_id, point.step
+                # Not counted twice for the limits.
                 if key in rows:
                     continue
                 rows[key] = point
@@ -301,6 +303,7 @@ def _list_selected(
     series_list = time_series.list_series(
         db, grant.experiment_id, replace(selection, data_class=data_class)
     )
+    # Before anything is read, from the counts of the rows.
     points = sum(sampling.points_max(series.count) for series in series_list)
     if points > limits.READ_POINTS_MAX:
         detail = f"the samples of {len(series_list)} series have {points} points"

@@ -216,6 +216,7 @@ def _read_scalars(
 ) -> Iterator[_SeriesRead]:
     count = 0
     by_series = groupby(chunks, itemgetter(0))
+    # Not strict: series without points in the range still have a chunk, and a read may stop early.
     for series, (_, chunks_of_series) in zip(group, by_series, strict=False):
         kept: list[ScalarPoints] = []
         for _, points in chunks_of_series:

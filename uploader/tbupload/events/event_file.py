@@ -125,6 +125,7 @@ class EventFileReader:
             FileReplaced: The file was truncated or replaced since the last call.
             OSError: The file cannot be opened or read.
         """
+        # Decoded together with other files: its bytes were read then.
         if self._prefetched is not None:
             chunk, self._prefetched = self._prefetched, None
             self._offset, self._preceding_crc = chunk.end, chunk.end_checksum
@@ -135,6 +136,7 @@ class EventFileReader:
             window = self._load(file, self.limits.chunk_bytes)
             frames = framing.find_records(window.content, window.base)
             if not len(frames.starts) and frames.next_bytes:
+                # Its header is intact, and the rest has not been written yet.
                 if self._offset + frames.next_bytes > window.size:
                     return None
                 if frames.next_bytes - FRAME_BYTES > self.limits.record_bytes_max:
@@ -164,6 +166,7 @@ class EventFileReader:
             return 0
         with open_unbuffered(self.path) as file:
             status = file_status(file)
+            # Small files only: a joint decode of many pays where one alone would not fill a matrix.
             if status.st_size > min(
                 len(room), self.limits.chunk_bytes, self.limits.streamed_record_bytes_min
             ):
@@ -194,6 +197,8 @@ class EventFileReader:
                 if self._offset
                 else NotAnEventFile(self.path)
             )
+        # A payload at the end of a file that grows may be there in part: its checksum fails until
+        # then.
         if not final and self._offset + frames.end - window.base == window.size:
             frames = framing.drop_corrupt_end(window.content, frames)
         if not len(frames.starts):
@@ -202,6 +207,7 @@ class EventFileReader:
         part = FilePart(self._registry, len(frames.starts))
         try:
             ChunkDecoder(window.buffer, frames, [part], self.limits).decode()
+        # `final`, since the last record is no longer at the end of the file.
         except ChunkIsFull as full:
             return self._decode(window, framing.first_records(frames, full.record), final=True)
         except RestartDecode:
@@ -275,6 +281,7 @@ class EventFileReader:
 
         content = buffer[:length]
         crc = preceding_crc(bytes(content[:base]))
+        # A file that was truncated and has grown again is long enough: only its bytes tell.
         if length < base or self._preceding_crc not in (None, crc):
             raise FileReplaced(self.path)
         self._preceding_crc = crc
@@ -289,6 +296,7 @@ class EventFileReader:
         inode = (status.st_dev, status.st_ino)
         if self._first_record is None:
             self._first_record = read_first_record(file, status.st_size)
+        # The inode alone would not do: rsync and editors rename a new file over the old one.
         elif inode != self._inode or self._offset == 0:
             first = read_first_record(file, status.st_size)
             if first is None or first.digest != self._first_record.digest:

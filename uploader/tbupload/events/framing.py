@@ -86,6 +86,7 @@ def _check_headers(buffer: Buffer, starts: Indices, end: int) -> RecordFrames:
     if not len(starts):
         return RecordFrames(starts, starts, end, is_corrupt=False, next_bytes=0)
 
+    # A damaged length can be up to 2^64 - 1, which numpy's index type cannot hold.
     ends = np.append(starts[1:], min(end, np.iinfo(np.intp).max))
     lengths = ends - starts - FRAME_BYTES
     valid = _count_valid_headers(buffer, starts, lengths)
@@ -141,6 +142,7 @@ def find_joined_records(buffer: Buffer, bounds: list[int]) -> list[RecordFrames]
 
     # As long as a record ends where each file does, no file's bytes were read as part of another.
     ends = np.array(bounds[1:])
+    # The number of records that begin before each end.
     stops = np.searchsorted(joined.starts, ends)
     is_aligned = (np.append(joined.starts, joined.end)[stops] == ends).tolist()
 
@@ -160,6 +162,8 @@ def find_joined_records(buffer: Buffer, bounds: list[int]) -> list[RecordFrames]
             )
             start = stop
         else:
+            # A file that is cut or damaged: its neighbours' bytes must not complete its last
+            # record.
             files.append(find_records(buffer[:end], bound))
     return files
 
@@ -177,7 +181,10 @@ def join(files: list[RecordFrames]) -> RecordFrames:
 
 def group_by_length(frames: RecordFrames, records: Indices) -> Iterator[RecordGroup]:
     """Yield the records with these indices, grouped by their payload's length, shortest first."""
+    # numpy sorts 16-bit integers by radix, others by comparison:
+    # https://numpy.org/doc/stable/reference/generated/numpy.sort.html
     keys = np.minimum(frames.lengths[records], _LONG_LENGTH).astype(np.uint16)
+    # Stable: records of one length stay in file order.
     order = np.argsort(keys, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
         if len(group):
@@ -196,4 +203,5 @@ def _count_valid_headers(buffer: Buffer, starts: Indices, lengths: Indices) -> i
 
 def _view_at_every_byte(buffer: Buffer, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return a view with one (overlapping) element of `dtype` per byte offset."""
+    # Unaligned on purpose: a record can begin at any byte.
     return np.ndarray((len(buffer) - dtype.itemsize + 1,), dtype, buffer, strides=(1,))

@@ -152,6 +152,7 @@ class Transport:
         response, content, was_retried = self._send_with_retries(
             method, path, body, headers, may_retry=may_retry, reads_body=True
         )
+        # A proxy's page with status 200 must not be taken for a deletion.
         if method == "DELETE" and response.status != NO_CONTENT:
             raise Refused(f"{self.server}: {unreadable_answer()}", status=response.status)
         return Response(response.status, content, was_retried, self.server)
@@ -222,6 +223,7 @@ class Transport:
         attempt = 0
         while True:
             sent = {**self._headers, **(headers or {})}
+            # Held for the request alone: while one waits to be repeated, others may be sent.
             with self._slots.acquire():
                 outcome = self._send_once(
                     method,
@@ -265,6 +267,7 @@ class Transport:
         try:
             response = self._open(method, path, body, headers)
             self._is_known = True
+            # Errors are read by `parse_error_body`, which bounds them.
             if response.status < 300:  # noqa: PLR2004  # RFC 9110, section 15.3
                 return response, read_body(response, RESPONSE_BYTES_MAX) if reads_body else b""
         except urllib3.exceptions.SSLError as error:
@@ -272,6 +275,8 @@ class Transport:
         except urllib3.exceptions.HTTPError as error:
             self._check_plain(error)
             reason = connection_error_text(error, self.server)
+            # Without a connection, nothing was sent: RFC 9110, section 9.2.2 permits no other
+            # retry.
             if not may_retry and not isinstance(error, urllib3.exceptions.NewConnectionError):
                 raise Unreachable(
                     f"{self.server}: {reason}; whether it was done is not known"
@@ -317,8 +322,12 @@ class Transport:
             body=stream,
             headers=headers,
             timeout=TIMEOUT,
+            # urllib3's own retries know nothing of the time limit, and would report nothing.
             retries=False,
+            # A redirect of a POST becomes a GET (RFC 9110, section 15.4.3), and the token would go
+            # along.
             redirect=False,
+            # The body is read in chunks, with a limit on its size.
             preload_content=False,
         )
 

@@ -78,12 +78,15 @@ class LogdirTree:
             status = self.files.stat_dir(path)
             if not is_full and _is_unchanged(folder, status):
                 return FolderChanges()
+            # Sorted: which of two runs is sent first, and so the order of a list, does not depend
+            # on the disk.
             entries = sorted(self.files.list_dir(path), key=lambda entry: entry.name)
         except OSError as error:
             return self._note_list_error(folder, error)
 
         self._unlistable_folders.pop(folder, None)
         _record_status(folder, status)
+        # A link to a parent has the same entries again, without end.
         return self._update_children(folder, [] if folder.is_link_cycle() else entries)
 
     def _update_children(self, folder: Folder, entries: list[os.DirEntry[str]]) -> FolderChanges:
@@ -124,6 +127,8 @@ class LogdirTree:
         folders, files = [], []
         own_run = folder.run
         for entry in entries:
+            # Needs no stat for most entries:
+            # https://docs.python.org/3/library/os.html#os.DirEntry.is_dir
             try:
                 is_directory = entry.is_dir()
             except OSError as error:  # a circular link, or one through a closed directory

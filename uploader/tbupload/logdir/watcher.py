@@ -78,6 +78,7 @@ class LogdirWatcher:
         tree.files.period_seconds = poll_seconds
         self._states = states
         self._now = now
+        # A stack, not a queue: a depth-first listing of a large tree keeps few directories waiting.
         self._unlisted = [tree.root]
         self._relist_folders: set[Folder] = set()
         self._folders: PollScheduler[Folder] = PollScheduler(
@@ -113,6 +114,7 @@ class LogdirWatcher:
 
     def rescan(self) -> Iterator[tuple[list[FileEntry], list[FileEntry]]]:
         """List every directory and check every parked file at once; yield what `poll` returns."""
+        # Only of object stores, whose listing is cached; for local directories it does nothing.
         with contextlib.suppress(OSError):  # listing the log directory reports it
             self._tree.files.refresh()
         parked = self._files.pop_all()
@@ -122,7 +124,10 @@ class LogdirWatcher:
         while self._unlisted:
             folder = self._unlisted.pop()
             changes = self._tree.list_dir(folder, is_full=True)
+            # Reversed, as the stack is popped from its end: runs are found in the order of their
+            # names.
             self._unlisted.extend(reversed([each for each in folder.folders if not each.is_gone]))
+            # As if it had just changed: quiet directories take longer periods again by themselves.
             self._folders.add(folder, 0.0)
             changed = self._check_new_files(changes.files)
             self._forget(changes.gone)
@@ -165,6 +170,8 @@ class LogdirWatcher:
 
         if self._now() >= self._full_listing_at:
             self._full_listing_at = self._now() + FULL_LISTING_SECONDS
+            # A file can appear without a new modification time of its directory: on file systems
+            # with coarse times, and on some network file systems.
             for folder in self._folders.pop_all():
                 folder.mtime_ns = MTIME_UNKNOWN
                 self._folders.add(folder, math.inf)
@@ -182,6 +189,8 @@ class LogdirWatcher:
         """List the folder now, and schedule the next time."""
         changes = self._list(folder)
         if not folder.is_gone:
+            # New runs appear in directories that have directories: only leaves may be checked less
+            # often.
             is_leaf = not folder.folders and folder.parent is not None
             quiet_seconds = max(0.0, time.time() - folder.mtime_ns / 1e9) if is_leaf else 0.0
             self._folders.add(folder, 0.0 if folder.mtime_ns == MTIME_UNKNOWN else quiet_seconds)
@@ -208,10 +217,13 @@ class LogdirWatcher:
         """
         now = self._now()
         try:
+            # An open and not only a stat, against the attribute cache of NFS: nfs(5),
+            # "Close-to-open cache consistency".
             is_fresh = bool(entry.fingerprint) and now - entry.changed_at < ACTIVE_SECONDS
             files = self._tree.files
             status = files.stat_fresh(entry.path) if is_fresh else files.stat(entry.path)
         except OSError as error:
+            # Not reported as deleted yet: a listing tells a deletion from a rename in progress.
             if error.errno == errno.ENOENT:
                 entry.folder.mtime_ns = MTIME_UNKNOWN
                 self._relist_folders.add(entry.folder)

@@ -126,6 +126,7 @@ class FileUpload:
         `check` is called with its chunk before that is consumed, and may raise.
         """
         ahead = self._prefetch
+        # First, as it precedes the chunk that was read ahead.
         if ahead.requeued is not None:
             segment, ahead.requeued = ahead.requeued, None
             return segment
@@ -133,6 +134,8 @@ class FileUpload:
         if chunk is None:
             return None
         if check is not None:
+            # Before it is consumed: if this raises, another upload of the run begins with the same
+            # chunk.
             check(chunk)
         ahead.chunk = None
         return self._encode_within_limit(chunk)
@@ -180,6 +183,7 @@ class FileUpload:
         """Return the number of bytes not yet read as complete records."""
         try:
             size = self.path.stat().st_size
+        # Only for a sentence at the end: a file that is gone by now has nothing unread.
         except OSError:
             return 0
         return max(0, size - self._prefetch.offset)
@@ -222,6 +226,7 @@ class FileUpload:
         """
         if self._errors.count_conflict():
             self.give_up(f"the server keeps refusing it: {conflict}")
+        # Its offsets are those of other bytes.
         if segment.stream != self._stream.message:
             return  # the file was replaced while this segment was being sent
         self._stream.move_to(segment, conflict)
@@ -247,6 +252,7 @@ class FileUpload:
     def _read_chunk(self) -> Chunk | None:
         """Return the next chunk; None if there is none or if it has an error, which is recorded."""
         self.read_at = self._options.clock()
+        # Bounded: a job that replaces its file again and again would keep this thread.
         for _ in range(REPLACEMENTS_MAX):
             try:
                 chunk = self._prefetch.read_chunk()

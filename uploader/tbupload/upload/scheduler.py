@@ -140,6 +140,8 @@ class Scheduler:
         while self.can_submit() and time.monotonic() < end:
             batch = self._next_batch()
             if batch.segments:
+                # Encoded here and sent in a thread: the encoder holds the interpreter's lock, a
+                # request waits.
                 self._in_flight[self._pool.submit(self._send, batch)] = batch
                 self._prefetch(batch)
 
@@ -154,6 +156,7 @@ class Scheduler:
             batch = self._in_flight.pop(future)
             try:
                 self._acknowledge(batch, *future.result())
+            # Before Refused, of which it is a kind.
             except Conflict as conflict:
                 self._on_conflict(batch, conflict)
             except Refused as refusal:
@@ -167,6 +170,7 @@ class Scheduler:
 
     def drain(self) -> None:
         """Wait for the batches in flight after the upload has failed, and count those committed."""
+        # The upload has failed already: errors of these say nothing new.
         for future, batch in self._in_flight.items():
             try:
                 self._acknowledge(batch, *future.result())
@@ -175,6 +179,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Wait for the requests in flight, and cancel those not started."""
+        # Waits: a request that is cut off may have been committed, and would not be counted.
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def update_committed(self, entry: FileEntry) -> None:
@@ -182,12 +187,14 @@ class Scheduler:
         upload = self._cache.find(entry)
         if upload is not None and not entry.is_gone:
             committed = upload.committed
+            # May be negative: a file that was replaced begins again.
             self.done_bytes += committed - entry.committed
             # Share the number object with `size`: most files are committed to their end, and
             # hundreds of thousands of copies take megabytes.
             entry.committed = entry.size if committed == entry.size else committed
 
     def _queue(self, folder: Folder, queue: deque[Folder]) -> None:
+        # A folder moves from waiting to urgent, never back: its new points are still new.
         if folder.queue is None or folder.queue is self._waiting is not queue:
             folder.queue = queue
             queue.append(folder)
@@ -199,6 +206,7 @@ class Scheduler:
         """
         batch = Batch(self._limits.batch_bytes_max, self._batch_bytes)
         end = time.monotonic() + BATCH_FILL_SECONDS_MAX
+        # Points of a training in progress before those of old files: somebody is looking at them.
         for queue in (self._urgent, self._waiting):
             while queue and batch.has_room() and time.monotonic() < end:
                 folder = queue.popleft()
@@ -235,11 +243,13 @@ class Scheduler:
                 upload.prefetch()
 
     def _send(self, batch: Batch) -> WriteOutcome:
+        # Before the batch, which the server refuses while a blob is missing.
         for digest, content in batch.blobs().items():
             self._client.upload_blob(self._experiment_id, digest, content)
         return self._client.write_batch(self._experiment_id, batch.body())
 
     def _acknowledge(self, batch: Batch, result: wire_pb2.WriteResult, was_retried: bool) -> None:
+        # An answer that does not cover what was sent would let data be taken for stored.
         if len(result.cursors) != len(batch.segments) or any(
             map(_is_behind, result.cursors, batch.segments)
         ):
@@ -302,9 +312,13 @@ class Scheduler:
         is_alone = len(batch.segments) == 1
         is_too_large = refusal.status == CONTENT_TOO_LARGE
         if is_too_large and not is_alone:
+            # For all later batches too: a proxy's limit stays, and every retry would cost a
+            # request.
             self._batch_bytes = min(self._batch_bytes, batch.body_bytes // 2)
 
         for segment, (_, upload) in zip(batch.segments, batch.files):
+            # Too large together: smaller batches will do. Refused for content: one by one, to find
+            # which.
             if not is_alone:
                 upload.requeue(segment, alone=not is_too_large)
             elif not is_too_large or not upload.split(segment, is_permanent=True):

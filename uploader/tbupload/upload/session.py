@@ -143,6 +143,7 @@ class Upload:
                 self._send_pending()
                 self._projector.poll(self._tree.projector_folders)
                 self._hparams.poll()
+                # Filters are only suspected when everything was listed and nothing matched.
                 if not (self._has_sent or self._scheduler.is_busy or self._watcher.is_listing):
                     self._filters.poll()
                 if not self._scheduler.is_busy:
@@ -157,6 +158,7 @@ class Upload:
         except RunRetrained:
             self._scheduler.drain()
             raise
+        # KeyboardInterrupt too: requests of other threads have to end.
         except BaseException as error:
             self._stop_token.cancel()
             if isinstance(error, ServerError):
@@ -208,6 +210,7 @@ class Upload:
         control = self._options.control
         is_hurried = control is not None and control.is_hurried
         # A check may read all files: not while a deadline passes, or is about to be set.
+        # Infinite: no deadline was set.
         if not (self._has_sent or is_hurried) and math.isinf(self._stop_token.deadline):
             self._filters.check()
 
@@ -218,6 +221,7 @@ class Upload:
             return False
         while (name := control.next_look) is not None:
             self._look()
+            # A second look: only a file that changes between two looks is still being written.
             is_growing = self._look()
             self._check_filters()
             control.answer_look(name, replace(self.summary(), is_growing=is_growing))
@@ -230,6 +234,7 @@ class Upload:
         self._look()
         if self._options.is_one_shot:
             return False
+        # `all` ends at the first look that finds nothing new.
         return all(self._look() for _ in range(LOOKS_MAX - 1))
 
     def _look(self) -> bool:
@@ -273,6 +278,7 @@ class Upload:
         if self._scheduler.is_in_flight:
             self._scheduler.process_done(pause)
         elif self._stop_token.is_stopping or self._options.is_one_shot:
+            # Not the token's sleep: it returns at once while stopping, and this would spin.
             time.sleep(min(pause, REREAD_SECONDS_MIN / 10))
         else:
             self._stop_token.sleep(pause)
@@ -290,6 +296,7 @@ class Upload:
         for entry in changed:
             self._deleted_files.pop(entry.path, None)
             self._restarts.note_file(entry)
+            # During the first listing, everything is new and nothing is urgent.
             is_new = entry.committed == 0 and self._watcher.is_listing
             is_small = entry.size - entry.committed < URGENT_BYTES_MAX
             self._scheduler.enqueue(entry, is_urgent=is_small and not is_new)

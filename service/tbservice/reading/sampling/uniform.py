@@ -72,9 +72,11 @@ def sample_scalars(
         id_: 0 if summary.total is None else find_coarsest_level(summary.sealed_count, k, fractions)
         for id_, summary in summaries.items()
     }
+    # Ends: level 0 has all points, and always gives a sample.
     while levels:
         candidates = read_levels(db, experiment_id, levels, dict.fromkeys(levels, steps))
         for id_, level in levels.items():
+            # Thinned levels need not have the first and the last point; level 0 has them.
             ends = summaries[id_].ends if level else EMPTY_POINTS
             points = deduplicate_steps(concatenate([candidates[id_], ends]))
             kept = choose_uniform_sample(points.steps, k, ranks, get_level_rank_max(level))
@@ -151,7 +153,11 @@ def _summarize_range(
 
     sealed = scalar_blocks.read_range_ends(db, experiment_id, exact, steps)
     unsealed = read_levels(
-        db, experiment_id, dict.fromkeys(exact, _LEVEL_ABOVE_MAX), dict.fromkeys(exact, steps)
+        # A level that no block has: the open blocks and the buffers remain.
+        db,
+        experiment_id,
+        dict.fromkeys(exact, _LEVEL_ABOVE_MAX),
+        dict.fromkeys(exact, steps),
     )
     for id_ in exact:
         blocks = sealed.get(id_)

@@ -166,6 +166,7 @@ def _group_by_series(mixtures: list[_MixedScalars]) -> Iterator[tuple[int, _Scal
     mixtures.sort(key=lambda mixture: int(mixture.scalars.positions[0]))
     series = np.concatenate([mixture.series for mixture in mixtures])
     scalars = _concatenate([mixture.scalars for mixture in mixtures])
+    # Stable: points of one series keep their order, which decides between equal wall times.
     if (series != series[0]).any():
         order = np.argsort(series, kind="stable")
         series, scalars = series[order], scalars.take(order)

@@ -136,6 +136,7 @@ def _parse_value(event: bytes, value: _Field) -> ValueLayout:
         value.end,
         {1: LENGTH_DELIMITED, 2: FIXED32, 8: LENGTH_DELIMITED, 9: LENGTH_DELIMITED},
     )
+    # Exactly one of `simple_value` and `tensor`: they are a oneof, and of two the last would count.
     if 1 not in fields or (2 in fields) == (8 in fields):
         raise _NoLayout
     if 2 in fields:
@@ -228,6 +229,7 @@ def _fields(event: bytes, start: int, end: int) -> Iterator[_Field]:
     position = start
     while position < end:
         key = event[position]
+        # https://protobuf.dev/programming-guides/encoding/#structure
         if key >= CONTINUATION_BIT:  # a field number over 15: none of those above
             raise _NoLayout
         field = _parse_field_at(event, position + 1, key >> WIRE_TYPE_BITS, key & WIRE_TYPE_MASK)
