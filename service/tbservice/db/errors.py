@@ -44,6 +44,7 @@ def translate_driver_errors() -> Iterator[None]:
         yield
     except (exc.OperationalError, exc.InterfaceError) as error:
         raise _make_unavailable(error.orig) from error
+    # The pool's own: all connections were in use for too long.
     except exc.TimeoutError as error:
         raise Unavailable(_UNAVAILABLE) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
@@ -51,6 +52,7 @@ def translate_driver_errors() -> Iterator[None]:
     except psycopg.Error as error:
         raise _translate_error(error) or error from error
     except exc.DBAPIError as error:
+        # SQLAlchemy saw the connection break, whatever the statement's error was.
         if error.connection_invalidated:
             raise Unavailable(_UNAVAILABLE) from error
         raise _translate_error(error.orig) or error from error

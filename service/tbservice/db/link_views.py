@@ -44,10 +44,12 @@ def enter(db: Connection, experiment_id: ExperimentId, link: LinkView) -> None:
     with pipeline(db):
         valid = execute_binary(db, _IS_VALID, {"token_id": link.token_id})
         names = _request_names(db, experiment_id, link)
+    # Checked in the transaction itself: a link that was revoked since the look-up shows nothing.
     if not valid.rows():
         raise Unauthenticated("this link has expired or was revoked")
     if link.is_restricted:
         _show(db, link, names)
+        # Last: the statements before read the tables.
         execute_binary(db, _HIDE_TABLES, {})
 
 

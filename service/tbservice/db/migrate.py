@@ -107,6 +107,8 @@ def _exclude_others(engine: Engine) -> Iterator[None]:
     CREATE INDEX CONCURRENTLY waits for every transaction with a snapshot that is older than it. So
     neither the process that waits may stay in a transaction, nor this one keep a snapshot.
     """
+    # Tried again and again: a blocking call would be a transaction with a snapshot.
+    # https://www.postgresql.org/docs/18/sql-createindex.html#SQL-CREATEINDEX-CONCURRENTLY
     locked = text("SELECT pg_try_advisory_xact_lock(:number)")
     with engine.connect() as db:
         while not db.execute(locked, {"number": ADVISORY_LOCK_ID}).scalar():
@@ -145,6 +147,7 @@ def _repeat_while_in_use(
         try:
             run()
         except exc.OperationalError as error:
+            # https://www.postgresql.org/docs/18/errcodes-appendix.html
             if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
                 raise
         else:
@@ -189,6 +192,7 @@ def _run_concurrently(engine: Engine, migration: Migration) -> None:
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
         # The role or the pooler may have shorter ones, made for requests.
         db.exec_driver_sql(f"SET statement_timeout = {milliseconds}")
+        # It waits for others, by design, and nobody waits for it.
         db.exec_driver_sql("SET lock_timeout = 0")
         try:
             apply(db, migration.name)

@@ -96,6 +96,7 @@ def list_missing_migrations(db: Connection) -> list[Migration]:
             "which cannot be upgraded: export what you need with that version (tbupload export), "
             "then start with an empty database ('tbservice up': with another --data-dir)"
         )
+    # Unknown and earlier than our last one: of another branch, never of a newer program.
     if applied not in names and (applied < names[-1] or required not in {None, *names}):
         raise UnknownMigration(
             f"the database has migration {applied}, with which this tbhub does not work: "
@@ -125,6 +126,8 @@ def _read_constants(file: Path) -> dict[str, Any]:
     names = {"LOCKS", "CONCURRENT", "REQUIRED_REVISION"}
     return {
         node.targets[0].id.lower(): ast.literal_eval(node.value)
+        # Parsed, not imported: importing all migrations needs Alembic, which most starts do not
+        # load.
         for node in ast.parse(file.read_text()).body
         if isinstance(node, ast.Assign)
         and isinstance(node.targets[0], ast.Name)

@@ -42,6 +42,8 @@ def check_writable(db: Connection) -> int:
     settings = (
         ("work_mem", "64kB"),  # the least: so that the query below needs a file
         ("temp_tablespaces", ""),
+        # A missing synchronous standby would let this wait without end:
+        # https://www.postgresql.org/docs/18/runtime-config-wal.html#GUC-SYNCHRONOUS-COMMIT
         ("synchronous_commit", "local"),
     )
     for name, value in settings:
@@ -52,7 +54,10 @@ def check_writable(db: Connection) -> int:
         db.invalidate()  # another host of the URL may be the primary by now
         raise Unavailable(READ_ONLY)
 
+    # 1 MiB over a work_mem of 64 kB: the function's rows are spooled to a temporary file.
     db.execute(text("SELECT count(*) FROM unnest(array_fill(repeat('x', 8192), ARRAY[128]))"))
+    # Writes to the log without touching a table:
+    # https://www.postgresql.org/docs/18/functions-admin.html#FUNCTIONS-REPLICATION
     segment: str = db.execute(
         text("""
             SELECT pg_walfile_name(pg_current_wal_insert_lsn())

@@ -352,8 +352,10 @@ async def _stop(app: FastAPI) -> None:
     await app.state.notifier.wait_closed()
     await app.state.grpc.stop()
     app.state.handlers.close()
+    # In a thread: it waits for a compaction in progress, and would block the event loop.
     await run_in_threadpool(app.state.compactor.stop)
     await run_in_threadpool(app.state.eraser.stop)
+    # Cancels what is left, so that closing does not wait for a long read.
     await run_in_threadpool(app.state.database.stop)
     app.state.database.close()
     app.state.objects.close()

@@ -83,6 +83,8 @@ class UploaderProcess:
         self._has_output = True
         self._may_end = False
         self._process = _start(options, token)
+        # DataLoader workers are forks: an inherited pipe would keep the uploader's stdin open after
+        # this process has died.
         _close_pipes_after_fork()
         _started.add(self)
         self._readers = [
@@ -199,6 +201,8 @@ class UploaderProcess:
         for line in _lines(_pipe(self._process.stdout)):
             with contextlib.suppress(ValueError), self._changed:
                 event = json.loads(line)
+                # Before the first answer; waits for a server that never answers are counted from
+                # here.
                 if event.get("event") == "connecting":
                     self._asked_at = time.monotonic()
                 elif "url" in event:  # the first, or another one: a run was trained again
@@ -270,6 +274,7 @@ class UploaderProcess:
 
 
 def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
+    # The token goes by the environment: arguments are visible to all users of the machine (ps).
     environment = dict(os.environ)
     if token is not None:
         environment["TBHUB_TOKEN"] = token
@@ -283,6 +288,8 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
             | subprocess.BELOW_NORMAL_PRIORITY_CLASS
         }
 
+    # https://docs.python.org/3/library/sys.html#sys.executable: may be empty in embedded
+    # interpreters.
     if not sys.executable or getattr(sys, "frozen", False):
         raise RuntimeError(
             "no Python interpreter to run `python -m tbupload` with (frozen program): "
@@ -301,6 +308,7 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
                 *(f"--process-descriptor={each}" for each in descriptors),
             ],
             env=environment,
+            # Unbuffered: a command is sent by its write.
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -328,6 +336,8 @@ def _own_descriptor() -> Iterator[list[int]]:
     With it, the uploader learns how this process ends even if that is before it has started.
     """
     try:
+        # https://man7.org/linux/man-pages/man2/pidfd_open.2.html: a number can be reused, this
+        # cannot.
         descriptor = os.pidfd_open(os.getpid())
     except (AttributeError, OSError):
         yield []

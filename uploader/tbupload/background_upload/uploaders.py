@@ -137,6 +137,7 @@ def log_result(result: Result) -> None:
 @functools.cache
 def _install_exit() -> None:
     note_exit()
+    # Not in a finalizer: at exit, threads and pipes still work in atexit functions.
     atexit.register(_exit)
 
 
@@ -172,6 +173,7 @@ def _exit() -> None:
 
 def _wait_for(uploaders: list[Uploader]) -> None:
     began = time.monotonic()
+    # All are asked before the first is waited for: they look at the same time.
     looks = [each.process.request_look() for each in uploaders]
     for each, look in zip(uploaders, looks):
         end = began + each.exit_seconds

@@ -82,6 +82,7 @@ def _parse_range(request: Request, blob: Blob) -> tuple[int, int]:
         return 0, blob.size
 
     first, last = match.groups()
+    # RFC 9110, section 14.1.2: longer than the blob means all of it.
     if not first:  # a suffix range: the last `last` bytes
         return max(0, blob.size - int(last)), blob.size
     end = min(int(last) + 1, blob.size) if last else blob.size

@@ -42,6 +42,7 @@ def choose_coding(request: Request) -> str | None:
     listed = request.headers.get("accept-encoding", "").split(",")
     matches = [match for each in listed if (match := _ACCEPTED.fullmatch(each))]
     qualities = {match[1].lower(): float(match[2] or 1) for match in matches}
+    # `max` returns the first of equals: zstd.
     best = max(_CODINGS, key=lambda coding: qualities.get(coding, 0))
     return best if qualities.get(best, 0) > 0 else None
 
@@ -58,6 +59,8 @@ async def compress(request: Request, response: Response) -> Response:
         and len(body) >= _BYTES_MIN
         and response.headers.get("content-type", "").startswith(_MEDIA_TYPES)
     ):
+        # In a thread: zlib and zstd release the interpreter's lock, and the event loop serves
+        # others.
         response.body = await run_in_threadpool(_encode, bytes(body), coding)
         response.headers["Content-Encoding"] = coding
         response.headers["Content-Length"] = str(len(response.body))

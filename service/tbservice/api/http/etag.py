@@ -73,6 +73,8 @@ def set_etag(request: Request, state: str) -> None:
         settings.reservoir_sizes,
         compression.choose_coding(request),
     )
+    # Not `hash`, which differs between processes (PYTHONHASHSEED): workers would not know each
+    # other's.
     variant = zlib.crc32(repr(varies_with).encode())
     request.state.entity_tag = f'"{_SOFTWARE_VERSION}-{state}-{variant:x}"'
     # If-None-Match uses the weak comparison (RFC 9110, section 13.1.2): "W/" does not count.

@@ -71,6 +71,7 @@ class _QueuedStream(StreamingResponse):
         loaded_bytes: int,
         show_refusal: Callable[[TooManyRequests | Unavailable], Response] | None,
     ) -> None:
+        # Replaced in `_stream`: the iterator must not be made before the stream's turn.
         super().__init__(iter(()), headers=headers, media_type=media_type)
         self._show_refusal = show_refusal
         self._has_begun = False
@@ -112,6 +113,7 @@ class _QueuedStream(StreamingResponse):
     def _begin(self) -> tuple[Iterator[bytes], bytes]:
         """Return the iterator and its first chunk."""
         byte_chunks = self._make()
+        # An iterator without chunks is a response without a body.
         return byte_chunks, next(byte_chunks, b"")
 
     def _reserve_memory(self, size: int) -> None:

@@ -59,11 +59,13 @@ def renumber(keys: Indices, size: int) -> tuple[Indices, int]:
         The number of each key, and how many numbers there are.
     """
     if size == 1:
+        # All keys are 0 already.
         return keys, 1
     if size > max(_TABLE_ENTRIES_MIN, _TABLE_ENTRIES_PER_KEY * len(keys)):
         distinct, labels = np.unique(keys, return_inverse=True)
         return labels, len(distinct)
 
+    # A table in place of `np.unique`, which sorts: the keys are small and many.
     occurs = np.zeros(size, np.bool_)
     occurs[keys] = True
     distinct = occurs.nonzero()[0]

@@ -63,7 +63,9 @@ def find_period(sizes: Sizes) -> int:
     The last ones are `PATTERN_RECORDS`; the latest earlier occurrence counts.
     """
     content, pattern = sizes.tobytes(), sizes[-PATTERN_RECORDS:].tobytes()
+    # A search in bytes is C code; comparing windows of an array would make a matrix of them.
     before = content.rfind(pattern, 0, len(content) - sizes.itemsize)
+    # A match of bytes that is not aligned to a size is none.
     if len(sizes) <= PATTERN_RECORDS or before < 0 or before % sizes.itemsize:
         return 0
     return len(sizes) - PATTERN_RECORDS - before // sizes.itemsize
@@ -126,6 +128,7 @@ def _rotated_kind(pattern: bytes, kinds: dict[bytes, list[tuple[int, int]]]) -> 
     """
     if pattern in kinds:
         return pattern, 0
+    # A rotation of a word is a part of the word written twice.
     twice, size = pattern + pattern, np.dtype(np.uint32).itemsize
     for kind in kinds:
         at = twice.find(kind)

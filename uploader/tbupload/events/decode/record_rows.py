@@ -58,6 +58,7 @@ class RecordMatrix:
 
     def column(self, start: int, dtype: str) -> npt.NDArray[Any]:
         """Return a copy of the numbers of this type that begin at byte `start` of each row."""
+        # At any byte of the row: numpy's own views would have to be aligned to the type.
         shape, strides = (len(self.words),), (self.words.strides[0],)
         return np.ndarray(shape, dtype, self.words, start, strides).copy()
 
@@ -66,6 +67,7 @@ class RecordMatrix:
         count, first = int(np.count_nonzero(is_selected)), int(np.argmax(is_selected))
         if count == len(is_selected):
             return self
+        # Usually, as other records are at the ends of a chunk: no copy then.
         if is_selected[first : first + count].all():
             adjacent = slice(first, first + count)
             words, records = self.words[adjacent], self.records[adjacent]
@@ -94,6 +96,7 @@ def gather_payloads(buffer: Buffer, starts: Indices, length: int, records: Indic
 def match_checksums(rows: RecordMatrix) -> npt.NDArray[np.bool_]:
     """Return for each row whether its payload matches its checksum."""
     columns = rows.difference.view(np.uint8).nonzero()[0]
+    # Only columns in which rows differ are looked up; the rest is the same for all (CRC is linear).
     sums = linear_checksum.checksums(rows.as_bytes[:, : rows.length], columns)
     return np.asarray(linear_checksum.mask(sums) == rows.column(rows.length, "<u4"))
 

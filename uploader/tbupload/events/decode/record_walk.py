@@ -73,6 +73,7 @@ def find_record_starts(buffer: Buffer, start: int) -> tuple[Indices, int]:
                 buffer, position, _repeating_sizes(starts_ahead, position)
             )
             chunks += [starts_ahead, *predicted]
+            # After a prediction, the sizes have changed: begin with little again.
             reach = _SEARCH_BYTES_MIN if predicted else min(2 * reach, _SEARCH_BYTES_MAX)
     return np.concatenate(chunks), position
 
@@ -165,6 +166,7 @@ def _follow(buffer: Buffer, start: int, sizes: Indices) -> tuple[Indices, int]:
     starts = starts[: int(np.searchsorted(starts, len(buffer) - HEADER_BYTES, "right"))]
     if not len(starts):
         return starts, start
+    # A view with an element at every byte, of which only those at `starts` are copied.
     lengths = np.ndarray((len(buffer) - LENGTH.size + 1,), "<u8", buffer, strides=(1,))[starts]
     is_other = lengths != sizes[: len(starts)] - FRAME_BYTES
     count = int(is_other.argmax()) if is_other.any() else len(starts)

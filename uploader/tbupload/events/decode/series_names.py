@@ -112,6 +112,8 @@ class SeriesNames:
     def _resolve_series(self, index: int, name: int, registry: TagRegistry) -> KnownSeries | None:
         """Return the scalar series that all values with this name belong to; None if excluded."""
         candidate = self._candidate(index, name)
+        # The first value of a tag in a file decides what its later ones are, also those without
+        # metadata.
         is_new = registry.find(candidate.tag) is None
         if is_new and candidate.example is not None:
             return registry.add_like(candidate.example)

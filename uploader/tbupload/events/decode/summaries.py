@@ -99,6 +99,7 @@ def read_value(
     try:
         return _read_value(value, wall_time, registry, limits, placeholders)
     except ValueRefused as refused:
+        # Whatever the refusal was: a value without content is counted as empty.
         if _is_empty(value):
             raise ValueRefused(skip_reasons.EMPTY_VALUE) from refused
         raise
@@ -120,6 +121,7 @@ def _read_value(
     series = registry.resolve(tag, metadata)
     if series is None:
         return None
+    # The server orders points by it, and refuses a batch with one that is not finite.
     if not math.isfinite(wall_time):
         raise ValueRefused(skip_reasons.WALL_TIME_NOT_FINITE)
     point = _point(value, series, limits, placeholders)
@@ -169,6 +171,7 @@ def _tensor(
         if len(tensor.data) > limits.tensor_bytes_max:
             raise over_limit_error("tensor", limits.tensor_bytes_max, "bytes")
         return tensor
+    # https://github.com/tensorflow/tensorboard/blob/2.21.0/tensorboard/plugins/hparams/metadata.py
     if kind is None and series.plugin == HPARAMS:
         # NULL_TENSOR in `tensorboard/plugins/hparams/metadata.py`: the content is the metadata.
         return Tensor(tensors.FLOAT, (0,), b"")

@@ -104,6 +104,7 @@ def decode_events(rows: RecordMatrix) -> TemplateScalars:
 
         known = find_layout(rows.payload(0))
         is_alike = _rows_like_first(rows, known)
+        # The bound against files made to be slow: each template compares all remaining rows.
         poor_templates += int(np.count_nonzero(is_alike) < _POOR_TEMPLATE_EVENTS)
         if known is None:
             scalars.others.append(rows.records[:1])
@@ -198,6 +199,8 @@ def _steps(rows: RecordMatrix, span: slice | None) -> Steps:
         return _short_varints(rows.column(span.start, "<u4"), span.stop - span.start).astype(
             np.int64
         )
+    # Unsigned, and viewed as signed at the end: a negative step is its two's complement in ten
+    # bytes (https://protobuf.dev/programming-guides/encoding/#signed-ints).
     steps = np.zeros(len(rows.words), np.uint64)
     for number, column in enumerate(range(span.start, span.stop)):
         steps |= np.left_shift(

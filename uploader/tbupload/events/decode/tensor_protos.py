@@ -92,6 +92,7 @@ def to_number(
         raise ValueRefused(skip_reasons.NOT_ONE_NUMBER)
     shape = _shape(proto, limits)
     extents = _data(proto, shape, limits, placeholders)
+    # TensorBoard takes `item()` of the array: any shape of one element will do.
     if tensors.element_count(shape) != 1:
         raise ValueRefused(skip_reasons.NOT_ONE_NUMBER)
 
