@@ -19,4 +19,6 @@ def preceding_crc(before: bytes) -> int:
     `before` are the bytes of a file that end at an offset. The checksum (Castagnoli, RFC 3720,
     section 12.1) is not masked, unlike those in event files (`tbupload.events.tf_record`).
     """
+    # The last bytes alone: a file of gigabytes is resumed without reading it again, and event files
+    # differ in their last records (wall times).
     return int(google_crc32c.value(before[-PRECEDING_BYTES:]))

@@ -112,6 +112,7 @@ class SeriesDigest:
         if self.first_step is None:
             self.first_step = int(records["step"][0])
         self.last_step = int(records["step"][-1])
+        # A slice of records may be strided: hashlib takes contiguous bytes only.
         self._sha256.update(np.ascontiguousarray(records).view(np.uint8).data)
 
     def hexdigest(self) -> str:

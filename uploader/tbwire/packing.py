@@ -94,6 +94,7 @@ def _as_float32_if_exact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return values
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = values.astype(np.float32)
+        # By bits: NaN is not equal to itself, and 0.0 is equal to -0.0.
         fits = np.array_equal(narrow.astype(np.float64).view(np.uint64), values.view(np.uint64))
     return narrow if fits else values
 
@@ -101,6 +102,8 @@ def _as_float32_if_exact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _pack_integers(bits: _UInt64s) -> tuple[int, int, int, bytes]:
     """Return width, smallest difference, unit and packed differences of a column of integers."""
     # Modulo 2^64, so that every column of 64-bit integers can be restored.
+    # Of the bits of wall times, too: equal intervals have nearly equal differences of their bits
+    # while the exponent of the float64 is the same.
     differences = np.diff(bits)
     if not len(differences):
         return 0, 0, 1, b""
@@ -112,6 +115,8 @@ def _pack_integers(bits: _UInt64s) -> tuple[int, int, int, bytes]:
 
     unit = _common_unit(differences)
     width = next(width for width in _WIDTHS[1:] if greatest // unit < 1 << 8 * width)
+    # `np.uint64`, so that the type does not depend on numpy's rules for Python's integers:
+    # https://numpy.org/neps/nep-0050-scalar-promotion.html
     units = differences if unit == 1 else differences // np.uint64(unit)
     return width, int(low), unit, units.astype(f"<u{width}").tobytes()
 
@@ -128,6 +133,7 @@ def _unpack_integers(
         bits[1:] += np.uint64(low)
     else:
         bits[1:] = low
+    # Modulo 2^64 as well, which undoes the differences exactly.
     return np.cumsum(bits, dtype=np.uint64)
 
 

@@ -77,8 +77,10 @@ def begin(db: Connection, client: str, network: str) -> NewDeviceLogin:
         )
     device_logins.delete_expired(db, limits.SIGN_IN_SWEEP_ITEMS_MAX)
     _check_room(db, network)
+    # RFC 8628, section 5.2: long, as it can be tried without a person.
     device_code = secrets.token_urlsafe(_DEVICE_CODE_BYTES)
     lifetime = timedelta(seconds=limits.DEVICE_LOGIN_SECONDS_MAX)
+    # 20^8 codes: a collision with one that waits is rare, and another code costs little.
     for _ in range(_ATTEMPTS):
         user_code = "".join(secrets.choice(_CODE_LETTERS) for _ in range(_CODE_CHARS))
         if device_logins.create(db, _digest(device_code), user_code, client, network, lifetime):

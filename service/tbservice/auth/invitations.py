@@ -108,12 +108,17 @@ def accept(
     _check_address(db, invitation, person, is_link_enough=is_link_enough)
 
     workspace_id = invitation.workspace_id
+    # The workspace is known only now, by the invitation: row-level security hid its rows until
+    # then.
     set_local(db, "workspace_id", str(workspace_id))
     member_rows.lock_workspace(db, workspace_id)
     current = member_rows.find_role(db, workspace_id, person.user_id)
+    # Not used up: a link that its owner opens to look at it must remain valid for the invited
+    # person.
     if current is not None and current.includes(invitation.role):
         return Membership(workspace_id, invitation.workspace_name, current)
     people.check_room(db, workspace_id, current)
+    # An UPDATE that finds it open: of two people with one link, only the first is a member.
     if not invitations.accept(db, invitation.invitation_id, person.user_id):
         raise NotFound(_ENDED)
     member_rows.put(db, workspace_id, person.user_id, invitation.role)

@@ -78,6 +78,8 @@ class Backup:
             facts = session.begin()
             self._blob_count = facts.counts["blobs"]
             database = self._write_dump(name, url, facts)
+            # To a file first: the snapshot is closed before the objects are copied, which may take
+            # hours; an old snapshot keeps vacuum from its work.
             with spooled(blob_list.encode(session.iter_blobs()), _ignore) as (file, _):
                 session.end()
                 blobs = self._write(f"{folder_of(name)}/blobs.tsv.gz", iter_file(file))
@@ -100,6 +102,8 @@ class Backup:
             facts.counts,
             lost,
         )
+        # Last: a backup without a manifest is none, so that one that was interrupted is never
+        # restored.
         self._target.write(manifest_of(name), [manifest.to_bytes()])
         return manifest
 
@@ -136,6 +140,7 @@ class Backup:
     def _copy_objects(self, file: IO[bytes]) -> None:
         """Copy the objects that the target lacks, or has with another size."""
         groups = blob_list.group_by_digest(blob_list.decode(iter_file(file)))
+        # 256 listings, whatever the number of objects, and never all names in memory.
         for first_byte, folder in groupby(groups, key=lambda places: places[0].sha256[:1]):
             stored = self._target.list_sizes(f"{OBJECTS}/{first_byte.hex()}")
             for _ in map_threads(self._copy, self._select_missing(folder, stored)):
@@ -171,6 +176,7 @@ class Backup:
             for key in dict.fromkeys((place.object_key, current or place.object_key)):
                 if self._try_copy(key, place):
                     return
+        # Raises if the store is away: an object that cannot be read then is not lost.
         self._objects.check()
         self._failed.append(places)
 
@@ -178,6 +184,7 @@ class Backup:
         try:
             chunks = self._objects.read(key, 0, place.size)
             with spooled(chunks, self._throttle.spend) as (file, digest):
+                # Damaged objects are not copied over a sound one of an earlier backup.
                 if digest != place.sha256.hex():
                     return False
                 self._target.write(name_of(place.sha256), iter_file(file))

@@ -115,6 +115,8 @@ class BackupReader:
         try:
             self._check_empty(database, objects, keeps_objects=keeps_objects)
             self.has_begun = True
+            # Objects first: rows that name missing objects would be a damaged service, the reverse
+            # is waste.
             self._restore_objects(objects)
             self._progress.write("objects are restored; restoring the database")
             dumped = self.manifest.database
@@ -141,6 +143,8 @@ class BackupReader:
                     f"the database is not empty, it has {name!r}: a backup is restored into a new "
                     "database alone"
                 )
+            # A superuser passes row-level security:
+            # https://www.postgresql.org/docs/18/ddl-rowsecurity.html
             if backup_snapshot.sees_all(db):
                 raise StartupError(
                     "TBHUB_DATABASE_URL names a role that sees all tenants' rows, which the "

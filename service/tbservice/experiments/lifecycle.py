@@ -72,6 +72,7 @@ def get_or_create_experiment(
         raise Invalid("unique_name requires a name")
     columns = make_columns(metadata, {})
     name, name_key = columns["name"], columns["name_key"]
+    # Two are enough to know that the name is ambiguous.
     known = experiments.lock_name(db, grant.workspace_id, name, name_key, limit=2)
     if len(known) > 1:
         raise Conflict(
@@ -147,6 +148,7 @@ def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> 
     experiment = experiments.update(db, grant.experiment_id, columns)
     if experiment is None:
         raise NotFound(NOT_FOUND)
+    # The records of uploads have host and user as well.
     if columns.get("origin") == {}:
         uploads.delete_all(db, grant.experiment_id)
     if columns:

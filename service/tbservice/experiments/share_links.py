@@ -77,6 +77,7 @@ def create_link(
     shown = LinkView(secrets.generate_token_id(), run_pattern, tag_pattern, is_anonymous)
     if shown.is_restricted and not is_frozen:
         _check_private(db, grant)
+    # Here, so that no process has to schedule it.
     _delete_ended(db, grant)
     target = grant.experiment_id
     if is_frozen:
@@ -84,6 +85,7 @@ def create_link(
         target = snapshots.create_snapshot(writer, grant, expires_at)
 
     secret = secrets.generate_token()
+    # Only its digest is stored: a copy of the database opens no links.
     digest, prefix = secrets.secret_digest(secret), secrets.get_display_prefix(secret)
     link = share_links.create(db, grant, shown, target, label, prefix, digest, expires_at)
     return link, secret

@@ -52,8 +52,10 @@ def sweep(
     with database.transaction() as db:
         workspace_ids = [workspace_id for workspace_id, _ in workspaces.list_all(db)]
     for workspace_id in workspace_ids:
+        # One workspace at a time, so that a sweep that is interrupted has finished some.
         with database.transaction(workspace_id) as db:
             if deletes:
+                # Before anything is read: a batch that refers to a blob must not come between.
                 object_sweep.lock(db)
             _sweep_blobs(db, objects, workspace_id, days, swept, deletes=deletes)
             _sweep_orphans(db, objects, workspace_id, days, swept, deletes=deletes)
@@ -99,6 +101,7 @@ def _sweep_orphans(
 ) -> None:
     """Delete old objects that neither a blob nor an unfinished upload names."""
     unfinished = blob_uploads.list_keys(db, workspace_id)
+    # By the clock of this machine: the age is in days, and S3 has its own clock anyway.
     written_before = time.time() - days * _DAY_SECONDS
     known: set[str] = set()
     after, is_last = b"", False

@@ -53,6 +53,7 @@ def write_report(
     name, digest = request.trial_name, runs_tags.hash_name(request.trial_name)
     run_id = run_names.resolve_runs(writer.db, place, [name])[name]
     trial = katib_trials.lock_or_create(writer.db, place, {digest: run_id})[digest]
+    # After the lock: of two equal reports at once, the second must see what the first noted.
     recent = note_report(trial.recent_reports, request, received_at)
     if recent is None:
         return
@@ -75,6 +76,7 @@ def write_logs(
     """
     assert trial.run_id is not None  # noqa: S101 - a trial that is locked has a run
     db = writer.db
+    # The server's time: clocks of trials' pods differ, and some reports have old timestamps.
     run_id, now = trial.run_id, float(logs.received_at.max())
     tag_ids = runs_tags.resolve_tags(db, place, logs.metrics)
     set_sessions = {} if fields is None else {run_id: fields}
@@ -96,6 +98,7 @@ def _group_points(run_id: int, logs: Logs) -> IncomingBySeries:
     Tags of the HParams plugin, which hold no scalars, are left out.
     """
     order = np.flatnonzero(logs.is_number)
+    # Stable: logs of one metric keep the order of arrival, which becomes their steps.
     order = order[np.argsort(logs.metric[order], kind="stable")]
     metrics, starts = np.unique(logs.metric[order], return_index=True)
     incoming = {}

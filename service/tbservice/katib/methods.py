@@ -79,6 +79,8 @@ class KatibMethods:
             },
         }
         return [
+            # By name and without generated stubs, whose code is bound to a version of grpcio:
+            # https://grpc.github.io/grpc/python/grpc.html#grpc.method_handlers_generic_handler
             grpc.method_handlers_generic_handler(
                 f"{_PACKAGE}.{service}",
                 {
@@ -151,6 +153,8 @@ class KatibMethods:
             return grant, request
 
         grant, request = await call.in_thread(begin)
+        # It computes for seconds in a process, and needs neither this worker's thread nor a
+        # connection.
         async with call.without_turn():
             # Every algorithm reads its state off the trials: there is none to keep.
             reply, _ = await self._processes.in_process(
@@ -159,6 +163,7 @@ class KatibMethods:
 
         def finish() -> bytes:
             message = katib_pb2.GetSuggestionsReply.FromString(reply)
+            # After the suggestions were computed: an invalid request must leave no trials behind.
             trials.record_request(self._ingest, grant, request.experiment, request.trials)
             # It names the trials, so that their first reports find the experiment.
             trials.record_suggestions(self._ingest, grant, request.experiment, message)

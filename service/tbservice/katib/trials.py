@@ -78,6 +78,8 @@ def record_request(
     for group in _split(by_name):
         with ingest.door.transaction(grant) as writer:
             place = places.place_experiment(writer.db, grant, experiment.name)
+            # First, in a transaction of its own, so that the next one finds every trial in its
+            # place.
             _move_here(writer, grant, place, group)
         with ingest.door.transaction(grant) as writer:
             _record_trials(writer, place, experiment, group, summary)
@@ -129,6 +131,8 @@ def _record_trials(
 ) -> None:
     """Record what has changed, with as many statements as for one trial."""
     db, now = writer.db, time.time()
+    # Deterministic: maps are otherwise written in any order, and each request would look changed
+    # (https://protobuf.dev/programming-guides/serialization-not-canonical/).
     content = summary.SerializeToString(deterministic=True)
     summary_digest = hashlib.sha256(content).digest()
     is_new_summary = katib_experiments.lock_summary_digest(
@@ -168,6 +172,7 @@ def _find_changed(
     for digest, trial in by_digest.items():
         content = summary_digest + trial.SerializeToString(deterministic=True)
         told = hashlib.sha256(content).digest()
+        # A controller names all trials of an experiment in every request: most have not changed.
         if digest not in known or known[digest].request_digest != told:
             changed[digest] = trial, told
     return changed
@@ -269,6 +274,8 @@ def set_trial_status(
         run_id = run_names.resolve_runs(db, place, [name])[name]
         row = katib_trials.lock_or_create(db, place, {digest: run_id})[digest]
         known = None if row.condition is None else Condition(row.condition)
+        # A message that is late must not reopen a trial; a status that we only concluded may be
+        # corrected.
         if is_final(known) and not row.is_inferred:
             return
         row.condition, row.is_inferred = Condition.EARLY_STOPPED, False
@@ -304,5 +311,6 @@ def objective_logs(
     if sum(map(len, logs.values())) > limits.KATIB_READ_LOGS_MAX:
         limit = f"{limits.KATIB_READ_LOGS_MAX} logs (katib_read_logs_max)"
         raise TooLarge(f"a rule counts at most {limit} of all trials: set a smaller start_step")
+    # A trial without logs has its place in the list: rules compare trials by position.
     none: Float64s = np.empty(0, np.float64)
     return [logs.get(digest, none) for digest in digests]

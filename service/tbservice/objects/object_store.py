@@ -80,6 +80,7 @@ class ObjectStore:
             options["CreateBucketConfiguration"] = {"LocationConstraint": self._region}
         try:
             self._client.create_bucket(Bucket=self._bucket, **options)
+        # https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateBucket.html
         except ClientError as error:  # another process created it
             if error.response["Error"]["Code"] not in {
                 "BucketAlreadyOwnedByYou",
@@ -120,6 +121,7 @@ class ObjectStore:
             answer = client.get_object(
                 Bucket=self._bucket, Key=key, Range=f"bytes={start}-{end - 1}"
             )
+        # S3 shortens a range that ends behind the object: RFC 9110, section 14.1.2.
         if answer["ContentLength"] != end - start:
             answer["Body"].close()
             raise ObjectMissing(OBJECT_MISSING)
@@ -163,6 +165,7 @@ class ObjectStore:
                 if up_to and after > up_to:
                     return
                 yield ListedObject(after, listed["Size"], listed["LastModified"].timestamp())
+            # Continued by key: it needs no state of the server, unlike a continuation token.
             is_last = not answer.get("IsTruncated", False)
 
     def delete(self, key: str) -> None:

@@ -84,6 +84,7 @@ def encode(cursor: ChangeCursor) -> str:
     content = _HEADER.pack(_FORMAT, cursor.version, cursor.selection_digest) + b"".join(
         map(_to_byte_planes, columns)
     )
+    # Unpadded, since "=" would have to be escaped in a query.
     return base64.urlsafe_b64encode(zlib.compress(content)).decode().rstrip("=")
 
 
@@ -133,6 +134,7 @@ def _inflate(data: bytes) -> bytes:
     """Decompress at most the size of the largest cursor. Raises ValueError, zlib.error."""
     bytes_max = _HEADER.size + _COLUMNS * 8 * limits.CURSOR_SERIES_ITEMS_MAX
     inflater = zlib.decompressobj()
+    # Bounded: a few bytes of zlib can be a gigabyte of zeros.
     content = inflater.decompress(data, bytes_max)
     if not inflater.eof or inflater.unused_data:
         raise ValueError("truncated, too large, or followed by other data")
@@ -158,10 +160,12 @@ def find_pending(progress: SeriesProgress, cursor: ChangeCursor | None) -> Pendi
         progress.rewrites != _take_or_zero(cursor.rewrites, is_known, indices)
     )
 
+    # The greatest step has no next one, and numpy would wrap around to the least.
     next_steps = np.where(last_steps < _STEP_MAX, last_steps, _STEP_MAX - 1) + 1
     first_steps = np.where(
         is_rewritten, np.minimum(progress.rewritten_from, next_steps), next_steps
     )
+    # A series that the client does not know is read from its beginning.
     first_steps[~is_known] = _STEP_MIN
     pending = np.flatnonzero(~is_known | is_rewritten | (progress.last_steps > last_steps))
     is_replacing = is_known & (first_steps <= last_steps)
@@ -200,6 +204,7 @@ def advance(
         is_known, indices = _find_indices(progress.series_ids[remaining], before.series_ids)
         rewrites[remaining] = _take_or_zero(before.rewrites, is_known, indices)
         last_steps[remaining] = _take_or_zero(before.last_steps, is_known, indices)
+        # A series that was not reached and is not known stays out: it is pending again next time.
         is_included[remaining] = is_known
     else:
         is_included[remaining] = False

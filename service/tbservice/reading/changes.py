@@ -74,6 +74,8 @@ def read_changes(
     version = _get_version(db, grant)
     selection_digest = change_cursor.selection_digest(grant.experiment_id, selection)
     before = None if since is None else change_cursor.decode(since, selection_digest)
+    # Nothing has changed: the usual answer to a client that asks every second, without listing
+    # series.
     if since is not None and before is not None and before.version == version:
         return ChangeSet(since, has_more=False, removed=[], series=[])
 
@@ -126,6 +128,7 @@ def _get_version(db: Connection, grant: ReadGrant) -> int:
 
 def _list_progress(db: Connection, grant: ReadGrant, selection: Selection) -> SeriesProgress:
     series_max = limits.CURSOR_SERIES_ITEMS_MAX
+    # One more than permitted, to know that there are more.
     progress = series_progress.list_progress(db, grant.experiment_id, selection, series_max + 1)
     if len(progress) > series_max:
         raise TooLarge(

@@ -84,6 +84,8 @@ def list_digests(
     series_list = time_series.list_page(db, grant.experiment_id, selection, position, limit + 1)
     page: list[Digest] = []
     for digest in _compute_digests(db, grant.experiment_id, series_list[:limit]):
+        # Checked after the digest: a page has at least one, or a client would ask for the same page
+        # again.
         page.append(digest)
         if time.monotonic() - started > limits.DIGEST_PAGE_SECONDS:
             break

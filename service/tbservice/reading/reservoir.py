@@ -68,6 +68,7 @@ def reservoir(size: int) -> PositionSampler:
         if count <= size:
             return np.arange(count)
         hashes = splitmix64(np.arange(count - 1))
+        # Without a sort: only the least hashes are needed, not their order.
         first = np.argpartition(hashes, size - 1)[: size - 1]
         return np.append(np.sort(first), count - 1)
 
@@ -116,6 +117,7 @@ def read_scalars(
         points_by_series = catalog.read_all_scalars(db, grant, group)
         for series in group:
             series_points = points_by_series[series.series_id]
+            # Stable: points of equal wall times stay in the order of their steps.
             order = np.argsort(series_points.wall_times, kind="stable")
             kept = series_points.select(order[positions(len(series_points))])
             yield series, ScalarSample(kept.steps, kept.wall_times, kept.values, len(series_points))

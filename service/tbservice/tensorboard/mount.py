@@ -56,6 +56,7 @@ def mount(app: FastAPI) -> None:
     files = Route("/{edition}/{path:path}", page_routes.read_asset)
     extra_routes = {"/download/{file}": download.send_file}
     mounts = [
+        # Starlette's redirects would be made of the Host header: ours are relative.
         Mount(assets.PREFIX, app=Router([files], redirect_slashes=False)),
         Mount("/experiment", app=PageApplication("experiment_id", page.show_page, extra_routes)),
         Mount("/compare", app=PageApplication("comparison", page.show_comparison)),
@@ -63,6 +64,7 @@ def mount(app: FastAPI) -> None:
     if app.state.settings.content_url is None:
         app.router.routes.extend(mounts)
     else:
+        # First: on the content origin, no other route may answer.
         app.router.routes.insert(0, ContentMount(mounts))
         app.router.routes.extend(hand_over.mounts(assets.PREFIX))
 
@@ -135,6 +137,7 @@ async def _add_slash(request: Request) -> Response:
 def _strip_default_experiment(scope: Scope) -> None:
     root: str = scope["root_path"]
     experiment, marker, rest = scope["path"].removeprefix(root).partition(_DEFAULT_EXPERIMENT)
+    # Only directly below a page: a run may have a name with this text in it.
     if marker and _PAGE.fullmatch(experiment):
         scope["path"] = f"{root}{experiment}/{rest}"
 

@@ -46,6 +46,8 @@ def list_runs(request: Request) -> Response:
     The page colours runs by position, so new runs must come last. The stock route sorts by start
     time: there, a run that is uploaded late can change the colours of all others.
     """
+    # Replaces `CorePlugin._serve_runs`:
+    # https://github.com/tensorflow/tensorboard/blob/2.21.0/tensorboard/plugins/core/core_plugin.py
     return JSONResponse([run.name for run in page_auth.open_source(request).list_runs()])
 
 

@@ -82,4 +82,5 @@ def _never_import_tensorflow() -> None:
 
     `tensorboard/compat/__init__.py` uses its stub instead if this module exists.
     """
+    # https://github.com/tensorflow/tensorboard/blob/2.21.0/tensorboard/compat/__init__.py
     sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("tensorboard.compat.notf"))

@@ -73,6 +73,7 @@ def wsgi_environ(request: Request, script_name: str, path: str, body: bytes) -> 
         "CONTENT_LENGTH": str(len(body)),
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": request.url.scheme,
+        # Werkzeug's own key: it may read to the end without a Content-Length.
         "wsgi.input_terminated": True,
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
@@ -103,6 +104,7 @@ def call_wsgi(application: WSGIApplication, environ: dict[str, Any]) -> Response
     def start_response(
         status: str, headers: list[tuple[str, str]], _exc_info: _ExceptionInfo | None = None, /
     ) -> Callable[[bytes], object]:
+        # Replaced: PEP 3333 permits a second call, with exc_info, before anything is sent.
         start[:] = [(status, headers)]
         return chunks.append
 
@@ -139,6 +141,8 @@ def _collect(
     try:
         chunks.extend(body)
     finally:
+        # PEP 3333: "If the iterable returned by the application has a close() method, the server …
+        # must call that method".
         close = getattr(body, "close", None)
         if close is not None:
             close()

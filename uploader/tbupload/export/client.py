@@ -187,6 +187,7 @@ class ExportClient:
             for blob in blobs:
                 is_small = blob.size <= _PREFETCH_BYTES_MAX
                 waiting.append((blob, pool.submit(self._read_small, blob) if is_small else None))
+                # Bounded: what was requested ahead is in memory.
                 if len(waiting) > _PREFETCHED_BLOBS:
                     yield self._iter_blob(*waiting.popleft())
             while waiting:
@@ -209,6 +210,7 @@ class ExportClient:
 
         if size != blob.size:
             raise Unreachable("a blob is incomplete", is_mid_response=True)
+        # Not Unreachable: the same bytes would come again.
         if digest.digest() != blob.sha256:
             raise BlobLost("the object store has other bytes for it")
 
@@ -228,6 +230,8 @@ class ExportClient:
                         continue
                     if refusal.status == _GONE or refusal.code == _UNREADABLE:
                         raise BlobLost(str(refusal)) from refusal
+                    # A blob key is of a point: it ends when the point is replaced, which another
+                    # attempt will show.
                     if refusal.status != _NOT_FOUND:
                         raise
                     raise Unreachable(
