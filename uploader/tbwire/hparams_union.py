@@ -186,7 +186,7 @@ class _Session:
         wall_time: The wall time of the latest record.
         hparams: Wall time and encoded map entry by key.
         hparams_bytes: Size of the encoded entries and wall times.
-        fields: Wall time and value of those of `_FIELDS` that are not empty.
+        fields: Wall time and value of the `_FIELDS` that are not empty.
         fields_bytes: Size of the values.
         start: The latest record's SessionStart without all of these,
         data: its PluginData without the SessionStart,

@@ -17,7 +17,7 @@ _ANONYMOUS: Final = "anonymous"
 """The group of all callers of which only the address is known."""
 
 _SIGNING_IN: Final = "signing in"
-"""The group of those of them that sign in."""
+"""The group of callers by address alone that sign in."""
 
 
 @dataclass(frozen=True, slots=True)

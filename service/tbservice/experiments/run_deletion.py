@@ -56,7 +56,7 @@ def list_run_sizes(
 
 
 def find_run_sizes(db: Connection, grant: AdminGrant, run_ids: Sequence[int]) -> list[RunSize]:
-    """Return those of these runs that exist, with their sizes, in the order of creation."""
+    """Return the runs that exist, of these, with their sizes, in the order of creation."""
     return runs_tags.list_sizes(db, grant.experiment_id, len(run_ids), run_ids=run_ids)
 
 
@@ -134,7 +134,7 @@ def _delete_series(db: Connection, grant: AdminGrant, run_id: int, tag_id: int |
 
 
 def _finish(db: Connection, grant: AdminGrant, tag_ids: Sequence[int]) -> None:
-    """Delete those of the tags that are unused now, and change the experiment's row.
+    """Delete the tags that are unused now, and change the experiment's row.
 
     In the order of a batch, which locks tags and changes that row last: else they could deadlock.
     """

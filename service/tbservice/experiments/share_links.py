@@ -113,8 +113,8 @@ def list_workspace_links(
 ) -> tuple[list[PlacedLink], str | None]:
     """Return a page of the workspace's valid links, and the page token of the next one, if any.
 
-    The newest first; those of one creator, or all with None. They outlast their creator's
-    membership. Raises MalformedRequest if `after` is not a page token.
+    The newest first. None for `created_by` lists the links of all creators. Links outlast their
+    creator's membership. Raises MalformedRequest if `after` is not a page token.
     """
     before = decode_page_token(after) if after else None
     rows = share_links.list_page_of_workspace(db, grant.workspace_id, created_by, before, limit + 1)

@@ -43,7 +43,7 @@ def keep_earlier(
     earlier: MetricRows,
     earlier_metrics: Sequence[MetricId],
 ) -> tuple[MetricRows, list[MetricId]]:
-    """Return rows and metrics with those of `earlier_metrics` as they were read before.
+    """Return rows and metrics; values of `earlier_metrics` are as they were read before.
 
     Points may have been written in between: a value that is shown must be the one it was chosen by.
     """
@@ -71,10 +71,10 @@ def aggregate(
     aggregation: AggregationType,
     representatives: Int64s | None,
 ) -> MetricRows:
-    """Return the rows of groups from those of sessions.
+    """Return the rows of groups, computed from the rows of their sessions.
 
     Args:
-        rows: The rows of sessions; those of sessions in no group are ignored.
+        rows: The rows of sessions; a session in no group is ignored.
         groups: The groups.
         aggregation: AGGREGATION_AVG takes means, all others the rows of a representative session.
         representatives: The representative session of each group, unless the mean is taken.

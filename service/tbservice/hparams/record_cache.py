@@ -99,7 +99,7 @@ class RecordCache:
     def put(self, grant: ReadGrant, cached: CachedRecords) -> None:
         """Cache what the grant shows of an experiment's records.
 
-        Drops those of others that were read longest ago.
+        Drops the records of others that were read longest ago.
         """
         size = cached.size
         with self._lock:

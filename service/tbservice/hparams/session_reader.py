@@ -59,7 +59,7 @@ class _OwnedRuns:
         return sessions.tolist()
 
     def find(self, run_ids: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the positions of those of `run_ids` that are here, and their indices there."""
+        """Return the positions of the `run_ids` that are here, and their indices in `run_ids`."""
         if not len(self.run_ids):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         positions = np.searchsorted(self.run_ids, run_ids)

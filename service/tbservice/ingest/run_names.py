@@ -28,7 +28,7 @@ def resolve_runs(db: Connection, grant: AppendGrant, names: Collection[str]) -> 
 
 
 def list_deleted(db: Connection, grant: AppendGrant, names: Collection[str]) -> list[str]:
-    """Return those of the names whose runs were deleted from the experiment, in their order.
+    """Return the names whose runs were deleted from the experiment, in their order.
 
     After `runs_tags.resolve_runs`, not before: that waits for a deletion of the run that is in
     progress, and would then create the run again.

@@ -85,7 +85,7 @@ def _is_suspect(update: SeriesUpdate, restarted: Collection[int]) -> bool:
     """Return whether a point of another attempt may be lost.
 
     Another batch may have added a file to the run since its streams were read, before it was
-    locked. Then this batch's points are earlier than those of that file.
+    locked. Then this batch's points are earlier than the points of that file.
     """
     is_restarted = update.row.run_id in restarted
     if update.row.data_class == DataClass.SCALAR:  # compaction compares them with stored ones

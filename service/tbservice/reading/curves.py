@@ -51,7 +51,7 @@ def list_tags(
 
 
 def list_common_tags(tags: Mapping[ExperimentId, Sequence[str]]) -> list[str]:
-    """Return those of the tags that a list offers to draw, the ones of most experiments first."""
+    """Return the tags that a list offers to draw, the tags of most experiments first."""
     counts = Counter(tag for names in tags.values() for tag in names)
     ranked = sorted(counts, key=lambda tag: (-counts[tag], curves.rank_tag(tag)))
     return ranked[:CHART_TAGS_ITEMS_MAX]

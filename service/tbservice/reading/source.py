@@ -92,8 +92,8 @@ class Source(Protocol):
 class ExperimentReader:
     """The data of one experiment. Each call reads in its own snapshot.
 
-    With `attempt`, points of runs with more attempts are those of before the next one began; lists,
-    and what they say of series, are as without it. Reads of points raise NotFound if no run has so
+    With `attempt=K`, runs that were restarted later are read as of just before attempt K + 1.
+    Listings, and the counts in them, ignore it. Reads of points raise NotFound if no run has so
     many.
     """
 

@@ -141,7 +141,8 @@ def get_starts(periods: Int64s, restarts: Float64s) -> Float64s:
 class Superseded(NamedTuple):
     """Points to keep that are not shown: their indices, by step, then by wall time.
 
-    `periods` are those of the points, `superseded_by` those of the next newer points of the step.
+    `periods` has the period of each point, `superseded_by` that of the next newer point of its
+    step.
     """
 
     indices: Int64s

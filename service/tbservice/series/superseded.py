@@ -39,7 +39,7 @@ def keep(
     repeated: Mapping[int, ScalarPoints],
     restarts: Mapping[int, Float64s],
 ) -> None:
-    """Store those of the repeated points that are superseded, not those repeated in one period.
+    """Store the repeated points that are superseded, but no points repeated in one period.
 
     Args:
         db: A transaction that has locked the rows of the series.

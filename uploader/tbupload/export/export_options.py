@@ -49,7 +49,7 @@ class ExportSummary:
         series: exported series.
         runs: exported runs.
         files: files of the export.
-        blob_files: those of them that are blobs: one for each different content.
+        blob_files: files that are blobs: one for each different content.
         bytes: bytes of the files that were written by this run of the export.
         was_complete: the export was complete before; nothing was written.
         losses: points that were exported without some of their fields, by reason; a repeated

@@ -150,7 +150,7 @@ class Client(ExperimentCalls):
     def list_series(
         self, experiment_id: str, data_class: DataClassName, run: str, tags: Sequence[str]
     ) -> Json:
-        """Return those of a run's series that are stored: {tag: {max_step, max_wall_time, ...}}."""
+        """Return the stored series, of these tags: {tag: {max_step, max_wall_time, ...}}."""
         fields = {"run": [run], "tag": list(tags)}
         listing = self._json("POST", experiment_path(experiment_id, data_class), fields).json(
             SERIES

@@ -165,7 +165,7 @@ class ExperimentCalls:
         self._delete_named(experiment_path(experiment_id, "runs", "deleted"), runs)
 
     def find_deleted_runs(self, experiment_id: str, runs: Iterable[str]) -> list[str]:
-        """Return those of the runs that were deleted from the experiment, in order of their names.
+        """Return the runs that were deleted from the experiment, in order of their names.
 
         None of a server that does not know.
         """

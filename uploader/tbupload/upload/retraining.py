@@ -177,7 +177,7 @@ class RetrainingGuard:
     def _list_stored(
         self, name: DataClassName, run: str, tags: list[str]
     ) -> dict[str, dict[str, float]]:
-        """Return those of the tags that are stored: {tag: {max_step, max_wall_time, ...}}.
+        """Return the tags that are stored: {tag: {max_step, max_wall_time, ...}}.
 
         Empty with a token that may not read: nothing is compared from then on.
         """

@@ -133,7 +133,7 @@ class VerifyResult:
         is_deep: the server read the bytes of the objects, not only their sizes.
         lost_objects: SHA-256 digests (hexadecimal) of lost objects, by run.
         skipped: values that cannot be uploaded, by reason.
-        skipped_files: those of them that are of known files, by path.
+        skipped_files: skipped values of known files, by path.
         problems: sentences on files and paths that cannot be read.
         notes: further sentences for people.
     """

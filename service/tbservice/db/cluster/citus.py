@@ -137,7 +137,7 @@ def insert_source(db: Connection, *, is_text: bool = False) -> str:
 
     Args:
         db: The connection.
-        is_text: The statement's parameters are those of SQLAlchemy (:name).
+        is_text: Whether the statement has SQLAlchemy's parameters (:name).
     """
     if is_cluster(db):
         parameter = ":experiment_id" if is_text else "%(experiment_id)s"
@@ -233,7 +233,7 @@ class BlockIds(NamedTuple):
 
 
 def block_ids(db: Connection, table: str, count: int, levels: tuple[str, ...] = ()) -> BlockIds:
-    """Number `count` new blocks of a table after those of their series that are there.
+    """Number `count` new blocks of a table after the stored blocks of their series.
 
     On plain PostgreSQL a sequence does. Rows of the series are locked, so that nobody else inserts
     any. Ids of deleted blocks may be given again.

@@ -86,7 +86,7 @@ def find_place(
 def list_trials(
     db: Connection, experiment_id: ExperimentId, name_digests: Collection[bytes]
 ) -> dict[bytes, TrialRow]:
-    """Return those of the trials that exist, by the SHA-256 of their name, without locking them."""
+    """Return the trials that exist, by the SHA-256 of their name, without locking them."""
     rows = fetch_binary(
         db,
         f"""
@@ -186,8 +186,8 @@ def insert_suggested(
 ) -> None:
     """Insert trials that were suggested, with their serialized assignments by digest of the name.
 
-    Existing trials are not changed. Deletes those of the experiment that were suggested more than
-    `days_max` days ago, and of which nothing was heard since.
+    Existing trials are not changed. Trials of the experiment that were suggested more than
+    `days_max` days ago, and never heard of since, are deleted.
     """
     columns = {"name_digest": "bytea", "assignments": "bytea"}
     digests = sorted(assignments)

@@ -80,7 +80,7 @@ def add_to_experiment(db: Connection, grant: AppendGrant, sha256: bytes) -> None
 def find_usable(
     db: Connection, grant: AppendGrant, digests: Collection[bytes]
 ) -> dict[bytes, Blob]:
-    """Return, by SHA-256, those of the blobs that a batch may refer to with this grant."""
+    """Return the blobs that a batch may refer to with this grant, by SHA-256."""
     if grant.may_name_workspace_blobs:
         return find_all(db, grant.workspace_id, digests)
     statement = text("""
@@ -130,7 +130,7 @@ def list_page(
 def list_unknown(
     db: Connection, workspace_id: WorkspaceId, digests: Sequence[bytes]
 ) -> list[bytes]:
-    """Return those of the SHA-256s that are no blob of the workspace."""
+    """Return the SHA-256s that belong to no blob of the workspace."""
     unknown: list[bytes] = []
     for start in range(0, len(digests), _DIGESTS_PER_STATEMENT):
         page = digests[start : start + _DIGESTS_PER_STATEMENT]

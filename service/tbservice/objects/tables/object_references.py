@@ -111,7 +111,7 @@ def list_all_digests(
 
 
 def delete_unused(db: Connection, experiment_id: ExperimentId, digests: Sequence[bytes]) -> None:
-    """Delete the experiment's right to those of these blobs that none of its points refers to.
+    """Delete the experiment's right to the blobs, of these, that none of its points refers to.
 
     So a token of the experiment alone cannot name them any more. Rows and objects of the workspace
     remain. Reads all references of the experiment.

@@ -235,7 +235,8 @@ def list_newest_wall_times(
 ) -> tuple[Int64s, Float64s]:
     """Return run id and newest wall time in seconds of each series of these runs.
 
-    Without those of plugin `hparams`: a request that sets hyperparameters has a time of its own.
+    Series of plugin `hparams` are left out: a request that sets hyperparameters has a time of its
+    own.
     """
     ((ids, wall_times),) = fetch_binary(
         db,

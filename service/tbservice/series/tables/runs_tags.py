@@ -275,7 +275,7 @@ def list_sizes(
 
 
 def delete_unused_tags(db: Connection, experiment_id: ExperimentId, tag_ids: Sequence[int]) -> None:
-    """Delete those of these tags that no series and no log of the experiment has.
+    """Delete these tags, except the ones that a series or a log of the experiment has.
 
     Waits for transactions that are about to create a series of such a tag, and for other deletions
     of the experiment: of two at once, each would take the other's series for a use of the tag.
