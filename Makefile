@@ -1,5 +1,5 @@
 # Needs Python >= 3.11 (PYTHON=... chooses one), pip and make. ARGS=... is passed on: make up ARGS="--demo --port 7000".
-# `make help` prints what stands after ## behind each target.
+# `make help` prints the text after ## of each target.
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -147,7 +147,7 @@ def sums(directory: Path) -> list[tuple[str, str]]:
 
 
 def read_version() -> str:
-    """Return the version, which stands in pyproject.toml alone."""
+    """Return the version, which only pyproject.toml has."""
     version: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     return version
 
