@@ -44,6 +44,7 @@ def compute_slots(steps: Int64s) -> npt.NDArray[np.intp]:
 def compute_rank_and_key(steps: Int64s, ranks: Ranks) -> tuple[Ranks, Int64s]:
     """Return the sampling order as two columns that PostgreSQL sorts alike: rank and signed key."""
     hashes = splitmix64(steps)
+    # PostgreSQL has no unsigned integers: with the sign bit inverted, the order is the same.
     return ranks[hashes >> np.uint64(48)], (hashes ^ _SIGN_BIT).view(np.int64)
 
 
@@ -93,6 +94,7 @@ def choose_uniform_sample(
     hashes = splitmix64(steps[1:-1])
     inner_ranks = ranks[hashes >> np.uint64(48)]
     counts_up_to_rank = np.cumsum(np.bincount(inner_ranks, minlength=RANK_MAX + 1))
+    # The level that was read may lack points of the sample: a lower one has more.
     if counts_up_to_rank[rank_max] < k - 2:
         return None
 

@@ -93,6 +93,7 @@ def verify_and_record(
     is_repair: bool,
 ) -> BlobState:
     """Verify the joined object and record it; two requests may do so at the same time."""
+    # Only the size is cheap to ask for; the bytes are read below.
     if objects.find_size(upload.object_key) != upload.size:
         _discard_upload(database, objects, grant, upload)
         is_stored, _ = find_blob_or_upload(database, objects, grant, upload.sha256, upload.size)
@@ -102,6 +103,7 @@ def verify_and_record(
     for chunk in objects.read(upload.object_key, 0, upload.size):
         head = head or chunk[:HEAD_BYTES]
         digest.update(chunk)
+    # All parts are thrown away: nobody knows which of them is wrong.
     if digest.digest() != upload.sha256:
         _discard_upload(database, objects, grant, upload)
         raise Invalid(DIGEST_MISMATCH)

@@ -48,6 +48,7 @@ def decode_batch(body: bytes) -> list[Segment]:
         Invalid: Columns differ in length, a wall time is not finite, a tensor's shape does not
             match its bytes, or a name cannot be stored.
     """
+    # Before protobuf builds its messages: a small body can take gigabytes of them.
     guard.check_counts(body)
     try:
         batch = wire_pb2.WriteBatch.FromString(body)
@@ -82,6 +83,7 @@ def _decode_segment(index: int, sent: wire_pb2.Segment) -> Segment:
         end_checksum=sent.end_checksum,
         series=[_decode_series(series, index, sent.start) for series in sent.series],
         skipped={check_name("a reason", skipped.reason): skipped.count for skipped in sent.skipped},
+        # Not refused: it is of the file's first record, and its other points are sound.
         run_start_time=sent.run_start_time if math.isfinite(sent.run_start_time) else 0.0,
     )
 

@@ -72,6 +72,8 @@ def _count(
         position += 1
         if key >= _CONTINUATION_BIT:
             key, position = _read_varint(body, position - 1)
+            # As protobuf's parsers do: a field number in more than 32 bits is cut, and must not
+            # evade the count.
             key &= _KEY_MASK
         wire_type = key & _WIRE_TYPE_MASK
         if wire_type == _LENGTH_DELIMITED:
@@ -84,6 +86,7 @@ def _count(
                     body, position, min(position + size, end), counted[key], count, limit
                 )
             elif key == counted.packed_field:
+                # Bytes without a continuation bit: each ends a number.
                 count += len(body[position : position + size].translate(None, _CONTINUATION_BYTES))
             position += size
         elif wire_type == _VARINT:

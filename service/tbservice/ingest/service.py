@@ -59,6 +59,8 @@ class Ingest:
         segments = _decode(content, hold_decoding)
 
         with metrics.time_batch_phase("blobs"):
+            # Before the transaction: S3 may take seconds, in which locks and a connection would be
+            # held.
             blobs.store_inline(self.database, self.objects, grant, segments)
             string_lengths.check_string_lengths(self.database, self.objects, grant, segments)
         with metrics.time_batch_phase("transaction"), self.door.transaction(grant) as writer:
@@ -107,5 +109,6 @@ def list_cursors(
         raise MalformedRequest("'after' is not the 'next' of an earlier page") from error
 
     rows = upload_streams.list_cursors(db, grant.experiment_id, digest_before, limit + 1)
+    # One more row than a page was read, to know whether another page follows.
     page = rows[:limit]
     return [cursor for _, cursor in page], page[-1][0].hex() if len(rows) > limit else None

@@ -69,6 +69,7 @@ def _check_string_length(objects: ObjectStore, blob: Blob, count: int) -> None:
     for chunk in objects.read(blob.object_key, 0, table_bytes):
         content = remainder + chunk
         end = len(content) // _BYTES_PER_LENGTH * _BYTES_PER_LENGTH
+        # `int64`: the sum of many uint32 exceeds 32 bits.
         total += int(np.frombuffer(content[:end], "<u4").sum(dtype=np.int64))
         remainder = content[end:]
     if total != blob.size:

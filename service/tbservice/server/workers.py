@@ -136,6 +136,8 @@ class Supervisor(Multiprocess):
             process.process.join(max(0.0, deadline - time.monotonic()))
             if process.process.is_alive():
                 _log.warning("worker %s did not stop and was killed", process.pid)
+                # A worker that ignores SIGTERM holds the port and connections that its successor
+                # needs.
                 process.kill()
                 process.join()
 
@@ -165,6 +167,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, then call `when_ready`."""
         # Sent when a terminal is closed; uvicorn handles only SIGINT and SIGTERM.
+        # Without a handler, SIGHUP ends Python at once: no response in progress would be completed.
         signal.signal(signal.SIGHUP, self.handle_exit)
         await super().startup(sockets)
         if self.started:
@@ -184,6 +187,7 @@ def configure(
         loop=f"{EventLoop.__module__}:{EventLoop.__name__}",
         h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         forwarded_allow_ips=settings.trusted_proxies,
+        # The address of a share link has its token in it.
         access_log=False,
         log_config=None,  # `logs.configure` was called by the command
         log_level="warning",
@@ -266,6 +270,7 @@ def create_worker_app() -> FastAPI:
     logs.configure(settings.log_format)
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
+        # prctl(2), PR_SET_PDEATHSIG: a parent that was killed cannot tell its workers.
         set_parent_death_signal(signal.SIGTERM, parent.pid)
 
     app = create_app(settings)
@@ -283,6 +288,7 @@ def _prepare_process() -> None:
     """Tune this process for serving. Call it when all long-lived objects exist."""
     limit_memory_growth()
     raise_file_limit()
+    # https://docs.python.org/3/library/sys.html#sys.setswitchinterval
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
 
 

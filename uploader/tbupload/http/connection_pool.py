@@ -36,6 +36,8 @@ def make_pool(server: str, cacert: Path | None) -> urllib3.PoolManager:
     """
     if cacert is not None and not cacert.is_file():
         raise UsageError(f"{cacert}: no such file; --cacert takes a PEM file of certificates")
+    # `block`: without it, urllib3 opens connections beyond maxsize and discards them after use
+    # (https://urllib3.readthedocs.io/en/stable/advanced-usage.html#customizing-pool-behavior).
     options: dict[str, Any] = {"maxsize": CONNECTIONS, "block": True}
     if cacert is not None:
         _check_certificates(cacert)
@@ -49,6 +51,7 @@ def make_pool(server: str, cacert: Path | None) -> urllib3.PoolManager:
         credentials = (
             f"{urllib.parse.unquote(url.username)}:{urllib.parse.unquote(url.password or '')}"
         )
+        # Decoded first: in a URL, "@" and ":" of a password are escaped (RFC 3986, section 3.2.1).
         options["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=credentials)
     return urllib3.ProxyManager(proxy, **options)
 
@@ -88,6 +91,7 @@ def find_proxy(server: str) -> str | None:
     `urllib.request.getproxies`.
     """
     url = urllib.parse.urlsplit(server)
+    # A proxy cannot reach this machine's loopback, and environments seldom name it in NO_PROXY.
     if is_loopback(server) or urllib.request.proxy_bypass(url.netloc):
         return None
     proxies = urllib.request.getproxies()

@@ -73,6 +73,8 @@ def read_body(response: urllib3.BaseHTTPResponse, bytes_max: int) -> bytes:
     for chunk in iter_body(response):
         chunks.append(chunk)
         size += len(chunk)
+        # A time for all of it: a read timeout alone would let a server send a byte every two
+        # minutes.
         if size > bytes_max or time.monotonic() > deadline:
             close(response)
             limit = f"{bytes_max:,} bytes" if size > bytes_max else f"{RESPONSE_SECONDS_MAX:,.0f} s"
@@ -88,6 +90,7 @@ def parse_error_body(response: urllib3.BaseHTTPResponse) -> dict[str, Any]:
     """Return the fields of an error's JSON body; none if it is not a JSON object."""
     try:
         content = json.loads(read_body(response, ERROR_BYTES_MAX))
+    # RecursionError: JSON that is nested deeply, by a server that means no good.
     except (ValueError, RecursionError, Refused, urllib3.exceptions.HTTPError):
         close(response)
         return {}

@@ -63,6 +63,7 @@ class RetryPolicy:
         )
         delay *= random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, hides nothing
         delay = max(delay, (retry_after or 0.0) * random.uniform(1.0, 2.0))  # noqa: S311  # as above
+        # Before the wait: a delay that would end after the deadline is a wait for nothing.
         if time.monotonic() + delay > self._deadline(failing_since):
             return None
 

@@ -36,6 +36,7 @@ class _PollQueue(Generic[Entry]):
 
     def refill(self, seconds: float) -> None:
         """Add the tokens of a time, up to one for each entry."""
+        # At most one for each entry: after a long pause, nothing is polled twice in a row.
         self.tokens = min(
             float(len(self.entries)),
             self.tokens + len(self.entries) * seconds / self.period_seconds,
@@ -110,11 +111,13 @@ class PollScheduler(Generic[Entry]):
                 if self._now() >= end:
                     break
             left -= self._now() - queue_began
+        # A debt of one round at most: one poll that hung must not stop all for minutes.
         self._seconds_left = max(left, -POLL_SECONDS_MAX)
 
     def pause_seconds(self) -> float:
         """Return how long to pause before the next round."""
         pause = min(
+            # The shortest period in use, so that a quiet directory lets the process sleep.
             (queue.period_seconds for queue in self._queues if queue.entries),
             default=self._queues[-1].period_seconds,
         )

@@ -47,6 +47,7 @@ def check_logdir(logdir: Path) -> None:
         raise LogdirError(
             f"{logdir} is a file; --logdir takes the directory that contains the runs"
         )
+    # Both: without X, names can be listed, and nothing below them can be opened.
     if not os.access(logdir, os.R_OK | os.X_OK):
         raise LogdirError(f"{logdir} cannot be listed: permission denied")
 

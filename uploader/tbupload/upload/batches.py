@@ -75,6 +75,7 @@ class Batch:
         Concatenated protobuf messages are one message with the repeated fields of all (Protocol
         Buffers encoding, "Last One Wins"), so no segment is serialized twice.
         """
+        # https://protobuf.dev/programming-guides/encoding/#last-one-wins
         return b"".join(segment.body for segment in self.segments)
 
     def blobs(self) -> dict[bytes, Blob]:
@@ -122,12 +123,14 @@ def fill_batch(
         if segment is None:
             finished(entry)
         elif not _add_segment(batch, BatchFile(entry, upload), segment):
+            # It does not fit: it is the first of the next batch.
             folder.pending.append(entry)
 
 
 def _add_segment(batch: Batch, file: BatchFile, segment: EncodedSegment) -> bool:
     """Add the segment and return True, or requeue it, close the batch and return False."""
     upload = file.upload
+    # An empty batch takes any segment: the server's answer says whether it is too large.
     if batch.segments and (upload.is_sent_alone or not batch.fits(segment)):
         upload.requeue(segment, alone=upload.is_sent_alone)
         batch.is_closed = True

@@ -83,6 +83,7 @@ class Prefetch:
         if self._reader is None or self._stream.message is None:
             self._reader = self._open_at_cursor()
         elif self._split_until is not None and self._reader.offset >= self._split_until:
+            # The end of the range that was too large: large chunks again.
             self._reader = self._open(self._reader.offset)
         chunk = self._reader.read(final=self._options.is_final)
         return chunk if self._stream.message is not None else None
@@ -101,6 +102,8 @@ class Prefetch:
             return False
 
         self._split_range = (segment.start, segment.end)
+        # A chunk has one record at least, whatever its size: a second split of the same range is
+        # none.
         chunk_bytes = max(1, (segment.end - segment.start) // _SPLIT_FACTOR)
         if is_permanent:
             self._chunk_bytes = chunk_bytes

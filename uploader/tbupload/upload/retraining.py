@@ -153,6 +153,7 @@ class RetrainingGuard:
                 if chunk.series:
                     return self._compare(run, chunk.series) is Verdict.RETRAINED
         except (ReadError, OSError):
+            # A file that cannot be read proves nothing about the run.
             pass  # the upload reports it
         return False
 
@@ -166,6 +167,8 @@ class RetrainingGuard:
         for name, data_class in DATA_CLASSES.items():
             tags = [tag for tag, points in firsts.items() if points.data_class is data_class]
             for tag, stored in self._list_stored(name, run, tags).items():
+                # One series that continues is enough: a training that begins again begins with all
+                # of them.
                 if firsts[tag].steps.min() > stored["max_step"]:
                     return Verdict.CONTINUED
                 if firsts[tag].wall_times.min() > stored["max_wall_time"]:
@@ -186,6 +189,7 @@ class RetrainingGuard:
         try:
             listing = self._client.list_series(self._experiment_id, name, run, tags)
         except Refused as refusal:
+            # A token that may only append is for machines: they upload without the comparison.
             if refusal.status != FORBIDDEN:
                 raise
             self.is_active = False

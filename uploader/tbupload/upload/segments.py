@@ -90,6 +90,7 @@ def encode_segment(
         limits: The server's limits.
     """
     encoded = _encode_once(stream, chunk, start_time, acknowledged, limits)
+    # Only then: an object in S3 costs a request, bytes in the batch cost none.
     if len(encoded.body) > limits.batch_bytes_max:
         limits = replace(
             limits,
@@ -131,6 +132,7 @@ def _encode_once(
         end=chunk.end,
         start_checksum=chunk.start_checksum,
         end_checksum=chunk.end_checksum,
+        # 0 in protobuf is absent: the server takes it for unknown.
         run_start_time=start_time or 0.0,
     )
 
@@ -147,6 +149,7 @@ def _encode_once(
     }
     for points in chunk.series:
         series = segment.series.add(tag=points.tag)
+        # Sent until it is acknowledged, and not until it was sent: a batch may be lost with it.
         if acknowledged.get(points.tag) != points.metadata or points.plugin == HPARAMS:
             series.summary_metadata = metadata[points.tag] = points.metadata
         span = spans.get(points.tag)

@@ -82,6 +82,7 @@ def _sample_chunks(
     for id_, points in chunks:
         totals[id_] += len(points)
         check_scan_points(totals[id_])
+        # The sampler sees what it kept before: so memory is that of the sample, not of the series.
         candidates = concatenate([kept[id_], points])
         kept[id_] = candidates.select(samplers[id_](candidates.steps, candidates.values))
         check_sample_points(len(kept[id_]))

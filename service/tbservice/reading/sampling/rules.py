@@ -105,6 +105,7 @@ def _spread_remainder(
 
 def _linear(boundaries: Int64s, steps: Int64s, _values: Float64s) -> Indices:
     """Return the lowest step at or after each boundary, if any."""
+    # Several boundaries may have the same next step.
     indices = np.unique(np.searchsorted(steps, boundaries))
     return indices[indices < len(steps)]
 
@@ -137,6 +138,7 @@ def _bucket_extremes(values: Float64s, starts: Indices) -> Indices:
     """Return the indices kept by the buckets that begin at these indices."""
     ends = np.append(starts[1:], len(values)) - 1
     sizes = np.diff(np.append(starts, len(values)))
+    # NaN is neither least nor greatest, and numpy's minimum of anything with NaN is NaN.
     is_nan = np.isnan(values)
     least = np.minimum.reduceat(np.where(is_nan, np.inf, values), starts)
     greatest = np.maximum.reduceat(np.where(is_nan, -np.inf, values), starts)

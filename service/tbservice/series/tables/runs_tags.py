@@ -100,6 +100,7 @@ def resolve_tags(db: Connection, grant: ExperimentGrant, names: Collection[str])
 def _resolve(
     db: Connection, grant: ExperimentGrant, statement: _Resolve, names: Collection[str]
 ) -> dict[str, int]:
+    # https://www.postgresql.org/docs/18/btree.html: an entry must fit a third of a page.
     by_digest = {hash_name(name): name for name in names}
     while True:
         if citus.is_cluster(db):
@@ -107,6 +108,8 @@ def _resolve(
         else:
             parameters = _name_parameters(grant, by_digest)
             rows = list(db.execute(text(statement.whole), parameters))
+        # Ends: a name that another transaction has committed is found by the next statement (READ
+        # COMMITTED, https://www.postgresql.org/docs/18/transaction-iso.html#XACT-READ-COMMITTED).
         if len(rows) == len(by_digest):
             return {by_digest[bytes(row.name_digest)]: row.id for row in rows}
         # Another transaction created one meanwhile and has committed: the next statement sees it.

@@ -142,6 +142,7 @@ class FieldPlaceholders:
         for content in iter_bytes(self._file, field.size):
             count += len(content)
             yield content
+        # It was complete when the record was found: somebody has truncated the file since.
         if count < field.size:
             raise FileReplaced(self._path)
 

@@ -36,6 +36,7 @@ def matches_checksum(file: BinaryIO, start: int, length: int) -> bool:
     file.seek(start)
     checksum = 0
     for content in iter_bytes(file, length):
+        # Before the fields are read: a damaged length within the payload could point anywhere.
         checksum = google_crc32c.extend(checksum, content)
     return file.read(FOOTER_BYTES) == footer(checksum)
 

@@ -213,6 +213,8 @@ class SkeletonBuilder:
             for index in range(1, _CHARACTER_BYTES_MAX + 1)
             if content[-index] & 0xC0 != 0x80  # noqa: PLR2004 - UTF-8's continuation bytes are 10xxxxxx
         )
+        # A cut character would make protobuf refuse the text, and with it the complete event:
+        # strings must be UTF-8 (https://protobuf.dev/programming-guides/proto3/#scalar).
         return content[: -next(starts, 1)]
 
     def _read_or_drop(self, field: FileMessageField) -> bytes:
