@@ -10,52 +10,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from support.event_files import (
-    plugin_event,
-    scalar_event,
-    string_tensor_proto,
-    tensor_proto,
-    text_event,
-    version_event,
-    write_records,
-)
+from support.event_files import scalar_event, version_event, write_records
 from support.flaky_proxy import flaky_proxy
+from support.lazy import LazyModule
 from support.uploading import Uploader, wait_until
 
 NAME = "events.out.tfevents.1.host"
-RANDOM = np.random.default_rng(7)
-MIB = 1 << 20
-
-
-LONG_TEXT = ("".join(chr(97 + code) for code in RANDOM.integers(0, 26, 5_000)) * 3_000)[
-    : int(10.1 * MIB)
-]
-
-LARGE_MESH = RANDOM.random((1, 1_000_000, 3), np.float32)
-"""12 MB of vertices, two pieces of a blob; torch writes them as `float_val`."""
-
-LARGER_MESH = RANDOM.random((1, 2_100_000, 3), np.float32)
-"""25.2 MB of vertices, four pieces of a blob."""
-
-IN_ROW = RANDOM.integers(0, 1 << 32, int(9.9 * MIB) // 4, np.uint32)
-"""As JSON, a quarter of the numbers that bytes would be."""
-
-STRINGS = [
-    bytes(RANDOM.integers(0, 256, size, np.uint8)) for size in (0, 5, 4 * MIB, 100, int(6.1 * MIB))
-]
-"""A string tensor of 10.1 MiB."""
-
-
-def numeric(tag, array, packing="content"):
-    return plugin_event("other", tag, 1, tensor_proto(array, packing))
-
-
-EVENTS = {
-    "long text": text_event("long text", 1, LONG_TEXT),
-    "large mesh": numeric("large mesh", LARGE_MESH, "values"),
-    "in row": numeric("in row", IN_ROW),
-    "strings": plugin_event("other", "strings", 1, string_tensor_proto(STRINGS)),
-}
+tensors = LazyModule("support.large_tensors")
 
 
 @pytest.fixture
@@ -84,13 +45,13 @@ def data(reader, experiment, tag):
 
 
 def test_large_tensors_read_back_verify_and_export(uploader, reader, logdir, path, tmp_path):
-    write_records(path, [version_event(), *EVENTS.values()])
+    write_records(path, [version_event(), *tensors.EVENTS.values()])
     experiment = upload(uploader, logdir)
-    assert data(reader, experiment, "long text") == [LONG_TEXT]
-    assert np.array_equal(np.array(data(reader, experiment, "in row"), np.uint32), IN_ROW)
+    assert data(reader, experiment, "long text") == [tensors.LONG_TEXT]
+    assert np.array_equal(np.array(data(reader, experiment, "in row"), np.uint32), tensors.IN_ROW)
     assert_parquet(reader, experiment)
     page = f"/experiment/{experiment}/data/plugin/text/text?run=run&tag=long%20text&markdown=false"
-    assert len(reader.http.get(page).content) > len(LONG_TEXT)
+    assert len(reader.http.get(page).content) > len(tensors.LONG_TEXT)
 
     verified = uploader.run_process("verify", "--logdir", logdir, "--experiment", experiment)
     assert verified.code == 0, verified.err
@@ -102,7 +63,7 @@ def test_large_tensors_read_back_verify_and_export(uploader, reader, logdir, pat
     assert ended.code == 0, ended.err
     again = upload(uploader, exported, "--new")
     assert digests(reader, again) == digests(reader, experiment)
-    assert set(digests(reader, again)) == set(EVENTS)
+    assert set(digests(reader, again)) == set(tensors.EVENTS)
 
 
 def assert_parquet(reader, experiment):
@@ -112,16 +73,20 @@ def assert_parquet(reader, experiment):
         params={"sampling": "all", "format": "parquet"},
     )
     rows = {row["tag"]: row for row in pq.read_table(io.BytesIO(answer.content)).to_pylist()}
-    for tag, array in (("large mesh", LARGE_MESH), ("in row", IN_ROW)):
+    for tag, array in (("large mesh", tensors.LARGE_MESH), ("in row", tensors.IN_ROW)):
         assert rows[tag]["shape"] == list(array.shape)
         assert rows[tag]["data"] == array.tobytes()
-    assert rows["strings"]["strings"] == STRINGS
+    assert rows["strings"]["strings"] == tensors.STRINGS
 
 
 def test_upload_killed_within_large_tensor_resumes_there(uploader, reader, logdir, path):
     write_records(
         path,
-        [version_event(), scalar_event("loss", 1, 1.0), numeric("mesh", LARGER_MESH, "values")],
+        [
+            version_event(),
+            scalar_event("loss", 1, 1.0),
+            tensors.numeric("mesh", tensors.LARGER_MESH, "values"),
+        ],
     )
     passed = []
 
@@ -143,5 +108,5 @@ def test_upload_killed_within_large_tensor_resumes_there(uploader, reader, logdi
         assert upload(through_it, logdir, "--no-origin", "--experiment", experiment) == experiment
     assert len(passed) - 1_000 == 3  # the two pieces that were missing, and the tensor's batch
     assert np.array_equal(
-        np.array(data(reader, experiment, "mesh"), np.float32), LARGER_MESH.ravel()
+        np.array(data(reader, experiment, "mesh"), np.float32), tensors.LARGER_MESH.ravel()
     )
