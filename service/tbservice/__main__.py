@@ -3,7 +3,7 @@
 import gc
 import sys
 
-gc.disable()  # as in `main`; worker processes import this module, and nothing before it
+gc.disable()  # as in `main`
 
 from tbservice.cli import main  # noqa: E402 - without garbage collection
 

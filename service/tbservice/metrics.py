@@ -19,7 +19,9 @@ from prometheus_client import (
     Summary,
     disable_created_metrics,
     mmap_dict,
+    values,
 )
+from prometheus_client.metrics import MetricWrapperBase
 
 from tbservice import limits, traces
 
@@ -191,6 +193,20 @@ for _cause in ("due", "rest"):
 for _level in _LEVEL_LABELS.values():
     _written_points.labels(_level)
     _written_blocks.labels(_level)
+
+
+def share_metrics() -> None:
+    """Keep the metrics of this worker in files from now on, all from zero.
+
+    The files are in the directory that PROMETHEUS_MULTIPROC_DIR names. `prometheus_client` looks
+    for it when it is imported, which a worker's parent did before it forked the worker.
+    """
+    values.ValueClass = values.MultiProcessValue()
+    for metric in REGISTRY._collector_to_names:  # noqa: SLF001 - there is no function for it
+        if isinstance(metric, MetricWrapperBase):
+            for each in getattr(metric, "_metrics", {(): metric}).values():
+                each._metric_init()  # noqa: SLF001 - the same
+    _object_store_up.set(1)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
@@ -17,7 +18,7 @@ import psutil
 import psycopg
 import pytest
 
-from support import zygote
+from support import slow_start_service, zygote
 from support.batches import ApiClient, segment, stream, texts
 from support.process_kills import started_workers, workers_of
 from support.servers import database_name, environment_of, live_service
@@ -25,7 +26,7 @@ from support.source_code import ROOT
 from support.uploading import wait_until
 from tbservice.auth import people, sign_in_links
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
-from tbservice.server.workers import WORKER_HEALTHCHECK_SECONDS_MAX
+from tbservice.server.supervisor import WORKER_HEALTHCHECK_SECONDS_MAX
 
 pytestmark = pytest.mark.own_database
 
@@ -170,6 +171,27 @@ def test_serve_replaces_worker_that_dies_during_health_check(settings, tmp_path)
         while not [worker for worker in workers_of(live) if worker not in before]:
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+def test_worker_that_starts_is_judged_by_deadline_of_start(settings, tmp_path):
+    slow, log = tmp_path / "slow", tmp_path / "log"
+    more = {"SLOW_FILE": str(slow), "HANGS": "1", "TBHUB_WORKERS": "2"}
+    program = [Path(slow_start_service.__file__)]
+    with live_service(settings, free_port(), log, program=program, **more) as live:
+        first = wait_until(lambda: len(both := workers_of(live)) == 2 and both[0])
+        port = urlsplit(live.database_url).port
+        wait_until(lambda: len(started_workers(live, port)) == 2)
+        slow.touch()
+        first.kill()
+        starting = int(wait_until(slow.read_text))
+        assert f"worker {first.pid} has ended with exit code -9: it is replaced" in log.read_text()
+        (other,) = started_workers(live, port)
+        other.suspend()  # asked later than the one that starts, and replaced before it
+        wait_until(lambda: f"worker {other.pid} did not answer within 1 s" in log.read_text())
+        assert f"worker {starting} " not in log.read_text()
+        wait_until(lambda: f"worker {starting} did not start within 6 s" in log.read_text())
+        wait_until(lambda: len(started_workers(live, port)) == 2)
+        assert log.read_text().count("it is replaced") == 3
 
 
 def rename_experiments(servers, settings):

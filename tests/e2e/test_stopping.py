@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support import slow_import_service
+from support import slow_start_service
 from support.grpc_calls import live_grpc_service
 from support.process_kills import workers_of
 from support.servers import live_service
@@ -17,7 +17,7 @@ from tbservice.local.embedded.ports import choose_ports
 pytestmark = pytest.mark.own_database
 
 STOP_SECONDS_MAX = 10
-WAIT_SECONDS = slow_import_service.WAIT_SECONDS
+WAIT_SECONDS = slow_start_service.WAIT_SECONDS
 
 
 def stop(live, number=signal.SIGTERM, seconds_max=STOP_SECONDS_MAX):
@@ -35,18 +35,15 @@ def stop(live, number=signal.SIGTERM, seconds_max=STOP_SECONDS_MAX):
     assert seconds < seconds_max
 
 
-@pytest.mark.parametrize("module", ["tbservice.admission.connections", "tbservice.katib.methods"])
-def test_stop_waits_for_no_worker_that_is_starting(settings, tmp_path, module):
-    """Neither while it loads what its parent has sent it, nor while it loads the application."""
+def test_stop_waits_for_no_worker_that_is_starting(settings, tmp_path):
     slow = tmp_path / "slow"
-    more = {"SLOW_MODULE": module, "SLOW_FILE": str(slow), "TBHUB_WORKERS": "2"}
-    program = [Path(slow_import_service.__file__)]
+    more = {"SLOW_FILE": str(slow), "TBHUB_WORKERS": "2"}
+    program = [Path(slow_start_service.__file__)]
     with live_grpc_service(settings, tmp_path, program=program, **more) as (live, _):
         wait_until(lambda: len(workers_of(live)) == 2)
         slow.touch()
         workers_of(live)[0].kill()
         wait_until(slow.read_text)
-        time.sleep(1)  # its parent looks at its workers twice a second
         stop(live)
         assert live.process.returncode == 0
 
@@ -77,7 +74,8 @@ def is_fork_server(process):
 
 def test_tensorboard_is_imported_before_any_page(settings, tmp_path):
     """Soon after the start, so that the first page need not wait for that."""
-    with live_service(settings, choose_ports(["http"], {})["http"], tmp_path / "log") as live:
+    port = choose_ports(["http"], {})["http"]
+    with live_service(settings, port, tmp_path / "log") as live:
         service = psutil.Process(live.process.pid)
         wait_until(lambda: any(map(is_fork_server, service.children())), 10)
 

@@ -79,7 +79,12 @@ def test_scrape_adds_up_workers_also_those_that_are_gone(operator, settings, tmp
         operator.base_url = live.url
         wait_until(lambda: len(worker_ids(operator)) == 2)
         workers = [psutil.Process(pid) for pid in sorted(worker_ids(operator))]
-        directory = Path(workers[0].environ()["PROMETHEUS_MULTIPROC_DIR"])
+        (file,) = [
+            mapped.path
+            for mapped in workers[0].memory_maps()
+            if mapped.path.endswith(f"/counter_{workers[0].pid}.db")
+        ]
+        directory = Path(file).parent
         wait_until(lambda: samples(operator)["tbhub_database_connections_max"] == [({}, 2 * 10)])
         for worker in workers:
             for kind in ("counter", "histogram"):  # a write to a hole on a full disk would kill it

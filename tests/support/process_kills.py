@@ -71,15 +71,14 @@ def _connections(process: psutil.Process) -> list:
 
 
 def workers_of(service) -> list[psutil.Process]:
-    """Return the running worker processes of a `tbservice serve`, without Python's resource
-    tracker.
-    """
-    return [child for child in psutil.Process(service.process.pid).children() if _is_worker(child)]
+    """Return the running worker processes of a `tbservice serve`, which it forks."""
+    parent = psutil.Process(service.process.pid)
+    return [child for child in parent.children() if _is_forked(child, parent.cmdline())]
 
 
-def _is_worker(child: psutil.Process) -> bool:
+def _is_forked(child: psutil.Process, command: list[str]) -> bool:
     try:
-        return "spawn_main" in " ".join(child.cmdline())
+        return child.cmdline() == command
     except psutil.NoSuchProcess:  # it has just died
         return False
 

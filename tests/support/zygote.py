@@ -2,8 +2,7 @@
 them: a start then takes 2 s, or 0.5 s, of processor time less.
 
 A forked program runs the `__main__.py` of its package from its first line, with its own arguments,
-environment and output; the worker processes of a service are spawned, as always, and import
-everything themselves.
+environment and output; a service forks its worker processes itself.
 """
 
 from __future__ import annotations

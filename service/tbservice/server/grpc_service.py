@@ -47,6 +47,13 @@ class GrpcService:
             self._processes.close()
 
 
+def import_listener() -> None:
+    """Import what a listener needs, for processes that will be forked from this one."""
+    import tbservice.api.grpc.listener
+    import tbservice.api.grpc.reflection
+    import tbservice.katib.methods  # noqa: F401 - kept by Python
+
+
 def _make_listener(state: State, processes: HandlerPool) -> GrpcListener:
     from tbservice.api.grpc.calls import CallRunner
     from tbservice.api.grpc.health import make_health_handler

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import multiprocessing
@@ -20,37 +19,30 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.server import HANDLED_SIGNALS
-from uvicorn.supervisors import Multiprocess
-from uvicorn.supervisors.multiprocess import Process
 
 from tbservice import limits
 from tbservice.admission.connections import Connection, raise_file_limit
 from tbservice.api.http.metrics_exposition import (
-    has_metrics_room,
     multiprocess_metrics,
-    release_metrics_space,
     reserve_metrics_space,
 )
 from tbservice.db.database import Database
 from tbservice.db.schema import check_schema
 from tbservice.errors import StartupError, Unavailable
 from tbservice.launch import set_parent_death_signal
+from tbservice.metrics import share_metrics
 from tbservice.server import bind, logs
 from tbservice.server.app import create_app, prepare_backends
 from tbservice.server.event_loop import EventLoop
 from tbservice.server.grpc_port import reserve_grpc_port
+from tbservice.server.grpc_service import import_listener
 from tbservice.server.memory import limit_memory_growth
-from tbservice.server.signals import EXIT_SECONDS_MAX, STOP_SECONDS
+from tbservice.server.signals import STOP_SECONDS
+from tbservice.server.supervisor import Supervisor
 from tbservice.settings import Settings, read_settings
 
 HEAD_BYTES_MAX: Final = 48 * limits.KIB
 """Bytes of a request's first line and headers."""
-
-WORKER_HEALTHCHECK_SECONDS_MAX = 30
-"""Seconds after which a worker that does not respond to its parent is replaced."""
-
-WORKER_STOP_SECONDS_MAX = EXIT_SECONDS_MAX + 0.5
-"""Seconds from the stop signal after which a worker that did not even force its exit is killed."""
 
 THREAD_SWITCH_SECONDS = 0.0001
 """Seconds after which a thread releases Python's lock to a waiting one.
@@ -63,83 +55,6 @@ WORKER_RETRY_SECONDS = 1.0
 """Seconds between a starting worker's attempts to reach PostgreSQL and S3."""
 
 _log = logging.getLogger(__name__)
-
-
-class Supervisor(Multiprocess):
-    """Uvicorn's parent of the workers, which stops in time whatever the workers do."""
-
-    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
-        """Start nothing yet; `has_given_up` will say whether a failed worker made it stop."""
-        super().__init__(config, sockets)
-        self.has_given_up = False
-        self._lacks_room = False
-        self._asked: dict[Process, float] = {}  # when a worker was sent the ping it owes an answer
-
-    def keep_subprocess_alive(self) -> None:
-        """Replace dead workers; give up if one does not start, as the next would not either."""
-        if self.should_exit.is_set():
-            return
-        started = 0
-        for index, process in enumerate(self.processes):
-            # The worker's end: open here too, it would hide that the worker has died.
-            process.child_conn.close()
-            if self._is_alive(process):
-                continue
-            process.kill()
-            process.join()
-            self._asked.pop(process, None)
-            if process.exitcode == STARTUP_FAILURE:
-                self.has_given_up = True
-                self.should_exit.set()
-                return
-            if process.pid is not None:
-                release_metrics_space(process.pid)
-            if self._has_room(started + 1):
-                self.processes[index] = replacement = Process(self.config, self.sockets)
-                replacement.start()
-                started += 1
-
-    def _has_room(self, workers: int) -> bool:
-        """Return whether so many workers have room for their metrics; log it when that changes.
-
-        One without would be killed by its first write to them. The others go on meanwhile.
-        """
-        lacks_room = not has_metrics_room(workers)
-        if lacks_room and not self._lacks_room:
-            _log.error("no worker can be started: the disk of the metrics is full; make room there")
-        self._lacks_room = lacks_room
-        return not lacks_room
-
-    def _is_alive(self, process: Process) -> bool:
-        """Return whether a worker runs and owes no answer for too long.
-
-        Does not wait for the answer, as uvicorn does: a worker that is starting answers when it has
-        imported its modules, and until then no stop signal would be handled.
-        """
-        if not process.process.is_alive():
-            return False
-        try:
-            if process.parent_conn.poll():
-                process.parent_conn.recv()
-                del self._asked[process]
-            if process not in self._asked:
-                process.parent_conn.send(b"ping")
-                self._asked[process] = time.monotonic()
-        except (OSError, EOFError):
-            return False
-        return time.monotonic() - self._asked[process] < WORKER_HEALTHCHECK_SECONDS_MAX
-
-    def join_all(self) -> None:
-        """Wait until all workers have ended; kill those that take WORKER_STOP_SECONDS_MAX."""
-        deadline = time.monotonic() + WORKER_STOP_SECONDS_MAX
-        for process in self.processes:
-            process.process.join(max(0.0, deadline - time.monotonic()))
-            if process.process.is_alive():
-                _log.warning("worker %s did not stop and was killed", process.pid)
-                # A worker that ignores SIGTERM holds the port and connections that its successor
-                # needs.
-                process.kill()
-                process.join()
 
 
 class WorkerConfig(uvicorn.Config):
@@ -225,8 +140,8 @@ def serve(grpc_port: int | None = None) -> None:
         else:
             if settings.grpc_port is not None:  # the workers read their settings again
                 os.environ["TBHUB_GRPC_PORT"] = str(settings.grpc_port)
+                import_listener()
             _announce(settings)
-            gc.enable()  # `tbservice` starts without; so do workers, see `_prepare_process`
             factory = f"{__name__}:{create_worker_app.__name__}"
             with multiprocess_metrics():
                 supervisor = Supervisor(
@@ -273,6 +188,7 @@ def create_worker_app() -> FastAPI:
         # prctl(2), PR_SET_PDEATHSIG: a parent that was killed cannot tell its workers.
         set_parent_death_signal(signal.SIGTERM, parent.pid)
 
+    share_metrics()
     app = create_app(settings)
     try:
         reserve_metrics_space()

@@ -1,8 +1,9 @@
 """The response of `/metrics`: metrics of this process, or with several workers their sum.
 
-Workers share a directory, where each one has its own files, mapped into memory:
-`prometheus_client.multiprocess` does so if PROMETHEUS_MULTIPROC_DIR is set before its first import.
-The files of a replaced worker stay, so that no counter decreases; only its gauges are removed.
+Workers share a directory, where each one has its own files, mapped into memory. `prometheus_client`
+does so if PROMETHEUS_MULTIPROC_DIR is set before its first import; workers are forked after that,
+and call `share_metrics` (metrics.py). The files of a replaced worker stay, so that no counter
+decreases; only its gauges are removed.
 """
 
 from __future__ import annotations
