@@ -1,6 +1,7 @@
 """`tbservice serve` stops in time, and leaves no process, at whatever point of its start it is."""
 
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -53,12 +54,12 @@ def test_no_process_outlives_service_that_is_starting(settings, tmp_path, worker
     """The programs that handler processes are forked from still import their libraries."""
     (tmp_path / "optuna.py").write_text(f"import time\ntime.sleep({WAIT_SECONDS})")
     more = {"PYTHONPATH": str(tmp_path), "TBHUB_WORKERS": workers}
-    with live_grpc_service(settings, tmp_path, **more) as (live, _):
+    with live_grpc_service(settings, tmp_path, python=sys.executable, **more) as (live, _):
         service = psutil.Process(live.process.pid)
         wait_until(
             lambda: (
                 len([each for each in service.children(recursive=True) if is_fork_server(each)])
-                >= 2 * int(workers)  # more, when one has forked what it handles requests with
+                >= 2  # more, when one has forked what it handles requests with
             )
         )
         time.sleep(1)  # until it imports
@@ -75,9 +76,25 @@ def is_fork_server(process):
 def test_tensorboard_is_imported_before_any_page(settings, tmp_path):
     """Soon after the start, so that the first page need not wait for that."""
     port = choose_ports(["http"], {})["http"]
-    with live_service(settings, port, tmp_path / "log") as live:
+    with live_service(settings, port, tmp_path / "log", python=sys.executable) as live:
         service = psutil.Process(live.process.pid)
         wait_until(lambda: any(map(is_fork_server, service.children())), 10)
+
+
+def test_workers_have_clones_of_one_handler_program(settings, tmp_path):
+    """Once that has died, a worker that is new has a program of its own."""
+    port, more = choose_ports(["http"], {})["http"], {"TBHUB_WORKERS": "2"}
+    with live_service(settings, port, tmp_path / "log", python=sys.executable, **more) as live:
+        service = psutil.Process(live.process.pid)
+        (program,) = [each for each in service.children() if is_fork_server(each)]
+        wait_until(lambda: len(program.children()) == 2)
+        assert not [each for worker in workers_of(live) for each in worker.children()]
+        program.kill()
+        first, second = workers_of(live)
+        first.kill()
+        wait_until(lambda: len(workers_of(live)) == 2)
+        (new,) = set(workers_of(live)) - {first, second}
+        wait_until(lambda: any(map(is_fork_server, new.children())))
 
 
 def test_hung_worker_is_killed_at_stop(settings, tmp_path):

@@ -214,8 +214,11 @@ def test_stock_refusals_carry_our_headers_and_no_warning(api, client, experiment
 
 
 def computed(service):
-    """Return the CPU seconds of each handler process; the fork servers are left out."""
-    processes = psutil.Process(service.process.pid).children(recursive=True)
+    """Return the CPU seconds of each handler process, and of the clones that they are forked from.
+
+    The service has a clone of a program of its parent, `support.zygote`.
+    """
+    processes = psutil.Process(service.process.pid).parent().children(recursive=True)
     ours = [
         process for process in processes if "fork_server" in " ".join(process.parent().cmdline())
     ]

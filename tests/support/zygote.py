@@ -2,7 +2,8 @@
 them: a start then takes 2 s, or 0.5 s, of processor time less.
 
 A forked program runs the `__main__.py` of its package from its first line, with its own arguments,
-environment and output; a service forks its worker processes itself.
+environment and output; a service forks its worker processes itself, and has clones of the programs
+that handler processes are forked from (`tbservice.handlers.processes`).
 """
 
 from __future__ import annotations
@@ -167,11 +168,13 @@ def main(program: str, control: socket.socket) -> None:
             if not content:
                 sys.exit()
             output, errors, status = descriptors
+            request = json.loads(content)
+            kept = _start_handlers(request) if request["arguments"][:1] == ["serve"] else []
             pid = os.fork()
             if pid == 0:
                 for each in (control, *running.values()):
                     each.detach()  # else it would close, later, what then has its number
-                _become(program, json.loads(content), output, errors)
+                _become(program, request, output, errors, kept)
                 return
             os.close(output)
             os.close(errors)
@@ -193,18 +196,38 @@ def _load_descriptions() -> None:
 def _tell_ends(running: dict[int, socket.socket]) -> None:
     with suppress(ChildProcessError):  # that there is none
         while (end := os.waitpid(-1, os.WNOHANG))[0]:
-            with running.pop(end[0]) as status:
-                status.send(STATUS.pack(end[1]))
+            if end[0] in running:  # else a program for handler processes has died
+                with running.pop(end[0]) as status:
+                    status.send(STATUS.pack(end[1]))
 
 
-def _become(program: str, request: dict, output: int, errors: int) -> None:
-    """Give this process what a new one would have."""
+def _start_handlers(request: dict) -> list[int]:
+    """Start the programs that handler processes are forked from, once, if a service needs them.
+
+    Return the descriptors by which what is forked asks for clones.
+    """
+    from tbservice.handlers.processes import get_fork_server  # noqa: PLC0415 - not in the tests' process
+    from tbservice.server.app import HANDLER_MODULES  # noqa: PLC0415 - the same
+    from tbservice.server.grpc_service import SUGGESTION_MODULES  # noqa: PLC0415 - the same
+
+    has_grpc = {"TBHUB_GRPC_PORT", "--grpc-port"} & {*request["environment"], *request["arguments"]}
+    programs = [get_fork_server(HANDLER_MODULES)]
+    programs += [get_fork_server(SUGGESTION_MODULES)] if has_grpc else []
+    return [program._start().fileno() for program in programs]
+
+
+def _become(program: str, request: dict, output: int, errors: int, kept: list[int]) -> None:
+    """Give this process what a new one would have, and the descriptors that are kept."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(output, 1)
     os.dup2(errors, 2)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    begin = 3
+    for descriptor in sorted(kept):
+        os.closerange(begin, descriptor)
+        begin = descriptor + 1
+    os.closerange(begin, os.sysconf("SC_OPEN_MAX"))
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ |= request["environment"]

@@ -6,7 +6,8 @@ other end of the control socket is closed, so when its worker exits for any reas
 
 A message on the control socket is an operation and a process id. FORK comes with a socket for the
 new process, and its reply has the id. KILL ends a process and reaps it; nothing else reaps, so that
-an id is never reused by another process before.
+an id is never reused by another process before. CLONE comes with a control socket for a fork of
+this program: each worker has one, so that the modules are imported once for all workers.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ MESSAGE: Final = struct.Struct("=cI")
 
 FORK: Final = b"F"
 KILL: Final = b"K"
+CLONE: Final = b"C"
 
 _NICENESS: Final = 5
 """Niceness added to handler processes, so that uploads and the API get the processor first."""
@@ -67,6 +69,8 @@ def main() -> None:
         operation, process_id, descriptor = message
         if operation == KILL:
             _kill(process_id)
+        elif operation == CLONE:
+            control = _clone(control, descriptor)
         else:
             process_id = _fork(control, descriptor, int(sys.argv[2]), jobs)
             # The worker may have exited in the meantime: then `_receive` returns None.
@@ -89,6 +93,18 @@ def _receive(control: socket.socket) -> tuple[bytes, int, int] | None:
     if len(message) < MESSAGE.size:
         return None
     return *MESSAGE.unpack(message), descriptors[0] if descriptors else -1
+
+
+def _clone(control: socket.socket, descriptor: int) -> socket.socket:
+    """Fork this program; return the control socket of the process that this one now is."""
+    # The clones are reaped by the system. A program that has some forks nothing else.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    if os.fork():
+        os.close(descriptor)
+        return control
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    control.close()
+    return socket.socket(fileno=descriptor)
 
 
 def _kill(process_id: int) -> None:

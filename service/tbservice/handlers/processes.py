@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tbservice import errors, limits
 from tbservice.errors import ServiceError, TooLarge, Unavailable
-from tbservice.handlers.fork_server import FORK, KILL, MESSAGE
+from tbservice.handlers.fork_server import CLONE, FORK, KILL, MESSAGE
 from tbservice.types.sampling import Sampling, SamplingRule, Selection, StepRange
 from tbwire.points import DataClass
 
@@ -51,7 +51,10 @@ class HandlerFailed(Exception):
 
 
 class ForkServer:
-    """The program that processes are forked from; started on first use, restarted if it died."""
+    """The program that processes are forked from; started on first use, restarted if it died.
+
+    A process that was forked after the start has a clone of the program.
+    """
 
     def __init__(self, modules: tuple[str, ...]) -> None:
         """Start nothing yet; the processes run the `JOBS` of `modules`, functions by name."""
@@ -59,6 +62,7 @@ class ForkServer:
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._user = 0  # the id of the process that has the control socket
 
     def start(self) -> None:
         """Start the program if it does not run; return while it still imports modules."""
@@ -82,7 +86,12 @@ class ForkServer:
                 control.sendall(MESSAGE.pack(KILL, process_id))
 
     def _start(self) -> socket.socket:
+        if self._control is not None and self._user != os.getpid():
+            self._control = _clone(self._control)
+            self._process = None
+            self._user = os.getpid()
         if self._control is None:
+            self._user = os.getpid()
             atexit.unregister(self._end)
             atexit.register(self._end)
             self._control, theirs = socket.socketpair()
@@ -118,11 +127,24 @@ class ForkServer:
 
         It is killed, because it may still be importing modules for seconds.
         """
-        if self._control is not None and self._process is not None:
+        if self._control is not None and self._user == os.getpid():
             self._control.close()
             self._control = None
-            self._process.kill()
-            self._process.wait()
+            if self._process is not None:
+                self._process.kill()
+                self._process.wait()
+
+
+def _clone(control: socket.socket) -> socket.socket | None:
+    """Return the control socket of a clone of this socket's program; None if that has died."""
+    ours, theirs = socket.socketpair()
+    with control, theirs:
+        try:
+            socket.send_fds(control, [MESSAGE.pack(CLONE, 0)], [theirs.fileno()])
+        except OSError:
+            ours.close()
+            return None
+    return ours
 
 
 class HandlerProcess:

@@ -110,7 +110,7 @@ from tbservice.tensorboard.mount import mount
 
 _log = logging.getLogger(__name__)
 
-_HANDLER_MODULES: Final = (
+HANDLER_MODULES: Final = (
     "tbservice.tensorboard.handler_jobs",
     "tbservice.api.v0_classic.graph_text",
 )
@@ -230,7 +230,7 @@ def create_app(settings: Settings) -> FastAPI:
     register_run_rows(delete_run_rows)
     for module in (*_ROUTER_MODULES, *_PAGE_MODULES):
         app.router.routes.extend(module.router.routes)
-    app.state.handlers = HandlerPool(*_HANDLER_MODULES)
+    app.state.handlers = HandlerPool(*HANDLER_MODULES)
     app.state.grpc = GrpcService(app.state)
     app.state.forced_exit = ForcedExit()
     add_docs(app)

@@ -6,7 +6,7 @@ Modules that need the extra `katib` are imported only then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starlette.datastructures import State
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from tbservice.api.grpc.listener import GrpcListener
 
 
+SUGGESTION_MODULES: Final = ("tbservice.katib.suggestions.handler_jobs",)
+"""Modules with the jobs of the processes that compute suggestions."""
+
+
 class GrpcService:
     """The listener and the processes that compute suggestions; without a port, neither."""
 
@@ -25,7 +29,7 @@ class GrpcService:
         """Start nothing yet. `state` is that of the application, complete except for this."""
         self._listener: GrpcListener | None = None
         # Of their own: those of pages start faster and are smaller without these libraries.
-        self._processes = HandlerPool("tbservice.katib.suggestions.handler_jobs")
+        self._processes = HandlerPool(*SUGGESTION_MODULES)
         if state.settings.grpc_port is not None:
             self._listener = _make_listener(state, self._processes)
 

@@ -29,13 +29,14 @@ from tbservice.api.http.metrics_exposition import (
 from tbservice.db.database import Database
 from tbservice.db.schema import check_schema
 from tbservice.errors import StartupError, Unavailable
+from tbservice.handlers.processes import get_fork_server
 from tbservice.launch import set_parent_death_signal
 from tbservice.metrics import share_metrics
 from tbservice.server import bind, logs
-from tbservice.server.app import create_app, prepare_backends
+from tbservice.server.app import HANDLER_MODULES, create_app, prepare_backends
 from tbservice.server.event_loop import EventLoop
 from tbservice.server.grpc_port import reserve_grpc_port
-from tbservice.server.grpc_service import import_listener
+from tbservice.server.grpc_service import SUGGESTION_MODULES, import_listener
 from tbservice.server.memory import limit_memory_growth
 from tbservice.server.signals import STOP_SECONDS
 from tbservice.server.supervisor import Supervisor
@@ -141,6 +142,8 @@ def serve(grpc_port: int | None = None) -> None:
             if settings.grpc_port is not None:  # the workers read their settings again
                 os.environ["TBHUB_GRPC_PORT"] = str(settings.grpc_port)
                 import_listener()
+                get_fork_server(SUGGESTION_MODULES).start()
+            get_fork_server(HANDLER_MODULES).start()  # of which each worker has a clone
             _announce(settings)
             factory = f"{__name__}:{create_worker_app.__name__}"
             with multiprocess_metrics():
