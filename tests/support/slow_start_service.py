@@ -1,7 +1,7 @@
 """`tbservice` whose workers wait before they create their application, if a file exists (SLOW_FILE).
 
 A worker writes its process id into the file when it begins to wait. While the file is empty, it is
-the next one that waits. With HANGS, it stands still, and cannot answer its parent.
+the next one that waits. With HANGS, it stops itself, and cannot answer its parent.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ class Worker(Process):
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
         """Start nothing yet. The parent must have no other thread, and no connection."""
         super().__init__(config, sockets)
-        self.process = _FORK.Process(target=self._run, args=[sockets])  # type: ignore[assignment]
+        # uvicorn would spawn it.
+        self.process = _FORK.Process(target=self._run, args=[sockets])  # type: ignore[assignment] # see above
         self.has_started = False
         self.asked_at: float | None = None
         """When it was sent the ping that it owes an answer, in seconds of `time.monotonic`."""
