@@ -294,9 +294,9 @@ def observe_call(method: str, status: str, seconds: float) -> None:
     _grpc_call_seconds.labels(method).observe(seconds)
 
 
-def observe_over_share(share: str) -> None:
-    """Count a request refused because its caller's share is used up."""
-    _over_share.labels(share).inc()
+def observe_over_share(share: str, count: int = 1) -> None:
+    """Count requests refused because their caller's share is used up."""
+    _over_share.labels(share).inc(count)
 
 
 def observe_pool_size(connections_max: int) -> None:

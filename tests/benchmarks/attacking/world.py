@@ -4,11 +4,12 @@ case.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -193,16 +194,19 @@ class Attacker:
 
     def __init__(self, name: str, target: Target, seconds: int) -> None:
         program = str(Path(__file__).parent)
-        # At the lowest priority: attackers are on other machines in truth.
-        lowest = ["nice", "-n", "19"]
         self._printed: str | None = None
         self._process = subprocess.Popen(
-            [*lowest, sys.executable, program, name, str(seconds)],
+            [sys.executable, program, name, str(seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
+        # At the lowest priority: attackers are on other machines in truth. Linux divides the
+        # processor by sessions (`sched_autogroup_enabled`), and by processes where it does not.
+        os.setpriority(os.PRIO_PROCESS, self.pid, 19)
+        with suppress(FileNotFoundError):
+            Path(f"/proc/{self.pid}/autogroup").write_text("19")
         assert self._process.stdin is not None
         self._process.stdin.write(target.to_json())
         self._process.stdin.close()
