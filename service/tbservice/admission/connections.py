@@ -21,16 +21,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tbservice import limits
 from tbservice.admission.answers import ABORT_KEY, OUTGOING_KEY, Outgoing
 from tbservice.admission.callers import site_of
-from tbservice.admission.listener import WAITING_CONNECTIONS_ITEMS_MAX
+from tbservice.admission.listener import WAITING_CONNECTIONS_ITEMS_MAX, waiting_connections_max
 from tbservice.admission.pacing import PEER_KEY
 from tbservice.admission.refusals import LEFT_KEY
 
 REFUSED_CONNECTION_SECONDS: Final = 2.0
 """Seconds for which a connection stays open after bytes that were not a request, to be read."""
 
-_OTHER_FILES: Final = 200 + WAITING_CONNECTIONS_ITEMS_MAX
-"""Files that a worker opens besides client connections: for PostgreSQL, S3, spooled bodies, and
-connections that are not served yet."""
+_OTHER_FILES: Final = 200
+"""Files that a worker opens besides client connections: for PostgreSQL, S3 and spooled bodies."""
 
 _EXAMINED_ITEMS_MAX: Final = 64
 """Connections (items) of an address, quiet for longest, of which one is chosen to be closed."""
@@ -48,7 +47,10 @@ _SHORTFALL_BYTES_MAX: Final = 64 * limits.KIB
 """Bytes by which the lines of one request may fall short: 1,000 tiny chunks parse in 10 ms."""
 
 _OPEN_FILES_MIN: Final = (
-    limits.CONNECTIONS_ITEMS_MAX + limits.GRPC_CONNECTIONS_ITEMS_MAX + _OTHER_FILES
+    limits.CONNECTIONS_ITEMS_MAX
+    + limits.GRPC_CONNECTIONS_ITEMS_MAX
+    + WAITING_CONNECTIONS_ITEMS_MAX
+    + _OTHER_FILES
 )
 
 
@@ -278,9 +280,10 @@ _connections: Final = _ConnectionRegistry()
 
 def connections_max() -> int:
     """Return how many connections a worker keeps open, within its limit of open files."""
+    others = _OTHER_FILES + waiting_connections_max()
     return min(
         limits.CONNECTIONS_ITEMS_MAX,
-        max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES),
+        max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - others),
     )
 
 

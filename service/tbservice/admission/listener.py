@@ -13,6 +13,7 @@ import asyncio
 import errno
 import logging
 import os
+import resource
 import socket
 import struct
 from collections import OrderedDict, deque
@@ -33,7 +34,10 @@ WAITING_CONNECTIONS_ITEMS_MAX: Final = 256
 """Connections (items) that a worker has accepted and not yet served; further ones wait outside."""
 
 ADDRESS_WAITING_CONNECTIONS_ITEMS_MAX: Final = 64
-"""Of these, connections (items) of one address; further ones are reset."""
+"""Connections (items) of one address among these; further ones are reset."""
+
+_FILES_PER_WAITING_MIN: Final = 16
+"""Files that a process may open for each connection that waits: others need most of them."""
 
 _KEPT_PER_TURN_MAX: Final = 64
 """Connections that a turn of the loop keeps: other workers that have less to do take the rest."""
@@ -102,6 +106,7 @@ class Acceptor:
         self._make_protocol = make_protocol
         self._waiting: OrderedDict[str, deque[socket.socket]] = OrderedDict()  # by address
         self._count = 0
+        self._waiting_max = waiting_connections_max()
         self._is_scheduled = False
         self._beginning: set[asyncio.Task[Any]] = set()
         # What it accepts inherits this, so that to close a connection resets it. Closed otherwise,
@@ -120,7 +125,7 @@ class Acceptor:
         while (
             kept < _KEPT_PER_TURN_MAX
             and reset < _RESET_PER_TURN_MAX
-            and self._count < WAITING_CONNECTIONS_ITEMS_MAX
+            and self._count < self._waiting_max
         ):
             try:
                 number, address = _accept(self._listening)
@@ -193,6 +198,12 @@ class Acceptor:
         )
         self._beginning.add(beginning)  # the loop itself references no task
         beginning.add_done_callback(self._beginning.discard)
+
+
+def waiting_connections_max() -> int:
+    """Return how many connections may wait in a worker, by its limit of open files."""
+    files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return min(WAITING_CONNECTIONS_ITEMS_MAX, max(1, files_max // _FILES_PER_WAITING_MIN))
 
 
 def _accept(listening: socket.socket) -> tuple[int, Any]:
