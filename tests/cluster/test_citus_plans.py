@@ -40,6 +40,7 @@ SEVERAL = {
     "lists": "AND e.is_listed",
     "unfinished uploads": "FROM blob_uploads WHERE touched_at",
     "copies, and links of an experiment": "snapshot_of =",
+    "links of a workspace": "JOIN tokens AS t ON t.experiment_id = e.experiment_id",
     "freezing": "SELECT %(snapshot)s",
     "trials of Katib by name": "SELECT t.experiment_id FROM katib_trials AS t JOIN experiments",
     "trials of Katib of other experiments": "SELECT name_digest, experiment_id FROM katib_trials",
