@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -120,10 +119,9 @@ def test_number_is_none_for_other_texts(text):
 
 
 def test_number_of_hostile_length_is_read_in_linear_time():
-    begin = time.perf_counter()
-    assert parse_number("1" * 1_000_000 + "x") is None
-    assert parse_number("0." + "1" * 60_000) == pytest.approx(1 / 9)
-    assert time.perf_counter() - begin < 1
+    # In time that grows with the square of the length, these would take hours.
+    assert parse_number("1" * 5_000_000 + "x") is None
+    assert parse_number("0." + "1" * 1_000_000) == pytest.approx(1 / 9)
 
 
 @pytest.mark.parametrize(
