@@ -23,7 +23,7 @@ from tbservice.pagination import (
 )
 from tbservice.reading.attempts import find_before, find_series_before
 from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
-from tbservice.reading.sampling import attempts, bernoulli_and_full, tensor_and_blob, uniform
+from tbservice.reading.sampling import bernoulli_and_full, tensor_and_blob, uniform
 from tbservice.reading.sampling.rules import BUCKET_POINTS_MAX
 from tbservice.reading.tables import attempt_scan
 from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
@@ -177,7 +177,9 @@ def read_scalars(
         samples = bernoulli_and_full.sample_scalars(db, grant.experiment_id, shown, sampling)
     if before:
         others = [series for series in series_list if series.series_id in before]
-        samples |= attempts.sample_scalars(db, grant.experiment_id, others, sampling, before)
+        samples |= bernoulli_and_full.sample_scalars(
+            db, grant.experiment_id, others, sampling, before
+        )
     return [(series, samples[series.series_id]) for series in series_list]
 
 
@@ -234,7 +236,7 @@ def _plan_values(
         plan = tensor_and_blob.plan_sample(db, grant.experiment_id, data_class, shown, sampling)
         yield plan, sample_shown(db, grant.experiment_id, plan.k, plan.ranks_and_keys)
     if before:
-        plan = attempts.plan_sample(db, grant.experiment_id, data_class, sampling, before)
+        plan = tensor_and_blob.plan_attempt(db, grant.experiment_id, data_class, sampling, before)
         yield plan, sample_attempt(db, grant.experiment_id, before, plan.ranks_and_keys)
 
 

@@ -31,23 +31,32 @@ Indices = npt.NDArray[np.intp]
 Sampler = Callable[[Int64s, Float64s], Indices]
 
 
-def draw_slots(db: Connection, sampling: Sampling) -> Booleans:
-    """Return which sample slots a Bernoulli sample draws, by TABLESAMPLE; empty for other rules."""
-    if sampling.rule is not SamplingRule.BERNOULLI:
-        return _NO_SLOTS
-    return sample_slots.draw_slots(db, sampling.percent, sampling.seed)
+Ends = tuple[int, int]
+"""First and last step of a range; (0, -1) if it is empty."""
 
 
-def make_sampler(
-    sampling: Sampling, ends: tuple[int, int], ranks: Ranks, is_drawn: Booleans
-) -> Sampler:
+def find_ends(steps: Int64s) -> Ends:
+    """Return the ends of ascending steps."""
+    return (int(steps[0]), int(steps[-1])) if len(steps) else (0, -1)
+
+
+def prepare_samplers(db: Connection, sampling: Sampling) -> Callable[[Ends], Sampler]:
+    """Return a function that makes the sampler of a series from the ends of the range to sample."""
+    ranks = sample_slots.get_ranks(db)
+    is_drawn = _NO_SLOTS
+    if sampling.rule is SamplingRule.BERNOULLI:
+        is_drawn = sample_slots.draw_slots(db, sampling.percent, sampling.seed)
+    return lambda ends: make_sampler(sampling, ends, ranks, is_drawn)
+
+
+def make_sampler(sampling: Sampling, ends: Ends, ranks: Ranks, is_drawn: Booleans) -> Sampler:
     """Return the sampler of a series.
 
     Args:
         sampling: Rule and its parameters.
-        ends: First and last step of the range to sample; (0, -1) if empty. Used by `linear`.
+        ends: Ends of the range to sample. Used by `linear`.
         ranks: Rank of each sample slot. Used by `uniform`.
-        is_drawn: Whether each sample slot was drawn (`draw_slots`). Used by `bernoulli`.
+        is_drawn: Whether each sample slot was drawn, by TABLESAMPLE. Used by `bernoulli`.
     """
     match sampling.rule:
         case SamplingRule.UNIFORM:

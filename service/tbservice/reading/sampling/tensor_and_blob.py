@@ -9,7 +9,9 @@ from typing import TypeVar
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.reading.sampling.rules import draw_slots, make_sampler
+from tbservice.reading.sampling.rules import find_ends, prepare_samplers
+from tbservice.reading.tables import attempt_scan
+from tbservice.reading.tables.attempt_scan import Before
 from tbservice.sample_order import choose_uniform_sample, compute_rank_and_key
 from tbservice.series.tables import points, sample_slots
 from tbservice.series.tables.value_scan import BlobRow, TensorRow
@@ -53,30 +55,47 @@ def plan_sample(
     Uniform samples of complete series are planned without reading steps: the primary key orders
     rows by rank and sample key. All others read the steps and select among them.
     """
-    ranks = sample_slots.get_ranks(db)
     is_complete = sampling.last is None and all(
         sampling.steps.covers(series) for series in series_list
     )
+    totals = {series.series_id: series.count for series in series_list}
     if sampling.rule is SamplingRule.UNIFORM and is_complete:
-        totals = {series.series_id: series.count for series in series_list}
+        ranks = sample_slots.get_ranks(db)
         k = sampling.k if sampling.k > _ENDS else 0  # the first k rows may include the ends
         return SamplePlan(k, _find_ends(series_list, ranks, sampling.k), totals)
 
-    steps = points.list_steps(
-        db, experiment_id, data_class, [series.series_id for series in series_list], sampling
-    )
-    is_drawn = draw_slots(db, sampling)
+    steps = points.list_steps(db, experiment_id, data_class, list(totals), sampling)
+    if sampling.last is None:
+        totals = {id_: len(series_steps) for id_, series_steps in steps.items()}
+    return SamplePlan(0, _choose_steps(db, sampling, steps), totals)
+
+
+def plan_attempt(
+    db: Connection,
+    experiment_id: ExperimentId,
+    data_class: DataClass,
+    sampling: Sampling,
+    before: Before,
+) -> SamplePlan:
+    """Return which rows to read for a sample of an earlier attempt: see `attempt_scan`."""
+    steps = attempt_scan.list_steps(db, experiment_id, data_class, before, sampling.steps)
+    totals = {id_: len(series_steps) for id_, series_steps in steps.items()}
+    if sampling.last is not None:
+        steps = {id_: each[max(0, len(each) - sampling.last) :] for id_, each in steps.items()}
+    return SamplePlan(0, _choose_steps(db, sampling, steps), totals)
+
+
+def _choose_steps(
+    db: Connection, sampling: Sampling, steps: Mapping[int, Int64s]
+) -> dict[int, list[RankAndKey]]:
+    """Return the positions of the steps of a sample, from all steps of each series."""
+    ranks = sample_slots.get_ranks(db)
+    make_sampler = prepare_samplers(db, sampling)
     ranks_and_keys = {}
     for id_, series_steps in steps.items():
-        ends = (int(series_steps[0]), int(series_steps[-1])) if len(series_steps) else (0, -1)
-        kept = make_sampler(sampling, ends, ranks, is_drawn)(series_steps, _NO_VALUES)
-        ranks_and_keys[id_] = make_ranks_and_keys(series_steps[kept], ranks)
-
-    if sampling.last is not None:
-        totals = {series.series_id: series.count for series in series_list}
-    else:
-        totals = {id_: len(series_steps) for id_, series_steps in steps.items()}
-    return SamplePlan(0, ranks_and_keys, totals)
+        kept = make_sampler(find_ends(series_steps))(series_steps, _NO_VALUES)
+        ranks_and_keys[id_] = _make_ranks_and_keys(series_steps[kept], ranks)
+    return ranks_and_keys
 
 
 def select_rows(db: Connection, plan: SamplePlan, read: Iterable[Row]) -> dict[int, list[Row]]:
@@ -101,7 +120,7 @@ def _choose_rows(rows: Mapping[int, Row], k: int, ranks: Ranks) -> list[Row]:
 def _find_ends(series_list: Iterable[Series], ranks: Ranks, k: int) -> dict[int, list[RankAndKey]]:
     """Return rank and sample key of the last and the first step of each series; at most `k`."""
     return {
-        series.series_id: make_ranks_and_keys(
+        series.series_id: _make_ranks_and_keys(
             np.array(
                 [series.last_step, series.first_step][: min(k, series.count, _ENDS)], np.int64
             ),
@@ -111,7 +130,7 @@ def _find_ends(series_list: Iterable[Series], ranks: Ranks, k: int) -> dict[int,
     }
 
 
-def make_ranks_and_keys(steps: Int64s, ranks: Ranks) -> list[RankAndKey]:
+def _make_ranks_and_keys(steps: Int64s, ranks: Ranks) -> list[RankAndKey]:
     """Return the position of each step in the sample order."""
     rank, key = compute_rank_and_key(steps, ranks)
     return list(zip(rank.tolist(), key.tolist(), strict=True))
