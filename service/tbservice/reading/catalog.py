@@ -6,10 +6,10 @@ statements of one response.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -29,7 +29,7 @@ from tbservice.reading.tables import attempt_scan
 from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
 from tbservice.series.scan import read_scalar_chunks
 from tbservice.series.tables import runs_tags, time_series, value_scan
-from tbservice.series.tables.value_scan import BlobRow
+from tbservice.series.tables.value_scan import DATA_CLASSES, BlobRow, TensorRow, ValueRow
 from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import ALL_STEPS, Sampling, SamplingRule, Selection
 from tbservice.types.series import Run, Series
@@ -40,8 +40,6 @@ READ_BLOBS_MAX: Final = 1_000_000
 
 READ_BYTES_MAX: Final = 256 * limits.MIB
 """Bytes of tensors in one response, or of logged content types."""
-
-T = TypeVar("T")
 
 ALL_BLOBS: Final = slice(None)
 """Indices into a blob sequence: all of its blobs."""
@@ -199,9 +197,7 @@ def read_tensors(
     before = find_series_before(series_list, find_before(db, grant, attempt))
     samples = {}
     size = 0
-    for plan, points in _plan_values(
-        db, grant, DataClass.TENSOR, series_list, sampling, before, _TENSOR_SAMPLERS
-    ):
+    for plan, points in _plan_values(db, grant, TensorRow, series_list, sampling, before):
         rows = []
         with closing(points):
             for point in points:
@@ -213,31 +209,29 @@ def read_tensors(
     return [(series, samples[series.series_id]) for series in series_list]
 
 
-_Sample = Callable[..., Generator[T, None, None]]
-
-_TENSOR_SAMPLERS: Final = (value_scan.sample_tensors, attempt_scan.sample_tensors)
-_BLOB_SAMPLERS: Final = (value_scan.sample_blob_sequences, attempt_scan.sample_blob_sequences)
-"""Queries for the rows of a plan: of what is shown, and of an earlier attempt."""
-
-
 def _plan_values(
     db: Connection,
     grant: ReadGrant,
-    data_class: DataClass,
+    row_type: type[ValueRow],
     series_list: Sequence[Series],
     sampling: Sampling,
     before: Mapping[int, float],
-    samplers: tuple[_Sample[T], _Sample[T]],
-) -> Iterator[tuple[tensor_and_blob.SamplePlan, Generator[T, None, None]]]:
+) -> Iterator[tuple[tensor_and_blob.SamplePlan, Generator[ValueRow, None, None]]]:
     """Yield the plan and the rows of series that are read as shown, and of those in `before`."""
-    sample_shown, sample_attempt = samplers
+    data_class = DATA_CLASSES[row_type]
     shown = [series for series in series_list if series.series_id not in before]
     if shown or not before:
         plan = tensor_and_blob.plan_sample(db, grant.experiment_id, data_class, shown, sampling)
-        yield plan, sample_shown(db, grant.experiment_id, plan.k, plan.ranks_and_keys)
+        yield (
+            plan,
+            value_scan.sample(db, row_type, grant.experiment_id, plan.k, plan.ranks_and_keys),
+        )
     if before:
         plan = tensor_and_blob.plan_attempt(db, grant.experiment_id, data_class, sampling, before)
-        yield plan, sample_attempt(db, grant.experiment_id, before, plan.ranks_and_keys)
+        yield (
+            plan,
+            attempt_scan.sample(db, row_type, grant.experiment_id, before, plan.ranks_and_keys),
+        )
 
 
 def read_blob_sequences(
@@ -259,9 +253,7 @@ def read_blob_sequences(
     # By series and step: a point may be read twice, as an end and in sample order.
     rows: dict[tuple[int, int], BlobRow] = {}
     count = size = 0
-    for plan, points in _plan_values(
-        db, grant, DataClass.BLOB_SEQUENCE, series_list, sampling, before, _BLOB_SAMPLERS
-    ):
+    for plan, points in _plan_values(db, grant, BlobRow, series_list, sampling, before):
         rows.clear()
         with closing(points):
             for point in points:

@@ -24,6 +24,7 @@ from tbservice.pagination import (
     encode_series_token,
     encode_step_token,
 )
+from tbservice.reading.tables import digest_scan
 from tbservice.reading.tables.digest_scan import BlobDigestRow, TensorDigestRow
 from tbservice.reading.value_readers import VALUE_READERS
 from tbservice.series.scan import read_scalar_chunks
@@ -162,7 +163,9 @@ def _stream_records(
                 yield id_, scalar_records(points.steps, points.wall_times, points.values)
             continue
         reader = VALUE_READERS[data_class]
-        for rows in reader.stream_digest_rows(db, experiment_id, ids, after, limit):
+        for rows in digest_scan.stream(
+            db, reader.digest_row_type, experiment_id, ids, after, limit
+        ):
             yield from _split_by_series(rows, [reader.digest(row) for row in rows])
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, TypeVar
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -26,12 +26,13 @@ from tbservice.experiments.lifecycle import get_experiment
 from tbservice.reading.attempts import find_before, find_series_before
 from tbservice.reading.catalog import ALL_BLOBS
 from tbservice.reading.point_samples import find_blobs
+from tbservice.reading.tables import attempt_scan
 from tbservice.reading.value_readers import VALUE_READERS
 from tbservice.samples import Sample, ScalarSample
 from tbservice.series.scan import AttemptScan, read_scalar_chunks
-from tbservice.series.tables import time_series
+from tbservice.series.tables import time_series, value_scan
 from tbservice.series.tables.scalar_format import concatenate
-from tbservice.series.tables.value_scan import BlobRow, TensorRow
+from tbservice.series.tables.value_scan import ValueRow
 from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import ALL_STEPS, Selection, StepRange
 from tbservice.types.series import Blob, Series
@@ -39,8 +40,6 @@ from tbwire.points import DataClass, ScalarPoints
 
 _SERIES_PER_READ: Final = 4_000
 """Maximum number of series in a query."""
-
-_Row = TypeVar("_Row", TensorRow, BlobRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +202,9 @@ def _read_group(
     reader = VALUE_READERS[data_class]
     if before:
         times = {id_: before.get(id_, math.inf) for id_ in ids}
-        rows = reader.stream_attempt(db, grant.experiment_id, times, points.steps)
+        rows = attempt_scan.stream(db, reader.row_type, grant.experiment_id, times, points.steps)
     else:
-        rows = reader.stream(db, grant.experiment_id, ids, points.steps)
+        rows = value_scan.stream(db, reader.row_type, grant.experiment_id, ids, points.steps)
     for series, rows_of_series, is_complete in _by_series(rows, group):
         sample = reader.make_sample(db, grant, rows_of_series, points.indices, series.count)
         yield _SeriesRead(series, sample, is_complete)
@@ -238,13 +237,13 @@ def _scalar_sample(series: Series, chunks: list[ScalarPoints]) -> ScalarSample:
 
 
 def _by_series(
-    rows: Iterator[_Row], group: Sequence[Series]
-) -> Iterator[tuple[Series, list[_Row], bool]]:
+    rows: Iterator[ValueRow], group: Sequence[Series]
+) -> Iterator[tuple[Series, list[ValueRow], bool]]:
     """Yield each series with its rows and whether these are all, up to `SCAN_CHUNK_BYTES`."""
     size = 0
     row = next(rows, None)
     for series in group:
-        kept: list[_Row] = []
+        kept: list[ValueRow] = []
         while row is not None and row.series_id == series.series_id:
             if size > limits.SCAN_CHUNK_BYTES and kept:
                 yield series, kept, False

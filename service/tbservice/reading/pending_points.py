@@ -21,7 +21,7 @@ from tbservice.reading.value_readers import VALUE_READERS, ValueReader
 from tbservice.samples import Sample, ScalarSample
 from tbservice.series.dedup import deduplicate_steps
 from tbservice.series.scan import read_scalar_chunks
-from tbservice.series.tables import scalar_blocks, scalar_tail
+from tbservice.series.tables import scalar_blocks, scalar_tail, value_scan
 from tbservice.series.tables.scalar_blocks import SEALED
 from tbservice.series.tables.scalar_format import concatenate
 from tbservice.types.grants import ReadGrant
@@ -195,4 +195,6 @@ def _stream_rows(
     """
     for first_step, group in groupby(series_list, lambda series: series.first_step):
         ids = [series.series_id for series in group]
-        yield from reader.stream(db, grant.experiment_id, ids, StepRange(first_step))
+        yield from value_scan.stream(
+            db, reader.row_type, grant.experiment_id, ids, StepRange(first_step)
+        )

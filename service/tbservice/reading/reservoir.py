@@ -23,6 +23,7 @@ from tbservice.reading.sampling.bernoulli_and_full import check_scan_points, gro
 from tbservice.sample_order import compute_rank_and_key, splitmix64
 from tbservice.samples import ScalarSample, TensorSample
 from tbservice.series.tables import blob_points, points, sample_slots, value_scan
+from tbservice.series.tables.value_scan import BlobRow, TensorRow
 from tbservice.types.grants import ReadGrant
 from tbservice.types.identifiers import Float64s, Int64s
 from tbservice.types.sampling import Selection
@@ -135,7 +136,7 @@ def read_tensors(
     size = 0
     values = {}
     with closing(
-        value_scan.sample_tensors(db, grant.experiment_id, 0, _ranks_and_keys(db, series, steps))
+        value_scan.sample(db, TensorRow, grant.experiment_id, 0, _ranks_and_keys(db, series, steps))
     ) as rows:
         for point in rows:
             size += point.value.size
@@ -194,7 +195,7 @@ def _read_sequences(
 ) -> tuple[dict[int, list[Blob]], dict[int, str]]:
     """Return the blobs of each of these steps, in order, and their logged content types."""
     ends = _ranks_and_keys(db, series, steps)
-    rows = list(value_scan.sample_blob_sequences(db, grant.experiment_id, 0, ends))
+    rows = list(value_scan.sample(db, BlobRow, grant.experiment_id, 0, ends))
     digests = {digest for row in rows for digest in row.digests}
     known = blobs.find_all(db, grant.workspace_id, digests)
     sequences = {row.step: [known[digest] for digest in row.digests] for row in rows}

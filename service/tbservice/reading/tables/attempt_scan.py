@@ -7,22 +7,21 @@ function needs a snapshot (`Database.snapshot`).
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
 from tbservice.db.arrays import decode_int8s, encode_array
 from tbservice.db.pipeline import fetch_binary
-from tbservice.series.tables.superseded_points import SHOWN_TABLES, SUPERSEDED_TABLES
-from tbservice.series.tables.value_scan import BlobRow, Ends, TensorRow, stream_by_bytes
+from tbservice.series.tables.points import SHOWN_TABLES
+from tbservice.series.tables.superseded_points import SUPERSEDED_TABLES
+from tbservice.series.tables.value_scan import DATA_CLASSES, Ends, ValueRow, stream_by_bytes
 from tbservice.types.identifiers import ExperimentId, Int64s
 from tbservice.types.sampling import StepRange
 from tbwire.points import DataClass
 
 Before = Mapping[int, float]
 """Wall time (seconds since the epoch), by series id, before which points are read."""
-
-_Row = TypeVar("_Row", TensorRow, BlobRow)
 
 
 def _union(data_class: DataClass, columns: str, condition: str) -> str:
@@ -75,15 +74,14 @@ def list_steps(
 
 def stream(
     db: Connection,
-    row_type: type[_Row],
-    data_class: DataClass,
+    row_type: type[ValueRow],
     experiment_id: ExperimentId,
     before: Before,
     steps: StepRange,
-) -> Generator[_Row, None, None]:
+) -> Generator[ValueRow, None, None]:
     """Stream the points in a range of steps, by series in the order of `before`, then by step."""
     columns = ", ".join(row_type._fields)
-    points = _union(data_class, columns, "step BETWEEN %(first)s AND %(last)s")
+    points = _union(DATA_CLASSES[row_type], columns, "step BETWEEN %(first)s AND %(last)s")
     statement = f"""
         SELECT p.* FROM {_WANTED}
         CROSS JOIN LATERAL (
@@ -100,31 +98,18 @@ def stream(
     return stream_by_bytes(db, row_type, statement, parameters)
 
 
-def sample_tensors(
-    db: Connection, experiment_id: ExperimentId, before: Before, ends: Ends
-) -> Generator[TensorRow, None, None]:
-    """Stream the points at these positions of the sample order, by series id."""
-    return _sample(db, TensorRow, DataClass.TENSOR, experiment_id, before, ends)
-
-
-def sample_blob_sequences(
-    db: Connection, experiment_id: ExperimentId, before: Before, ends: Ends
-) -> Generator[BlobRow, None, None]:
-    """Stream the points at these positions of the sample order, by series id."""
-    return _sample(db, BlobRow, DataClass.BLOB_SEQUENCE, experiment_id, before, ends)
-
-
-def _sample(
+def sample(
     db: Connection,
-    row_type: type[_Row],
-    data_class: DataClass,
+    row_type: type[ValueRow],
     experiment_id: ExperimentId,
     before: Before,
     ends: Ends,
-) -> Generator[_Row, None, None]:
+) -> Generator[ValueRow, None, None]:
+    """Stream the points at these positions of the sample order, by series id."""
     flat = [(id_, rank, key) for id_, keys in ends.items() for rank, key in keys]
     columns = ", ".join(row_type._fields)
-    points = _union(data_class, columns, "rank = w.rank AND sample_key = w.sample_key")
+    condition = "rank = w.rank AND sample_key = w.sample_key"
+    points = _union(DATA_CLASSES[row_type], columns, condition)
     statement = f"""
         SELECT p.*
         FROM unnest(%(series_ids)s::bigint[], %(befores)s::float8[], %(ranks)s::smallint[],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
@@ -43,62 +43,34 @@ _TENSOR_COLUMNS: Final = """
     series_id, step, wall_time, dtype, shape, coalesce(object_sha256, sha256(data)),
     sha256(histogram)
 """
+_SOURCES: Final = {
+    TensorDigestRow: ("tensor_points", _TENSOR_COLUMNS, _TENSOR_ROWS_PER_FETCH),
+    BlobDigestRow: ("blob_points", ", ".join(BlobDigestRow._fields), _BLOB_ROWS_PER_FETCH),
+}
+"""Table, columns, and rows fetched at a time, of each type of rows."""
+
 _Row = TypeVar("_Row", TensorDigestRow, BlobDigestRow)
 
 
-def stream_tensors(
+def stream(
     db: Connection,
+    row_type: type[_Row],
     experiment_id: ExperimentId,
     series_ids: Sequence[int],
     after: int | None,
     limit: int | None,
-) -> Iterator[list[TensorDigestRow]]:
+) -> Iterator[list[_Row]]:
     """Stream the points in chunks, by series id, then by step.
 
     Args:
         db: A transaction, open until the stream ends.
+        row_type: Type of the rows, of the data class of all series.
         experiment_id: The experiment of all series.
         series_ids: The series.
         after: Only points of greater steps; None for all.
         limit: Points at most, of all series together; None for all.
     """
-    selected = {
-        "experiment_id": experiment_id,
-        "series_ids": list(series_ids),
-        "after": after,
-        "limit": limit,
-    }
-    source = "tensor_points", _TENSOR_COLUMNS
-    return _stream(db, TensorDigestRow, *source, selected, _TENSOR_ROWS_PER_FETCH)
-
-
-def stream_blob_sequences(
-    db: Connection,
-    experiment_id: ExperimentId,
-    series_ids: Sequence[int],
-    after: int | None,
-    limit: int | None,
-) -> Iterator[list[BlobDigestRow]]:
-    """Stream the points as `stream_tensors` does."""
-    selected = {
-        "experiment_id": experiment_id,
-        "series_ids": list(series_ids),
-        "after": after,
-        "limit": limit,
-    }
-    source = "blob_points", ", ".join(BlobDigestRow._fields)
-    return _stream(db, BlobDigestRow, *source, selected, _BLOB_ROWS_PER_FETCH)
-
-
-def _stream(
-    db: Connection,
-    row_type: type[_Row],
-    table: str,
-    columns: str,
-    selected: Mapping[str, Any],
-    rows_per_fetch: int,
-) -> Iterator[list[_Row]]:
-    """Stream the rows in lists of up to `rows_per_fetch`, with a server-side cursor."""
+    table, columns, rows_per_fetch = _SOURCES[row_type]
     statement = f"""
         SELECT {columns} FROM (
             SELECT * FROM {table}
@@ -108,6 +80,14 @@ def _stream(
         ) AS p ORDER BY series_id, step
     """  # noqa: S608 - a table and columns of ours
     with get_driver_connection(db).cursor(row_type.__name__, binary=True) as cursor:
-        cursor.execute(statement.encode(), selected)
+        cursor.execute(
+            statement.encode(),
+            {
+                "experiment_id": experiment_id,
+                "series_ids": list(series_ids),
+                "after": after,
+                "limit": limit,
+            },
+        )
         while rows := cursor.fetchmany(rows_per_fetch):
             yield [row_type._make(row) for row in rows]

@@ -10,7 +10,8 @@ from sqlalchemy import Connection
 
 from tbservice.db.arrays import encode_array
 from tbservice.db.pipeline import fetch_binary
-from tbservice.series.tables.superseded_points import SHOWN_TABLES, SUPERSEDED_TABLES
+from tbservice.series.tables.points import SHOWN_TABLES
+from tbservice.series.tables.superseded_points import SUPERSEDED_TABLES
 from tbservice.types.identifiers import ExperimentId, Float64s
 from tbwire.points import DataClass
 

@@ -28,11 +28,11 @@ _TABLES: Final = (
     "superseded_blobs",
 )
 
-_VALUE_TABLES: Final = {
+SHOWN_TABLES: Final = {
     DataClass.TENSOR: "tensor_points",
     DataClass.BLOB_SEQUENCE: "blob_points",
 }
-"""The tables with one row per point."""
+"""The tables with one row per point; superseded points are in others (`superseded_points`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def list_steps(
     Steps ascend: those in the sampling's range, of these the last `sampling.last`. A series without
     any has an empty array.
     """
-    table = _VALUE_TABLES[data_class]
+    table = SHOWN_TABLES[data_class]
     rows = fetch_binary(
         db,
         f"""
@@ -163,7 +163,7 @@ def list_steps_by_wall_time(
 
     For tensor and blob sequence series.
     """
-    table = _VALUE_TABLES[series.data_class]
+    table = SHOWN_TABLES[series.data_class]
     rows = db.execute(
         text(f"""
             SELECT array_agg(step ORDER BY wall_time, step),

@@ -17,7 +17,7 @@ from tbservice.db.cluster import citus
 from tbservice.db.pipeline import fetch_binary
 from tbservice.samples import TensorValue
 from tbservice.series.tables.blob_points import encode_sequences
-from tbservice.series.tables.points import PointKeys
+from tbservice.series.tables.points import SHOWN_TABLES, PointKeys
 from tbservice.series.tables.tensor_points import encode_tensors
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import ExperimentId, Float64s, Int64s
@@ -26,10 +26,6 @@ from tbwire.points import DataClass
 SUPERSEDED_TABLES: Final = {
     DataClass.TENSOR: "superseded_tensors",
     DataClass.BLOB_SEQUENCE: "superseded_blobs",
-}
-SHOWN_TABLES: Final = {
-    DataClass.TENSOR: "tensor_points",
-    DataClass.BLOB_SEQUENCE: "blob_points",
 }
 VALUE_COLUMNS: Final = {
     DataClass.TENSOR: "dtype, shape, data, histogram, object_sha256, object_size",

@@ -12,8 +12,10 @@ from sqlalchemy import Connection
 
 from tbservice.db.pipeline import get_driver_connection
 from tbservice.samples import ObjectReference, TensorValue
+from tbservice.series.tables.points import SHOWN_TABLES
 from tbservice.types.identifiers import ExperimentId
 from tbservice.types.sampling import StepRange
+from tbwire.points import DataClass
 
 _FIRST_FETCH_ROWS: Final = 4
 """Rows of the first fetch: few, as each may have `TENSOR_BYTES_MAX` bytes."""
@@ -65,34 +67,27 @@ class BlobRow(NamedTuple):
         return 200 + 400 * len(self.digests) + len(self.logged_content_type.encode())
 
 
-_Row = TypeVar("_Row", TensorRow, BlobRow)
+ValueRow = TypeVar("ValueRow", TensorRow, BlobRow)
+
+DATA_CLASSES: Final[Mapping[type, DataClass]] = {
+    TensorRow: DataClass.TENSOR,
+    BlobRow: DataClass.BLOB_SEQUENCE,
+}
+"""The data class of a type of rows."""
 
 Ends = Mapping[int, Sequence[tuple[int, int]]]
 """By series id, (rank, sample key) pairs: positions in the sample order."""
 
 
-def stream_tensors(
-    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], steps: StepRange
-) -> Generator[TensorRow, None, None]:
-    """Stream the points in a range of steps, by series in the order of `series_ids`, then step."""
-    return _stream(db, TensorRow, "tensor_points", experiment_id, series_ids, steps)
-
-
-def stream_blob_sequences(
-    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], steps: StepRange
-) -> Generator[BlobRow, None, None]:
-    """Stream the points in a range of steps, by series in the order of `series_ids`, then step."""
-    return _stream(db, BlobRow, "blob_points", experiment_id, series_ids, steps)
-
-
-def _stream(
+def stream(
     db: Connection,
-    row_type: type[_Row],
-    table: str,
+    row_type: type[ValueRow],
     experiment_id: ExperimentId,
     series_ids: Sequence[int],
     steps: StepRange,
-) -> Generator[_Row, None, None]:
+) -> Generator[ValueRow, None, None]:
+    """Stream the points in a range of steps, by series in the order of `series_ids`, then step."""
+    table = SHOWN_TABLES[DATA_CLASSES[row_type]]
     statement = f"""
         SELECT p.* FROM unnest(%(series_ids)s::bigint[]) WITH ORDINALITY AS w (wanted_id, ordinal)
         CROSS JOIN LATERAL (
@@ -111,9 +106,9 @@ def _stream(
     )
 
 
-def sample_tensors(
-    db: Connection, experiment_id: ExperimentId, k: int, ends: Ends
-) -> Generator[TensorRow, None, None]:
+def sample(
+    db: Connection, row_type: type[ValueRow], experiment_id: ExperimentId, k: int, ends: Ends
+) -> Generator[ValueRow, None, None]:
     """Stream the first `k` points of each series in sample order, and those at its `ends`.
 
     Points are in no order, and may occur twice. A caller that stops early, since the points have
@@ -121,28 +116,12 @@ def sample_tensors(
 
     Args:
         db: A transaction.
+        row_type: Type of the rows, of the data class of all series.
         experiment_id: The experiment of all series.
         k: Points per series.
         ends: Its keys are the series to read.
     """
-    return _sample(db, TensorRow, "tensor_points", experiment_id, k, ends)
-
-
-def sample_blob_sequences(
-    db: Connection, experiment_id: ExperimentId, k: int, ends: Ends
-) -> Generator[BlobRow, None, None]:
-    """Stream points as `sample_tensors` does."""
-    return _sample(db, BlobRow, "blob_points", experiment_id, k, ends)
-
-
-def _sample(
-    db: Connection,
-    row_type: type[_Row],
-    table: str,
-    experiment_id: ExperimentId,
-    k: int,
-    ends: Ends,
-) -> Generator[_Row, None, None]:
+    table = SHOWN_TABLES[DATA_CLASSES[row_type]]
     statement = f"""
         SELECT p.* FROM unnest(%(series_ids)s::bigint[]) AS w (series_id)
         CROSS JOIN LATERAL (
@@ -170,8 +149,8 @@ def _sample(
 
 
 def stream_by_bytes(
-    db: Connection, row_type: type[_Row], statement: str, parameters: Mapping[str, Any]
-) -> Generator[_Row, None, None]:
+    db: Connection, row_type: type[ValueRow], statement: str, parameters: Mapping[str, Any]
+) -> Generator[ValueRow, None, None]:
     """Execute a query with %(name)s parameters and fetch about `_FETCH_BYTES` of rows at a time."""
     # A named (server-side) cursor, in binary: as text, tensors have twice the size in hexadecimal.
     with get_driver_connection(db).cursor(row_type.__name__, binary=True) as cursor:
