@@ -39,7 +39,7 @@ def encode_csv(
     """
     value_format = VALUE_FORMATS[data_class]
     metadata_columns = METADATA_COLUMNS if with_metadata else ()
-    columns = (*value_format.csv_columns, *metadata_columns)
+    columns = (*value_format.CSV_COLUMNS, *metadata_columns)
     yield f"run,tag,step,wall_time,{','.join(columns)}\n".encode()
     for chunk in chunks:
         if len(chunk.sample.steps):

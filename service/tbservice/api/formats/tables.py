@@ -52,7 +52,7 @@ def make_schema(data_class: DataClass, sampling: str, *, with_metadata: bool = F
             pa.field(*column)
             for column in (
                 *_POINT_COLUMNS,
-                *VALUE_FORMATS[data_class].arrow_columns,
+                *VALUE_FORMATS[data_class].ARROW_COLUMNS,
                 *metadata_columns,
             )
         ],

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -14,50 +13,32 @@ from tbwire import read_pb2
 from tbwire.points import DataClass
 
 
-@dataclass(frozen=True, slots=True)
-class ValueFormat:
-    """The values of one data class; samples are of its type.
+class ValueFormat(Protocol):
+    """The module of a data class; samples are of its type."""
 
-    Attributes:
-        csv_columns: Names of the columns of the value in CSV.
-        arrow_columns: Names and types of the columns of the value in Arrow and Parquet.
-        to_json: Returns the values of a sample, for orjson.
-        to_csv: Returns the fields of `csv_columns` of each point of a sample, joined.
-        to_arrow: Returns the columns of `arrow_columns` of several samples.
-        fill_part: Sets the points of a `Part`; takes the blobs of the sample by SHA-256, too.
-    """
+    @property
+    def CSV_COLUMNS(self) -> Sequence[str]:  # noqa: N802 - a constant of the module
+        """Names of the columns of the value in CSV."""
 
-    csv_columns: Sequence[str]
-    arrow_columns: Sequence[tuple[str, pa.DataType]]
-    to_json: Callable[[Any], Any]
-    to_csv: Callable[[Any], pa.Array]
-    to_arrow: Callable[[Sequence[Any]], list[pa.Array]]
-    fill_part: Callable[[read_pb2.Part, Any, Mapping[bytes, Blob]], None]
+    @property
+    def ARROW_COLUMNS(self) -> Sequence[tuple[str, pa.DataType]]:  # noqa: N802 - the same
+        """Names and types of the columns of the value in Arrow and Parquet."""
+
+    def to_json(self, sample: Any, /) -> Any:
+        """Return the values of a sample, for orjson."""
+
+    def to_csv(self, sample: Any, /) -> pa.Array:
+        """Return the fields of CSV_COLUMNS of each point of a sample, joined."""
+
+    def to_arrow(self, samples: Sequence[Any], /) -> list[pa.Array]:
+        """Return the columns of ARROW_COLUMNS of several samples."""
+
+    def fill_part(self, part: read_pb2.Part, sample: Any, blobs: Mapping[bytes, Blob], /) -> None:
+        """Set the points of a `Part`; `blobs` are those of the sample by SHA-256."""
 
 
 VALUE_FORMATS: Final[Mapping[DataClass, ValueFormat]] = {
-    DataClass.SCALAR: ValueFormat(
-        csv_columns=scalars.CSV_COLUMNS,
-        arrow_columns=scalars.ARROW_COLUMNS,
-        to_json=scalars.to_json,
-        to_csv=scalars.to_csv,
-        to_arrow=scalars.to_arrow,
-        fill_part=scalars.fill_part,
-    ),
-    DataClass.TENSOR: ValueFormat(
-        csv_columns=tensors.CSV_COLUMNS,
-        arrow_columns=tensors.ARROW_COLUMNS,
-        to_json=tensors.to_json,
-        to_csv=tensors.to_csv,
-        to_arrow=tensors.to_arrow,
-        fill_part=tensors.fill_part,
-    ),
-    DataClass.BLOB_SEQUENCE: ValueFormat(
-        csv_columns=blob_sequences.CSV_COLUMNS,
-        arrow_columns=blob_sequences.ARROW_COLUMNS,
-        to_json=blob_sequences.to_json,
-        to_csv=blob_sequences.to_csv,
-        to_arrow=blob_sequences.to_arrow,
-        fill_part=blob_sequences.fill_part,
-    ),
+    DataClass.SCALAR: scalars,
+    DataClass.TENSOR: tensors,
+    DataClass.BLOB_SEQUENCE: blob_sequences,
 }
