@@ -118,17 +118,6 @@ def test_session_needs_person_who_is_not_disabled(database, person, secret, expe
         sign_in_links.use_link(db, link)
 
 
-def test_session_rotated_has_new_secret_alone(database, secret):
-    before = find(database, secret)
-    with database.transaction() as db:
-        new = sessions.rotate_session(db, secret)
-        assert sessions.rotate_session(db, UNKNOWN) is None
-    assert find(database, secret) is None
-    assert find(database, new).session_id == before.session_id
-    with database.transaction() as db:
-        assert sessions.rotate_session(db, secret) is None
-
-
 def test_session_closed_or_revoked_is_gone(database, person, secret):
     other, third = sign_in(database, person), sign_in(database, person)
     with database.transaction() as db:

@@ -6,15 +6,10 @@ otherwise.
 from __future__ import annotations
 
 import csv
-import functools
 import json
 import math
-from types import SimpleNamespace
 
 import pytest
-from tensorboard.auth import AuthContext
-from tensorboard.context import RequestContext
-from tensorboard.data import provider as data_provider
 from werkzeug.test import EnvironBuilder
 
 from support.batches import ApiClient
@@ -34,9 +29,7 @@ from support.stock_page import ask_stock
 from tbservice import limits
 from tbservice.auth import grants
 from tbservice.db.database import Database
-from tbservice.errors import Invalid
 from tbservice.reading.source import ExperimentReader
-from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
 
 ANGULAR_NAME = "defaultExperimentId"
 INT32_MAX = 2**31 - 1
@@ -421,79 +414,3 @@ def test_download_refuses_in_plain_text(table):
             400,
             "text/plain; charset=utf-8",
         )
-
-
-# ---- TensorBoard's data provider
-
-
-@pytest.fixture
-def provided(page):
-    """What the data provider reads of an experiment."""
-    declared = [
-        column("lr", (0.0, 1.0), type=3, display_name="Rate"),
-        column("width", [8.0], type=3),
-        column("unused", type=2),
-    ]
-    page.write("schema", summary(declared))
-    page.write("a", start({"lr": 0.1, "kind": "x", "flag": True, "width": 8}, group_name="g"))
-    page.write("b", start({"lr": 0.1, "kind": "x", "flag": True, "width": 8}, group_name="g"))
-    page.write("c", start({"lr": 0.9, "kind": "y"}))
-    environ = {READER_KEY: page.reader()}
-    ctx = RequestContext(auth=AuthContext({READER_KEY: ReaderAuth()}, environ))
-    whose = {"experiment_ids": [page.experiment_id]}
-    store = StoreProvider()
-    return SimpleNamespace(
-        list=functools.partial(store.list_hyperparameters, ctx, **whose),
-        read=functools.partial(store.read_hyperparameters, ctx, **whose),
-    )
-
-
-def test_data_provider_lists_columns_and_groups(provided):
-    listed = provided.list()
-    columns = {column.hyperparameter_name: column for column in listed.hyperparameters}
-    shown = {name: (column.domain_type.name, column.domain) for name, column in columns.items()}
-    assert shown == {
-        "lr": ("INTERVAL", (0.0, 1.0)),
-        "kind": ("DISCRETE_STRING", ("x", "y")),
-        "flag": ("DISCRETE_BOOL", (True,)),
-        "width": ("DISCRETE_FLOAT", (8.0,)),
-        "unused": ("DISCRETE_BOOL", ()),
-    }
-    assert (columns["lr"].hyperparameter_display_name, columns["lr"].differs) == ("Rate", True)
-    groups = {
-        group.root.run: [run.run for run in group.sessions] for group in listed.session_groups
-    }
-    assert groups == {"c": ["c"], "g": ["a", "b"]}
-    assert [column.hyperparameter_name for column in provided.list(limit=1).hyperparameters] == [
-        "kind"
-    ]
-
-
-def test_data_provider_filters_sorts_and_selects(provided):
-    def names(*filters, sort=()):
-        return [group.root.run for group in provided.read(filters=filters, sort=sort)]
-
-    types, directions = (
-        data_provider.HyperparameterFilterType,
-        data_provider.HyperparameterSortDirection,
-    )
-    wanted = data_provider.HyperparameterFilter
-    assert names(wanted("lr", types.INTERVAL, (0.5, 1.0))) == ["c"]
-    assert names(wanted("kind", types.DISCRETE, ["x"])) == ["g"]
-    assert names(wanted("kind", types.REGEX, "^y")) == ["c"]
-    with pytest.raises(Invalid):
-        names(wanted("kind", types.REGEX, "(?=x)"))
-    falling = data_provider.HyperparameterSort("kind", directions.DESCENDING)
-    rising = data_provider.HyperparameterSort("kind", directions.ASCENDING)
-    metric_of_plugin = data_provider.HyperparameterSort("", directions.ASCENDING)
-    assert names(sort=[metric_of_plugin, rising]) == ["g", "c"]
-    assert names(sort=[falling]) == ["c", "g"]
-    few = provided.read(hparams_to_include=["lr"], sort=[falling])
-    values = [
-        [(entry.hyperparameter_name, entry.value) for entry in group.hyperparameter_values]
-        for group in few
-    ]
-    assert [sorted(each) for each in values] == [
-        [("kind", "y"), ("lr", 0.9)],
-        [("kind", "x"), ("lr", 0.1)],
-    ]

@@ -1,4 +1,4 @@
-"""Members of a workspace: roles, removal, transfer, leaving; what ends with them; and races."""
+"""Members of a workspace: roles, removal, leaving; what ends with them; and races."""
 
 from __future__ import annotations
 
@@ -90,7 +90,6 @@ def test_owner_removed_meanwhile_changes_nothing(database, workspace_id, grant):
     for change in (
         lambda db: members.remove_member(db, others, third.user_id),
         lambda db: members.set_role(db, others, third.user_id, Role.VIEWER),
-        lambda db: members.transfer(db, others, third.user_id),
         lambda db: invitations.invite(db, others, Role.OWNER),
         lambda db: workspaces.rename(db, others, "taken over"),
         lambda db: tokens.create_workspace_token(db, others, [Scope.ADMIN]),
@@ -105,35 +104,6 @@ def test_owner_removed_meanwhile_changes_nothing(database, workspace_id, grant):
         )
         assert isinstance(result, Forbidden), result
         assert roles(database, workspace_id)[third.user_id] is Role.OWNER
-
-
-def test_transfer_makes_other_owner_and_self_editor(database, workspace_id, owner, grant):
-    other = new_member(database, workspace_id, Role.VIEWER)
-    with database.transaction(workspace_id) as db:
-        members.transfer(db, grant, other.user_id)
-    assert roles(database, workspace_id) == {
-        owner.user_id: Role.EDITOR,
-        other.user_id: Role.OWNER,
-    }
-    with database.transaction(workspace_id) as db, pytest.raises(Forbidden):
-        members.transfer(db, grant, owner.user_id)
-    back = owner_of(workspace_id, other)
-    with database.transaction(workspace_id) as db:
-        with pytest.raises(Conflict):
-            members.transfer(db, back, other.user_id)
-        with pytest.raises(NotFound):
-            members.transfer(db, back, new_person(database).user_id)
-        with pytest.raises(Forbidden):
-            members.transfer(db, owner_of(workspace_id), other.user_id)
-
-
-def test_transfer_to_disabled_person_is_refused(database, workspace_id, owner, grant):
-    other = new_member(database, workspace_id, Role.VIEWER)
-    with database.transaction() as db:
-        people.disable(db, other.user_id)
-    with pytest.raises(Conflict), database.transaction(workspace_id) as db:
-        members.transfer(db, grant, other.user_id)
-    assert roles(database, workspace_id)[owner.user_id] is Role.OWNER
 
 
 def test_machine_makes_no_owners_invitations_and_tokens(database, workspace_id):

@@ -296,11 +296,6 @@ def test_provider_reads_no_experiment_but_grants(client, api, experiment):
     assert provider.read_blob(ctx, blob_key=blob_key(api, experiment)) == PNG
     with pytest.raises(PermissionDeniedError):
         provider.list_runs(ctx, experiment_id=other)
-    for experiments in ([other], [experiment, other], []):
-        with pytest.raises(PermissionDeniedError):
-            provider.list_hyperparameters(ctx, experiment_ids=experiments)
-        with pytest.raises(PermissionDeniedError):
-            provider.read_hyperparameters(ctx, experiment_ids=experiments)
     with pytest.raises(NotFound):
         provider.read_blob(ctx, blob_key=blob_key(api, other))
 

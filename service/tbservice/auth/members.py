@@ -1,4 +1,4 @@
-"""Members of a workspace: list them, change roles, remove, transfer, and leave.
+"""Members of a workspace: list them, change roles, remove, and leave.
 
 Every change locks the workspace first. Under the lock it is checked again that who acts is still an
 owner, and that another owner remains. Tokens that are too strong now are revoked in the same
@@ -66,23 +66,6 @@ def leave(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> None:
     """
     members.lock_workspace(db, workspace_id)
     _remove(db, workspace_id, user_id)
-
-
-def transfer(db: Connection, grant: OwnerGrant, user_id: UserId) -> None:
-    """Make another member owner, and who acts an editor, in one step.
-
-    Raises NotFound if they are no member, Forbidden if who acts is no owner any more or a machine,
-    and Conflict if they are disabled, or the same person.
-    """
-    lock_as_owner(db, grant)
-    acting = require_person(grant)
-    _require_member(db, grant.workspace_id, user_id)
-    if user_id == acting:
-        raise Conflict("the workspace is yours already")
-    members.put(db, grant.workspace_id, user_id, Role.OWNER)
-    _check_other_owner(db, grant.workspace_id, acting)
-    members.put(db, grant.workspace_id, acting, Role.EDITOR)
-    _revoke_excess(db, grant.workspace_id, acting, Role.EDITOR)
 
 
 def lock_as_owner(db: Connection, grant: OwnerGrant) -> None:

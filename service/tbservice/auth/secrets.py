@@ -88,11 +88,6 @@ def derive_token(secret: str, purpose: str) -> str:
     return body + _checksum(body)
 
 
-def is_token(candidate: str) -> bool:
-    """Return whether this has the format of a token and a valid checksum."""
-    return is_secret(candidate, SecretKind.TOKEN)
-
-
 def is_session(candidate: str) -> bool:
     """Return whether this has the format of a browser session's secret and a valid checksum."""
     return is_secret(candidate, SecretKind.SESSION)

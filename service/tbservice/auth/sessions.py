@@ -82,21 +82,6 @@ def find_session(db: Connection, secret: str | None) -> BrowserSession | None:
     return session
 
 
-def rotate_session(db: Connection, secret: str) -> str | None:
-    """Return a new secret for a session, whose old one is invalid from then on.
-
-    None if the session is not valid any more.
-    """
-    session = find_session(db, secret)
-    if session is None:
-        return None
-    new = secrets.generate_secret(SecretKind.SESSION)
-    is_replaced = browser_sessions.replace_digest(
-        db, session.person.user_id, secrets.secret_digest(secret), secrets.secret_digest(new)
-    )
-    return new if is_replaced else None
-
-
 def close_session(db: Connection, secret: str | None) -> None:
     """End the session of this secret: sign out. Idempotent."""
     digest = secrets.parse_digest(secret, SecretKind.SESSION) if secret else None

@@ -29,8 +29,6 @@ from tbwire.dedup import deduplicated_order
 _PROCESS: Final = re.compile(r"tfevents\.\d+\.(.+\.\d+)\.(\d+)(?:\.v2)?$", re.ASCII)
 """Host and process, and the number of the file: in names by TensorFlow 2 and PyTorch."""
 
-NO_RESTARTS: Final = np.empty(0, np.float64)
-
 
 def read_restarts(
     db: Connection,

@@ -7,7 +7,7 @@ never selects data.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -19,7 +19,6 @@ from tensorboard.data import provider
 
 from tbservice.reading.source import Source
 from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
-from tbservice.tensorboard import hyperparameters
 from tbservice.types.sampling import Selection
 from tbservice.types.series import Series
 from tbwire import tensors
@@ -181,35 +180,6 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         """
         source: Source = ctx.auth.get(READER_KEY)
         return source.read_blob(blob_key)
-
-    def list_hyperparameters(
-        self, ctx: RequestContext, *, experiment_ids: Collection[str], limit: int | None = None
-    ) -> provider.ListHyperparametersResult:
-        """Return the columns and session groups of the HParams plugin."""
-        source = _get_only_source(ctx, experiment_ids)
-        return hyperparameters.list_hyperparameters(source, limit)
-
-    def read_hyperparameters(
-        self,
-        ctx: RequestContext,
-        *,
-        experiment_ids: Collection[str],
-        filters: Collection[provider.HyperparameterFilter] | None = None,
-        sort: Sequence[provider.HyperparameterSort] | None = None,
-        hparams_to_include: Collection[str] | None = None,
-    ) -> list[provider.HyperparameterSessionGroup]:
-        """Return the session groups that pass the filters, in order."""
-        source = _get_only_source(ctx, experiment_ids)
-        return hyperparameters.read_hyperparameters(
-            source, filters or (), sort or (), hparams_to_include
-        )
-
-
-def _get_only_source(ctx: RequestContext, experiment_ids: Collection[str]) -> Source:
-    """Return the granted source; raises PermissionDeniedError unless it alone is asked for."""
-    if len(experiment_ids) != 1:
-        raise errors.PermissionDeniedError("the grant is for one experiment")
-    return _get_source(ctx, *experiment_ids)
 
 
 def _get_source(ctx: RequestContext, experiment_id: str) -> Source:

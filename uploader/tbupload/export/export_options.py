@@ -11,8 +11,6 @@ from tbupload.events.filters import SeriesFilter
 
 EVENTS: Final = "events"
 
-FORMATS: Final = ("parquet", "csv", EVENTS)
-
 
 @dataclass(frozen=True)
 class ExportOptions:

@@ -66,15 +66,6 @@ def list_of_user(db: Connection, user_id: UserId, idle_seconds: int) -> list[Bro
     return [_session(row) for row in rows]
 
 
-def replace_digest(db: Connection, user_id: UserId, old: bytes, new: bytes) -> bool:
-    """Give a session another secret; return False if it is gone. The old one is invalid then."""
-    set_local(db, "user_id", user_id)
-    statement = text("""
-        UPDATE browser_sessions SET digest = :new WHERE digest = :old AND user_id = :user_id
-    """)
-    return db.execute(statement, {"old": old, "new": new, "user_id": user_id}).rowcount == 1
-
-
 def delete(db: Connection, digest: bytes) -> None:
     """Delete the session with this secret. Idempotent."""
     set_local(db, "secret_digest", digest.hex())
