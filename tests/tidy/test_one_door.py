@@ -32,12 +32,11 @@ CALLERS = {
     ("series.tables.series_rows", "update"): WRITER | COMPACTION,
     ("series.tables.scalar_tail", "append"): WRITER,
     ("series.tables.scalar_blocks", "insert"): WRITER | COMPACTION,
-    ("series.tables.tensor_points", "upsert"): WRITER,
-    ("series.tables.blob_points", "upsert"): WRITER,
+    ("series.tables.points", "upsert_points"): WRITER,
+    ("series.tables.points", "make_upsert"): {"tbservice.series.tables.superseded_points"},
     ("series.tables.superseded_blocks", "insert"): {"tbservice.series.superseded"},
     ("series.tables.superseded_points", "keep_shown"): SUPERSEDED,
-    ("series.tables.superseded_points", "insert_tensors"): SUPERSEDED,
-    ("series.tables.superseded_points", "insert_blob_sequences"): SUPERSEDED,
+    ("series.tables.superseded_points", "insert"): SUPERSEDED,
     ("series.superseded", "keep"): SUPERSEDED | COMPACTION,
     ("ingest.superseded", "keep"): {"tbservice.ingest.commit"},
 }
@@ -97,12 +96,10 @@ def test_statements_that_insert_points_are_listed():
         ("series_rows", "_write"),  # of `update`
         ("scalar_tail", "append"),
         ("scalar_blocks", "insert"),
-        ("tensor_points", "_UPSERT"),
-        ("blob_points", "_UPSERT"),
+        ("points", "make_upsert"),
         ("snapshots", "copy_series"),
         ("snapshots", "copy_points"),
         ("superseded_blocks", "insert"),
         ("superseded_points", "keep_shown"),
-        ("superseded_points", "_insert"),
     }
     assert {each for each in inserting if each[0] not in OTHER_INSERTS} == listed

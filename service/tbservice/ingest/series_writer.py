@@ -8,7 +8,7 @@ order of run and tag ids; then the others are locked, in the order of their keys
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final
@@ -17,6 +17,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.db.arrays import Array
 from tbservice.errors import CursorConflict, TooLarge
 from tbservice.ingest.batch import SentPoints, SentSeries
 from tbservice.ingest.series_updates import (
@@ -27,7 +28,6 @@ from tbservice.ingest.series_updates import (
     unites_metadata,
 )
 from tbservice.sample_order import compute_rank_and_key
-from tbservice.samples import TensorValue
 from tbservice.series.tables import (
     blob_points,
     runs_tags,
@@ -37,7 +37,7 @@ from tbservice.series.tables import (
     series_rows,
     tensor_points,
 )
-from tbservice.series.tables.points import PointKeys
+from tbservice.series.tables.points import PointKeys, upsert_points
 from tbservice.series.tables.scalar_blocks import OPEN, NewBlock
 from tbservice.series.tables.scalar_format import PackedScalarPoints
 from tbservice.series.tables.scalar_tail import BufferRow
@@ -48,8 +48,6 @@ from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoi
 
 BATCH_STORED_METADATA_BYTES_MAX: Final = 16 * limits.MIB
 """Bytes of stored metadata of plugin `hparams` read for one WriteBatch, to be united with it."""
-
-_Upsert = Callable[[Connection, AppendGrant, PointKeys, Sequence[SeriesUpdate]], dict[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +172,12 @@ def insert_tensors_and_blobs(
     db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]
 ) -> None:
     """Insert tensors and blob sequences, and add the new steps to the counts of their series."""
-    for data_class, upsert in _UPSERTS.items():
+    for data_class in (DataClass.TENSOR, DataClass.BLOB_SEQUENCE):
         group = _of_data_class(updates, data_class)
         if group:
-            new_counts = upsert(db, grant, _make_point_keys(db, group), group)
+            keys = _make_point_keys(db, group)
+            values = encode_values(data_class, [update.deduplicated for update in group])
+            new_counts = upsert_points(db, grant, data_class, keys, values)
             _add_new_step_counts(new_counts, group)
 
 
@@ -235,39 +235,18 @@ def _make_open_blocks(series_id: int, points: ScalarPoints) -> Iterator[NewBlock
         yield NewBlock(series_id, OPEN, points.select(slice(start, end)), data)
 
 
-def _upsert_tensors(
-    db: Connection, grant: AppendGrant, keys: PointKeys, updates: Sequence[SeriesUpdate]
-) -> dict[int, int]:
-    points = [update.deduplicated for update in updates]
-    return tensor_points.upsert(db, grant, keys, list_tensors(points))
-
-
-def _upsert_blob_sequences(
-    db: Connection, grant: AppendGrant, keys: PointKeys, updates: Sequence[SeriesUpdate]
-) -> dict[int, int]:
-    points = [update.deduplicated for update in updates]
-    return blob_points.upsert(db, grant, keys, *list_blob_sequences(points))
-
-
-_UPSERTS: Final[Mapping[DataClass, _Upsert]] = {
-    DataClass.TENSOR: _upsert_tensors,
-    DataClass.BLOB_SEQUENCE: _upsert_blob_sequences,
-}
-"""Insert one row per point, and return the number of new steps by series: all but scalars."""
-
-
-def list_tensors(points: Iterable[SentPoints | None]) -> list[TensorValue]:
-    """Return the values of those points that are tensors, in their order."""
-    return [tensor for each in points if isinstance(each, TensorPoints) for tensor in each.tensors]
-
-
-def list_blob_sequences(
-    points: Iterable[SentPoints | None],
-) -> tuple[list[list[bytes]], list[str]]:
-    """Return SHA-256s and logged content type of those points that are blob sequences."""
-    groups = [each for each in points if isinstance(each, BlobSequencePoints)]
-    sequences = [[blob.sha256 for blob in blobs] for each in groups for blobs in each.sequences]
-    return sequences, [kind for each in groups for kind in each.logged_content_types]
+def encode_values(
+    data_class: DataClass, points: Iterable[SentPoints | None]
+) -> Mapping[str, Array]:
+    """Return the values of tensors or blob sequences as columns of their tables."""
+    if data_class is DataClass.TENSOR:
+        groups = [each.tensors for each in points if isinstance(each, TensorPoints)]
+        return tensor_points.encode_tensors([tensor for tensors in groups for tensor in tensors])
+    sequences = [each for each in points if isinstance(each, BlobSequencePoints)]
+    return blob_points.encode_sequences(
+        [[blob.sha256 for blob in blobs] for each in sequences for blobs in each.sequences],
+        [kind for each in sequences for kind in each.logged_content_types],
+    )
 
 
 def _make_point_keys(db: Connection, updates: Sequence[SeriesUpdate]) -> PointKeys:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from tbservice.ingest.batch import SentPoints
 from tbservice.ingest.series_updates import SeriesUpdate
-from tbservice.ingest.series_writer import list_blob_sequences, list_tensors
+from tbservice.ingest.series_writer import encode_values
 from tbservice.sample_order import compute_rank_and_key
 from tbservice.series import superseded
 from tbservice.series.restarts import find_periods, get_starts, read_bounds, select_superseded
@@ -206,14 +206,8 @@ def _insert(
             for candidates in losers
         ]
     )
-    points = [candidates.points for candidates in losers]
-    if data_class is DataClass.TENSOR:
-        tensors = list_tensors(points)
-        superseded_points.insert_tensors(db, grant, keys, period_starts, tensors)
-        return
-    superseded_points.insert_blob_sequences(
-        db, grant, keys, period_starts, *list_blob_sequences(points)
-    )
+    values = encode_values(data_class, [candidates.points for candidates in losers])
+    superseded_points.insert(db, grant, data_class, keys, period_starts, values)
 
 
 def _make_keys(groups: Sequence[_Candidates], ranks: Ranks) -> PointKeys:

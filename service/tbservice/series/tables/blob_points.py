@@ -3,81 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import Array, encode_array
-from tbservice.series.tables.points import PointKeys, upsert_counting_new
-from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import ExperimentId, Float64s, Int64s
 from tbservice.types.series import Series
-
-_UPSERT: Final = """
-        INSERT INTO blob_points AS old
-            (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
-            digests, logged_content_type)
-        SELECT e.experiment_id, e.workspace_id, series_id, rank, sample_key, step, wall_time,
-            CAST(digests AS bytea[]), logged_content_type
-        FROM {source} AS e
-        CROSS JOIN unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
-            CAST(:sample_keys AS bigint[]), CAST(:steps AS bigint[]),
-            CAST(:wall_times AS float8[]), CAST(:digests AS text[]),
-            CAST(:content_types AS text[]))
-            AS u (series_id, rank, sample_key, step, wall_time, digests,
-                logged_content_type)
-        ORDER BY series_id, rank, sample_key
-        ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
-            SET wall_time = excluded.wall_time, digests = excluded.digests,
-                logged_content_type = excluded.logged_content_type
-            WHERE excluded.wall_time >= old.wall_time
-        RETURNING series_id, (xmax = 0) AS is_new  -- 0 for an inserted row
-"""
-
-
-def upsert(
-    db: Connection,
-    grant: ExperimentGrant,
-    keys: PointKeys,
-    sequences: Sequence[Sequence[bytes]],
-    content_types: Sequence[str],
-) -> dict[int, int]:
-    """Insert points, or replace those of the same step; return the number of new steps by series.
-
-    A stored point with a greater wall time is not replaced. Series without a new step are missing
-    in the result. Idempotent.
-
-    Args:
-        db: A transaction of the grant's workspace.
-        grant: Grant on the experiment.
-        keys: Columns of the points, at most one point per series and step.
-        sequences: The SHA-256s of each point's blobs.
-        content_types: The content type logged with each point, "" for none.
-    """
-    return upsert_counting_new(
-        db,
-        _UPSERT,
-        {
-            "experiment_id": grant.experiment_id,
-            "workspace_id": grant.workspace_id,
-            **keys.to_parameters(),
-            **encode_sequences(sequences, content_types),
-        },
-    )
 
 
 def encode_sequences(
     sequences: Sequence[Sequence[bytes]], content_types: Sequence[str]
 ) -> dict[str, Array]:
-    """Return the columns of blob sequences as parameters of a statement."""
+    """Return the columns of blob sequences as parameters of `points.upsert_points`."""
     return {
         # unnest flattens arrays of arrays, so each sequence is sent as the text of an array.
         "digests": encode_array(
             "text",
             ["{" + ",".join(f'"\\\\x{d.hex()}"' for d in digests) + "}" for digests in sequences],
         ),
-        "content_types": encode_array("text", content_types),
+        "logged_content_type": encode_array("text", content_types),
     }
 
 

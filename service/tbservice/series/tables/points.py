@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from sqlalchemy import Connection, text
@@ -13,6 +13,7 @@ from sqlalchemy import Connection, text
 from tbservice.db.arrays import Array, decode_int8s, encode_array
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import fetch_binary
+from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import ExperimentId, Float64s, Int64s, Ranks
 from tbservice.types.sampling import Sampling
 from tbservice.types.series import Series
@@ -34,6 +35,32 @@ SHOWN_TABLES: Final = {
 }
 """The tables with one row per point; superseded points are in others (`superseded_points`)."""
 
+VALUE_COLUMNS: Final[Mapping[DataClass, Mapping[str, str]]] = {
+    DataClass.TENSOR: {
+        "dtype": "smallint",
+        "shape": "text",
+        "data": "bytea",
+        "histogram": "bytea",
+        "object_sha256": "bytea",
+        "object_size": "bigint",
+    },
+    DataClass.BLOB_SEQUENCE: {"digests": "text", "logged_content_type": "text"},
+}
+"""The columns of a point's value, and the types that they are sent as, of both tables of a class.
+
+unnest flattens arrays of arrays, so a column of arrays is sent as their texts: `_ARRAYS`.
+"""
+
+_ARRAYS: Final = {"shape": "bigint[]", "digests": "bytea[]"}
+
+_KEY_COLUMNS: Final = {
+    "series_id": "bigint",
+    "rank": "smallint",
+    "sample_key": "bigint",
+    "step": "bigint",
+    "wall_time": "float8",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class PointKeys:
@@ -51,24 +78,73 @@ class PointKeys:
     def to_parameters(self) -> dict[str, Array]:
         """Return the columns as parameters of a statement."""
         return {
-            "series_ids": encode_array("bigint", self.series_ids),
-            "ranks": encode_array("smallint", self.ranks),
-            "sample_keys": encode_array("bigint", self.sample_keys),
-            "steps": encode_array("bigint", self.steps),
-            "wall_times": encode_array("float8", self.wall_times),
+            "series_id": encode_array("bigint", self.series_ids),
+            "rank": encode_array("smallint", self.ranks),
+            "sample_key": encode_array("bigint", self.sample_keys),
+            "step": encode_array("bigint", self.steps),
+            "wall_time": encode_array("float8", self.wall_times),
         }
 
 
-def upsert_counting_new(
-    db: Connection, statement: str, parameters: Mapping[str, Any]
-) -> dict[int, int]:
-    """Execute an upsert of points and return how many are new by series id.
+def make_upsert(db: Connection, data_class: DataClass, table: str, more: Mapping[str, str]) -> str:
+    """Return the statement that inserts points, or replaces those of the same key.
 
-    It returns (series_id, is_new) rows, and inserts from `{source}`, the experiment's ids. Only
-    plain PostgreSQL counts them: a cluster runs no INSERT within a query on one node.
+    A stored point with a greater wall time is not replaced. `more` has further columns of the key,
+    and their types. Parameters are those of the columns by name, and the ids of a grant.
     """
-    statement = statement.replace("{source}", citus.insert_source(db, is_text=True))
-    if citus.is_cluster(db):
+    columns = {**_KEY_COLUMNS, **more, **VALUE_COLUMNS[data_class]}
+    selected = (f"CAST({name} AS {_ARRAYS[name]})" if name in _ARRAYS else name for name in columns)
+    arrays = ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in columns.items())
+    return f"""
+        INSERT INTO {table} AS old (experiment_id, workspace_id, {", ".join(columns)})
+        SELECT e.experiment_id, e.workspace_id, {", ".join(selected)}
+        FROM {citus.insert_source(db, is_text=True)} AS e
+        CROSS JOIN unnest({arrays}) AS u ({", ".join(columns)})
+        ORDER BY series_id, rank, sample_key
+        {make_on_conflict(data_class, more)}
+    """  # noqa: S608 - constants above
+
+
+def make_on_conflict(data_class: DataClass, more: Iterable[str]) -> str:
+    """Return the clause by which a point replaces a stored one of the same key that is older."""
+    replaced = ("wall_time", *VALUE_COLUMNS[data_class])
+    return f"""
+        ON CONFLICT ({", ".join(("experiment_id", "series_id", "rank", "sample_key", *more))})
+            DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in replaced)}
+            WHERE excluded.wall_time >= old.wall_time
+    """
+
+
+def upsert_points(
+    db: Connection,
+    grant: ExperimentGrant,
+    data_class: DataClass,
+    keys: PointKeys,
+    values: Mapping[str, Array],
+) -> dict[int, int]:
+    """Insert points, or replace those of the same step; return the number of new steps by series.
+
+    A stored point with a greater wall time is not replaced. Series without a new step are missing
+    in the result. Idempotent.
+
+    Args:
+        db: A transaction of the grant's workspace.
+        grant: Grant on the experiment.
+        data_class: Data class of the points, one with a row per point.
+        keys: Columns of the points, at most one point per series and step.
+        values: VALUE_COLUMNS of the points.
+    """
+    statement = f"""
+        {make_upsert(db, data_class, SHOWN_TABLES[data_class], {})}
+        RETURNING series_id, (xmax = 0) AS is_new  -- 0 for an inserted row
+    """
+    parameters = {
+        "experiment_id": grant.experiment_id,
+        "workspace_id": grant.workspace_id,
+        **keys.to_parameters(),
+        **values,
+    }
+    if citus.is_cluster(db):  # it runs no INSERT within a query on one node
         rows = db.execute(text(statement), parameters)
         return Counter(row.series_id for row in rows if row.is_new)
     counts = db.execute(
@@ -109,13 +185,6 @@ def delete_some_points(
         if rows_left <= 0:
             return False
     return True
-
-
-def delete_experiment_points(db: Connection, experiment_id: ExperimentId) -> None:
-    """Delete all points and logs of an experiment. Their objects in S3 remain."""
-    for table in (*_TABLES, "katib_observations"):
-        statement = text(f"DELETE FROM {table} WHERE experiment_id = :id")  # noqa: S608 - a constant above
-        db.execute(statement, {"id": experiment_id})
 
 
 def list_steps(
