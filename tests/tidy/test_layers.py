@@ -353,3 +353,20 @@ def test_sql_is_written_in_modules_of_tables():
         and not has_tables(module.name)
         and name not in SQL_WITHOUT_STATEMENTS
     }
+
+
+def test_core_names_no_table_of_wings():
+    """Statements, too: a wing registers its tables (`series/tables/wing_tables.py`)."""
+    tables = {
+        module.name.rpartition(".")[2]
+        for module in SERVICE
+        if is_in(module.name, WINGS) and ".tables." in module.name
+    }
+    assert "katib_observations" in tables
+    assert not {
+        (module.name, table)
+        for module in SERVICE
+        if is_in(module.name, CORE)
+        for table in tables
+        if table in module.text
+    }

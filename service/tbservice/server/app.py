@@ -74,13 +74,12 @@ from tbservice.errors import (
     Unavailable,
 )
 from tbservice.experiments.eraser import Eraser
-from tbservice.experiments.run_deletion import register_run_rows
 from tbservice.handlers.pool import HandlerPool
 from tbservice.hparams import routes as hparams
 from tbservice.ingest.door import Door
 from tbservice.ingest.observers import CompactionQueue, PointMetrics
 from tbservice.ingest.service import Ingest
-from tbservice.katib.run_rows import delete_run_rows
+from tbservice.katib import run_rows
 from tbservice.objects.object_store import ObjectStore
 from tbservice.pages.base import errors as error_pages
 from tbservice.pages.base import static_files
@@ -227,7 +226,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.notifier = ChangeNotifier(app.state.database)
     app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
 
-    register_run_rows(delete_run_rows)
+    run_rows.register()
     for module in (*_ROUTER_MODULES, *_PAGE_MODULES):
         app.router.routes.extend(module.router.routes)
     app.state.handlers = HandlerPool(*HANDLER_MODULES)

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, text
 from tbservice.db.cluster import citus
 from tbservice.db.database import set_local
 from tbservice.experiments.tables.experiments import COLUMNS, make_experiment
+from tbservice.series.tables import wing_tables
 from tbservice.types.experiments import Experiment
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
@@ -23,8 +24,6 @@ SWEEP_LOCK: Final = "erase"
 """Name of the advisory lock of the process that erases."""
 
 _TABLES: Final = (
-    # Series first: compaction locks their rows, and finds none of those that were deleted.
-    "time_series",
     "scalar_tail",
     "scalar_blocks",
     "tensor_points",
@@ -32,14 +31,16 @@ _TABLES: Final = (
     "superseded_blocks",
     "superseded_tensors",
     "superseded_blobs",
-    "katib_observations",
     "upload_streams",
     "experiment_blobs",
     "tags",
     "runs",
     "deleted_runs",
 )
-"""The tables that may have very many rows of an experiment; the others are left to cascades."""
+"""The tables that may have very many rows of an experiment; the others are left to cascades.
+
+Before them, `time_series` and the registered ones of wings.
+"""
 
 
 class DueExperiment(NamedTuple):
@@ -167,7 +168,8 @@ def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> bo
     In a transaction of the experiment's workspace. Objects in S3 remain.
     """
     rows_left = rows_max
-    for table in _TABLES:
+    # Series first: compaction locks their rows, and finds none of those that were deleted.
+    for table in ("time_series", *wing_tables.list_tables(), *_TABLES):
         statement = text(f"""
             DELETE FROM {table} WHERE experiment_id = :id AND ctid = ANY (ARRAY(
                 SELECT ctid FROM {table} WHERE experiment_id = :id LIMIT :limit))

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, text
 
 from tbservice.db.arrays import encode_array
 from tbservice.db.cluster import citus
+from tbservice.series.tables import wing_tables
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import INT64_MAX, ExperimentId
 from tbservice.types.series import Run, RunSize
@@ -278,19 +279,18 @@ def list_sizes(
 
 
 def delete_unused_tags(db: Connection, experiment_id: ExperimentId, tag_ids: Sequence[int]) -> None:
-    """Delete these tags, except the ones that a series or a log of the experiment has.
+    """Delete these tags, except the ones that a series, or a row of a wing, of the experiment has.
 
     Waits for transactions that are about to create a series of such a tag, and for other deletions
     of the experiment: of two at once, each would take the other's series for a use of the tag.
     """
     citus.lock_name(db, f"tags {experiment_id}", experiment_id)
     parameters = {"experiment_id": experiment_id, "tag_ids": encode_array("bigint", list(tag_ids))}
-    unused = """
-        experiment_id = :experiment_id AND tag_id = ANY (CAST(:tag_ids AS bigint[]))
-        AND tag_id NOT IN (SELECT tag_id FROM time_series WHERE experiment_id = :experiment_id)
-        AND tag_id NOT IN (
-            SELECT tag_id FROM katib_observations WHERE experiment_id = :experiment_id)
-    """
+    unused = "experiment_id = :experiment_id AND tag_id = ANY (CAST(:tag_ids AS bigint[]))"
+    for table in ("time_series", *wing_tables.list_tables()):
+        unused += f"""
+            AND tag_id NOT IN (SELECT tag_id FROM {table} WHERE experiment_id = :experiment_id)
+        """  # noqa: S608 - names of tables of ours
     # Two statements: the second sees the series that the first has waited for.
     lock = f"SELECT tag_id FROM tags WHERE {unused} ORDER BY tag_id FOR UPDATE"  # noqa: S608
     if db.execute(text(lock), parameters).all():
