@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tbservice.errors import MalformedRequest
 from tbservice.experiment_values import ExperimentOrder
@@ -20,6 +21,19 @@ _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 
 _DETAIL: Final = "'after' is not the 'next' of an earlier page"
+
+
+_Row = TypeVar("_Row")
+
+
+def cut_page(
+    rows: Sequence[_Row], limit: int, encode: Callable[[_Row], str]
+) -> tuple[list[_Row], str | None]:
+    """Return the first `limit` rows, and the token after the last of them if there are more.
+
+    To know that, a list reads one row more than its page has.
+    """
+    return list(rows[:limit]), encode(rows[limit - 1]) if len(rows) > limit else None
 
 
 def encode_page_token(created_at: datetime, item_id: str) -> str:

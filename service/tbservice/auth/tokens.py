@@ -17,7 +17,7 @@ from tbservice.auth.tables import tokens
 from tbservice.auth.tables.tokens import TokenProperties
 from tbservice.db.clock import read_now
 from tbservice.errors import Forbidden, Invalid, NotFound
-from tbservice.pagination import decode_page_token, encode_page_token
+from tbservice.pagination import cut_page, decode_page_token, encode_page_token
 from tbservice.types.grants import AdminGrant, OwnerGrant, PersonalGrant, ReadGrant, Scope
 from tbservice.types.identifiers import ExperimentId, TokenId, UserId, WorkspaceId
 from tbservice.types.people import BrowserSession, Principal, Token
@@ -188,9 +188,7 @@ def list_tokens(
     """
     before = decode_page_token(after) if after else None
     rows = tokens.list_page(db, grant.experiment_id, before, limit + 1, sessions=sessions)
-    page = rows[:limit]
-    last = page[-1] if len(rows) > limit else None
-    return page, encode_page_token(last.created_at, last.token_id) if last else None
+    return cut_page(rows, limit, _page_token)
 
 
 def list_workspace_tokens(
@@ -202,9 +200,11 @@ def list_workspace_tokens(
     """
     before = decode_page_token(after) if after else None
     rows = tokens.list_page_of_workspace(db, grant.workspace_id, before, limit + 1)
-    page = rows[:limit]
-    last = page[-1] if len(rows) > limit else None
-    return page, encode_page_token(last.created_at, last.token_id) if last else None
+    return cut_page(rows, limit, _page_token)
+
+
+def _page_token(last: Token) -> str:
+    return encode_page_token(last.created_at, last.token_id)
 
 
 def list_personal_tokens(

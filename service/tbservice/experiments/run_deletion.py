@@ -14,9 +14,10 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice.db.database import Database
-from tbservice.errors import MalformedRequest, NotFound
+from tbservice.errors import NotFound
 from tbservice.experiments.tables import deleted_runs, erased_series, experiment_size, experiments
 from tbservice.objects.tables import object_references
+from tbservice.pagination import cut_page, decode_digest_token, encode_digest_token
 from tbservice.series.tables import runs_tags, time_series, upload_streams
 from tbservice.types.grants import AdminGrant, AppendGrant, ReadGrant
 from tbservice.types.identifiers import ExperimentId
@@ -167,13 +168,9 @@ def list_deleted(
     """
     if grant.view is not None:
         return [], None
-    try:
-        position = bytes.fromhex(after)
-    except ValueError as error:
-        raise MalformedRequest("'after' is not the 'next' of an earlier page") from error
+    position = decode_digest_token(after)
     rows = deleted_runs.list_page(db, grant.experiment_id, position, limit + 1)
-    page = rows[:limit]
-    return page, page[-1][0].hex() if len(rows) > limit else None
+    return cut_page(rows, limit, lambda last: encode_digest_token(last[0]))
 
 
 def allow_runs(db: Connection, grant: AppendGrant, names: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from tbservice.experiments import snapshots
 from tbservice.experiments.tables import experiments, share_links
 from tbservice.experiments.tables.share_links import PlacedLink, ShareLink
 from tbservice.ingest.door import PointWriter
-from tbservice.pagination import decode_page_token, encode_page_token
+from tbservice.pagination import cut_page, decode_page_token, encode_page_token
 from tbservice.patterns import PATTERN_CHARS_MAX, compile_pattern
 from tbservice.types.experiments import Visibility
 from tbservice.types.grants import AdminGrant, LinkView, OwnerGrant
@@ -105,7 +105,7 @@ def list_links(
     """
     before = decode_page_token(after) if after else None
     rows = share_links.list_page(db, grant.experiment_id, before, limit + 1)
-    return rows[:limit], _next_page(rows[limit - 1] if len(rows) > limit else None)
+    return cut_page(rows, limit, _page_token)
 
 
 def list_workspace_links(
@@ -118,7 +118,7 @@ def list_workspace_links(
     """
     before = decode_page_token(after) if after else None
     rows = share_links.list_page_of_workspace(db, grant.workspace_id, created_by, before, limit + 1)
-    return rows[:limit], _next_page(rows[limit - 1].link if len(rows) > limit else None)
+    return cut_page(rows, limit, lambda last: _page_token(last.link))
 
 
 def count_links(db: Connection, grant: OwnerGrant) -> dict[UserId, int]:
@@ -147,8 +147,8 @@ def revoke_link(db: Connection, grant: AdminGrant, token_id: str) -> None:
         snapshots.delete_snapshot(db, link.target)
 
 
-def _next_page(last: ShareLink | None) -> str | None:
-    return encode_page_token(last.created_at, last.token_id) if last else None
+def _page_token(last: ShareLink) -> str:
+    return encode_page_token(last.created_at, last.token_id)
 
 
 def _check(

@@ -13,7 +13,7 @@ from tbservice.errors import Invalid, NotFound
 from tbservice.experiment_values import NewUpload, UploadEnd, UploadRecord, UploadStatus
 from tbservice.experiments.metadata import check_pairs, remove_controls
 from tbservice.experiments.tables import uploads
-from tbservice.pagination import decode_page_token, encode_page_token
+from tbservice.pagination import cut_page, decode_page_token, encode_page_token
 from tbservice.types.experiments import Experiment
 from tbservice.types.grants import AppendGrant, Grant, ReadGrant
 from tbservice.types.identifiers import ExperimentId
@@ -74,11 +74,7 @@ def list_uploads(
     """
     before = None if after is None else decode_page_token(after)
     found = uploads.list_page(db, grant.experiment_id, before, limit + 1)
-    page = found[:limit]
-    following = None
-    if len(found) > limit:
-        following = encode_page_token(page[-1].created_at, page[-1].upload_id)
-    return page, following
+    return cut_page(found, limit, lambda last: encode_page_token(last.created_at, last.upload_id))
 
 
 def find_statuses(

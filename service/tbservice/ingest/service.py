@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -12,13 +11,13 @@ from sqlalchemy import Connection
 
 from tbservice import limits, metrics
 from tbservice.db.database import Database
-from tbservice.errors import MalformedRequest
 from tbservice.ingest import blobs, commit, decode, sessions, string_lengths
 from tbservice.ingest.batch import Segment
 from tbservice.ingest.commit import CommitResult
 from tbservice.ingest.door import Door
 from tbservice.ingest.session_records import SessionFields
 from tbservice.objects.object_store import ObjectStore
+from tbservice.pagination import cut_page, decode_digest_token, encode_digest_token
 from tbservice.series.tables import upload_streams
 from tbservice.types.grants import AppendGrant
 from tbservice.types.series import Cursor
@@ -103,12 +102,7 @@ def list_cursors(
 
     Raises MalformedRequest if `after` is not a page token.
     """
-    try:
-        digest_before = binascii.unhexlify(after)
-    except (binascii.Error, ValueError) as error:
-        raise MalformedRequest("'after' is not the 'next' of an earlier page") from error
-
+    digest_before = decode_digest_token(after)
     rows = upload_streams.list_cursors(db, grant.experiment_id, digest_before, limit + 1)
-    # One more row than a page was read, to know whether another page follows.
-    page = rows[:limit]
-    return [cursor for _, cursor in page], page[-1][0].hex() if len(rows) > limit else None
+    page, following = cut_page(rows, limit, lambda last: encode_digest_token(last[0]))
+    return [cursor for _, cursor in page], following

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
 from tbservice.pagination import (
+    cut_page,
     decode_run_token,
     decode_series_token,
     encode_run_token,
@@ -26,7 +27,7 @@ from tbservice.reading.point_samples import make_blob_sequence_sample, make_tens
 from tbservice.reading.sampling import bernoulli_and_full, tensor_and_blob, uniform
 from tbservice.reading.sampling.rules import BUCKET_POINTS_MAX
 from tbservice.reading.tables import attempt_scan
-from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
+from tbservice.samples import BlobSequenceSample, Sample, Samples, ScalarSample, TensorSample
 from tbservice.series.scan import read_scalar_chunks
 from tbservice.series.tables import runs_tags, time_series, value_scan
 from tbservice.series.tables.value_scan import DATA_CLASSES, BlobRow, TensorRow, ValueRow
@@ -59,8 +60,7 @@ def list_runs_page(
     MalformedRequest for an invalid token.
     """
     runs = runs_tags.list_runs_after(db, grant.experiment_id, decode_run_token(after), limit + 1)
-    page = list(runs)[:limit]
-    token = encode_run_token(page[-1]) if len(runs) > limit else None
+    page, token = cut_page(list(runs), limit, encode_run_token)
     return [runs[run_id] for run_id in page], token
 
 
@@ -94,10 +94,9 @@ def list_series_page(
     """
     position = decode_series_token(after)
     series_list = time_series.list_page(db, grant.experiment_id, selection, position, limit + 1)
-
-    page = series_list[:limit]
-    last = page[-1] if len(series_list) > limit else None
-    next_page_token = encode_series_token(last.data_class, last.series_id) if last else None
+    page, next_page_token = cut_page(
+        series_list, limit, lambda last: encode_series_token(last.data_class, last.series_id)
+    )
     return _with_exact_counts(db, grant, page), next_page_token
 
 
@@ -271,6 +270,25 @@ def read_blob_sequences(
                 grant.experiment_id, kept, indices, plan.totals[id_]
             )
     return [(series, samples[series.series_id]) for series in series_list]
+
+
+def read_samples(
+    db: Connection,
+    grant: ReadGrant,
+    data_class: DataClass,
+    selection: Selection,
+    sampling: Sampling,
+    indices: slice = ALL_BLOBS,
+    attempt: int | None = None,
+) -> Sequence[tuple[Series, Sample]]:
+    """Return every selected series of a data class with a sample, by the function of its class."""
+    match data_class:
+        case DataClass.SCALAR:
+            return read_scalars(db, grant, selection, sampling, attempt)
+        case DataClass.TENSOR:
+            return read_tensors(db, grant, selection, sampling, attempt)
+        case DataClass.BLOB_SEQUENCE:
+            return read_blob_sequences(db, grant, selection, sampling, indices, attempt)
 
 
 def check_tensor_bytes(size: int, what: str = "tensors") -> None:

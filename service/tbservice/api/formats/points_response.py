@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from fastapi import Response
-from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.api.formats import (
@@ -23,6 +22,7 @@ from tbservice.api.http.openapi_errors import NOT_ACCEPTABLE, OBJECT_MISSING, Re
 from tbservice.api.http.streaming import refuse_unread, stream_response
 from tbservice.db.database import Database
 from tbservice.objects.object_store import ObjectStore
+from tbservice.reading import catalog
 from tbservice.reading.full_scan import SeriesChunk, stream_all
 from tbservice.reading.loaded_chunks import LostPoint, load_intact_chunks, load_tensors
 from tbservice.reading.sample_chunks import estimate_bytes, make_chunks, split_chunks
@@ -89,7 +89,6 @@ def make_points_response(
     objects: ObjectStore,
     grant: ReadGrant,
     points_request: PointsRequest,
-    read: Callable[[Connection], Sequence[tuple[Series, Sample]]],
 ) -> Response:
     """Return a response with the requested points.
 
@@ -101,7 +100,6 @@ def make_points_response(
         objects: Object store, for tensors that are objects.
         grant: Experiment to read.
         points_request: Points and format.
-        read: Reads the samples in a snapshot; not called for full scans.
 
     Raises:
         TooManyRequests: The caller does not read its responses, or has too many streams.
@@ -116,7 +114,15 @@ def make_points_response(
         )
 
     with database.snapshot(grant) as db:
-        samples = read(db)
+        samples = catalog.read_samples(
+            db,
+            grant,
+            points_request.data_class,
+            points_request.selection,
+            points_request.sampling,
+            points_request.indices,
+            points_request.attempt,
+        )
         size = estimate_bytes(samples)
         # The estimate is without metadata, which CSV has on each line.
         must_stream = size > limits.SCAN_CHUNK_BYTES or points_request.with_metadata

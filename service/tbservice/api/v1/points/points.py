@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import Depends, Request, Response
-from sqlalchemy import Connection
+from fastapi import Request, Response
 
 from tbservice.api.formats import negotiate_format
 from tbservice.api.formats.points_response import RESPONSES, PointsRequest, make_points_response
@@ -20,28 +19,40 @@ from tbservice.api.v1.points.point_queries import (
     TensorSampleQuery,
 )
 from tbservice.reading import catalog
-from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
 from tbwire.points import DataClass
 
 router = make_router(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
 )
 
-
-def _accept_header(request: Request) -> str | None:
-    return request.headers.get("accept")
-
-
-AcceptHeader = Annotated[str | None, Depends(_accept_header)]
-
 _POST_FOR: Final = "more runs and tags than fit in a URL"
+
+
+def _make_request(
+    request: Request,
+    query: SampleQuery,
+    data_class: DataClass,
+    indices: slice = catalog.ALL_BLOBS,
+    *,
+    names_lost: bool = False,
+) -> PointsRequest:
+    return PointsRequest(
+        query.to_selection(),
+        data_class,
+        query.to_sampling(),
+        negotiate_format(query.format, request.headers.get("accept")),
+        indices,
+        names_lost=names_lost,
+        with_metadata=query.metadata,
+        attempt=query.attempt,
+    )
 
 
 @get_and_post(router, "/scalars/data", post_for=_POST_FOR, responses=RESPONSES)
 def read_scalars(
     grant: MayRead,
     query: ScalarSampleQuery,
-    accepted: AcceptHeader,
+    request: Request,
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
@@ -50,21 +61,8 @@ def read_scalars(
     `{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; steps ascend, wall times are
     seconds since the epoch. Values are numbers, or the strings "NaN", "Infinity", "-Infinity".
     """
-    selection, sampling = query.to_selection(), query.to_sampling()
-    points_request = PointsRequest(
-        selection,
-        DataClass.SCALAR,
-        sampling,
-        negotiate_format(query.format, accepted),
-        catalog.ALL_BLOBS,
-        with_metadata=query.metadata,
-        attempt=query.attempt,
-    )
-
-    def read(db: Connection) -> Samples[ScalarSample]:
-        return catalog.read_scalars(db, grant, selection, sampling, query.attempt)
-
-    return make_points_response(database, objects, grant, points_request, read)
+    points_request = _make_request(request, query, DataClass.SCALAR)
+    return make_points_response(database, objects, grant, points_request)
 
 
 @get_and_post(
@@ -77,7 +75,7 @@ def read_scalars(
 def read_tensors(
     grant: MayRead,
     query: TensorSampleQuery,
-    accepted: AcceptHeader,
+    request: Request,
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
@@ -86,31 +84,17 @@ def read_tensors(
     `{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; steps ascend, wall times are
     seconds since the epoch. Values are `{dtype, shape, data}`, with the data in row-major order.
     """
-    selection, sampling = query.to_selection(), query.to_sampling()
     # GET has no `lost`: its query is a SampleQuery.
     names_lost = isinstance(query, TensorSampleQuery) and query.lost == "name"
-    points_request = PointsRequest(
-        selection,
-        DataClass.TENSOR,
-        sampling,
-        negotiate_format(query.format, accepted),
-        catalog.ALL_BLOBS,
-        names_lost=names_lost,
-        with_metadata=query.metadata,
-        attempt=query.attempt,
-    )
-
-    def read(db: Connection) -> Samples[TensorSample]:
-        return catalog.read_tensors(db, grant, selection, sampling, query.attempt)
-
-    return make_points_response(database, objects, grant, points_request, read)
+    points_request = _make_request(request, query, DataClass.TENSOR, names_lost=names_lost)
+    return make_points_response(database, objects, grant, points_request)
 
 
 @get_and_post(router, "/blob_sequences/data", post_for=_POST_FOR, responses=RESPONSES)
 def read_blob_sequences(
     grant: MayRead,
     query: BlobSampleQuery,
-    accepted: AcceptHeader,
+    request: Request,
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
@@ -121,18 +105,5 @@ def read_blob_sequences(
     An audio clip that was logged with a content type has it as `logged_content_type` (any text);
     the `Content-Type` of its bytes is detected from them instead.
     """
-    selection, sampling, indices = query.to_selection(), query.to_sampling(), query.indices()
-    points_request = PointsRequest(
-        selection,
-        DataClass.BLOB_SEQUENCE,
-        sampling,
-        negotiate_format(query.format, accepted),
-        indices,
-        with_metadata=query.metadata,
-        attempt=query.attempt,
-    )
-
-    def read(db: Connection) -> Samples[BlobSequenceSample]:
-        return catalog.read_blob_sequences(db, grant, selection, sampling, indices, query.attempt)
-
-    return make_points_response(database, objects, grant, points_request, read)
+    points_request = _make_request(request, query, DataClass.BLOB_SEQUENCE, query.indices())
+    return make_points_response(database, objects, grant, points_request)
