@@ -11,7 +11,7 @@ from tensorboard.plugins.hparams.hparams_plugin import HParamsPlugin
 from werkzeug.test import EnvironBuilder
 
 from tbservice.errors import ServiceError
-from tbservice.reading.source import Source
+from tbservice.reading.comparison import Source
 from tbservice.tensorboard import stock_application, wsgi_bridge
 from tbservice.tensorboard.plugins.hparams_dashboard import HParamsDashboard
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider

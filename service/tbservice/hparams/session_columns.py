@@ -15,7 +15,7 @@ from tbservice.hparams.schema import list_metrics
 from tbservice.hparams.session_reader import SessionReader, open_sessions
 from tbservice.hparams.session_table import SessionTable, StoredStart
 from tbservice.hparams.values import to_text
-from tbservice.reading.source import Source
+from tbservice.reading.comparison import Source
 from tbwire.hparams import HparamValue, Status
 
 SESSION_TABLE_COLUMN_ITEMS_MAX: Final = 20_000

@@ -20,8 +20,8 @@ from tbservice.hparams.record_reader import read_ends, read_records
 from tbservice.hparams.requests import MetricId
 from tbservice.hparams.schema import LoggedSummary, merge_summaries
 from tbservice.hparams.session_table import NO_POSITION, SessionTable, StoredStart
-from tbservice.reading.comparison import ComparisonReader, name_in_comparison
-from tbservice.reading.source import ExperimentReader, Source
+from tbservice.reading.comparison import ComparisonReader, Source, name_in_comparison
+from tbservice.reading.source import ExperimentReader
 from tbservice.series.tables import hparams_rows
 from tbservice.series.tables.hparams_rows import LastPoints
 from tbservice.types.grants import ReadGrant

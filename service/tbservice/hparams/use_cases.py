@@ -58,7 +58,8 @@ from tbservice.hparams.session_table import (
     separate_sessions,
     session_values,
 )
-from tbservice.reading.source import ExperimentReader, Source
+from tbservice.reading.comparison import Source
+from tbservice.reading.source import ExperimentReader
 from tbservice.types.identifiers import Int64s
 from tbservice.types.sampling import Selection
 from tbwire.hparams import DeclaredHparam, HparamType, HparamValue

@@ -146,6 +146,13 @@ class ComparisonReader:
         return merged
 
 
+Source = ExperimentReader | ComparisonReader
+"""Source of handlers' data: one experiment, or a comparison of several, with the same methods.
+
+Stock handlers name it by its `experiment_id`, which the data provider compares with what they pass.
+"""
+
+
 def name_in_comparison(name: str, run: str) -> str:
     """Return what a run of the experiment `name` is called in a comparison."""
     return name if run == _ROOT_RUN else f"{name}/{run}"

@@ -1,10 +1,10 @@
-"""Sources of a TensorBoard page: the protocol, and the source that is a single experiment."""
+"""The source of a TensorBoard page that is a single experiment; see `comparison.Source`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
@@ -36,56 +36,6 @@ from tbwire.points import DataClass
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
-
-
-class Source(Protocol):
-    """Source of handlers' data: one experiment, or a comparison of several (`ComparisonReader`).
-
-    Methods raise as the functions of `catalog`, `tag_groups` and `ingest.blobs` with their names.
-    """
-
-    @property
-    def experiment_id(self) -> str:
-        """Return the experiment id for stock handlers; the data provider ignores what they pass."""
-
-    @property
-    def objects(self) -> ObjectStore:
-        """Return the object store with the bytes of blobs."""
-
-    def list_experiments(self) -> list[Experiment]:
-        """Return the experiments of this source."""
-
-    def list_kinds(self) -> list[tuple[str, DataClass]]:
-        """Return the kinds of series (plugin and data class)."""
-
-    def list_runs(self) -> list[Run]:
-        """Return all runs, in an order to which new runs are appended."""
-
-    def list_series(self, selection: Selection) -> list[Series]:
-        """Return the selected series."""
-
-    def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
-        """Return the tag groups of these kinds of series."""
-
-    def read_scalars(self, selection: Selection, downsample: int) -> Samples[ScalarSample]:
-        """Return a sample of every selected scalar series."""
-
-    def read_tensors(self, selection: Selection, downsample: int) -> Samples[TensorSample]:
-        """Return a sample of every selected tensor series."""
-
-    def read_blob_sequences(
-        self, selection: Selection, downsample: int
-    ) -> Samples[BlobSequenceSample]:
-        """Return a sample of every selected blob sequence series."""
-
-    def find_blob(self, key: str) -> Blob:
-        """Return the blob with this key. Raises NotFound for one that this source may not read."""
-
-    def read_blob(self, key: str) -> bytes:
-        """Return all bytes of the blob with this key. Raises as `find_blob`, and TooLarge."""
-
-    def cancel(self) -> None:
-        """Cancel the current read, from any thread, and refuse later ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tbservice import limits
 from tbservice.api.http.body import read_body
 from tbservice.handlers.pool import HandlerPool
 from tbservice.pages.stock_page import page_auth
-from tbservice.reading.source import Source
+from tbservice.reading.comparison import Source
 from tbservice.tensorboard import stock_application, wsgi_bridge
 from tbservice.tensorboard.native import routes
 from tbservice.tensorboard.native.confinement import NeedsProcess

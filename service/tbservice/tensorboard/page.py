@@ -25,8 +25,8 @@ from tbservice.pages.stock_page.about import render_about
 from tbservice.pages.stock_page.attempt_choice import AttemptChoice
 from tbservice.pages.stock_page.framing import frame_ancestors
 from tbservice.reading import comparison_spec
-from tbservice.reading.comparison import ComparisonReader
-from tbservice.reading.source import ExperimentReader, Source
+from tbservice.reading.comparison import ComparisonReader, Source
+from tbservice.reading.source import ExperimentReader
 from tbservice.tensorboard import assets
 from tbservice.tensorboard.page_policy import make_page_policy
 from tbservice.types.experiments import Experiment

@@ -17,7 +17,7 @@ from tensorboard.auth import AuthProvider
 from tensorboard.context import RequestContext
 from tensorboard.data import provider
 
-from tbservice.reading.source import Source
+from tbservice.reading.comparison import Source
 from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
 from tbservice.types.sampling import Selection
 from tbservice.types.series import Series

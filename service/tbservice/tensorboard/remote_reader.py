@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 from tbservice.experiments import lifecycle
 from tbservice.handlers.job_loop import WorkerLink
 from tbservice.reading import blobs, catalog, tag_groups
-from tbservice.reading.comparison import ComparisonReader
-from tbservice.reading.source import ExperimentReader, Source
+from tbservice.reading.comparison import ComparisonReader, Source
+from tbservice.reading.source import ExperimentReader
 from tbservice.samples import BlobSequenceSample, Samples, TensorSample
 from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import Selection
@@ -135,5 +135,4 @@ class RemoteReader(ExperimentReader):
 def _readers_by_name(source: Source) -> Mapping[str, ExperimentReader]:
     if isinstance(source, ComparisonReader):
         return source.readers
-    assert isinstance(source, ExperimentReader)  # noqa: S101 - there is no other
     return {"": source}

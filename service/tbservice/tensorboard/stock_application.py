@@ -23,7 +23,7 @@ from tensorboard.plugins.pr_curve.pr_curves_plugin import PrCurvesPlugin
 from tensorboard.plugins.scalar.scalars_plugin import ScalarsPlugin
 from tensorboard.plugins.text.text_plugin import TextPlugin
 
-from tbservice.reading.source import Source
+from tbservice.reading.comparison import Source
 from tbservice.tensorboard.plugins.hparams_dashboard import HParamsDashboard
 from tbservice.tensorboard.plugins.projector_dashboard import ProjectorPlugin
 from tbservice.tensorboard.plugins.regular_expressions import SafeCustomScalarsPlugin

@@ -21,8 +21,8 @@ from tbservice.pages.base.content_origin import is_content_origin
 from tbservice.pages.base.csrf import is_navigation
 from tbservice.pages.base.signed_in import find_person_session
 from tbservice.reading import comparison_spec
-from tbservice.reading.comparison import ComparisonReader
-from tbservice.reading.source import ExperimentReader, Source
+from tbservice.reading.comparison import ComparisonReader, Source
+from tbservice.reading.source import ExperimentReader
 from tbservice.types.grants import ReadGrant
 from tbservice.types.identifiers import WorkspaceId
 

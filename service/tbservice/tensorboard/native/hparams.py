@@ -20,7 +20,7 @@ from tbservice import limits
 from tbservice.errors import Invalid, MalformedRequest, NotFound, ServiceError, TooLarge
 from tbservice.hparams import encoding, requests, use_cases
 from tbservice.hparams.requests import ExperimentRequest, SessionGroupsRequest
-from tbservice.reading.source import Source
+from tbservice.reading.comparison import Source
 from tbservice.tensorboard.native import hparams_download, json_answers
 from tbservice.tensorboard.native.hparams_columns import cover
 

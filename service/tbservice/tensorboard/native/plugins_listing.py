@@ -12,7 +12,7 @@ from tensorboard.plugins.base_plugin import FrontendMetadata, TBPlugin
 from tensorboard.plugins.core.core_plugin import CorePlugin
 from werkzeug.wrappers import Request
 
-from tbservice.reading.source import Source
+from tbservice.reading.comparison import Source
 from tbservice.tensorboard import stock_application
 from tbservice.tensorboard.native import json_answers
 from tbservice.types.identifiers import Json

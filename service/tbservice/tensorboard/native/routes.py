@@ -9,7 +9,7 @@ from starlette.responses import Response
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Request
 
-from tbservice.reading.source import Source
+from tbservice.reading.comparison import Source
 from tbservice.tensorboard import stock_application, wsgi_bridge
 from tbservice.tensorboard.native import hparams, plugins_listing, scalars, tags, time_series
 from tbservice.tensorboard.native.confinement import IS_PROCESS_KEY

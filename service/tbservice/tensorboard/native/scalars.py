@@ -16,7 +16,7 @@ from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.wrappers import Request
 
 from tbservice.errors import MalformedRequest, NotFound
-from tbservice.reading.source import Source
+from tbservice.reading.comparison import Source
 from tbservice.samples import ScalarSample
 from tbservice.tensorboard.native import json_answers, number_columns
 from tbservice.types.sampling import Selection

@@ -22,7 +22,7 @@ from tensorboard.plugins.metrics import metrics_plugin
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 from werkzeug.wrappers import Request
 
-from tbservice.reading.source import Source
+from tbservice.reading.comparison import Source
 from tbservice.reading.tag_groups import TagGroup
 from tbservice.tensorboard.native import json_answers
 from tbservice.tensorboard.native.confinement import require_process

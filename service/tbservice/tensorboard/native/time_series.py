@@ -18,7 +18,7 @@ from tensorboard.plugins.scalar import metadata as scalar_metadata
 from werkzeug.wrappers import Request
 
 from tbservice.errors import MalformedRequest, TooLarge
-from tbservice.reading.source import Source
+from tbservice.reading.comparison import Source
 from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
 from tbservice.tensorboard.native import json_answers, number_columns, scalars
 from tbservice.tensorboard.native.confinement import require_process
