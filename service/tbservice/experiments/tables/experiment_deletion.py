@@ -17,6 +17,7 @@ from tbservice.db.cluster import citus
 from tbservice.db.database import set_local
 from tbservice.experiments.tables.experiments import COLUMNS, make_experiment
 from tbservice.series.tables import wing_tables
+from tbservice.series.tables.points import POINT_TABLES
 from tbservice.types.experiments import Experiment
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
@@ -24,13 +25,7 @@ SWEEP_LOCK: Final = "erase"
 """Name of the advisory lock of the process that erases."""
 
 _TABLES: Final = (
-    "scalar_tail",
-    "scalar_blocks",
-    "tensor_points",
-    "blob_points",
-    "superseded_blocks",
-    "superseded_tensors",
-    "superseded_blobs",
+    *POINT_TABLES,
     "upload_streams",
     "experiment_blobs",
     "tags",

@@ -14,23 +14,13 @@ from sqlalchemy import Connection, text
 from tbservice.db.cluster import citus
 from tbservice.db.database import set_local
 from tbservice.db.pipeline import fetch_binary
+from tbservice.series.tables.points import POINT_TABLES
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
 _BLOCKS_PER_PAGE: Final = 64
 """Blocks of one page: at most 12 MiB."""
 
 _POINTS_PER_PAGE: Final = 5_000
-
-POINT_TABLES: Final = (
-    "scalar_tail",
-    "scalar_blocks",
-    "tensor_points",
-    "blob_points",
-    "superseded_blocks",
-    "superseded_tensors",
-    "superseded_blobs",
-)
-"""The tables of points, which have no foreign key to their series."""
 
 _PARENTS: Final = {
     "a series without its run": """

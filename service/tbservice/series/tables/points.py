@@ -19,7 +19,7 @@ from tbservice.types.sampling import Sampling
 from tbservice.types.series import Series
 from tbwire.points import DataClass
 
-_TABLES: Final = (
+POINT_TABLES: Final = (
     "scalar_tail",
     "scalar_blocks",
     "tensor_points",
@@ -28,6 +28,7 @@ _TABLES: Final = (
     "superseded_tensors",
     "superseded_blobs",
 )
+"""The tables of points, which have no foreign key to their series."""
 
 SHOWN_TABLES: Final = {
     DataClass.TENSOR: "tensor_points",
@@ -161,7 +162,7 @@ def delete_series_points(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
 ) -> None:
     """Delete all points of these series; no foreign key cascades. Their objects in S3 remain."""
-    for table in _TABLES:
+    for table in POINT_TABLES:
         statement = text(f"""
             DELETE FROM {table}
             WHERE experiment_id = :id AND series_id = ANY (CAST(:series_ids AS bigint[]))
@@ -174,7 +175,7 @@ def delete_some_points(
 ) -> bool:
     """Delete at most `rows_max` rows of points of these series; return whether none is left."""
     rows_left = rows_max
-    for table in _TABLES:
+    for table in POINT_TABLES:
         statement = text(f"""
             DELETE FROM {table} WHERE experiment_id = :id AND ctid = ANY (ARRAY(
                 SELECT ctid FROM {table} WHERE experiment_id = :id
