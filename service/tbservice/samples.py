@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from tbservice.types.series import Series
@@ -15,10 +15,6 @@ class ScalarSample(ScalarPoints):
     """Points of a scalar series in step order, one per step, of `total` in the step range."""
 
     total: int
-
-    def cut(self, rows: slice) -> ScalarSample:
-        """Return some of the points; `total` stays that of the series."""
-        return ScalarSample(self.steps[rows], self.wall_times[rows], self.values[rows], self.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +51,6 @@ class TensorSample(TensorPoints[TensorValue]):
 
     total: int
 
-    def cut(self, rows: slice) -> TensorSample:
-        """Return some of the points; `total` stays that of the series."""
-        return TensorSample(self.steps[rows], self.wall_times[rows], self.tensors[rows], self.total)
-
 
 @dataclass(frozen=True, slots=True)
 class BlobSequenceSample(BlobSequencePoints[str]):
@@ -70,20 +62,15 @@ class BlobSequenceSample(BlobSequencePoints[str]):
     digests: Sequence[Sequence[bytes]]
     total: int
 
-    def cut(self, rows: slice) -> BlobSequenceSample:
-        """Return some of the points; `total` stays that of the series."""
-        return BlobSequenceSample(
-            self.steps[rows],
-            self.wall_times[rows],
-            self.sequences[rows],
-            self.logged_content_types[rows],
-            self.digests[rows],
-            self.total,
-        )
-
 
 Sample = ScalarSample | TensorSample | BlobSequenceSample
 
 _S = TypeVar("_S")
 Samples = list[tuple[Series, _S]]
 """Series, by run and then by tag, with a sample of each."""
+
+
+def cut(sample: Sample, rows: slice) -> Sample:
+    """Return some of the points of a sample; `total` stays that of the series."""
+    names = (field.name for field in fields(sample) if field.name != "total")
+    return replace(sample, **{name: getattr(sample, name)[rows] for name in names})

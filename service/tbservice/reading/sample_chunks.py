@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.reading.point_samples import find_blobs
-from tbservice.samples import BlobSequenceSample, Sample, TensorSample
+from tbservice.samples import BlobSequenceSample, Sample, TensorSample, cut
 from tbservice.types.grants import ReadGrant
 from tbservice.types.identifiers import Int64s
 from tbservice.types.series import Series
@@ -50,7 +50,7 @@ def split_chunks(chunks: Iterable[SeriesChunk]) -> Iterator[SeriesChunk]:
         chunk_indices = (np.cumsum(sizes) - sizes) // limits.SCAN_CHUNK_BYTES
         bounds = [0, *(np.flatnonzero(np.diff(chunk_indices)) + 1).tolist(), len(sizes)]
         for start, end in pairwise(bounds):
-            sample = chunk.sample.cut(slice(start, end))
+            sample = cut(chunk.sample, slice(start, end))
             yield replace(chunk, sample=sample, is_first=start == 0, is_last=end == len(sizes))
 
 

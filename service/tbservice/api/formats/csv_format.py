@@ -22,7 +22,7 @@ from tbservice.api.formats.csv_fields import format_numbers, quote, text
 from tbservice.api.formats.series_metadata import METADATA_COLUMNS, series_metadata
 from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.reading.full_scan import SeriesChunk
-from tbservice.samples import Sample
+from tbservice.samples import Sample, cut
 from tbservice.types.series import Series
 from tbwire.points import DataClass
 
@@ -53,7 +53,7 @@ def _cut(sample: Sample, metadata_chars: int) -> Iterator[Sample]:
     """Yield the sample in parts whose lines have a bounded size with this much metadata each."""
     rows = max(1, _METADATA_CHARS_PER_PART // max(1, metadata_chars))
     for start in range(0, len(sample.steps), rows):
-        yield sample.cut(slice(start, start + rows))
+        yield cut(sample, slice(start, start + rows))
 
 
 def _metadata_fields(series: Series) -> str:
