@@ -5,11 +5,14 @@ The points of two trainings are never mixed without a word.
 
 import json
 import shutil
+import threading
+from dataclasses import replace
 
 import pytest
 
 import tbupload
 from support import event_files
+from support.flaky_proxy import flaky_proxy
 from support.uploading import tensorboard_scalars, wait_until
 
 FIRST, SECOND = event_files.WALL_TIME, event_files.WALL_TIME + 1000
@@ -217,6 +220,24 @@ def test_logdir_recreated_while_followed_gets_new_experiment(following, reader, 
     assert set(reader.scalars(first)["run"]["loss"].values()) == {
         (FIRST + step, 1.0) for step in range(10)
     }
+
+
+def test_run_replaced_before_its_answer_is_noticed(uploader, reader, logdir):
+    """Its points are stored, but the uploader does not know that yet when they are deleted."""
+    train(logdir, range(10), FIRST)
+    answers = threading.Event()
+    with (
+        flaky_proxy(uploader.server, [""], answers_batches=answers) as proxy,
+        replace(uploader, server=proxy).follow(logdir, "--json") as following,
+    ):
+        first = following.wait_for_experiment()
+        wait_until(lambda: "run" in reader.scalars(first))
+        shutil.rmtree(logdir / "run")
+        train(logdir, range(3), FIRST, "other")
+        wait_until(lambda: "other" in reader.scalars(first))  # so it has seen the deletion, too
+        answers.set()
+        train(logdir, range(4), SECOND, value=2.0)
+        assert second_experiment(following, reader, logdir)[0] == first
 
 
 def test_retraining_that_begins_with_empty_file_is_noticed(following, reader, logdir):

@@ -15,6 +15,8 @@ _OF_ONE_CONNECTION = frozenset(
     {"connection", "host", "content-length", "transfer-encoding", "date", "server"}
 )
 
+_HELD_SECONDS_MAX = 60
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -40,6 +42,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
         else:
+            if self.path.endswith("/batches"):
+                self.server.answers_batches.wait(_HELD_SECONDS_MAX)
             self._send(reply.status_code, _end_to_end(reply.headers), reply.content)
 
     def _forward(self, body: bytes) -> httpx2.Response:
@@ -63,12 +67,18 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Proxy(ThreadingHTTPServer):
     def __init__(
-        self, target: str, faults: Iterable[str], bytes_max: int, client: httpx2.Client
+        self,
+        target: str,
+        faults: Iterable[str],
+        bytes_max: int,
+        client: httpx2.Client,
+        answers_batches: threading.Event,
     ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.target = target
         self.bytes_max = bytes_max
         self.client = client
+        self.answers_batches = answers_batches
         self._faults = itertools.cycle(faults)
         self._lock = threading.Lock()
 
@@ -84,15 +94,25 @@ def _end_to_end(headers) -> dict[str, str]:
 
 
 @contextmanager
-def flaky_proxy(target: str, faults: Iterable[str], bytes_max: int = 1 << 30):
+def flaky_proxy(
+    target: str,
+    faults: Iterable[str],
+    bytes_max: int = 1 << 30,
+    *,
+    answers_batches: threading.Event | None = None,
+):
     """Run a proxy to `target`; yield its URL.
 
     Each write takes the next of `faults`, cyclically: "" forwards it, "lost" drops the request,
     "unanswered" forwards it and drops the answer, "503" refuses it. A body over `bytes_max` is
-    refused with 413 and an HTML page, as nginx does.
+    refused with 413 and an HTML page, as nginx does. Answers to batches, which the service has
+    stored by then, are held back until `answers_batches` is set.
     """
+    if answers_batches is None:
+        answers_batches = threading.Event()
+        answers_batches.set()
     with httpx2.Client(trust_env=False, timeout=60) as client:
-        proxy = _Proxy(target, faults, bytes_max, client)
+        proxy = _Proxy(target, faults, bytes_max, client, answers_batches)
         thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -90,7 +90,9 @@ class RetrainingGuard:
     def note_deleted(self, entry: FileEntry) -> None:
         """Suspect the run of a deleted file if no file that was uploaded of it is left."""
         self._compared.pop(entry, None)
-        if entry.committed and not self._has_uploaded_entry(entry):
+        # A batch in flight may be stored already, without an answer yet.
+        may_be_stored = entry.committed or entry.folder.is_in_flight
+        if may_be_stored and not self._has_uploaded_entry(entry):
             self._emptied_runs.add(entry.folder.run)
 
     def check(self, entry: FileEntry, chunk: Chunk) -> None:
