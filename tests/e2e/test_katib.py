@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from support.grpc_calls import failure, live_grpc_service, raw_client
+from support.handler_processes import busy, computed
 from support.katib_client import METHODS, TIME, katib_client, report
 from support.katib_seen import experiments, scalars
 from support.sweeps import experiment, parameter, sphere, trial
-from support.uploading import Reader
+from support.uploading import Reader, wait_until
 from tbservice import limits
 from tbservice.api.grpc.message_guard import GRPC_MESSAGE_FIELDS_MAX
 from tbservice.katib import katib_pb2 as pb
@@ -166,7 +167,7 @@ def test_invalid_experiment_is_refused_and_not_recorded(katib, reader):
     assert experiments(reader) == {}
 
 
-def test_report_is_answered_while_suggestions_are_made(katib):
+def test_report_is_answered_while_suggestions_are_made(service, katib):
     """They are made in a process of their own; and a client that waits no longer harms no other."""
     generator = random.Random(1)  # noqa: S311 - a test
     rows = [{name: str(generator.uniform(-5, 5)) for name in ("x", "y")} for _ in range(1_000)]
@@ -175,10 +176,16 @@ def test_report_is_answered_while_suggestions_are_made(katib):
         trials=[trial(f"busy-{number:08}", row, sphere(row)) for number, row in enumerate(rows)],
         current_request_number=40,
     )
-    status, _, _ = failure(lambda: katib.call("GetSuggestions", request, timeout=0.15))
-    assert status == "DEADLINE_EXCEEDED"
+    before = computed(service[0])
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(katib.suggest, request)
+        wait_until(lambda: asked.done() or busy(computed(service[0]), before))
         katib.report("other-bcdfghjk", ("loss", 1))
         assert not asked.done()
         assert len(asked.result().parameter_assignments) == 40
+    status, _, _ = failure(lambda: katib.call("GetSuggestions", request, timeout=0.15))
+    assert status == "DEADLINE_EXCEEDED"
+    few = pb.GetSuggestionsRequest(
+        experiment=experiment("random", X, name="idle"), current_request_number=2
+    )
+    assert len(katib.suggest(few).parameter_assignments) == 2

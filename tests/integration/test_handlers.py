@@ -13,12 +13,12 @@ import sys
 import time
 
 import httpx2
-import psutil
 import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from support.admission import come_in
 from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
+from support.handler_processes import busy, computed
 from support.uploading import wait_until
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge, Unavailable
@@ -213,18 +213,6 @@ def test_stock_refusals_carry_our_headers_and_no_warning(api, client, experiment
     assert "3.0" not in caplog.text
 
 
-def computed(service):
-    """Return the CPU seconds of each handler process, and of the clones that they are forked from.
-
-    The service has a clone of a program of its parent, `support.zygote`.
-    """
-    processes = psutil.Process(service.process.pid).parent().children(recursive=True)
-    ours = [
-        process for process in processes if "fork_server" in " ".join(process.parent().cmdline())
-    ]
-    return {process: process.cpu_times().user for process in ours}
-
-
 def test_handler_ends_when_its_client_leaves(live_service):
     with httpx2.Client(base_url=live_service.url, trust_env=False, timeout=60) as client:
         api = ApiClient(client, live_service.new_owner())
@@ -240,21 +228,5 @@ def test_handler_ends_when_its_client_leaves(live_service):
             leaving.sendall(
                 f"GET {page}/text?run=train&tag=note HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
             )
-            working = wait_for(lambda: busy(computed(live_service), before))
-        wait_for(lambda: not working.is_running())
-
-
-def busy(now, before):
-    """Return the process that has begun to compute, or None."""
-    return next(
-        (process for process, seconds in now.items() if seconds > before.get(process, 0) + 0.2),
-        None,
-    )
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return value
+            working = wait_until(lambda: busy(computed(live_service), before))
+        wait_until(lambda: not working.is_running())
