@@ -150,7 +150,7 @@ def test_kubernetes_sidecar_sends_the_rest_and_ends(uploader, reader, tmp_path):
 
 def test_docker_commands_are_those_of_the_image():
     (commands,) = blocks("Docker", "sh")
-    upload, train, stop = [shlex.split(line) for line in commands.splitlines()]
+    upload, train, stop = [shlex.split(line) for line in commands.replace("\\\n", "").splitlines()]
     assert upload[-3:] == ["tbupload", "--logdir", "/runs"]
     image = re.search(r"image: (tbhub:\S+)", (ROOT / "docker-compose.yml").read_text())[1]
     assert image == upload[-4]

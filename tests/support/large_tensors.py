@@ -20,7 +20,7 @@ LARGER_MESH = RANDOM.random((1, 2_100_000, 3), np.float32)
 """25.2 MB of vertices, four pieces of a blob."""
 
 IN_ROW = RANDOM.integers(0, 1 << 32, int(9.9 * MIB) // 4, np.uint32)
-"""As JSON, a quarter of the numbers that bytes would be."""
+"""9.9 MiB of integers: as JSON, a quarter of the numbers that bytes would be."""
 
 STRINGS = [
     bytes(RANDOM.integers(0, 256, size, np.uint8)) for size in (0, 5, 4 * MIB, 100, int(6.1 * MIB))

@@ -86,7 +86,7 @@ def test_refusal_is_held_until_its_client_leaves(monkeypatch):
     asyncio.run(run())
 
 
-def test_refusals_of_one_address_are_held_longer_the_more_it_gets(monkeypatch, clock):
+def test_refusals_of_address_are_held_longer_the_more_it_gets(monkeypatch, clock):
     held = []
 
     async def note(_scope, seconds):

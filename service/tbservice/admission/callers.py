@@ -59,7 +59,7 @@ _SITE_PREFIX: Final = 48
 """Bits of the network that anybody gets free of charge: 65,536 subnets (RFC 6177)."""
 
 _NETWORKS_ITEMS_MAX: Final = 4_096
-"""Hosts (items) whose networks are remembered: to parse one takes longer than to reset it."""
+"""Hosts (items) whose networks are cached: to parse one takes longer than to reset it."""
 
 _PREFIXES: Final = (_CUSTOMER_PREFIX, _SITE_PREFIX)
 _SIGN_IN: Final = re.compile(r"/sign-in(/.*)?")

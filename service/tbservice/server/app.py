@@ -127,7 +127,7 @@ _UNPARSED = "model_attributes_type"
 """Pydantic's type of a body that is no object. FastAPI parses none without a media type of JSON."""
 
 _SEND_JSON = "body: it is not sent as JSON; add the header 'Content-Type: application/json'"
-"""What to do about a body as `curl --data` sends it by itself, as a form."""
+"""Advice for a body as `curl --data` sends it by itself, as a form."""
 
 _DESCRIPTION = """A hosted service for TensorBoard data. Send `Authorization: Bearer <token>`. An
 error is `{"code", "detail"}`: the code is for programs, the detail says what to do. Numbers that

@@ -23,7 +23,7 @@ WORKER_HEALTHCHECK_SECONDS_MAX = 30
 """Seconds after which a worker that has started and does not respond to its parent is replaced."""
 
 WORKER_START_SECONDS_MAX = 300
-"""The same until it has started: on a busy machine or disk that takes long, and again each time."""
+"""Seconds after which one that has not started is replaced: a busy machine or disk takes long."""
 
 WORKER_STOP_SECONDS_MAX = EXIT_SECONDS_MAX + 0.5
 """Seconds from the stop signal after which a worker that did not even force its exit is killed."""

@@ -29,7 +29,7 @@ _PATH: Final = re.compile(r".*/.*|.*\.[A-Za-z]\w{0,9}", re.DOTALL)
 _OPTION: Final = re.compile(r"--(?:[A-Za-z][\w.-]*)?", re.ASCII)
 _SHORT: Final = re.compile(r"-([A-Za-z])\1*")
 _GLUED: Final = re.compile(r"(-[A-Za-z]).+", re.DOTALL)
-"""As `-pPASSWORD`, or an option that begins with one dash."""
+"""A letter with its value, as `-pPASSWORD`, or an option that begins with one dash."""
 
 _NAMED: Final = re.compile(
     r"(--[A-Za-z][\w.-]*|[+~]{0,2}[A-Za-z_][\w./@-]*)=(.*)", re.ASCII | re.DOTALL

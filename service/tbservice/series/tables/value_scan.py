@@ -76,7 +76,7 @@ DATA_CLASSES: Final[Mapping[type, DataClass]] = {
 """The data class of a type of rows."""
 
 Ends = Mapping[int, Sequence[tuple[int, int]]]
-"""Positions in the sample order by series id: (rank, sample key) pairs."""
+"""Pairs (rank, sample key) by series id: positions in the sample order."""
 
 
 def stream(

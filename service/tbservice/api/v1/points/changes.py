@@ -63,7 +63,7 @@ SINCE_IN_URL: Final[dict[str, Any]] = {
         "longer than this, use POST",
     )
 }
-"""What differs where the query is in a URL: those are shorter."""
+"""Fields that differ where the query is in a URL: cursors there are shorter."""
 
 
 class ChangesQuery(FollowQuery):
