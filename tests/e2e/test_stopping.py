@@ -5,10 +5,12 @@ import sys
 import time
 from pathlib import Path
 
+import httpx2
 import psutil
 import pytest
 
 from support import slow_start_service
+from support.batches import ApiClient, segment, stream, texts
 from support.grpc_calls import live_grpc_service
 from support.process_kills import workers_of
 from support.servers import live_service
@@ -52,7 +54,10 @@ def test_stop_waits_for_no_worker_that_is_starting(settings, tmp_path):
 @pytest.mark.parametrize(("workers", "number"), [("1", signal.SIGTERM), ("2", signal.SIGKILL)])
 def test_no_process_outlives_service_that_is_starting(settings, tmp_path, workers, number):
     """The programs that handler processes are forked from still import their libraries."""
-    (tmp_path / "optuna.py").write_text(f"import time\ntime.sleep({WAIT_SECONDS})")
+    imported = tmp_path / "imported"
+    (tmp_path / "optuna.py").write_text(
+        f"import time\nopen({str(imported)!r}, 'w').close()\ntime.sleep({WAIT_SECONDS})"
+    )
     more = {"PYTHONPATH": str(tmp_path), "TBHUB_WORKERS": workers}
     with live_grpc_service(settings, tmp_path, python=sys.executable, **more) as (live, _):
         service = psutil.Process(live.process.pid)
@@ -62,7 +67,7 @@ def test_no_process_outlives_service_that_is_starting(settings, tmp_path, worker
                 >= 2  # more, when one has forked what it handles requests with
             )
         )
-        time.sleep(1)  # until it imports
+        wait_until(imported.exists)
         stop(live, number)
 
 
@@ -88,6 +93,7 @@ def test_workers_have_clones_of_one_handler_program(settings, tmp_path):
         service = psutil.Process(live.process.pid)
         (program,) = [each for each in service.children() if is_fork_server(each)]
         wait_until(lambda: len(program.children()) == 2)
+        read_texts(live)
         assert not [each for worker in workers_of(live) for each in worker.children()]
         program.kill()
         first, second = workers_of(live)
@@ -95,6 +101,16 @@ def test_workers_have_clones_of_one_handler_program(settings, tmp_path):
         wait_until(lambda: len(workers_of(live)) == 2)
         (new,) = set(workers_of(live)) - {first, second}
         wait_until(lambda: any(map(is_fork_server, new.children())))
+
+
+def read_texts(service):
+    """Read texts of TensorBoard's page, which a handler process answers."""
+    with httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as client:
+        api = ApiClient(client, service.new_owner())
+        experiment = api.new_experiment()
+        api.write(experiment, segment(stream(), 0, 9, texts("note", [0], [b"a text"])))
+        path = f"/experiment/{experiment}/data/plugin/text/tags"
+        assert client.get(path, headers=api.headers).json() == {"train": ["note"]}
 
 
 def test_hung_worker_is_killed_at_stop(settings, tmp_path):

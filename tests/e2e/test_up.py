@@ -21,6 +21,7 @@ from grpc_health.v1 import health_pb2
 from support.event_files import scalar_event, version_event, write_records
 from support.grpc_calls import raw_client
 from support.servers import choose_directory
+from support.waiting import wait_until
 from tbservice.auth import people, sign_in_links
 from tbservice.db.database import Database
 from tbservice.errors import NotFound
@@ -411,7 +412,8 @@ def test_stop_while_it_starts_leaves_nothing_running(home):
     ) as process:
         while "starting" not in process.stderr.readline():
             pass
-        time.sleep(0.3)
+        lock = home / ".local/share/tbhub/run/postgres.pid"
+        wait_until(lambda: subprocesses.find_lock_holder(lock))
         process.terminate()
         assert process.wait(STOP_SECONDS_MAX) == 0
     assert not any(

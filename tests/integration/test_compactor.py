@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -30,7 +29,6 @@ from tbwire.points import DataClass, ScalarPoints
 pytestmark = pytest.mark.own_database
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
-SECONDS_MAX = 60
 
 
 class Experiment:
@@ -76,10 +74,7 @@ class Experiment:
             )
 
     def wait_until_compacted(self, *runs):
-        deadline = time.monotonic() + SECONDS_MAX
-        while self.compacted() != set(runs):
-            assert time.monotonic() < deadline, (self.compacted(), runs)
-            time.sleep(0.02)
+        wait_until(lambda: self.compacted() == set(runs))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from support.batches import PROTOBUF, ApiClient, batch, images, scalars, segment, stream, texts
+from support.waiting import wait_until
 from tbservice import limits
 from tbservice.api.http.metrics_exposition import expose
 from tbservice.errors import ObjectMissing, Unavailable
@@ -93,14 +94,6 @@ def moved(before, *, within=""):
         for key, value in now.items()
         if key[0].startswith(within) and value != before.get(key, 0)
     }
-
-
-def wait_until(condition):
-    """Wait until the condition is true. Fails after WAIT_SECONDS_MAX."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.own_database

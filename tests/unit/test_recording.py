@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support.waiting import wait_until
 from tbupload.commands.uploading.process_watch import WatchedProcess, process_started_at
 from tbupload.config import Config, Profile, read_config, write_config
 from tbupload.errors import UsageError
@@ -142,10 +143,7 @@ def test_hanging_nvidia_smi_is_left_once(tmp_path):
         assert hanging.measure() == {}
     assert time.monotonic() - began < 2
     (process_id,) = (tmp_path / "started").read_text().split()
-    deadline = time.monotonic() + 5
-    while Path("/proc", process_id).exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not Path("/proc", process_id).exists()
+    wait_until(lambda: not Path("/proc", process_id).exists())
 
 
 class OwnError(RuntimeError):
