@@ -138,9 +138,11 @@ def test_metrics_count_failed_compaction_and_uploads_work(alone, owner_token, re
 @pytest.mark.own_database
 def test_connections_in_use_are_those_taken_at_moment(alone, database, settings):
     alone.get("/readyz")
-    alone.app.state.compactor.stop()  # and its search, which uses a connection from time to time
+    using_connections = {"compactor", "compactor's search", "eraser"}  # from time to time
+    alone.app.state.compactor.stop()
+    alone.app.state.eraser.stop()
     wait_until(
-        lambda: "compactor's search" not in {thread.name for thread in threading.enumerate()}
+        lambda: using_connections.isdisjoint(thread.name for thread in threading.enumerate())
     )
     before = figures()
     assert before["database_connections_max",] == settings.database_pool_size
