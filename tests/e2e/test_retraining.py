@@ -279,7 +279,7 @@ def test_follow_in_script_has_resume(reader, logdir, caplog):
     assert (refused.result.exit_code, refused.url) == (2, None)
     train(logdir, range(10), FIRST)
     with tbupload.follow(logdir, poll_seconds=0.05) as upload:
-        first = upload.experiment_id
+        first = wait_until(lambda: upload.experiment_id)  # None after 30 s on a starved machine
         wait_until(lambda: reader.scalars(first))
         train_again(logdir)
         wait_until(lambda: upload.experiment_id != first)
@@ -288,5 +288,5 @@ def test_follow_in_script_has_resume(reader, logdir, caplog):
     assert "was trained again" in caplog.text
     assert f"from now on, this upload goes to {upload.url}" in caplog.text
     with tbupload.follow(logdir, resume="must") as resumed:
-        assert resumed.experiment_id == upload.experiment_id
+        assert wait_until(lambda: resumed.experiment_id) == upload.experiment_id
     resumed.stop()
