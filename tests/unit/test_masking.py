@@ -181,6 +181,12 @@ def test_url_is_kept_without_its_secrets(url, masked):
     assert mask_url(url) == masked
 
 
+def test_base64_that_looks_like_a_setting_is_masked():
+    """A key of 64 bytes with many slashes, and so few changes of its characters' classes."""
+    key = "abcdefgh/" * 9 + "abcde=="
+    assert mask_secrets([key]) == mask_secrets(["--account", key])[1:] == ["***"]
+
+
 def test_random_tokens_of_libraries_are_masked():
     """Of 500 of each kind at most a few in a hundred look like a word."""
     for make, share in (

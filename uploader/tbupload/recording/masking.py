@@ -38,6 +38,10 @@ _NAMED: Final = re.compile(
 
 _SCRIPT: Final = re.compile(r"[\w./~-]+\.(?:py|sh|ipynb)", re.ASCII)
 _PYTHON: Final = re.compile(r"(?:.*/)?(?:python[\d.]*|tbupload)")
+_UNKNOWN_OPTION: Final = "--password"
+"""In place of an option of another form, as with letters that are not ASCII: it may be a secret's.
+"""
+
 _LOGIN_WORDS: Final = re.compile(
     "login|logon|signin|add_?user|change_password|htpasswd|chpasswd|expect|send"
 )
@@ -97,6 +101,10 @@ class _ArgumentMasker:
 
     def _mask_option(self, argument: str) -> str:
         is_password = self._is_direct and is_secret_name(self._before)
+        if argument == "--":  # it may stand between an option and its value: getopt(1) allows it
+            self._before = self._before if is_secret_name(self._before) else ""
+            self._is_direct = False
+            return argument
         if named := _NAMED.fullmatch(argument):
             self._before, self._is_direct = "", False
             return self._mask_named(*named.groups())
@@ -106,12 +114,13 @@ class _ArgumentMasker:
         glued = _GLUED.fullmatch(argument)
         self._is_direct = False
         if is_password or glued is None:
+            self._before = _UNKNOWN_OPTION
             return argument if argument == "-" else MASK
         self._before = glued[1]
         return f"{glued[1]}{MASK}"
 
     def _mask_named(self, name: str, value: str) -> str:
-        if not _is_name(name):
+        if not _is_name(name) or value == "=":  # the end of a token in base64
             return MASK
         is_kept = not self._has_login and self._is_kept(name, value)
         return f"{name}={value if is_kept else MASK}"
@@ -135,7 +144,7 @@ class _ArgumentMasker:
             _SCALAR.fullmatch(argument) or _PATH.fullmatch(argument)
         )
         is_command = self._has_script and _SCRIPT.fullmatch(name) is not None
-        is_kept = (is_script or is_data or is_command) and _is_plain(argument)
+        is_kept = (is_script or is_data or is_command) and self._is_kept("", argument)
         # Another word may be another program, whose options have other meanings.
         self._has_script = is_kept and (is_script or is_data)
         return argument if is_kept else MASK

@@ -8,12 +8,14 @@ from typing import Final
 _SECRET_WORD: Final = re.compile(
     "tokens?|secrets?|password|passwd|passphrase|passcode|pwd|pw|pswd|psk|creds?|credentials?|auth"
     "|authorization|cookies?|bearer|jwt|t?otp|sas|dsn|sig|signature|session|private|salt|signing"
-    "|body|kennwort|senha|contrasena|wachtwoord"
+    "|body|kennwort|senha|contrasena|wachtwoord|mdp|motdepasse|parola?|haslo|heslo|losenord"
+    "|mnemonic|oauth2?|mfa|2fa"
 )
 """Words of names whose values are masked."""
 
 _SECRET_LAST_WORD: Final = re.compile(
-    "pass|pin|keys?|apikey|access|licen[sc]e|hf|comet|wandb|neptune|clearml"
+    "pass|pin|pat|keys?|apikey|access|[as]k|licen[sc]e|(?:web)?hook|hf|comet|wandb|neptune|clearml"
+    "|openai|anthropic|slack|discord|telegram"
 )
 """Words that mean a secret at the end of a name: `--pin-memory` and `--key-dim` are none."""
 
@@ -25,9 +27,9 @@ _KEY_OF_DATA: Final = re.compile(
 
 _SECRET_PARTS: Final = re.compile(
     "passw|passphrase|secret|credential|login|logon|signin|user"
-    "|(?:api|auth|access|account|private|signing|license|wandb)-?key"
+    "|(?:api|auth|access|account|priv|private|signing|ssh|license|wandb)key"
     "|(?:auth|access|refresh|id|api|bot|hf)token"
-    "|(?:store|key|db|root|admin|my|smtp|ssh|src|dest)pass$"
+    "|(?:store|key|db|pg|root|admin|my|smtp|ssh|src|dest)(?:pass|pw)$"
 )
 """Parts of names, in lower case without separators; those of users may have `user:password`."""
 
