@@ -12,9 +12,10 @@ from starlette.testclient import TestClient
 
 from support.page_forms import PageReader, new_link, new_reader, session_of
 from support.people import new_member, new_person, owner_of, sign_in
+from support.servers import new_workspace
 from tbservice import limits
 from tbservice.auth import invitations, people, sign_in_links
-from tbservice.errors import Conflict, NotFound
+from tbservice.errors import Conflict, Forbidden, NotFound
 from tbservice.server.app import create_app
 from tbservice.settings import Settings
 from tbservice.types.people import Role
@@ -159,6 +160,25 @@ def test_joining_of_disabled_person_is_refused(client, database, invite):
     assert (refused.status_code, session_of(refused)) == (403, None)
     assert "/invitation/join" not in open_page(client, secret).text
     assert len(people_of(database, "bob.j5@example.org")) == 1
+
+
+def test_disabled_person_does_not_rejoin_by_own_invitation(client, database, database_url):
+    """They may have kept the link, with which anybody joins as somebody new."""
+    owner = new_person(database)
+    secrets = {}
+    for place in (new_workspace(database_url).workspace_id for _ in range(2)):
+        with database.transaction() as db:
+            people.add_member(db, place, owner.user_id, Role.OWNER)
+        with database.transaction(place) as db:
+            grant = owner_of(place, owner)
+            secrets[place] = invitations.invite(db, grant, Role.OWNER)[1]
+
+    with database.transaction() as db:
+        people.disable(db, owner.user_id)
+    for place, secret in secrets.items():
+        assert join(client, secret).status_code == 404
+        with database.transaction(place) as db, pytest.raises(Forbidden):
+            invitations.invite(db, owner_of(place, owner), Role.OWNER)
 
 
 def test_joining_without_name_keeps_link_open(client, database, invite):

@@ -49,7 +49,7 @@ def invite(
 
     Raises:
         Invalid: The address, or the time: it has passed, or is later than `INVITATION_SECONDS_MAX`.
-        Forbidden: The acting person is no owner any more, or the token is a machine's.
+        Forbidden: The acting person is disabled or no owner any more, or the token is a machine's.
         Conflict: Too many invitations are open.
     """
     now = read_now(db)
@@ -63,7 +63,7 @@ def invite(
 
     members.lock_as_owner(db, grant)
     # What a stolen token of a machine could leave behind would outlive it.
-    members.require_person(grant)
+    people.require_enabled(db, members.require_person(grant))
     if invitations.count_open(db, grant.workspace_id) >= OPEN_INVITATIONS_ITEMS_MAX:
         raise Conflict("too many invitations are open: revoke some that are not needed")
     ended_before = now - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)

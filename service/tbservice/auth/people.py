@@ -11,6 +11,7 @@ from tbservice.auth import secrets
 from tbservice.auth.emails import email_key, require_email_key
 from tbservice.auth.tables import (
     browser_sessions,
+    invitations,
     members,
     sign_in_links,
     tokens,
@@ -267,12 +268,17 @@ def require_enabled(db: Connection, user_id: UserId) -> Person:
 def disable(db: Connection, user_id: UserId) -> None:
     """Disable a person and end all that acts for them: sessions, links and tokens. Idempotent.
 
+    Their open invitations are revoked: whoever kept the link of one would join as somebody new.
     Raises NotFound if there is no such person.
     """
     _require_user(db, user_id)
     users.set_disabled(db, user_id, is_disabled=True)
     _sign_out(db, user_id)
     tokens.revoke_of_user(db, user_id)
+    # Of other workspaces, they lost theirs when they left or lost the role.
+    for membership in members.list_of_user(db, user_id):
+        set_local(db, "workspace_id", str(membership.workspace_id))
+        invitations.revoke_created_by(db, membership.workspace_id, user_id)
 
 
 def enable(db: Connection, user_id: UserId) -> None:
