@@ -106,3 +106,19 @@ def test_refusals_of_address_are_held_longer_the_more_it_gets(monkeypatch, clock
     longer = [number / refusals.REFUSALS_PER_SECOND for number in range(1, len(queued) + 1)]
     assert queued == pytest.approx([limits.REFUSAL_SECONDS + seconds for seconds in longer])
     assert held[100] == limits.REFUSAL_SECONDS
+
+
+def test_refusals_whose_clients_left_hold_no_others(monkeypatch, clock):
+    """Else one client behind an address could let all others there wait for hours."""
+    pace = Pace(clock)
+
+    async def run():
+        has_left = asyncio.Event()
+        has_left.set()
+        scope = {"client": ("192.0.2.4", 1), "path": "/", LEFT_KEY: has_left}
+        for _ in range(1_000):
+            assert not await hold_refusal(scope)
+
+    monkeypatch.setattr(refusals, "_pace", pace)
+    asyncio.run(run())
+    assert pace.count([("address 192.0.2.4", refusals.REFUSALS_PER_SECOND)]) == 0

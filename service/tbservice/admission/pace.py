@@ -59,3 +59,9 @@ class Pace:
         ):
             self._busy_until.popitem(last=False)
         return max(0.0, seconds)
+
+    def uncount(self, rates: Sequence[tuple[str, float]]) -> None:
+        """Take back what `count` counted of a request that did not begin."""
+        for name, rate in rates:
+            if name in self._busy_until:
+                self._busy_until[name] -= 1 / rate

@@ -40,13 +40,18 @@ async def hold_refusal(scope: Scope) -> bool:
     """Wait `REFUSAL_SECONDS` before a refusal is sent: a client that repeats at once costs little.
 
     Waits for longer while the address gets too many. Returns False as soon as the client
-    disconnects: there are no more of them than connections, of which a worker has a bounded number.
+    disconnects, and counts it no more: there are no more of them than connections, of which a
+    worker has a bounded number. Else a client that leaves each time would make all others behind
+    its address wait for hours.
     """
     if LEFT_KEY not in scope:  # as in tests of the application
         return True
     rates = [(caller_by_address(scope).network, REFUSALS_PER_SECOND)]
     queued_seconds = _pace.count(rates, wait_seconds_max=math.inf) or 0.0
-    return await wait_with_client(scope, limits.REFUSAL_SECONDS + queued_seconds)
+    is_there = await wait_with_client(scope, limits.REFUSAL_SECONDS + queued_seconds)
+    if not is_there:
+        _pace.uncount(rates)
+    return is_there
 
 
 async def wait_with_client(scope: Scope, seconds: float) -> bool:
