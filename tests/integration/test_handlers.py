@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import pickle
 import socket
 import subprocess
@@ -29,6 +30,9 @@ from tbservice.tensorboard.plugins.markdown import MARKDOWN_CHARS_MAX
 from tbwire import wire_pb2
 
 HOSTILE = b"[" * 6_000
+HIDES = (
+    "import sys; from tbservice.handlers import fork_server as f; sys.exit(not f.hide_processes())"
+)
 SLOW = "Shown as plain text, because it takes too long to convert from Markdown:"
 
 
@@ -117,6 +121,13 @@ def test_handler_has_no_secret_and_no_connection(monkeypatch, database):
     assert not [name for name in names if "TBHUB" in name or "AWS" in name]
     assert len([name for name in files if name.startswith("socket:")]) == 1
     assert not [name for name in files if not name.startswith("socket:")]
+
+
+def test_handler_sees_nothing_of_other_processes(pool):
+    """The worker's memory and environment have every secret of the service."""
+    if subprocess.run([sys.executable, "-c", HIDES], check=False).returncode:
+        pytest.skip("this kernel has no Landlock")
+    assert run(pool, "spy", os.getpid()) == ["mem", "0"]
 
 
 def test_warm_pool_has_process_before_first_job():

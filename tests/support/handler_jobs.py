@@ -45,6 +45,17 @@ def describe(_link):
     ]
 
 
+def spy(_link, process_id):
+    """Return what another process of the account refuses: its memory, its open files."""
+    refused = []
+    for look in (lambda path: (path / "mem").open("rb"), lambda path: (path / "fd/0").readlink()):
+        try:
+            look(Path(f"/proc/{process_id}"))
+        except PermissionError as error:
+            refused.append(Path(error.filename).name)
+    return refused
+
+
 def forge(link, path):
     """Send the worker a message that runs a command when it is unpickled as such."""
     link._connection.send_bytes(pickle.dumps(_Command(path)))
@@ -58,4 +69,4 @@ class _Command:
         return os.system, (f"touch {self._path}",)
 
 
-JOBS = {job.__name__: job for job in (echo, ask, allocate, loop, die, describe, forge)}
+JOBS = {job.__name__: job for job in (echo, ask, allocate, loop, die, describe, spy, forge)}

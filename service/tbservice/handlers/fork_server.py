@@ -13,6 +13,7 @@ this program: each worker has one, so that the modules are imported once for all
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import os
@@ -40,6 +41,14 @@ CLONE: Final = b"C"
 
 _NICENESS: Final = 5
 """Niceness added to handler processes, so that uploads and the API get the processor first."""
+
+_LANDLOCK_CREATE_RULESET: Final = 444
+_LANDLOCK_RESTRICT_SELF: Final = 446
+_LANDLOCK_MACHINES: Final = frozenset({"x86_64", "aarch64"})
+"""Architectures of Linux with these numbers of system calls."""
+
+_LANDLOCK_MAKE_SYM: Final = 1 << 12
+_PR_SET_NO_NEW_PRIVS: Final = 38
 
 _WATCH_MILLISECONDS: Final = 100
 """Milliseconds between two looks at whether the modules are loaded, which takes seconds."""
@@ -125,10 +134,35 @@ def _fork(
         control.close()
         set_parent_death_signal(signal.SIGKILL, server)
         os.nice(_NICENESS)
+        hide_processes()
         _limit_memory(memory_bytes_max)
         run_jobs(Connection(descriptor), jobs)
     finally:
         os._exit(0)  # never return into the parent's loop
+
+
+def hide_processes() -> bool:
+    """Keep this process from the memory, environment and files of others of its account.
+
+    The worker's have every secret, and those of other handlers a tenant's data. Any Landlock domain
+    does that, whatever else it forbids: here, to make symbolic links. Returns whether it is in
+    force: not without Linux 5.13 or where it is turned off.
+    https://docs.kernel.org/userspace-api/landlock.html#ptrace-restrictions
+    """
+    if sys.platform != "linux" or os.uname().machine not in _LANDLOCK_MACHINES:
+        return False
+    libc = ctypes.CDLL(None)
+    forbidden = ctypes.c_uint64(_LANDLOCK_MAKE_SYM)
+    size = ctypes.c_size_t(ctypes.sizeof(forbidden))
+    rules = libc.syscall(_LANDLOCK_CREATE_RULESET, ctypes.byref(forbidden), size, 0)
+    if rules < 0:
+        return False
+    try:
+        # Else only root may restrict itself: what it executes could have more rights.
+        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        return libc.syscall(_LANDLOCK_RESTRICT_SELF, rules, 0) == 0  # type: ignore[no-any-return] # an int
+    finally:
+        os.close(rules)
 
 
 def _limit_memory(bytes_max: int) -> None:
