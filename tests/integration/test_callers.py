@@ -21,6 +21,7 @@ from tbservice.auth.secrets import SecretKind
 from tbservice.types.grants import Scope
 
 ADDRESS = "address 192.0.2.1"
+SIGN_IN_PATHS = ["/sign-in", "/sign-in/oidc/x/callback", "/invitation", "/invitation/join"]
 
 
 @pytest.fixture
@@ -131,10 +132,11 @@ def test_caller_at_sign_in_is_of_another_group(database):
     lookup = CallerLookup(database)
     groups = {
         path: asyncio.run(lookup.identify({**scope, "path": path})).group
-        for path in ("/", "/sign-in", "/sign-in/oidc/x/callback", "/sign-in-now")
+        for path in (*SIGN_IN_PATHS, "/", "/sign-in-now", "/invitations")
     }
-    assert groups["/sign-in"] == groups["/sign-in/oidc/x/callback"] != groups["/"]
-    assert groups["/"] == groups["/sign-in-now"]
+    assert groups["/sign-in"] != groups["/"]
+    assert {groups[path] for path in SIGN_IN_PATHS} == {groups["/sign-in"]}
+    assert groups["/"] == groups["/sign-in-now"] == groups["/invitations"]
 
 
 def test_caller_with_unknown_token_is_address(api, identify):

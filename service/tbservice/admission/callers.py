@@ -62,7 +62,9 @@ _NETWORKS_ITEMS_MAX: Final = 4_096
 """Hosts (items) whose networks are cached: to parse one takes longer than to reset it."""
 
 _PREFIXES: Final = (_CUSTOMER_PREFIX, _SITE_PREFIX)
-_SIGN_IN: Final = re.compile(r"/sign-in(/.*)?")
+_SIGN_IN: Final = re.compile(r"/(?:sign-in|invitation)(/.*)?")
+"""Paths by which somebody gets a session: an invitation can make an account and sign in."""
+
 _ADDRESS_KEY: Final = "tbhub.address_caller"
 """Key of the ASGI scope for the caller by its address alone, made once."""
 
