@@ -268,7 +268,7 @@ def require_enabled(db: Connection, user_id: UserId) -> Person:
 def disable(db: Connection, user_id: UserId) -> None:
     """Disable a person and end all that acts for them: sessions, links and tokens. Idempotent.
 
-    Their open invitations are revoked: whoever kept the link of one would join as somebody new.
+    Their open invitations are revoked: with the link of one they would join as somebody new.
     Raises NotFound if there is no such person.
     """
     _require_user(db, user_id)

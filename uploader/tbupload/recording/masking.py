@@ -39,8 +39,7 @@ _NAMED: Final = re.compile(
 _SCRIPT: Final = re.compile(r"[\w./~-]+\.(?:py|sh|ipynb)", re.ASCII)
 _PYTHON: Final = re.compile(r"(?:.*/)?(?:python[\d.]*|tbupload)")
 _UNKNOWN_OPTION: Final = "--password"
-"""In place of an option of another form, as with letters that are not ASCII: it may be a secret's.
-"""
+"""Stand-in for an option of another form, such as one that is not ASCII: it may be a secret's."""
 
 _LOGIN_WORDS: Final = re.compile(
     "login|logon|signin|add_?user|change_password|htpasswd|chpasswd|expect|send"
