@@ -24,12 +24,12 @@ _TOKENS: Final = f"""
     SELECT {_COLUMNS} FROM tokens AS t LEFT JOIN users AS u ON u.user_id = t.created_by
 """  # noqa: S608 - a constant above
 
-
-_PAGE: Final = """
+PAGE: Final = """
     AND (CAST(:created_at AS timestamptz) IS NULL OR t.created_at < :created_at
         OR (t.created_at = :created_at AND t.token_id > :token_id))
     ORDER BY t.created_at DESC, t.token_id LIMIT :limit
 """
+"""The last conditions of a query for a page of `tokens AS t`, and its end: see `page_values`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ def list_page(
             {_TOKENS} WHERE experiment_id = :experiment_id AND is_session = :sessions
                 AND NOT is_link
                 AND (NOT is_session OR (expires_at > now() AND revoked_at IS NULL))
-                {_PAGE}
+                {PAGE}
         """),
-        {"experiment_id": experiment_id, "sessions": sessions, **_page(before, limit)},
+        {"experiment_id": experiment_id, "sessions": sessions, **page_values(before, limit)},
     )
     return [_token(row) for row in rows]
 
@@ -128,8 +128,8 @@ def list_page_of_workspace(
     Expired and revoked ones are included. The arguments are those of `list_page`.
     """
     rows = db.execute(
-        text(f"{_TOKENS} WHERE workspace_id = :workspace_id AND experiment_id IS NULL {_PAGE}"),
-        {"workspace_id": workspace_id, **_page(before, limit)},
+        text(f"{_TOKENS} WHERE workspace_id = :workspace_id AND experiment_id IS NULL {PAGE}"),
+        {"workspace_id": workspace_id, **page_values(before, limit)},
     )
     return [_token(row) for row in rows]
 
@@ -282,7 +282,8 @@ def revoke_beyond(
     db.execute(statement, values)
 
 
-def _page(before: tuple[datetime, str] | None, limit: int) -> dict[str, object]:
+def page_values(before: tuple[datetime, str] | None, limit: int) -> dict[str, object]:
+    """Return the parameters of `PAGE`, for what comes after a token or from the first one on."""
     return {
         "created_at": before[0] if before else None,
         "token_id": before[1] if before else "",

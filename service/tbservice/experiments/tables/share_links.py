@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.auth.tables.tokens import PAGE, page_values
 from tbservice.types.grants import ExperimentGrant, LinkView
 from tbservice.types.identifiers import ExperimentId, TokenId, UserId, WorkspaceId
 from tbservice.types.people import Person
@@ -56,12 +57,6 @@ _OF_EXPERIMENT: Final = f"{_COLUMNS}, t.experiment_id <> :experiment_id AS is_fr
 _IS_VALID: Final = (
     "t.is_link AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now())"
 )
-
-_PAGE: Final = """
-    AND (CAST(:created_at AS timestamptz) IS NULL OR t.created_at < :created_at
-        OR (t.created_at = :created_at AND t.token_id > :token_id))
-    ORDER BY t.created_at DESC, t.token_id LIMIT :limit
-"""
 
 _CREATORS: Final = "LEFT JOIN users AS u ON u.user_id = t.created_by"
 
@@ -146,9 +141,9 @@ def list_page(
     rows = db.execute(
         text(f"""
             SELECT {_OF_EXPERIMENT} FROM tokens AS t {_CREATORS}
-            WHERE {_IS_OF_EXPERIMENT} {_PAGE}
+            WHERE {_IS_OF_EXPERIMENT} {PAGE}
         """),  # noqa: S608 - constants above
-        {"experiment_id": experiment_id, **_page(before, limit)},
+        {"experiment_id": experiment_id, **page_values(before, limit)},
     )
     return [_link(row) for row in rows]
 
@@ -171,9 +166,9 @@ def list_page_of_workspace(
                 coalesce(e.snapshot_of, e.experiment_id) AS experiment_id, e.name AS experiment_name
             FROM experiments AS e JOIN tokens AS t ON t.experiment_id = e.experiment_id {_CREATORS}
             WHERE e.workspace_id = :workspace_id AND e.deleted_at IS NULL AND {_IS_VALID}
-                AND (CAST(:created_by AS text) IS NULL OR t.created_by = :created_by) {_PAGE}
+                AND (CAST(:created_by AS text) IS NULL OR t.created_by = :created_by) {PAGE}
         """),  # noqa: S608 - constants above
-        {"workspace_id": workspace_id, "created_by": created_by, **_page(before, limit)},
+        {"workspace_id": workspace_id, "created_by": created_by, **page_values(before, limit)},
     )
     return [PlacedLink(_link(row), row.experiment_id, row.experiment_name) for row in rows]
 
@@ -217,14 +212,6 @@ def _update(
     select = f"SELECT {_OF_EXPERIMENT} FROM tokens AS t {_CREATORS} WHERE {is_link}"  # noqa: S608 - the same
     row = db.execute(text(select), values).one_or_none()
     return None if row is None else _link(row)
-
-
-def _page(before: tuple[datetime, str] | None, limit: int) -> dict[str, object]:
-    return {
-        "created_at": before[0] if before else None,
-        "token_id": before[1] if before else "",
-        "limit": limit,
-    }
 
 
 def _link(row: Row[Any]) -> ShareLink:
