@@ -190,18 +190,6 @@ def test_limits_named_in_pages_exist():
     }
 
 
-def test_storage_page_names_every_table_and_index():
-    versions = (ROOT / "migrations" / "versions").glob("*.py")
-    named = (
-        r"CREATE (?:TEMPORARY )?TABLE (\w+)|CREATE (?:UNIQUE )?INDEX (\w+)|CONSTRAINT (\w+) UNIQUE"
-    )
-    objects = re.findall(named, "".join(path.read_text() for path in versions))
-    page = (ROOT / "docs" / "storage.md").read_text()
-    assert {"".join(names) for names in objects} - {"drawn_slots"} <= set(
-        re.findall(r"`(\w+)`", page)
-    )
-
-
 def test_openapi_suits_strict_validators_and_generated_clients(openapi):
     """Operation ids are the names of functions of generated clients: they are the API's, too."""
     operations = [each for path in openapi["paths"].values() for each in path.values()]

@@ -1,4 +1,4 @@
-"""The reference pages have every column, message field, error code, package and module of tables."""
+"""The reference pages have every message field, error code, package and module of tables."""
 
 from __future__ import annotations
 
@@ -11,16 +11,12 @@ from support.source_code import ROOT
 from tbservice import errors
 from tbservice.errors import ServiceError
 
-TABLE = re.compile(r"CREATE TABLE (\w+) \((.*?)\n\)", re.DOTALL)
-COLUMN = re.compile(r"^    ([a-z_0-9]+) [a-z]", re.MULTILINE)
 RECIPES = ("CONTRIBUTING.md", "docs/architecture.md", "docs/compatibility.md")
 SOURCES = ("service", "uploader", "tests", "migrations")
 NAME = re.compile(r"[a-zA-Z]_[a-zA-Z]|[a-z][A-Z]|^_")
 PLACED = re.compile(r"`([\w./]+\.py)`(?: \(|: )((?:`\w+`(?:, | and | → )?)+)")
 """A file and names in it: `file.py` (`name`, `name`) or `file.py`: `name` and `name`."""
 EXAMPLES = {"NNNN_name", "test_ingest_repeated_segment_is_noop"}
-SHARED = {"experiment_id", "workspace_id", "series_id", "slot"}
-"""Keys that the text above the tables explains once."""
 
 
 def page(name):
@@ -30,27 +26,6 @@ def page(name):
 def names(text):
     """Return the words in code spans, those of lists such as `a`, `b` and of paths too."""
     return set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", text))))
-
-
-def schema():
-    versions = sorted((ROOT / "migrations" / "versions").glob("[0-9]*.py"))
-    return TABLE.findall("".join(path.read_text() for path in versions))
-
-
-def row_of(table):
-    """Return the item of the storage page that describes a table."""
-    text = page("storage.md")
-    row = re.search(rf"^- `{table}`: .*?(?=^(?:- `|$))", text, re.MULTILINE | re.DOTALL)[0]
-    if table == "time_series":
-        row += text.partition("Columns of `time_series`")[2].partition("\n\nNames")[0]
-    return row
-
-
-@pytest.mark.parametrize(("table", "columns"), schema(), ids=[table for table, _ in schema()])
-def test_storage_page_names_every_column(table, columns):
-    named = set(COLUMN.findall(columns))
-    assert len(named) > 1
-    assert named - SHARED <= names(row_of(table))
 
 
 @pytest.mark.parametrize("proto", ["wire", "read"])
@@ -125,7 +100,8 @@ def test_architecture_page_has_every_package():
 
 
 def test_architecture_page_has_every_module_of_tables():
-    tables = {table for table, _ in schema()}
+    versions = (ROOT / "migrations" / "versions").glob("*.py")
+    tables = set(re.findall(r"CREATE TABLE (\w+)", "".join(path.read_text() for path in versions)))
     section = page("architecture.md").partition("### Tables")[2].partition("\n## ")[0]
     modules = {path.stem for path in (ROOT / "service/tbservice").glob("*/tables/*.py")}
     assert modules - {"__init__"} - tables <= names(section)
