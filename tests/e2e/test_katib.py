@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.grpc_calls import failure, live_grpc_service, raw_client
-from support.handler_processes import busy, computed
+from support.handler_processes import suggestion_processes
 from support.katib_client import METHODS, TIME, katib_client, report
 from support.katib_seen import experiments, scalars
 from support.sweeps import experiment, parameter, sphere, trial
@@ -168,24 +168,36 @@ def test_invalid_experiment_is_refused_and_not_recorded(katib, reader):
 
 
 def test_report_is_answered_while_suggestions_are_made(service, katib):
-    """They are made in a process of their own; and a client that waits no longer harms no other."""
+    """They are made in processes of their own: those that are there are stopped meanwhile."""
+    request = pb.GetSuggestionsRequest(
+        experiment=experiment("random", X, name="busy"), current_request_number=1
+    )
+    katib.suggest(request)  # a process is there now
+    stopped = suggestion_processes(service[0])
+    assert stopped
+    for process in stopped:
+        process.suspend()
+    with ExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor(len(stopped) + 1))
+        tokens = [service[0].new_owner() for _ in range(len(stopped) + 1)]
+        clients = [katib_client(stack, service[1], token) for token in tokens]
+        asked = [threads.submit(client.suggest, request) for client in clients]
+        wait_until(lambda: any(each.done() for each in asked))  # by a new process
+        katib.report("other-bcdfghjk", ("loss", 1))
+        assert [each.done() for each in asked].count(False) == len(stopped)
+        for process in stopped:
+            process.resume()
+        assert [len(each.result().parameter_assignments) for each in asked] == [1] * len(asked)
+
+
+def test_client_that_waits_no_longer_harms_no_other(katib):
     generator = random.Random(1)  # noqa: S311 - a test
     rows = [{name: str(generator.uniform(-5, 5)) for name in ("x", "y")} for _ in range(1_000)]
     request = pb.GetSuggestionsRequest(
-        experiment=experiment("bayesianoptimization", X, Y, name="busy"),
-        trials=[trial(f"busy-{number:08}", row, sphere(row)) for number, row in enumerate(rows)],
+        experiment=experiment("bayesianoptimization", X, Y, name="left"),
+        trials=[trial(f"left-{number:08}", row, sphere(row)) for number, row in enumerate(rows)],
         current_request_number=40,
     )
-    before = computed(service[0])
-    with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(katib.suggest, request)
-        wait_until(lambda: asked.done() or busy(computed(service[0]), before))
-        katib.report("other-bcdfghjk", ("loss", 1))
-        assert not asked.done()
-        assert len(asked.result().parameter_assignments) == 40
     status, _, _ = failure(lambda: katib.call("GetSuggestions", request, timeout=0.15))
     assert status == "DEADLINE_EXCEEDED"
-    few = pb.GetSuggestionsRequest(
-        experiment=experiment("random", X, name="idle"), current_request_number=2
-    )
-    assert len(katib.suggest(few).parameter_assignments) == 2
+    assert len(katib.suggest(request).parameter_assignments) == 40

@@ -34,3 +34,16 @@ def busy(now, before) -> psutil.Process | None:
         ),
         None,
     )
+
+
+def suggestion_processes(service) -> list[psutil.Process]:
+    """Return the processes that compute suggestions for the only service with a gRPC port."""
+    program = "katib.suggestions.handler_jobs"
+    computing = []
+    for process in psutil.Process(service.process.pid).parent().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            # Its parent is a clone of the program, which is the parent of that.
+            above = process.parents()[:2]
+            if len(above) == 2 and all(program in " ".join(each.cmdline()) for each in above):
+                computing.append(process)
+    return computing
