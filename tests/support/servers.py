@@ -164,11 +164,11 @@ def embedded_servers():
 
     A missing wheel is a failure that says what to install.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="tbhub-tests-", dir=choose_directory()) as directory,
-        Instance(Path(directory, "data")) as instance,
-    ):
-        yield Servers(instance)
+    with tempfile.TemporaryDirectory(prefix="tbhub-tests-", dir=choose_directory()) as directory:
+        # Where root may make no user namespace, PostgreSQL runs as another account.
+        Path(directory).chmod(0o711)
+        with Instance(Path(directory, "data")) as instance:
+            yield Servers(instance)
 
 
 def delete_bucket(settings, bucket):
