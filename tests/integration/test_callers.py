@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 
 import pytest
+from sqlalchemy.pool import NullPool
 
 from support.people import (
     cookie_of,
@@ -15,10 +17,16 @@ from support.people import (
     owner_of,
     sign_in,
 )
+from support.servers import new_workspace
 from tbservice.admission.callers import CallerLookup
-from tbservice.auth import secrets, tokens, workspaces
+from tbservice.auth import invitations, people, secrets, tokens, workspaces
 from tbservice.auth.secrets import SecretKind
+from tbservice.auth.tables import users
+from tbservice.db import migrate, schema_versions
+from tbservice.db.database import Database
+from tbservice.db.engine import make_engine
 from tbservice.types.grants import Scope
+from tbservice.types.people import Role
 
 ADDRESS = "address 192.0.2.1"
 SIGN_IN_PATHS = ["/sign-in", "/sign-in/oidc/x/callback", "/invitation", "/invitation/join"]
@@ -46,6 +54,45 @@ def test_caller_with_token_of_unknown_creator_is_workspace(api, owner_token, ide
     assert not caller.is_anonymous
     assert not caller.is_reader
     assert caller.line == caller.client == caller.key
+
+
+def test_people_who_join_are_of_family_of_who_invited(database, database_url, identify):
+    first = new_person(database)
+    inviter, joined = first, []
+    for address in ("second@family.example", "third@family.example"):
+        workspace_id = new_workspace(database_url).workspace_id
+        with database.transaction() as db:
+            people.add_member(db, workspace_id, inviter.user_id, Role.OWNER)
+        with database.transaction(workspace_id) as db:
+            grant = owner_of(workspace_id, inviter)
+            secret = invitations.invite(db, grant, Role.OWNER, address)[1]
+        with database.transaction() as db:
+            inviter = invitations.join(db, secret, "somebody", is_link_enough=True)[0]
+        joined.append(inviter)
+
+    callers = [identify("A" * 22, cookie=sign_in(database, person)) for person in (first, *joined)]
+    assert len({caller.key for caller in callers}) == 3
+    assert {caller.family for caller in callers} == {f"family of {first.user_id}"}
+
+    with database.transaction() as db:  # an administrator knows the last one
+        people.admit(db, inviter.user_id)
+    confirmed = identify("A" * 22, cookie=sign_in(database, inviter))
+    assert confirmed.family == f"family of {inviter.user_id}"
+
+
+def test_invitation_makes_account_before_migration_of_families(servers):
+    with servers.database(migrated=False) as url:
+        engine = make_engine(url, poolclass=NullPool)
+        for migration in schema_versions.list_migrations():
+            if migration.name < "0012":
+                with engine.begin() as db:
+                    migrate.apply(db, migration.name)
+        engine.dispose()
+        with closing(Database(url, 1)) as database:
+            inviter = new_person(database)
+            with database.transaction() as db:
+                person = people.create_by_invitation(db, "", "somebody", inviter)
+                assert users.find_sponsor(db, person.user_id) == person.user_id
 
 
 def test_workspaces_of_person_share_what_person_may_use(database, identify):
@@ -115,8 +162,8 @@ def test_account_is_known_once_looked_up_until_it_ends(database, workspace_id, o
         assert lookup.find_account(scope_of(secret)) is None
         asyncio.run(lookup.identify(scope_of(secret)))
     account = f"workspace {workspace_id}"
-    assert lookup.find_account(scope_of(owner_token)) == account
-    assert lookup.find_account(scope_of(ending)) == account
+    assert lookup.find_account(scope_of(owner_token)).key == account
+    assert lookup.find_account(scope_of(ending)).key == account
     assert lookup.find_account(scope_of(reading)) is None  # its readers may be anybody
 
     with database.transaction(workspace_id) as db:
@@ -124,7 +171,7 @@ def test_account_is_known_once_looked_up_until_it_ends(database, workspace_id, o
     lookup._known = {known: (caller, 0.0) for known, (caller, _until) in lookup._known.items()}
     asyncio.run(lookup.identify(scope_of(ending)))
     assert lookup.find_account(scope_of(ending)) is None
-    assert lookup.find_account(scope_of(owner_token)) == account
+    assert lookup.find_account(scope_of(owner_token)).key == account
 
 
 def test_caller_at_sign_in_is_of_another_group(database):

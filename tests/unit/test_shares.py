@@ -138,20 +138,38 @@ def test_turn_is_served_when_its_limit_ends(monkeypatch):
     asyncio.run(run())
 
 
+def test_family_has_quarter_of_turns_beside_others():
+    clock = Clock()
+    turns = Turns(16, 2, Activity(clock), clock)
+    family = [
+        Caller(f"person {number}", is_anonymous=False, line="", client="", family="a family")
+        for number in range(20)
+    ]
+    assert [turns.try_acquire(member) for member in family] == [True] * 16 + [False] * 4
+    for member in family[:16]:
+        turns.release(member)
+
+    assert turns.try_acquire(OTHER)
+    assert [turns.try_acquire(member) for member in family] == [True] * 4 + [False] * 16
+    turns.release(family[0])
+    assert turns.try_acquire(family[19])
+    assert turns.try_acquire(STRANGER)
+
+
 def test_body_rate_bounds_caller_beside_others():
     clock = Clock()
     activity = Activity(clock)
     rate = BodyRate(activity, clock)
     second = CALLER_BODY_BYTES_PER_SECOND
-    activity.note(CALLER)
+    activity.note(CALLER.key)
     assert rate.delay_seconds(CALLER, 10 * second) == 0
-    activity.note(OTHER)
+    activity.note(OTHER.key)
     assert rate.delay_seconds(CALLER, second) == 1
     assert rate.delay_seconds(CALLER, second) == 2
     assert rate.delay_seconds(STRANGER, second) == 2  # half the rate
     assert rate.delay_seconds(OTHER, second // 2) == 0.5
     clock.seconds += 3
-    activity.note(OTHER)
+    activity.note(OTHER.key)
     assert rate.delay_seconds(CALLER, second) == 1
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from sqlalchemy import Connection
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
@@ -23,6 +24,7 @@ from tbservice import limits
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Caller
 from tbservice.auth import grants
+from tbservice.auth.tables import users
 from tbservice.db.database import Database
 from tbservice.errors import TooManyRequests
 from tbservice.types.identifiers import UserId
@@ -118,7 +120,7 @@ class CallerLookup:
             return replace(readers, line=experiment, client=address.client, network=address.network)
         return address
 
-    def find_account(self, scope: Scope) -> str | None:
+    def find_account(self, scope: Scope) -> Caller | None:
         """Return the account of the session or token of a request, if it was looked up before.
 
         Returns None for its readers, who may be anybody. The session or token may have ended since:
@@ -127,7 +129,7 @@ class CallerLookup:
         for shown in _shown(scope):
             if shown is not None and (known := self._known.get(shown)):
                 caller = known[0]
-                return None if caller.is_reader else caller.key
+                return None if caller.is_reader else caller
         return None
 
     async def identify_token(self, secret: str | None, host: str) -> Caller:
@@ -173,24 +175,30 @@ class CallerLookup:
         with self._database.without_transaction() as db:
             if isinstance(known, _SessionKey):
                 user_id = grants.find_session_caller(db, known.digest)
-                return None if user_id is None else _person_caller(user_id)
+                return None if user_id is None else _account(user_id, _family(db, user_id))
             if isinstance(known, bytes):
                 found = grants.find_caller(db, known)
             else:
                 found = grants.find_link_caller(db, known)
-        if found is None:
-            return None
-        user_id, workspace_id, is_reader = found
-        client = f"workspace {workspace_id}"
-        # A person can create workspaces: those of one person divide the share of that person.
-        key = client if user_id is None else f"person {user_id}"
-        client += "'s readers" if is_reader else ""
-        return Caller(key, is_anonymous=False, line=key, client=client, is_reader=is_reader)
+            if found is None:
+                return None
+            user_id, workspace_id, is_reader = found
+            client = f"workspace {workspace_id}" + ("'s readers" if is_reader else "")
+            if user_id is None:
+                key = f"workspace {workspace_id}"
+                return Caller(key, is_anonymous=False, line=key, client=client, is_reader=is_reader)
+            # A person can create workspaces: those of one person divide the share of that person.
+            account = _account(user_id, _family(db, user_id))
+            return replace(account, client=client, is_reader=is_reader)
 
 
-def _person_caller(user_id: UserId) -> Caller:
+def _account(user_id: UserId, family: str) -> Caller:
     key = f"person {user_id}"
-    return Caller(key, is_anonymous=False, line=key, client=key)
+    return Caller(key, is_anonymous=False, line=key, client=key, family=family)
+
+
+def _family(db: Connection, user_id: UserId) -> str:
+    return f"family of {users.find_sponsor(db, user_id)}"
 
 
 def caller_by_address(scope: Scope) -> Caller:

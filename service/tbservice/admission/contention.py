@@ -20,7 +20,7 @@ Half of it per anonymous address.
 
 
 class Activity:
-    """Workspaces and addresses that started work in the last `CONTENTION_SECONDS`. Thread-safe."""
+    """Names of callers that started work in the last `CONTENTION_SECONDS`. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Start without any activity; `clock` returns seconds."""
@@ -28,18 +28,18 @@ class Activity:
         self._started_at: OrderedDict[str, float] = OrderedDict()
         self._lock = threading.Lock()
 
-    def note(self, caller: Caller) -> None:
-        """Record that the caller starts work now."""
+    def note(self, name: str) -> None:
+        """Record that a caller, or one of a family, starts work now."""
         with self._lock:
-            self._started_at[caller.key] = self._clock()
-            self._started_at.move_to_end(caller.key)
+            self._started_at[name] = self._clock()
+            self._started_at.move_to_end(name)
             self._discard_old()
 
-    def has_others(self, caller: Caller) -> bool:
-        """Return whether any other caller started work recently."""
+    def has_others(self, name: str) -> bool:
+        """Return whether any other one started work recently."""
         with self._lock:
             self._discard_old()
-            return len(self._started_at) > (caller.key in self._started_at)
+            return len(self._started_at) > (name in self._started_at)
 
     def _discard_old(self) -> None:
         oldest = self._clock() - limits.CONTENTION_SECONDS
@@ -70,7 +70,7 @@ class BodyRate:
 
         Returns 0 while the caller is alone.
         """
-        if not self._activity.has_others(caller):
+        if not self._activity.has_others(caller.key):
             return 0.0
         now = self._clock()
         rate = CALLER_BODY_BYTES_PER_SECOND // (2 if caller.is_anonymous else 1)

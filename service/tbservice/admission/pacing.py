@@ -26,6 +26,9 @@ ACCOUNT_PACE: Final = 4.0
 It may work on two at once, an address on one: of the cheapest, this is about what it gets.
 """
 
+FAMILY_PACE: Final = 8.0
+"""Requests (items) of all accounts of a family, likewise: anybody can invite themselves."""
+
 IPV6_SITE_PACE: Final = 2.0
 """Requests (items) of all subnets of an IPv6 network of 48 bits, which anybody gets, likewise."""
 
@@ -77,7 +80,10 @@ class PacingMiddleware:
         if scope["path"] in PROBE_PATHS:
             return [(f"probes of {address.network}", self._rate * PROBE_PACE)]
         if account := self._callers.find_account(scope):
-            return [(account, self._rate * ACCOUNT_PACE)]
+            rates = [(account.key, self._rate * ACCOUNT_PACE)]
+            if account.family:
+                rates.append((account.family, self._rate * FAMILY_PACE))
+            return rates
         if address.network == address.key:
             return [(address.key, self._rate)]
         return [(address.key, self._rate), (address.network, self._rate * IPV6_SITE_PACE)]

@@ -45,6 +45,10 @@ class Caller:
     network: str = field(default="", compare=False)
     """The address, or the IPv6 network of many customers; empty if the address does not matter."""
 
+    family: str = field(default="", compare=False)
+    """The person who invited the account's person, or who invited that one, up to one whom nobody
+    invited; empty if nobody is known. Anybody can invite themselves, again and again."""
+
     is_signing_in: bool = False
     """Whether it is an address at the pages to sign in, which have a share of their own."""
 
@@ -63,8 +67,8 @@ class Shares:
     the address is known may use a quarter of the total together, each of them half of that, and an
     IPv6 network of many customers three quarters: an attacker has many addresses and may have a
     token too, and others need a remainder. People who sign in have a share as large as that of all
-    addresses. A single use may exceed its share while nothing else is in use, because it could
-    never start otherwise.
+    addresses. All accounts of a family may use half of the total together. A single use may exceed
+    its share while nothing else is in use, because it could never start otherwise.
     """
 
     def __init__(self, what: str, total: int, caller_max: int) -> None:
@@ -81,6 +85,7 @@ class Shares:
         self._used = 0
         self._by_group: Counter[str] = Counter()
         self._by_network: Counter[str] = Counter()
+        self._by_family: Counter[str] = Counter()
         self._by_caller: Counter[Caller] = Counter()
         self._lock = threading.Lock()
 
@@ -100,6 +105,7 @@ class Shares:
             _fits(self._by_caller[caller], amount, self.caller_max(caller))
             and _fits(self._by_group[caller.group], amount, self._group_max(caller))
             and self._has_network_room(caller, amount)
+            and self._has_family_room(caller, amount)
             and _fits(self._used, amount, self._total)
         )
 
@@ -142,6 +148,15 @@ class Shares:
         network_max = max(self.caller_max(caller), self._group_max(caller) * 3 // 4)
         return _fits(self._by_network[caller.network], amount, network_max)
 
+    def _has_family_room(self, caller: Caller, amount: int) -> bool:
+        """Return whether the family of an account has room."""
+        if not caller.family:
+            return True
+        return _fits(self._by_family[caller.family], amount, self._family_max(caller))
+
+    def _family_max(self, _caller: Caller) -> int:
+        return max(self._caller_max, self._total // 2)
+
     def _group_max(self, caller: Caller) -> int:
         return max(1, self._total // 4) if caller.is_anonymous else self._caller_max
 
@@ -150,6 +165,8 @@ class Shares:
         _count(self._by_group, caller.group, amount)
         if caller.is_anonymous and caller.network:
             _count(self._by_network, caller.network, amount)
+        if caller.family:
+            _count(self._by_family, caller.family, amount)
         _count(self._by_caller, caller, amount)
 
 

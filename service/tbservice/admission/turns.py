@@ -37,6 +37,7 @@ class Turns(FairQueue):
         """Count from zero; `clock` returns seconds."""
         super().__init__("requests being worked on", total, caller_max)
         self._activity = activity
+        self._families = Activity(clock)
         self._clock = clock
         self._acquired_at: dict[str, deque[float]] = {}
         self._is_wake_scheduled = False
@@ -47,7 +48,8 @@ class Turns(FairQueue):
 
     def try_acquire(self, caller: Caller, amount: int = 1) -> bool:
         """Acquire a turn as `Shares.try_acquire`, and record the caller as active."""
-        self._activity.note(caller)
+        self._activity.note(caller.key)
+        self._families.note(caller.family or caller.key)
         return super().try_acquire(caller, amount)
 
     async def wait(self, caller: Caller, amount: int = 1) -> None:
@@ -71,15 +73,21 @@ class Turns(FairQueue):
             return 1 if self._is_limited(caller) else group_max
         # Each address has one turn in any case. While others work, all together have few: what
         # they may do without a token is short.
-        is_contended = self._activity.has_others(caller)
+        is_contended = self._activity.has_others(caller.key)
         return min(group_max, STRANGERS_REQUESTS_ITEMS_MAX) if is_contended else group_max
+
+    def _family_max(self, caller: Caller) -> int:
+        """Return a quarter of the turns while other families work too, or else all of them."""
+        family_max = super()._family_max(caller)
+        has_others = self._families.has_others(caller.family)
+        return max(1, family_max // 2) if has_others else self._total
 
     def _is_limited(self, caller: Caller) -> bool:
         acquired_at = self._acquired_at.get(caller.key)
         # A slow request waits for PostgreSQL or S3, and does not compete for the processor.
         if acquired_at and self._clock() - acquired_at[0] > limits.CONTENTION_SECONDS:
             return False
-        return self._activity.has_others(caller)
+        return self._activity.has_others(caller.key)
 
     def _schedule_wake(self) -> None:
         """Serve the queue again after a while: the end of a limit releases nothing."""

@@ -157,7 +157,7 @@ def join(
     if not is_link_enough:
         raise Forbidden("sign in first: here, people have an account at a provider")
     invitation = find_invitation(db, secret)
-    person = people.create_by_invitation(db, invitation.email, name)
+    person = people.create_by_invitation(db, invitation.email, name, invitation.invited_by)
     return person, accept(db, secret, person, is_link_enough=True)
 
 

@@ -50,7 +50,9 @@ def find_or_create_by_email(db: Connection, email: str, name: str = "") -> Perso
     return created.person
 
 
-def create_by_invitation(db: Connection, email: str, name: str) -> Person:
+def create_by_invitation(
+    db: Connection, email: str, name: str, invited_by: Person | None
+) -> Person:
     """Create the person who opened the link of an invitation to this address, or to "" for anyone.
 
     The address is not confirmed: who invited chose it, and had the link too. Otherwise they could
@@ -69,6 +71,10 @@ def create_by_invitation(db: Connection, email: str, name: str) -> Person:
         check_joins(db, key)
     created = users.create(db, secrets.generate_user_id(), cleaned, email, None)
     assert created is not None  # noqa: S101 - no key that can be another's
+    if invited_by is not None:
+        # Otherwise one person who invites themselves would have as many shares as they like.
+        sponsor = users.find_sponsor(db, invited_by.user_id)
+        users.set_sponsor(db, created.person.user_id, sponsor)
     return created.person
 
 

@@ -62,10 +62,35 @@ def list_by_address(db: Connection, email_key: str) -> list[User]:
     return [_user(row) for row in db.execute(statement, {"value": email_key})]
 
 
+def find_sponsor(db: Connection, user_id: UserId) -> UserId:
+    """Return who invited a user, or who invited that one, up to one whom nobody invited."""
+    # By way of JSON, which also works before the migration 0012.
+    statement = text("SELECT to_jsonb(users) ->> 'sponsor' FROM users WHERE user_id = :user_id")
+    return UserId(db.execute(statement, {"user_id": user_id}).scalar() or user_id)
+
+
+def set_sponsor(db: Connection, user_id: UserId, sponsor: UserId | None) -> None:
+    """Record of whose share of the server that of a user is a part; None for their own.
+
+    Does nothing before the migration 0012, which servers must not wait for.
+    """
+    is_there = text("""
+        SELECT EXISTS (SELECT FROM pg_attribute
+            WHERE attrelid = CAST('users' AS regclass) AND attname = 'sponsor')
+    """)
+    if db.execute(is_there).scalar_one():
+        statement = text("UPDATE users SET sponsor = :sponsor WHERE user_id = :user_id")
+        db.execute(statement, {"user_id": user_id, "sponsor": sponsor})
+
+
 def confirm_address(db: Connection, user_id: UserId, email_key: str) -> None:
-    """Record that a user's address is theirs; it must not be confirmed as another's."""
+    """Record that a user's address is theirs; it must not be confirmed as another's.
+
+    An administrator or a provider knows the user, who has a share of their own from now on.
+    """
     statement = text("UPDATE users SET email_key = :email_key WHERE user_id = :user_id")
     db.execute(statement, {"user_id": user_id, "email_key": email_key})
+    set_sponsor(db, user_id, None)
 
 
 def lock(db: Connection, user_id: UserId) -> User | None:
