@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -67,11 +68,12 @@ def watch_memory(process):
     peaks = []
     status = Path("/proc", str(process.pid), "status")
     while process.poll() is None:
-        peaks += [
-            int(line.split()[1])
-            for line in status.read_text().splitlines()
-            if line.startswith("VmHWM")
-        ]
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            peaks += [
+                int(line.split()[1])
+                for line in status.read_text().splitlines()
+                if line.startswith("VmHWM")
+            ]
         time.sleep(0.01)
     return max(peaks)
 

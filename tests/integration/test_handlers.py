@@ -5,6 +5,7 @@ page.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import pickle
@@ -51,6 +52,17 @@ def run(pool, job, *arguments, **calls):
 def test_handler_asks_worker_and_answers(pool):
     assert run(pool, "echo", {"a": [1, b"2"]}) == {"a": [1, b"2"]}
     assert run(pool, "ask", "double", double=lambda number: 2 * number) == 40
+
+
+def test_fork_of_program_that_died_leaves_no_socket_open():
+    server = ForkServer(("support.slow_handler_jobs",))
+    server.start()
+    server._process.kill()
+    server._process.wait()
+    with pytest.raises(BrokenPipeError):
+        server._fork(server._control)
+    gc.collect()  # a socket that nobody closed is a warning, and that a failure
+    server._end()
 
 
 def test_handler_server_that_still_imports_ends_at_once():

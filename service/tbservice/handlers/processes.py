@@ -113,13 +113,15 @@ class ForkServer:
 
     def _fork(self, control: socket.socket) -> HandlerProcess:
         ours, theirs = socket.socketpair()
-        with theirs:
-            # The child's end is passed, not inherited: the fork server is older than the socket.
-            socket.send_fds(control, [MESSAGE.pack(FORK, 0)], [theirs.fileno()])
-        reply = control.recv(MESSAGE.size, socket.MSG_WAITALL)
-        if len(reply) < MESSAGE.size:
-            ours.close()
-            raise OSError(_PROCESS_DIED)
+        with contextlib.ExitStack() as if_it_fails:
+            if_it_fails.callback(ours.close)
+            with theirs:
+                # The child's end is passed, not inherited: the program is older than the socket.
+                socket.send_fds(control, [MESSAGE.pack(FORK, 0)], [theirs.fileno()])
+            reply = control.recv(MESSAGE.size, socket.MSG_WAITALL)
+            if len(reply) < MESSAGE.size:
+                raise OSError(_PROCESS_DIED)
+            if_it_fails.pop_all()
         return HandlerProcess(self, MESSAGE.unpack(reply)[1], Connection(ours.detach()))
 
     def _end(self) -> None:
