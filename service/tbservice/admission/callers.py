@@ -223,13 +223,19 @@ def site_of(host: str) -> str:
     return _network_of(host, _SITE_PREFIX)
 
 
-@lru_cache(maxsize=_NETWORKS_ITEMS_MAX)
 def _network_of(host: str, prefix: int) -> str:
     """Return the IPv4 address, or the IPv6 network of so many bits."""
+    # Cut first: behind a proxy, a client may choose this text, and the cache keeps it.
+    return _parse_network(host[:_TOKEN_CHARS_MAX], prefix)
+
+
+@lru_cache(maxsize=_NETWORKS_ITEMS_MAX)
+def _parse_network(host: str, prefix: int) -> str:
+    """Return the IPv4 address, or the IPv6 network of so many bits; another text unchanged."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:  # the peer of a Unix socket has no address
-        return host[:_TOKEN_CHARS_MAX]
+        return host
 
     # An IPv4 client of a dual-stack socket has a mapped address (RFC 4291, 2.5.5.2).
     mapped = getattr(address, "ipv4_mapped", None)
