@@ -1,4 +1,4 @@
-"""What a benchmark is given: a directory, its sizes, and services to measure when it wants some."""
+"""Arguments of a benchmark: a directory, its sizes, and services to measure when it wants some."""
 
 from __future__ import annotations
 

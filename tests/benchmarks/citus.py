@@ -42,7 +42,7 @@ TAGS = 50
 FLUSHES = 300
 FLUSHES_PER_TURN = 30
 WARM_UP_FLUSHES = 40
-"""Of each experiment: its statements are prepared then, on all connections."""
+"""Requests before those that count: then all connections have prepared the statements."""
 
 READS = 40
 SAMPLE = 1_000

@@ -25,7 +25,7 @@ LEAD_SECONDS = 3
 KINDS = ("page", "link page", "sign-in", "read", "write", "tail", "stream")
 TARGET, TARGET_TOGETHER = 3.0, 10.0
 DATA_SCALE = 0.25
-"""Of the sizes of `attacking/experiments.py`: 5 million points, 25,000 tags, a graph of 14 MiB."""
+"""Share of the sizes in `attacking/experiments.py`: 5 million points, 25,000 tags, a graph of 14 MiB."""
 
 CALLERS = (False, True)
 """Attackers come without a token, and with the owner's."""
@@ -38,7 +38,7 @@ TOGETHER, FLOODS_TOGETHER = "all together", "floods together"
 
 @dataclass(frozen=True)
 class Phase:
-    """What the victim met while a set of attackers was at work, and what they used meanwhile."""
+    """Latencies of the victim while a set of attackers was at work, and what these used."""
 
     latencies: dict[str, Latencies]
     attacker_cores: float = 0.0

@@ -129,7 +129,7 @@ def _writing(
 
 
 def _measure_page(service: Service, experiment_id: str) -> None:
-    """The same request to the page's route, and what the run table asks for: all sessions."""
+    """Ask the page's route for the same, and for all sessions, as the table of runs does."""
     site = site_of(service, experiment_id)
     report("  the page's route", _told(_seconds(lambda: site.post(_STOCK_GROUPS, REQUEST))))
     names = hparams(random.Random(0))  # noqa: S311 - not for secrets
@@ -146,7 +146,7 @@ def _measure_page(service: Service, experiment_id: str) -> None:
 
 
 def _measure_stock(service: Service, experiment_id: str) -> None:
-    """The same request to TensorBoard's handlers over the same provider, in this process."""
+    """Send the same request to TensorBoard's handlers over the same provider, in this process."""
     database = Database(service.live.database_url, 2)
     with database.transaction() as db:
         grant = grants.grant_read(db, experiment_id, service.token)

@@ -38,7 +38,7 @@ class Site:
         return self._checked(self.pool.request("GET", self.url + path, headers=self._headers()))
 
     def card(self, tag: str) -> bytes:
-        """What the page asks for to draw one scalar card: a tag of all runs."""
+        """Send what the page asks for to draw one scalar card: a tag of all runs."""
         form = {"requests": json.dumps([{"plugin": "scalars", "tag": tag}])}
         answer = self.pool.request(
             "POST", self.url + TIME_SERIES, fields=form, headers=self._headers()
@@ -53,7 +53,7 @@ class Site:
         return self._checked(answer)
 
     def cpu_seconds(self) -> float:
-        """What its processes have used until now."""
+        """CPU seconds of its processes until now."""
         return cpu_seconds(*self.process_ids)
 
     def _headers(self) -> dict[str, str]:

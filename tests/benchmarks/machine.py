@@ -1,4 +1,4 @@
-"""What the figures were measured on, what processes used, and how figures are printed."""
+"""Machine that figures were measured on, what processes used, and how figures are printed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def told(seconds: dict[str, float]) -> str:
 
 
 def spent(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """What was used between two looks at `cpu_seconds`."""
+    """CPU seconds used between two looks at `cpu_seconds`."""
     return {name: after[name] - before[name] for name in before}
 
 

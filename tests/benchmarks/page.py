@@ -32,7 +32,7 @@ BYTES_A_SCALAR = 70
 PAGE_SECONDS_MAX = 300
 IDLE_LOOK_MS, IDLE_LOOKS_MAX = 500, 60
 IDLE_CPU_SECONDS = 0.05
-"""Of CPU time between two looks at the browser, under which it is idle."""
+"""CPU seconds between two looks at the browser, under which it is idle."""
 
 
 def measure(bench: Bench) -> None:
@@ -125,7 +125,7 @@ def _report_ratio(
     other: tuple[list[float], list[float]],
     target: str = "",
 ) -> None:
-    """Of the median times; and of the CPU time in all, which says more when others load the
+    """Report ratios of the median times and of all CPU time, which says more when others load the
     machine.
     """
     cpu = sum(ours[1]) / max(sum(other[1]), 1e-9)

@@ -1,4 +1,4 @@
-"""What a page of many series waits for: its listings."""
+"""Time of the listings that a page of many series waits for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH_SERIES = 5_000
 
 
 def measure_wide(bench: Bench, service: Service) -> None:
-    """What the page asks for before it draws anything, of an experiment with many series."""
+    """Requests that the page sends before it draws anything, of an experiment with many series."""
     runs = max(10, round(WIDE_RUNS * bench.scale))
     say(f"writing {runs:,} runs of {WIDE_TAGS} tags")
     site = site_of(service, _write_wide(service, runs))

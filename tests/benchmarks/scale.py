@@ -31,7 +31,7 @@ TARGET = "at most 1.2 x"
 
 @dataclass
 class Seconds:
-    """What was measured of both databases."""
+    """Figures of both databases."""
 
     small: list[float] = field(default_factory=list)
     large: list[float] = field(default_factory=list)

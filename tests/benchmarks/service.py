@@ -43,7 +43,7 @@ class Service:
         return urlsplit(self.live.database_url).path.strip("/")
 
     def cpu_seconds(self) -> dict[str, float]:
-        """What the server's processes have used until now, by group; the other servers may serve
+        """CPU seconds of the server's processes until now, by group; the other servers may serve
         others besides.
         """
         groups = {child.name: child._process.pid for child in self.servers.instance.children}

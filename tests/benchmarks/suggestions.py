@@ -34,7 +34,7 @@ FUNCTIONS = {
     "Rosenbrock": (rosenbrock, (-2, 2), (-1, 3)),
 }
 GRID_STEPS = {"Branin": "2", "Rosenbrock": "0.55"}
-"""Of grids with 64 points, hardly more than a sweep has trials, none of them a minimum."""
+"""Steps of grids with 64 points, hardly more than a sweep has trials, none of them a minimum."""
 
 
 def measure(bench: Bench) -> None:

@@ -68,7 +68,7 @@ def test_transaction_runs_where_its_experiment_is(small, cluster):
 
 
 def test_experiment_is_created_where_its_key_is_locked(small, database_url):
-    """Who waits for the lock gets it when the experiment is there: one node commits both."""
+    """The writer that waits for the lock gets it when the experiment is there: one node commits both."""
     grant = WorkspaceGrant(WorkspaceId(new_workspace(database_url).workspace_id))
     for number in range(8):
         with small.transaction(grant.workspace_id) as db:

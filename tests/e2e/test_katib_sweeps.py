@@ -19,7 +19,7 @@ RESOURCE = parameter("epochs", "int", 1, 3)
 
 
 def test_sweeps_survive_restarts_and_kills(settings, tmp_path):
-    """As Katib sees it behind the forwarder: calls are repeated until they are answered.
+    """Service as Katib sees it behind the forwarder: calls are repeated until they are answered.
 
     Exactly as many suggestions as wanted, all different, within bounds and on steps; and every
     report is stored once, as it was sent.

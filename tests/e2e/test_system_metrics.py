@@ -21,7 +21,7 @@ NAMES = {
     "network_received_bytes_per_second",
     "network_sent_bytes_per_second",
 }
-"""What every Linux machine tells; those of disks are missing in some containers."""
+"""Metrics that every Linux machine has; those of disks are missing in some containers."""
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_interval_out_of_bounds_is_wrong_usage(uploader, written, seconds):
 
 
 def test_missing_psutil_is_one_clear_line(uploader, reader, written, tmp_path):
-    """Of the command it is wrong usage; a script continues without metrics."""
+    """The command ends with wrong usage; a script continues without metrics."""
     # Python's own way to make a module one that cannot be found.
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['psutil'] = None\n")
     environment = uploader.environment() | {"PYTHONPATH": str(tmp_path)}

@@ -63,7 +63,7 @@ class PageClient(HparamsPage):
         return ExperimentReader(grant, self._database, None)
 
     def stock(self, path, **fields):
-        """The same of the stock handler: its answer, or the status that it refuses with."""
+        """Answer of the stock handler, or the status that it refuses with."""
         builder = EnvironBuilder(f"/data/plugin/hparams/{path}", method="POST", json=fields)
         status, body = ask_stock(self.reader(), builder)
         return json.loads(body) if status == 200 else status
@@ -230,7 +230,7 @@ def test_page_sorts_and_selects_where_stock_fails(page):
 
 
 def test_page_takes_values_that_are_not_finite_as_missing(page):
-    """As in TensorBoard; in the API they are values."""
+    """TensorBoard does the same; in the API they are values."""
     for run, value in (("a", math.nan), ("b", 1.0), ("c", math.inf), ("d", 2.0)):
         page.write(run, start({"lr": value}))
     many = {"hparam": "lr", "filterInterval": {"minValue": 0, "maxValue": 1.5}}

@@ -136,7 +136,7 @@ def test_request_shows_trial_with_typed_hparams(record, board):
 
 
 def test_request_sets_status_by_condition(record, board):
-    """Of every kind; the others: unit/test_katib_rules.py."""
+    """One name of each kind; unit/test_katib_rules.py has the others."""
     for name, condition, metrics, status in (
         ("created", "CREATED", {}, "RUNNING"),
         ("succeeded", "SUCCEEDED", {"accuracy": "0.5"}, "SUCCESS"),

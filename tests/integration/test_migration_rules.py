@@ -1,4 +1,4 @@
-"""What each migration locks, reads, rewrites and takes away, on a real database (decision 0033)."""
+"""Locks of each migration, and the data that it reads, rewrites and takes away, on a real database (decision 0033)."""
 
 import re
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.plain(
 
 MIGRATIONS = {migration.name: migration for migration in schema_versions.list_migrations()}
 ONLINE = [migration for name, migration in MIGRATIONS.items() if name > LAST_MIGRATION]
-"""Those after the last release, which run while its servers do."""
+"""Migrations after the last release, which run while its servers do."""
 
 MAY_LOCK_SEVERAL: dict[str, str] = {}
 """Migrations that lock several tables of before, each with the reason."""
@@ -30,7 +30,7 @@ CONCURRENT_STATEMENT = re.compile(
 
 @pytest.fixture(scope="module")
 def steps(servers):
-    """Of each migration: the locks that it held at its end, and both kinds of problems."""
+    """Locks that each migration held at its end, and both kinds of problems."""
     steps = {}
     with servers.database(migrated=False) as url:
         engine = make_engine(url, poolclass=NullPool)

@@ -90,7 +90,7 @@ class Both:
         return answer.status_code, answer.content
 
     def stock(self, builder):
-        """The same of the stock handler's."""
+        """Answer of the stock handler, in the same form."""
         return ask_stock(self.reader, builder)
 
     def check(self, path, method="GET", **options):

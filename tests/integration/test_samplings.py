@@ -392,7 +392,7 @@ class Explaining(psycopg.Cursor):
 
 
 class ExplainingServer(psycopg.ServerCursor):
-    """The same for a server-side cursor."""
+    """A server-side cursor that explains its statements, too."""
 
     def execute(self, query, params=None, **options):
         explain(self.connection, query, params)

@@ -1,4 +1,4 @@
-"""What is recorded with an upload: packages, GPUs, how a training ends, and when nothing is."""
+"""Records of an upload: packages, GPUs, how a training ends, and when nothing is."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_ending_of_exception_has_type_and_no_text(kind, code, ending):
     ],
 )
 def test_ending_of_any_process_is_told_by_the_kernel(code, ending):
-    """As of Linux 6.15; before, it is not known."""
+    """Linux tells it from 6.15 on; before, it is not known."""
     command = [sys.executable, "-c", f"input(); {code}"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE)
     watched = WatchedProcess(process.pid, is_parent=False)

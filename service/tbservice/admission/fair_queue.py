@@ -56,8 +56,8 @@ class FairQueue(Shares):
 
         Args:
             what: The resource with its unit, in plural: for errors and metrics.
-            total: Shares of all callers together.
-            caller_max: Shares of one account.
+            total: Limit of all callers together.
+            caller_max: Limit of one account.
             waiting_max: How many requests of one client may wait, in all lines together; of an
                 IPv6 network of many customers, twice as many.
         """

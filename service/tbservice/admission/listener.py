@@ -50,8 +50,10 @@ _NO_FILES_PAUSE_SECONDS: Final = 1.0
 """Seconds until connections are accepted again after the process could open no file."""
 
 _RESET: Final = struct.pack("ii", 1, 0)
+"""A `struct linger` with which closing a socket sends a reset and keeps nothing (socket(7))."""
+
 _NO_RESET: Final = struct.pack("ii", 0, 0)
-"""A `struct linger` with which closing sends a reset and keeps nothing, or not (Linux, tcp(7))."""
+"""A `struct linger` with which closing a socket sends what is left."""
 
 _log = logging.getLogger(__name__)
 

@@ -40,8 +40,8 @@ async def hold_refusal(scope: Scope) -> bool:
     """Wait `REFUSAL_SECONDS` before a refusal is sent: a client that repeats at once costs little.
 
     Waits for longer while the address gets too many. Returns False as soon as the client
-    disconnects, and counts it no more: there are no more of them than connections, of which a
-    worker has a bounded number. Else a client that leaves each time would make all others behind
+    disconnects, so that a worker holds no more refusals than it has connections. A refusal that
+    nobody waited for is not counted: a client that always leaves would otherwise make all others at
     its address wait for hours.
     """
     if LEFT_KEY not in scope:  # as in tests of the application

@@ -46,8 +46,11 @@ class Caller:
     """The address, or the IPv6 network of many customers; empty if the address does not matter."""
 
     family: str = field(default="", compare=False)
-    """The person who invited the account's person, or who invited that one, up to one whom nobody
-    invited; empty if nobody is known. Anybody can invite themselves, again and again."""
+    """The first person of a chain of invitations that led to the account, or the account's person.
+
+    Empty if no person is known. Accounts of one family have a limit together, because anybody can
+    invite themselves again and again.
+    """
 
     is_signing_in: bool = False
     """Whether it is an address at the pages to sign in, which have a share of their own."""

@@ -281,7 +281,7 @@ def disable(db: Connection, user_id: UserId) -> None:
     users.set_disabled(db, user_id, is_disabled=True)
     _sign_out(db, user_id)
     tokens.revoke_of_user(db, user_id)
-    # Of other workspaces, they lost theirs when they left or lost the role.
+    # Invitations to other workspaces were revoked when they left these or lost the role.
     for membership in members.list_of_user(db, user_id):
         set_local(db, "workspace_id", str(membership.workspace_id))
         invitations.revoke_created_by(db, membership.workspace_id, user_id)

@@ -35,7 +35,7 @@ Run = Callable[[Target, Counter[str]], None]
 
 @dataclass(frozen=True)
 class Attack:
-    """What is run, and the names of the experiments it reads.
+    """An attack: its function, and the names of the experiments that it reads.
 
     A flood comes from one address or person, and is run by one caller.
     """

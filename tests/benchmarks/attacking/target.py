@@ -1,4 +1,4 @@
-"""What an attacker knows of the service, and the requests it sends, as bytes made once."""
+"""Knowledge of an attacker about the service, and the requests it sends, as bytes made once."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _PAGE = ("", "data/runs", "data/plugin/timeseries/tags")
 
 @dataclass
 class Latencies:
-    """Of one kind of request: seconds of each that was answered 200, and the failures by status or
+    """Latencies of one kind of request: seconds of each that was answered 200, and the failures by status or
     error.
     """
 
@@ -87,7 +87,7 @@ class Victim:
                 thread.join(4 * REQUEST_SECONDS_MAX)
 
     def _works(self) -> dict[str, tuple[Callable[[], None], float]]:
-        """What is done, and the seconds between two of its beginnings, by kind: about 16 requests a
+        """Return what is done, and the seconds between two of its beginnings, by kind: about 16 requests a
         second in all.
         """
         file, steps = f"events.out.tfevents.{time.monotonic_ns()}", [0]

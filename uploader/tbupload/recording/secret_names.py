@@ -1,4 +1,4 @@
-"""Which names of options, variables and keys are those of secrets."""
+"""Names of options, variables and keys that hint at a secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the trials of a request teach: points with a value, points under way, points to avoid."""
+"""Lessons of the trials of a request: points with a value, points under way, points to avoid."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ LOGARITHMIC: Final = frozenset({pb.LOG_UNIFORM, pb.LOG_NORMAL})
 BELL_SHAPED: Final = frozenset({pb.NORMAL, pb.LOG_NORMAL})
 
 _NEXT_TO_ZERO: Final = 1e-10
-"""What a logarithmic scale begins at when the least value is 0, as in Katib."""
+"""Begin of a logarithmic scale when the least value is 0, as in Katib."""
 
 _SHARE_MIN: Final = 2.0**-53
 

@@ -19,7 +19,7 @@ Setting = pb.AlgorithmSetting | pb.EarlyStoppingSetting
 
 @dataclass(frozen=True)
 class Rule:
-    """What a setting's text must be.
+    """Form of a setting's text.
 
     Attributes:
         parse: Makes the value of the text; a ValueError says why it cannot.
@@ -51,7 +51,7 @@ _CANDIDATES_MAX: Final = 10_000
 """Candidates that a sampler compares for one suggestion."""
 
 _FLOAT_MAX: Final = 1e300
-"""What leaves room for sums."""
+"""Limit that leaves room for sums."""
 
 _NOT_NEGATIVE: Final = Rule(int, lambda n: n >= 0, "{name} should be great or equal than zero")
 _CANDIDATES: Final = replace(_NOT_NEGATIVE, most=_CANDIDATES_MAX)
@@ -108,7 +108,7 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         **_RANDOM_STATE,
     },
 }
-"""Of each algorithm whose settings are a closed list. Hyperband and DARTS ignore unknown ones."""
+"""Settings of each algorithm that refuses unknown ones; Hyperband and DARTS ignore these."""
 
 
 def check_settings(algorithm: str, settings: Iterable[pb.AlgorithmSetting]) -> None:

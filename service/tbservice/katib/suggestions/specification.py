@@ -21,9 +21,9 @@ _RANGE_MAX: Final = 1e300
 _DOWN: Final = Context(prec=20, rounding=ROUND_DOWN)
 """More digits than a float has, and fewer than a Decimal: multiples and sums stay exact."""
 _FLOAT_ERROR: Final = Decimal(2) ** -50
-"""What a sum of floats may be wrong by, relative to the largest of them."""
+"""Error that a sum of floats may have, relative to the largest of them."""
 _STEP_ERROR_MAX: Final = Decimal("1e-6")
-"""What a step is at most changed by, as a share of it."""
+"""Largest change of a step, as a share of it."""
 
 
 def read_space(specs: Iterable[pb.ParameterSpec]) -> Space:

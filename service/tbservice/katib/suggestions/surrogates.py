@@ -23,7 +23,7 @@ _TREES_ITEMS: Final = 50
 _BOOSTED_ITEMS: Final = 30
 _LEAF_TRIALS_MIN: Final = 3
 _QUANTILES: Final = (0.16, 0.5, 0.84)
-"""Of a normal distribution: one standard deviation below the mean, the mean, one above."""
+"""Quantiles of a normal distribution: one standard deviation below the mean, mean, one above."""
 
 _LENGTHS_ITEMS_MAX: Final = 20
 """Columns up to which each has its own length scale; with more, they share one."""

@@ -20,7 +20,7 @@ SUGGESTION_SECONDS: Final = 1.0
 
 @dataclass(frozen=True)
 class Task:
-    """What to suggest.
+    """Task of an algorithm: the points to suggest.
 
     Attributes:
         space: The search space; it has a parameter.

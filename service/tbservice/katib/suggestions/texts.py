@@ -8,7 +8,7 @@ from typing import Final
 _NUMBER: Final = re.compile(
     r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE | re.ASCII
 )
-"""What Katib's Go parts read as a number: no spaces, no underscores, unlike Python's `float`."""
+"""Numbers as Katib's Go parts read them: no spaces, no underscores, unlike Python's `float`."""
 
 _NUMBER_CHARS_MAX: Final = 400
 """Characters of the longest number that is read; the longest float64 without exponent has 326."""

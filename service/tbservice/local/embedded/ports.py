@@ -18,7 +18,7 @@ GRPC_PORT_OFFSET = 10_000
 """Offset from SeaweedFS's HTTP port to a gRPC port that no option sets."""
 
 _claims: Final[dict[int, socket.socket]] = {}
-"""What shows other processes that a port is taken, by port; see `_claim`."""
+"""Sockets that show other processes that a port is taken, by port; see `_claim`."""
 
 
 def choose_ports(
