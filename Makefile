@@ -15,7 +15,7 @@ NODE_MODULES := $(OPENID)/node_modules/.package-lock.json
 INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs Python 3.11 or newer with its venv module; none \
 	was found: install it (Debian: apt-get install python3-venv), or name one: make PYTHON=/path/to/python3" >&2; exit 1;)
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	--no-emit-index-url --quiet --extra service --extra katib --extra traces --group build
+	--no-emit-index-url --quiet --extra service --extra traces --group build
 
 .PHONY: help up test check programs fresh unit test-citus test-faults test-frameworks test-helm test-pythons test-recovery lint audit bench lock release clean
 
@@ -24,7 +24,7 @@ help: ## print this list
 		printf '  make %-15s %s\n' "$$target" "$$text"; done
 	@echo 'Begin with: make up ARGS=--demo'
 
-up: $(VENV)/service ## start everything on this machine (ARGS=--demo: with an experiment to look at)
+up: $(VENV)/service $(if $(KATIB),$(VENV)/katib) ## start everything on this machine (ARGS=--demo: with an experiment; KATIB=1: see docs/katib.md)
 	@exec $(BIN)/tbservice up $(ARGS)
 
 # The linters run beside the tests, at the lowest priority, and are shown last: a matter of style never hides what the
@@ -84,17 +84,20 @@ lint: $(VENV)/test ## run ruff and mypy
 # Sends names and versions to an advisory service: pypi.org, or ARGS="-s osv". --strict: a package that the service does not
 # know, as behind a mirror without advisories, is a failure and not "no known vulnerabilities".
 audit: $(VENV)-audit/done ## look up known vulnerabilities of the locked packages (needs the internet)
-	@for lock in requirements.lock requirements-test.lock; do echo "$$lock:"; $(VENV)-audit/bin/pip-audit --strict --disable-pip \
+	@for lock in requirements-katib.lock requirements-test.lock; do echo "$$lock:"; $(VENV)-audit/bin/pip-audit --strict --disable-pip \
 		--require-hashes --progress-spinner off --requirement $$lock $(ARGS) || { echo "audit: $$lock is not known to be free of \
 	vulnerabilities: they are listed above, or the advisory service did not answer (then try again with the internet)" >&2; exit 1; }; done
 
 bench: $(VENV)/test ## measure speed and size (ARGS=--help: parts and options)
 	$(BIN)/python tests/benchmarks $(ARGS)
 
-# Two locks: whoever runs the service does not install a browser driver and type checkers. The second repeats the first.
+# Three locks, of which each repeats the one before: whoever runs the service needs no libraries for Katib's suggestions
+# (180 MB), no browser driver and no type checkers.
 lock: ## renew the locked versions (needs uv)
 	$(COMPILE) --output-file requirements.lock
-	$(COMPILE) --group test --group bench --constraints requirements.lock --output-file requirements-test.lock
+	$(COMPILE) --extra katib --constraints requirements.lock --output-file requirements-katib.lock
+	$(COMPILE) --extra katib --group test --group bench --constraints requirements-katib.lock \
+		--output-file requirements-test.lock
 
 # The same commit gives the same bytes on any machine: docs/releasing.md.
 release: $(VENV)/test ## build dist/: wheel, sources, SBOM, checksums (ARGS=--draft: of any checkout)
@@ -108,6 +111,11 @@ clean: ## remove what was installed
 $(VENV)/service: requirements.lock pyproject.toml $(wildcard $(VENV)/incomplete)
 	@echo "installing tbhub into $(VENV) (a few hundred MB, once)"
 	@$(INSTALL) requirements.lock .
+	@touch $@
+
+$(VENV)/katib: requirements-katib.lock $(VENV)/service
+	@echo "installing what Katib's API needs into $(VENV)"
+	@$(INSTALL) requirements-katib.lock
 	@touch $@
 
 $(VENV)/test: requirements-test.lock $(VENV)/service

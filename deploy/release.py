@@ -26,6 +26,7 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+LOCK: Final = ROOT / "requirements-katib.lock"
 SUMS: Final = "SHA256SUMS"
 
 
@@ -86,7 +87,7 @@ def build(directory: Path, environment: dict[str, str]) -> list[tuple[str, str]]
 
 
 def make_sbom() -> dict[str, Any]:
-    """Return the packages that the image has of `requirements.lock`, as CycloneDX 1.6.
+    """Return the packages that the image has of `requirements-katib.lock`, as CycloneDX 1.6.
 
     With all hashes that the lock permits: which file is installed depends on the architecture.
     """
@@ -128,7 +129,7 @@ def read_image_packages() -> list[tuple[str, str, list[str]]]:
         "platform_python_implementation": "CPython",
     }
     packages = []
-    for entry in re.split(r"^(?=\w)", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE):
+    for entry in re.split(r"^(?=\w)", LOCK.read_text(), flags=re.MULTILINE):
         if not entry:
             continue
         requirement = Requirement(entry.partition("\\")[0])

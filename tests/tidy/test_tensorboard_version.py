@@ -11,7 +11,7 @@ from importlib.metadata import version
 from support.source_code import ROOT
 from support.tensorboard_files import NAMES_USED, NOTED, digests, leanings, read
 
-PINS = ("pyproject.toml", "requirements.lock", "requirements-test.lock")
+PINS = ("pyproject.toml", "requirements.lock", "requirements-katib.lock", "requirements-test.lock")
 WORDS = re.compile(
     r"(?:tensorboard==|TensorBoard(?:'s)? |projector_config\.proto |plugin_data\.proto |compat/proto )(2\.\d+)"
 )

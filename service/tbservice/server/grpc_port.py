@@ -14,7 +14,10 @@ from tbservice.server.bind import bind_socket
 from tbservice.settings import Settings
 
 _PACKAGES = ("grpc", "grpc_health", "grpc_reflection", "cmaes", "optuna", "scipy", "sklearn")
-_INSTALL_HINT = "the packages for gRPC are not installed: run pip install '.[service,katib]'"
+_INSTALL_HINT = (
+    "the packages for gRPC are not installed: start with `make up KATIB=1`, or run "
+    "pip install '.[service,katib]'"
+)
 
 
 @contextmanager
