@@ -114,6 +114,15 @@ def test_json_is_compressed_in_coding_that_client_prefers(api):
         assert api.client.get(path, headers=again).status_code == 304
 
 
+def test_openapi_document_is_compressed(api):
+    plain = ask(api, None, "/api/v1/openapi.json", **{"Accept-Encoding": "identity"})
+    headers = {"Accept-Encoding": "zstd"}
+    with api.client.stream("GET", "/api/v1/openapi.json", headers=headers) as answer:
+        assert decode(answer) == plain.content
+    assert int(answer.headers["Content-Length"]) < len(plain.content) / 4
+    assert answer.headers["Vary"] == "Accept-Encoding"
+
+
 @pytest.mark.parametrize("coding", ["zstd", "gzip", "identity"])
 def test_short_json_and_secrets_are_not_compressed(api, experiment, coding):
     for path in ("/api/v1/experiments/{id}/scalars", "/api/v1/me", "/api/v1/experiments"):

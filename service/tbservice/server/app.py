@@ -199,8 +199,8 @@ def create_app(settings: Settings) -> FastAPI:
         description=_DESCRIPTION,
         license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
         servers=[{"url": settings.public_url.rstrip("/")}],
-        openapi_url="/api/v1/openapi.json",
-        docs_url=None,  # FastAPI's page loads Swagger UI from a CDN; `add_docs` serves our own
+        openapi_url=None,  # `add_docs` serves it, and a page; FastAPI's loads Swagger UI from a CDN
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # the redirect would contain the Host of the request
         lifespan=_lifespan,

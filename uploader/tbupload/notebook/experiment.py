@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Union
 
@@ -207,7 +207,8 @@ class Experiment:
 
         Raises:
             ImportError: the DataFrame library is not installed; nothing is read then.
-            UsageError: `pivot` is set, and a tag is named "run" or "step".
+            UsageError: `pivot` is set, and a tag is named "run" or "step"; or `run` or `tag` is
+                no name.
         """
         name, _ = data_frames.load(library or self._library)  # fails before anything is read
         parts = self._read("scalars", run, tag, {"sampling": sampling, "attempt": attempt, **query})
@@ -380,12 +381,18 @@ def _parse(url_or_id: str) -> tuple[str | None, str, str | None]:
 def _selection(run: Names, tag: Names) -> dict[str, Any]:
     """Return the names that select series as the fields of a request."""
     return {
-        name: _as_list(names) for name, names in (("run", run), ("tag", tag)) if names is not None
+        kind: _as_list(kind, names)
+        for kind, names in (("run", run), ("tag", tag))
+        if names is not None
     }
 
 
-def _as_list(names: str | Sequence[str]) -> list[str]:
-    return [names] if isinstance(names, str) else list(names)
+def _as_list(kind: str, names: str | Sequence[str]) -> list[str]:
+    """Return the names as a list. Raises UsageError for what is no name and no list of names."""
+    listed = [names] if isinstance(names, str) else names
+    if not isinstance(listed, Iterable) or not all(isinstance(name, str) for name in listed):
+        raise UsageError(f"{kind} must be a name or a list of names, not {names!r:.200}")
+    return list(listed)
 
 
 def _warn(text: str) -> None:

@@ -9,7 +9,7 @@ _SECRET_WORD: Final = re.compile(
     "tokens?|secrets?|password|passwd|passphrase|passcode|pwd|pw|pswd|psk|creds?|credentials?|auth"
     "|authorization|cookies?|bearer|jwt|t?otp|sas|dsn|sig|signature|session|private|salt|signing"
     "|body|kennwort|senha|contrasena|wachtwoord|mdp|motdepasse|parola?|haslo|heslo|losenord"
-    "|mnemonic|oauth2?|mfa|2fa"
+    "|mnemonic|oauth2?|mfa|2fa|literal"
 )
 """Words of names whose values are masked."""
 

@@ -1,4 +1,4 @@
-"""The API reference as one HTML page, rendered from the OpenAPI document, without scripts.
+"""The OpenAPI document, and the API reference: one HTML page of it, without scripts.
 
 The page has the same origin as the pages with cookies for experiments. So it has no field for
 a token, no script and nothing from other origins, unlike FastAPI's Swagger UI.
@@ -14,13 +14,15 @@ from typing import Any, Final
 from fastapi import FastAPI
 from markupsafe import Markup, escape
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from tbservice.api.http.compression import compress
 from tbservice.api.http.dependencies import get_settings
 from tbservice.api.http.html_templates import Templates
 from tbservice.types.identifiers import Json
 
 PATH: Final = "/api/v1/docs"
+DOCUMENT_PATH: Final = "/api/v1/openapi.json"
 
 _BOUNDS: Final = {
     "minimum": "at least {}",
@@ -62,7 +64,14 @@ _HEADERS: Final = {
 
 
 def add_docs(app: FastAPI) -> None:
-    """Serve the page for the application's own OpenAPI document at `PATH`."""
+    """Serve the application's OpenAPI document at `DOCUMENT_PATH`, and its page at `PATH`.
+
+    The document is compressed for clients that accept that; FastAPI's own route sends all of it.
+    """
+
+    async def show_document(request: Request) -> Response:
+        document = JSONResponse(app.openapi(), headers={"Vary": "Accept-Encoding"})
+        return await compress(request, document)
 
     @functools.cache
     def make_page(server: str) -> str:
@@ -72,6 +81,7 @@ def add_docs(app: FastAPI) -> None:
         page = make_page(get_settings(request).public_url.rstrip("/"))
         return HTMLResponse(page, headers=_HEADERS)
 
+    app.add_route(DOCUMENT_PATH, show_document, include_in_schema=False)
     app.add_route(PATH, show_docs, include_in_schema=False)
 
 

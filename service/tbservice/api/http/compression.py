@@ -1,7 +1,8 @@
 """Compression of JSON and CSV with zstd or gzip, for clients that accept one of them.
 
-Only routes of an experiment's data compress: none of their responses has a secret, whose bytes
-could be guessed from the size beside text that others choose (BREACH, CVE-2013-3587).
+Only routes of an experiment's data and the OpenAPI document compress: none of their responses has
+a secret, whose bytes could be guessed from the size beside text that others choose (BREACH,
+CVE-2013-3587).
 """
 
 from __future__ import annotations
