@@ -24,7 +24,7 @@ help: ## print this list
 		printf '  make %-15s %s\n' "$$target" "$$text"; done
 	@echo 'Begin with: make up ARGS=--demo'
 
-up: $(VENV)/service $(if $(KATIB),$(VENV)/katib) ## start everything on this machine (ARGS=--demo: with an experiment; KATIB=1: see docs/katib.md)
+up: $(VENV)/service $(if $(KATIB),$(VENV)/katib) ## start everything on this machine (ARGS=--demo: with an experiment; KATIB=1)
 	@exec $(BIN)/tbservice up $(ARGS)
 
 # The linters run beside the tests, at the lowest priority, and are shown last: a matter of style never hides what the

@@ -15,6 +15,7 @@ import tomllib
 from pathlib import Path
 
 import httpx2
+import psutil
 import pytest
 from grpc_health.v1 import health_pb2
 
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.plain("`tbservice up` starts a PostgreSQL of its own")
 NOBODY = 65_534
 NEXT = re.compile(r"upload, in another terminal: (.* --logdir runs/)")
 READY = re.compile(r"^tbhub is ready at (http://127\.0\.0\.1:\d+)$")
+IDLE_BYTES_MAX = 640 << 20
 STOP_SECONDS_MAX = 20
 
 
@@ -239,6 +241,7 @@ def test_up_keeps_committed_data_and_leaves_no_process(home):
         assert tomllib.loads(config.read_text())["server"] == up.url
         assert stat.S_IMODE(config.stat().st_mode) == 0o600
         token = up.token()
+        assert proportional_memory(up.process.pid) < IDLE_BYTES_MAX
         code, seconds = up.end(signal.SIGTERM)
         assert (code, [subprocesses.find_lock_holder(lock) for lock in up.server_locks()]) == (
             0,
@@ -273,6 +276,13 @@ def test_up_keeps_committed_data_and_leaves_no_process(home):
         assert up.names() == {"one", "two", "three"}
         assert up.end(signal.SIGHUP)[0] == 0
     check_links(home, links)
+
+
+def proportional_memory(process_id):
+    """Return the bytes of a process and all that it started, shared ones counted once (PSS)."""
+    process = psutil.Process(process_id)
+    tree = [process, *process.children(recursive=True)]
+    return sum(each.memory_full_info().pss for each in tree)
 
 
 def administer(home, *arguments, expected=0, **more):
