@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -50,6 +53,27 @@ def main() -> None:
         print(f"\n{name}: {_first_sentence(benchmark.__doc__)}", flush=True)
         with open_bench(name, options.scale, options.rounds, options.only) as bench:
             benchmark.measure(bench)
+        record(options.json, name, {"scale": options.scale, "only": options.only})
+
+
+def record(path: Path, name: str, options: dict[str, object]) -> None:
+    """Write the figures of one benchmark into a file, in the place of those it has of it.
+
+    The file is an object: name of a benchmark to commit, time (UTC), machine, options and figures.
+    """
+    git = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known[name] = {
+        "commit": commit,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": machine.describe(),
+        **options,
+        "figures": [list(figure) for figure in machine.FIGURES],
+    }
+    machine.FIGURES.clear()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(known, indent=1) + "\n")
 
 
 def _parse() -> argparse.Namespace:
@@ -76,6 +100,13 @@ def _parse() -> argparse.Namespace:
         metavar="WORD",
         default="",
         help="of the cases of a benchmark, those with one of these words, parted by commas",
+    )
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        type=Path,
+        default=Path("dist/benchmarks.json"),
+        help="where the figures are kept, by benchmark (default: %(default)s)",
     )
     options = parser.parse_args()
     if unknown := set(options.names) - set(BENCHMARKS):

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import psutil
 
+FIGURES: list[tuple[str, str]] = []
+"""Names and values that `report` has printed, in order."""
+
 
 def describe() -> str:
     """One line: processor, cores this process may use, memory, Python."""
@@ -71,5 +74,6 @@ def spent(before: dict[str, float], after: dict[str, float]) -> dict[str, float]
 
 
 def report(name: str, value: str, target: str = "") -> None:
-    """Prints one figure, and what it should be."""
+    """Prints one figure, and what it should be; keeps it in FIGURES."""
+    FIGURES.append((name.strip(), value))
     print(f"  {name:<66} {value:>16}   {target}".rstrip(), flush=True)
