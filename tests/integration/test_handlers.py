@@ -9,10 +9,10 @@ import gc
 import logging
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
-import time
 
 import httpx2
 import pytest
@@ -68,9 +68,8 @@ def test_fork_of_program_that_died_leaves_no_socket_open():
 def test_handler_server_that_still_imports_ends_at_once():
     server = ForkServer(("support.slow_handler_jobs",))
     server.start()
-    begin = time.monotonic()
     server._end()
-    assert time.monotonic() - begin < 5
+    assert server._process.returncode == -signal.SIGKILL  # it was not waited for
 
 
 def test_handler_server_ends_quietly_with_its_worker():

