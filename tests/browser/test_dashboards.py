@@ -45,6 +45,12 @@ SESSIONS = ("adam-0.01-width-32", "adam-0.01-width-8", "sgd-0.02-width-32", "sgd
 HPARAMS, METRICS = 4, 5
 """Columns of the demo: three metrics are declared, two more are seen."""
 
+SLOW_FRAMES = """
+window.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 1000);
+window.cancelAnimationFrame = clearTimeout;
+"""
+"""Surfaces are drawn again and again, each in software: once per second, not sixty times."""
+
 SETTLING_MS = 400
 """Most dashboards move into place; and what goes wrong later than this is found by the next test.
 """
@@ -255,6 +261,7 @@ def test_projector_draws_tensors_with_their_metadata_and_sprites(page):
 def test_mesh_draws_surfaces(
     page,
 ):  # the last one: its many surfaces move for as long as the page is open
+    page.evaluate(SLOW_FRAMES)
     open_tab(page, "Mesh")
     loaders = page.locator("tf-mesh-loader")
     expect(loaders.nth(len(SESSIONS))).to_be_visible()

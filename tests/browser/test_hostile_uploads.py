@@ -99,16 +99,20 @@ def signed_in_page(browser, site, *, bypass_csp=False):
     return page, requests
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def opened(browser, site):
+    """A page in which a reader is signed in, for tests that leave it so, and its requests."""
     page, requests = signed_in_page(browser, site)
     yield page, requests
     page.context.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def freed(browser, site):
-    """A page of the hostile experiment without its policy, as if a script had got past it."""
+    """A page of the hostile experiment without its policy, as if a script had got past it.
+
+    The last test leaves it.
+    """
     page, _ = signed_in_page(browser, site, bypass_csp=True)
     page.goto(site.page_of(site.experiment))
     expect(page.locator("tb-webapp")).to_be_visible()
@@ -178,6 +182,7 @@ def test_blob_that_is_opened_directly_runs_nothing(opened, site, asked):
             address,
         )
         check_nothing_ran(page, requests, site, asked)
+    alone.close()
 
 
 def test_our_own_pages_show_hostile_metadata_as_text(opened, site, asked):
@@ -290,8 +295,8 @@ def test_script_past_policy_sends_no_form_of_its_reader(freed, site):
     assert freed.url == f"{site.public}/me"
 
 
-def test_what_was_opened_ends_with_sign_out(opened, site):
-    page, _ = opened
+def test_what_was_opened_ends_with_sign_out(browser, site):
+    page, _ = signed_in_page(browser, site)
     page.goto(site.page_of(site.experiment))
     expect(page.locator("tb-webapp")).to_be_visible()
     other_tab = page.context.new_page()
@@ -303,3 +308,4 @@ def test_what_was_opened_ends_with_sign_out(opened, site):
     expect(page.get_by_label("Token or share link")).to_be_visible()
     page.get_by_role("link", name="Sign in").click()
     expect(page).to_have_url(f"{site.public}/sign-in?next=%2Fexperiment%2F{site.experiment}%2F")
+    page.context.close()
