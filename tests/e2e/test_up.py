@@ -18,6 +18,7 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2
 
+from support import zygote
 from support.event_files import scalar_event, version_event, write_records
 from support.grpc_calls import raw_client
 from support.servers import choose_directory
@@ -46,35 +47,44 @@ def home():
 
 
 class Up:
-    """A `tbservice up` process that is ready."""
+    """A `tbservice up` process that is ready: a new one, or one that `zygote` forks."""
 
-    def __init__(self, home, *options, port="0"):
+    def __init__(self, home, *options, port="0", is_forked=True):
         self.home = home
         self.errors = home / "stderr"
-        with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tbservice", "up", "--port", port, *options],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd=home,
-                env=environment(home),
-                start_new_session=True,
-                text=True,
-            )
-        line = self.process.stdout.readline().strip()
+        arguments = ["up", "--port", port, *options]
+        read, write = os.pipe()
+        self.output = os.fdopen(read)
+        with self.errors.open("wb") as errors, os.fdopen(write, "wb") as output:
+            if is_forked:
+                files = output.fileno(), errors.fileno()
+                more = {"directory": home, "is_session": True}
+                self.process = zygote.fork(
+                    "tbservice", arguments, environment(home), *files, **more
+                )
+            else:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "tbservice", *arguments],
+                    stdout=output,
+                    stderr=errors,
+                    cwd=home,
+                    env=environment(home),
+                    start_new_session=True,
+                )
+        line = self.output.readline().strip()
         match = READY.match(line)
         if match is None:
             self.kill()
             raise AssertionError((line, self.errors.read_text()))
         self.url = match[1]
-        self.sign_in = self.process.stdout.readline().strip()
-        self.another_link = self.process.stdout.readline().strip()
-        self.where_token_is = self.process.stdout.readline().strip()
-        self.next_command = self.process.stdout.readline().strip()
+        self.sign_in = self.output.readline().strip()
+        self.another_link = self.output.readline().strip()
+        self.where_token_is = self.output.readline().strip()
+        self.next_command = self.output.readline().strip()
 
     def kill(self):
         """Kill it and its servers."""
-        self.process.stdout.close()
+        self.output.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -82,7 +92,7 @@ class Up:
     def end(self, number):
         """Send a signal; return the exit code."""
         self.process.send_signal(number)
-        with self.process.stdout:
+        with self.output:
             return self.process.wait(STOP_SECONDS_MAX)
 
     def server_locks(self):
@@ -171,7 +181,7 @@ def upload_as_printed(home, line):
 
 def check_grpc(up):
     """Check that the port answers which the next line names."""
-    line = up.process.stdout.readline()
+    line = up.output.readline()
     port = int(re.fullmatch(r"gRPC \(Katib\) is ready at 127\.0\.0\.1 port (\d+)\n", line)[1])
     with raw_client(port, service="grpc.health.v1.Health") as call:
         reply = health_pb2.HealthCheckResponse.FromString(call("Check"))
@@ -184,7 +194,7 @@ def test_demo_is_uploaded_once_and_its_url_opens_without_token(home):
     """The first start, which ends by SIGTERM, has a gRPC port as well."""
     with running(home, "--demo", "--grpc-port", "0") as up:
         check_grpc(up)
-        url = up.process.stdout.readline().removeprefix("the demo is at ").strip()
+        url = up.output.readline().removeprefix("the demo is at ").strip()
         page = httpx2.get(url, trust_env=False)
         assert (page.status_code, "<tf-" in page.text or "TensorBoard" in page.text) == (
             httpx2.codes.OK,
@@ -201,7 +211,7 @@ def test_demo_is_uploaded_once_and_its_url_opens_without_token(home):
         assert up.url in upload_as_printed(home, up.next_command)
         assert up.end(signal.SIGTERM) == 0
     with running(home, "--demo") as up:
-        again = up.process.stdout.readline().removeprefix("the demo is at ").strip()
+        again = up.output.readline().removeprefix("the demo is at ").strip()
         assert again == f"{up.url}/experiment/{experiment}/"
         assert len(up.names()) == 2
 
@@ -230,7 +240,7 @@ def check_links(home, lines):
 def test_up_keeps_committed_data_and_leaves_no_process(home):
     """And prints a new link at each start, for the same person."""
     links = []
-    with running(home) as up:
+    with running(home, is_forked=False) as up:
         assert up.sign_in.startswith(f"sign in within 15 minutes, once: {up.url}/sign-in/link?")
         links.append(up.sign_in)
         up.create("one")
@@ -280,15 +290,7 @@ def proportional_memory(process_id):
 
 def administer(home, *arguments, expected=0, **more):
     """Run a command of `tbservice`; return its lines, and those of its errors."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tbservice", *arguments],
-        cwd=home,
-        env=environment(home) | more,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = zygote.run(arguments, environment(home) | more)
     assert done.returncode == expected, done
     return done.stdout.splitlines(), done.stderr.splitlines()
 

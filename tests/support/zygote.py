@@ -32,12 +32,17 @@ MODULES = {
         "sqlalchemy.dialects.postgresql.psycopg",
         "tbservice.katib.methods",
         "tbservice.api.grpc.reflection",
+        "tbservice.local.service",
+        "tbservice.local.demo.upload",
     ),
     "tbupload": ("tbupload.cli", "tbupload.commands.upload"),
 }
 """Modules that each program imports, also later ones, as the service's for its database."""
 
 TESTS = str(Path(__file__).parent.parent)
+SERVING = ("serve", "up")
+"""Commands of `tbservice` that answer requests."""
+
 STATUS = struct.Struct("=i")
 REQUEST_BYTES_MAX = 1 << 20
 RUN_SECONDS_MAX = 60
@@ -103,15 +108,21 @@ def fork(
     environment: Mapping[str, str],
     output: int,
     errors: int | None = None,
+    *,
+    directory: Path | None = None,
+    is_session: bool = False,
 ) -> ForkedProcess:
-    """Run a program of `MODULES` with these arguments and all of this environment; `output` is the
-    descriptor that its stdout goes to, and, without `errors`, its stderr.
+    """Run a program of `MODULES` with these arguments and all of this environment.
+
+    `output` is the descriptor that its stdout goes to, and, without `errors`, its stderr. It runs in
+    the directory, or where this process does; with `is_session`, it leads a group of processes.
     """
     status, other_end = socket.socketpair()
     request = {
         "arguments": list(arguments),
         "environment": dict(environment),
-        "directory": str(Path.cwd()),
+        "directory": str(directory or Path.cwd()),
+        "is_session": is_session,
     }
     control = _start(program)
     with other_end:
@@ -170,7 +181,7 @@ def main(program: str, control: socket.socket) -> None:
                 sys.exit()
             output, errors, status = descriptors
             request = json.loads(content)
-            kept = _start_handlers(request) if request["arguments"][:1] == ["serve"] else []
+            kept = _start_handlers(request) if request["arguments"][0] in SERVING else []
             pid = os.fork()
             if pid == 0:
                 for each in (control, *running.values()):
@@ -230,6 +241,8 @@ def _become(program: str, request: dict, output: int, errors: int, kept: list[in
         begin = descriptor + 1
     os.closerange(begin, os.sysconf("SC_OPEN_MAX"))
     os.chdir(request["directory"])
+    if request["is_session"]:
+        os.setsid()
     os.environ.clear()
     os.environ |= request["environment"]
     sys.argv = [program, *request["arguments"]]
