@@ -326,7 +326,8 @@ def test_blobs_come_with_what_is_needed_to_ask_for_them(api, experiment_id):
         assert api.request("GET", f"/blobs/{blob.key}").content == b"png"
 
 
-def test_streams_are_bounded_and_free_room_at_end(api, client, experiment_id):
+def test_streams_are_bounded_and_free_room_at_end(api, client, experiment_id, monkeypatch):
+    monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.5)
     path = f"/experiments/{experiment_id}/scalars/data"
     for _ in range(3):
         assert api.request("GET", path, params={"sampling": "all"}).status_code == 200
@@ -358,6 +359,7 @@ def test_stream_omits_deleted_series_but_fails_without_parent(
 def test_large_sample_takes_stream_s_place_and_small_one_none(
     api, client, experiment_id, monkeypatch
 ):
+    monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.5)
     path = f"/experiments/{experiment_id}/tensors/data"
     with used_up(client.app.state.shares.streams, FULL_SCAN_STREAMS_MAX):
         assert api.request("GET", path).status_code == 200
