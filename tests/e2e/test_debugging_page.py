@@ -7,11 +7,10 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 
 import pytest
 
-from support import event_files
+from support import event_files, zygote
 from support.source_code import ROOT
 from support.waiting import SECONDS_MAX
 
@@ -69,17 +68,18 @@ def run(command, environment, directory):
         name, _, text = words.pop(0).partition("=")
         environment = {**environment, name: text}
     if words[0] == "tbupload":
-        words[:1] = [sys.executable, "-m", "tbupload"]
-    ended = subprocess.run(
-        words,
-        cwd=directory,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+        ended = zygote.run(words[1:], environment, program="tbupload", directory=directory)
+    else:
+        ended = subprocess.run(
+            words,
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
     return (ended.stdout + ended.stderr).splitlines()
 
 

@@ -15,9 +15,9 @@ from support.event_files import image_event, scalar_event, version_event, write_
 from support.flaky_proxy import flaky_proxy
 from support.uploading import Uploader, wait_until
 
-LARGE = os.urandom(1 << 20) * 40
-OTHER = os.urandom(1 << 20) * 40
-"""Images of 40 MiB: five pieces of a blob."""
+LARGE = os.urandom(1 << 20) * 33
+OTHER = os.urandom(1 << 20) * 33
+"""Images of 33 MiB: five pieces of a blob, the last one small."""
 
 RECEIVED = 24 << 20
 """What the first three pieces hold."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from support import event_files
+from support import event_files, zygote
 from support.people import SESSION_COOKIE, new_member, sign_in
 from support.servers import new_workspace
 from tbservice.db.database import Database
@@ -43,16 +43,13 @@ def person(live_service):
         database.close()
 
 
-def tbupload(home, *arguments, stdin=subprocess.DEVNULL, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "tbupload", *arguments],
-        env=home,
-        stdin=stdin,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+def tbupload(home, *arguments, stdin=None, code=0):
+    if stdin is None:
+        done = zygote.run(arguments, home, program="tbupload")
+    else:
+        command = [sys.executable, "-m", "tbupload", *arguments]
+        options = {"capture_output": True, "text": True, "timeout": SECONDS_MAX}
+        done = subprocess.run(command, env=home, stdin=stdin, check=False, **options)
     assert done.returncode == code, done.stderr
     return done
 

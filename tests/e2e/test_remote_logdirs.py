@@ -123,7 +123,7 @@ def test_deleted_object_is_no_failure_once_it_was_sent(uploader, reader, remote,
 )
 def test_wrong_address_is_one_line(uploader, remote, tmp_path, url, code, said):
     remote.put("a/tfevents.1", content_of(tmp_path, range(3)))
-    ended = uploader.run_process(url.format(url=remote.url), "--one-shot")
+    ended = uploader.run_process(url.format(url=remote.url), "--one-shot", is_forked=False)
     assert (ended.code, ended.out) == (code, ""), ended.err
     assert said in ended.err
     assert len(ended.err.splitlines()) == 1, ended.err
@@ -132,7 +132,7 @@ def test_wrong_address_is_one_line(uploader, remote, tmp_path, url, code, said):
 def test_refused_access_is_one_line(uploader, remote, monkeypatch):
     options = json.loads(os.environ["FSSPEC_S3"])
     monkeypatch.setenv("FSSPEC_S3", json.dumps({**options, "secret": "wrong"}))
-    ended = uploader.run_process(remote.url, "--one-shot")
+    ended = uploader.run_process(remote.url, "--one-shot", is_forked=False)
     assert ended.code == 2
     assert "cannot be listed" in ended.err
     assert len(ended.err.splitlines()) == 1, ended.err

@@ -109,17 +109,22 @@ class Uploader:
                 code = end.code
         return Ended(code, out.getvalue(), err.getvalue())
 
-    def run_process(self, *arguments: object, stdin: str = "") -> Ended:
-        """Run it to its end as a process."""
-        ended = subprocess.run(
-            self._command(arguments),
-            env=self.environment(),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
+    def run_process(self, *arguments: object, stdin: str = "", is_forked: bool = True) -> Ended:
+        """Run it to its end as a process, which `zygote` forks unless it reads from stdin, or is to
+        run on another Python.
+        """
+        if stdin or not is_forked or self.python != sys.executable:
+            ended = subprocess.run(
+                self._command(arguments),
+                env=self.environment(),
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS_MAX,
+                check=False,
+            )
+        else:
+            ended = zygote.run([*map(str, arguments)], self.environment(), program="tbupload")
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     @contextmanager

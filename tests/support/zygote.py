@@ -22,9 +22,12 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from support.waiting import SECONDS_MAX
 
 MODULES = {
     "tbservice": (
@@ -45,7 +48,8 @@ SERVING = ("serve", "up")
 
 STATUS = struct.Struct("=i")
 REQUEST_BYTES_MAX = 1 << 20
-RUN_SECONDS_MAX = 60
+_control_lock = threading.Lock()
+"""Held from a request to its answer: tests fork in several threads."""
 
 
 class ForkedProcess:
@@ -88,13 +92,18 @@ class ForkedProcess:
 
 
 def run(
-    arguments: Sequence[str], environment: Mapping[str, str]
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    program: str = "tbservice",
+    directory: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `tbservice` to its end, as `fork` starts it. Raises TimeoutExpired after a minute."""
+    """Run a program to its end, as `fork` starts it. Raises TimeoutExpired after two minutes."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        process = fork("tbservice", arguments, environment, output.fileno(), errors.fileno())
+        files = output.fileno(), errors.fileno()
+        process = fork(program, arguments, environment, *files, directory=directory)
         try:
-            code = process.wait(RUN_SECONDS_MAX)
+            code = process.wait(SECONDS_MAX)
         finally:
             process.kill()
         output.seek(0)
@@ -114,8 +123,9 @@ def fork(
 ) -> ForkedProcess:
     """Run a program of `MODULES` with these arguments and all of this environment.
 
-    `output` is the descriptor that its stdout goes to, and, without `errors`, its stderr. It runs in
-    the directory, or where this process does; with `is_session`, it leads a group of processes.
+    `output` is the descriptor that its stdout goes to, and, without `errors`, its stderr; its stdin
+    is empty. It runs in the directory, or where this process does; with `is_session`, it leads a
+    group of processes.
     """
     status, other_end = socket.socketpair()
     request = {
@@ -124,12 +134,13 @@ def fork(
         "directory": str(directory or Path.cwd()),
         "is_session": is_session,
     }
-    control = _start(program)
-    with other_end:
-        content = json.dumps(request).encode()
+    content = json.dumps(request).encode()
+    with other_end, _control_lock:
+        control = _start(program)
         descriptors = [output, output if errors is None else errors, other_end.fileno()]
         socket.send_fds(control, [content], descriptors)
-    return ForkedProcess(int(control.recv(16)), status)
+        process_id = int(control.recv(16))
+    return ForkedProcess(process_id, status)
 
 
 @functools.cache
@@ -233,6 +244,7 @@ def _become(program: str, request: dict, output: int, errors: int, kept: list[in
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(errors, 2)
     begin = 3
