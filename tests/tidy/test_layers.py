@@ -18,6 +18,7 @@ PLAIN = {
     "tbservice.patterns",
     "tbservice.sample_order",
     "tbservice.throttle",
+    "tbservice.waits",
     "tbwire",
 }
 """Values and rules without I/O, for every package."""

@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import Engine, create_engine, event
 
 from tbservice.errors import StartupError
+from tbservice.waits import waiting
 
 _CONNECT_SECONDS_MAX: Final = 10
 """Seconds to connect to one host."""
@@ -20,6 +21,15 @@ _URL_ERROR: Final = (
     "postgresql://user:password@host1:5432,host2:5432/database?target_session_attrs=read-write; "
     "write special characters of the password as %XX"
 )
+
+
+class _Connection(psycopg.Connection[Any]):
+    """A connection of psycopg that counts the threads that wait for PostgreSQL."""
+
+    def wait(self, *args: Any, **options: Any) -> Any:
+        """Wait as psycopg does: each statement passes here."""
+        with waiting():
+            return super().wait(*args, **options)
 
 
 def make_engine(url: str, *, connect_seconds_max: int | None = None, **options: Any) -> Engine:
@@ -56,10 +66,9 @@ def make_engine(url: str, *, connect_seconds_max: int | None = None, **options: 
 
     @event.listens_for(engine, "do_connect")
     def use_url(
-        _dialect: object, _record: object, arguments: list[Any], keywords: dict[str, Any]
-    ) -> None:
-        arguments[:] = [url]
-        keywords |= parameters
+        _dialect: object, _record: object, _arguments: list[Any], keywords: dict[str, Any]
+    ) -> psycopg.Connection[Any]:
+        return _Connection.connect(url, **keywords | parameters)
 
     return engine
 

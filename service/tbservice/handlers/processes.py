@@ -21,6 +21,7 @@ from tbservice import errors, limits
 from tbservice.errors import ServiceError, TooLarge, Unavailable
 from tbservice.handlers.fork_server import CLONE, FORK, KILL, MESSAGE
 from tbservice.types.sampling import Sampling, SamplingRule, Selection, StepRange
+from tbservice.waits import waiting
 from tbwire.points import DataClass
 
 HANDLER_MEMORY_BYTES_MAX: Final = 512 * limits.MIB
@@ -198,7 +199,9 @@ class HandlerProcess:
         """Serve the job's calls until its outcome arrives; return it, and the error of a call."""
         failure: BaseException | None = None
         while True:
-            message = _load(self._connection.recv_bytes(_MESSAGE_BYTES_MAX))
+            with waiting():
+                received = self._connection.recv_bytes(_MESSAGE_BYTES_MAX)
+            message = _load(received)
             if message[0] == "log":
                 logging.getLogger(message[1]).log(message[2], "%s", message[3])
             elif message[0] == "call":
