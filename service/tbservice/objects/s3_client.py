@@ -15,6 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
 from tbservice import metrics, traces
 from tbservice.errors import ObjectMissing, ObjectUnreadable, Unavailable
 from tbservice.settings import Settings
+from tbservice.waits import waiting
 
 _CONNECTIONS_MAX = 32
 OBJECT_MISSING = (
@@ -130,9 +131,10 @@ def translate_absence() -> Iterator[None]:
 
 @contextmanager
 def translate_client_errors() -> Iterator[None]:
-    """Raise Unavailable for all errors of the client."""
+    """Raise Unavailable for all errors of the client. Meanwhile, the thread counts as waiting."""
     try:
-        yield
+        with waiting():
+            yield
     except ClientError as error:
         raise Unavailable(
             f"the object store refuses {_describe_error(error)}; nothing was lost, try again"
