@@ -56,7 +56,7 @@ def test_caller_with_token_of_unknown_creator_is_workspace(api, owner_token, ide
     assert caller.line == caller.client == caller.key
 
 
-def test_people_who_join_are_of_family_of_who_invited(database, database_url, identify):
+def test_people_who_join_are_in_families_of_who_invited(database, database_url, identify):
     first = new_person(database)
     inviter, joined = first, []
     for address in ("second@family.example", "third@family.example"):
@@ -72,12 +72,40 @@ def test_people_who_join_are_of_family_of_who_invited(database, database_url, id
 
     callers = [identify("A" * 22, cookie=sign_in(database, person)) for person in (first, *joined)]
     assert len({caller.key for caller in callers}) == 3
-    assert {caller.family for caller in callers} == {f"family of {first.user_id}"}
+    names = [f"family of {person.user_id}" for person in (first, *joined)]
+    assert [caller.families for caller in callers] == [tuple(names[: n + 1]) for n in range(3)]
 
     with database.transaction() as db:  # an administrator knows the last one
         people.admit(db, inviter.user_id)
     confirmed = identify("A" * 22, cookie=sign_in(database, inviter))
-    assert confirmed.family == f"family of {inviter.user_id}"
+    assert confirmed.families == (f"family of {inviter.user_id}",)
+
+
+def test_families_stay_whatever_becomes_of_who_invited(database, identify):
+    first = new_person(database)
+    with database.transaction() as db:
+        second = people.create_by_invitation(db, "", "second", first)
+        third = people.create_by_invitation(db, "", "third", second)
+    cookie = sign_in(database, third)
+    before = identify("A" * 22, cookie=cookie).families
+    assert len(before) == 3
+    with database.transaction() as db:
+        people.disable(db, second.user_id)
+        # An unconfirmed address is no bridge: at a provider, they are somebody else.
+        people.sign_in_identity(db, "https://issuer", "third", "", False, "third")
+    assert identify("A" * 22, cookie=sign_in(database, third)).families == before
+
+
+def test_families_of_long_chain_of_invitations_are_bounded(database):
+    person = new_person(database)
+    chain = [person.user_id]
+    with database.transaction() as db:
+        for number in range(2 * users.SPONSORS_ITEMS_MAX):
+            person = people.create_by_invitation(db, "", f"invited {number}", person)
+            chain.append(person.user_id)
+        kept = chain[: users.SPONSORS_ITEMS_MAX]
+        assert users.list_sponsors(db, person.user_id) == [*kept, person.user_id]
+        assert users.list_sponsors(db, kept[-1]) == kept
 
 
 def test_invitation_makes_account_before_migration_of_families(servers):
@@ -92,7 +120,7 @@ def test_invitation_makes_account_before_migration_of_families(servers):
             inviter = new_person(database)
             with database.transaction() as db:
                 person = people.create_by_invitation(db, "", "somebody", inviter)
-                assert users.find_sponsor(db, person.user_id) == person.user_id
+                assert users.list_sponsors(db, person.user_id) == [person.user_id]
 
 
 def test_workspaces_of_person_share_what_person_may_use(database, identify):

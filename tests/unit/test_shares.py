@@ -5,6 +5,7 @@ clients.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -98,6 +99,7 @@ class Clock:
 def test_turns_are_one_at_time_while_others_work():
     clock = Clock()
     turns = Turns(8, 2, Activity(clock), clock)
+    turns.waits.add(8)  # none of them computes
     assert [turns.try_acquire(CALLER) for _ in range(3)] == [True, True, False]
     turns.release(CALLER)
     assert turns.try_acquire(OTHER)
@@ -111,6 +113,7 @@ def test_turns_are_one_at_time_while_others_work():
 def test_turn_held_for_long_lets_another_of_workspace_begin():
     clock = Clock()
     turns = Turns(8, 2, Activity(clock), clock)
+    turns.waits.add(8)  # none of them computes
     assert turns.try_acquire(CALLER)
     clock.seconds += limits.CONTENTION_SECONDS / 2
     assert turns.try_acquire(OTHER)
@@ -138,22 +141,91 @@ def test_turn_is_served_when_its_limit_ends(monkeypatch):
     asyncio.run(run())
 
 
-def test_family_has_quarter_of_turns_beside_others():
-    clock = Clock()
-    turns = Turns(16, 2, Activity(clock), clock)
-    family = [
-        Caller(f"person {number}", is_anonymous=False, line="", client="", family="a family")
-        for number in range(20)
-    ]
-    assert [turns.try_acquire(member) for member in family] == [True] * 16 + [False] * 4
-    for member in family[:16]:
-        turns.release(member)
+def person_of(name, *sponsors):
+    """Return a person who was invited by the last one of these."""
+    families = tuple(f"family of {each}" for each in (*sponsors, name))
+    return Caller(f"person {name}", False, "", f"person {name}", families=families)
 
-    assert turns.try_acquire(OTHER)
-    assert [turns.try_acquire(member) for member in family] == [True] * 4 + [False] * 16
-    turns.release(family[0])
-    assert turns.try_acquire(family[19])
-    assert turns.try_acquire(STRANGER)
+
+def test_families_leave_quarter_to_siblings():
+    shares = Shares("things", 16, 2)
+    accounts = [person_of(f"account {number}", "owner", "member") for number in range(20)]
+    for account in accounts:
+        shares.try_acquire(account)
+    assert shares._used == 8
+    siblings = [person_of(f"sibling {number}", "owner") for number in range(20)]
+    for sibling in siblings:
+        shares.try_acquire(sibling)
+    assert shares._used == 12
+    assert shares.try_acquire(STRANGER)
+    assert shares.try_acquire(OTHER)
+
+
+def test_turns_are_few_while_several_callers_compute():
+    turns = Turns(8, 2, Activity(clock := Clock()), clock)
+    callers = [person_of(f"{number}") for number in range(4)]
+    assert [turns.try_acquire(caller) for caller in callers] == [True, False, False, False]
+    turns.waits.add(1)  # it waits for PostgreSQL
+    assert [turns.try_acquire(caller) for caller in callers[1:]] == [True, False, False]
+    turns.waits.add(-1)
+    assert not turns.try_acquire(callers[2])
+    clock.seconds += limits.CONTENTION_SECONDS * 1.01
+    assert [turns.try_acquire(caller) for caller in callers[2:]] == [True, False]
+
+
+async def serve_in_turn(turns, clock, seconds, count):
+    """Work on `count` requests, one at a time, of callers who never stop asking; return whose.
+
+    `seconds` says how long a request of each takes.
+    """
+    served, tasks = [], set()
+
+    async def work(caller):
+        async with turns.turn(caller):
+            served.append(caller)
+            clock.seconds += seconds[caller]
+            await asyncio.sleep(0)
+
+    while len(served) < count:
+        for caller in seconds:
+            while sum(task.get_name() == caller.key for task in tasks) < 9:
+                tasks.add(asyncio.create_task(work(caller), name=caller.key))
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        tasks = {task for task in tasks if not task.done()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    return served
+
+
+def test_queue_divides_time_and_not_requests():
+    clock = Clock()
+    turns = Turns(8, 2, Activity(clock), clock)
+    light, heavy = person_of("light"), person_of("heavy")
+    served = asyncio.run(serve_in_turn(turns, clock, {light: 0.01, heavy: 0.1}, 220))
+    assert 15 <= served.count(heavy) <= 25
+    # No starvation: between two requests of the heavy one, the light one has as much time.
+    gaps = "".join("h" if caller is heavy else "l" for caller in served).split("h")
+    assert max(map(len, gaps)) <= 12
+
+
+def test_queue_divides_time_by_level_of_invitations():
+    clock = Clock()
+    turns = Turns(8, 2, Activity(clock), clock)
+    owner, member = person_of("owner"), person_of("member", "owner")
+    accounts = [person_of(f"account {number}", "owner", "crowding") for number in range(30)]
+    # Invitations of invitations lead to no other line.
+    accounts += [
+        person_of(f"deep {number}", "owner", "crowding", f"account {number}")
+        for number in range(30)
+    ]
+    seconds = dict.fromkeys((owner, member, *accounts), 0.1)
+    served = asyncio.run(serve_in_turn(turns, clock, seconds, 300))
+    counts = Counter(served)
+    assert 90 <= counts[owner] <= 110
+    assert 90 <= counts[member] <= 110
+    assert len(set(served)) == 62
+    assert not turns._places.places
 
 
 def test_body_rate_bounds_caller_beside_others():
@@ -190,7 +262,7 @@ def test_queue_serves_callers_in_rotation():
             await asyncio.sleep(0)
         await asyncio.gather(*tasks)
         assert not queue._used
-        assert not queue._waiting
+        assert not queue._places.places
 
     asyncio.run(run())
     assert served == [(CALLER.key, 0), (OTHER.key, 0), (CALLER.key, 1), (OTHER.key, 1)] + [
@@ -214,7 +286,7 @@ def test_queue_serves_lines_of_callers_in_rotation():
                 tasks.append(asyncio.create_task(work(queue, caller)))
                 await asyncio.sleep(0)
         await asyncio.gather(*tasks)
-        assert not queue._waiting
+        assert not queue._places.places
 
     asyncio.run(run())
     assert [served.index("address other 0"), served.count("address other 0")] == [1, 2]
@@ -243,7 +315,7 @@ def test_queue_release_tries_few_of_many_lines(monkeypatch):
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
-        assert not queue._waiting
+        assert not queue._places.waiting
         assert not queue._waiting_counts
 
     asyncio.run(run())
@@ -337,7 +409,7 @@ def test_queue_refuses_too_many_and_too_long_waits(monkeypatch):
             left.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await left
-        assert not queue._waiting
+        assert not queue._places.places
         assert queue.try_acquire_now(CALLER)
 
     asyncio.run(run())

@@ -15,6 +15,7 @@ from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Caller
 from tbservice.admission.turns import Turn
 from tbservice.admission.worker_shares import WorkerShares
+from tbservice.waits import count_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ def admit(caller: Caller, shares: WorkerShares) -> AdmittedRequest:
     """
     admitted = AdmittedRequest(caller, shares, Turn(shares.turns, caller))
     _current.set(admitted)
+    count_in(shares.turns.waits)
     return admitted
 
 

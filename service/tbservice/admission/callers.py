@@ -175,7 +175,7 @@ class CallerLookup:
         with self._database.without_transaction() as db:
             if isinstance(known, _SessionKey):
                 user_id = grants.find_session_caller(db, known.digest)
-                return None if user_id is None else _account(user_id, _family(db, user_id))
+                return None if user_id is None else _account(db, user_id)
             if isinstance(known, bytes):
                 found = grants.find_caller(db, known)
             else:
@@ -188,17 +188,14 @@ class CallerLookup:
                 key = f"workspace {workspace_id}"
                 return Caller(key, is_anonymous=False, line=key, client=client, is_reader=is_reader)
             # A person can create workspaces: those of one person divide the share of that person.
-            account = _account(user_id, _family(db, user_id))
+            account = _account(db, user_id)
             return replace(account, client=client, is_reader=is_reader)
 
 
-def _account(user_id: UserId, family: str) -> Caller:
+def _account(db: Connection, user_id: UserId) -> Caller:
     key = f"person {user_id}"
-    return Caller(key, is_anonymous=False, line=key, client=key, family=family)
-
-
-def _family(db: Connection, user_id: UserId) -> str:
-    return f"family of {users.find_sponsor(db, user_id)}"
+    families = tuple(f"family of {sponsor}" for sponsor in users.list_sponsors(db, user_id))
+    return Caller(key, is_anonymous=False, line=key, client=key, families=families)
 
 
 def caller_by_address(scope: Scope) -> Caller:

@@ -29,7 +29,7 @@ class Activity:
         self._lock = threading.Lock()
 
     def note(self, name: str) -> None:
-        """Record that a caller, or one of a family, starts work now."""
+        """Record that a caller starts work now."""
         with self._lock:
             self._started_at[name] = self._clock()
             self._started_at.move_to_end(name)
@@ -40,6 +40,12 @@ class Activity:
         with self._lock:
             self._discard_old()
             return len(self._started_at) > (name in self._started_at)
+
+    def is_shared(self) -> bool:
+        """Return whether several started work recently."""
+        with self._lock:
+            self._discard_old()
+            return len(self._started_at) > 1
 
     def _discard_old(self) -> None:
         oldest = self._clock() - limits.CONTENTION_SECONDS

@@ -6,43 +6,23 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from tbservice import limits
+from tbservice.admission.places import Clients, Place, Waiter
 from tbservice.admission.shares import Caller, Shares
 
 CALLER_QUEUED_REQUESTS_ITEMS_MAX: Final = 200
 """Requests (items) of one caller queued in one worker; further ones are refused with 429."""
 
-_Clients = dict[str, deque["_Waiter"]]
-
-_LINES_TRIED_MAX: Final = 8
-"""Lines of a group that are tried at a time before its next release: all lack the same share.
-
-Only few can lack one of their own, since they then use a large part of that of the group.
-"""
-
-_CLIENTS_TRIED_MAX: Final = 2
-
-
-@dataclass(slots=True)
-class _Waiter:
-    """One waiting request; `turn` gets its result when `amount` was acquired for the caller."""
-
-    caller: Caller
-    amount: int
-    turn: asyncio.Future[None]
-
 
 class FairQueue(Shares):
     """Shares with a queue. Call its methods in the event loop only.
 
-    Groups that have a share are served in rotation, the lines of a group in rotation, the clients
-    of a line in rotation, and each client's requests in order: a crowd of addresses that reads one
-    experiment delays no other experiment. The work of a release does not grow with the number of
-    lines, which attackers can have many of.
+    The families, accounts and strangers that wait are served in the order of `Place`; the lines of
+    each in rotation, the clients of a line in rotation, and each client's requests in order: a
+    crowd of addresses that reads one experiment delays no other experiment. The work of a release
+    does not grow with the number of lines, which attackers can have many of.
     """
 
     def __init__(
@@ -63,12 +43,12 @@ class FairQueue(Shares):
         """
         super().__init__(what, total, caller_max)
         self._waiting_max = waiting_max
-        self._waiting: dict[str, dict[str, _Clients]] = {}  # by group, line and client
+        self._places = Place()
         self._waiting_counts: Counter[str] = Counter()  # by client and by network
 
     def try_acquire_now(self, caller: Caller, amount: int = 1) -> bool:
         """Acquire `amount` if it fits and no request of the client waits; return whether it did."""
-        lines = self._waiting.get(_rotation(caller), {})
+        lines = self._places.find_lines(caller.path)
         has_waiting = caller.client in lines.get(caller.line, {})
         return not has_waiting and self.try_acquire(caller, amount)
 
@@ -86,9 +66,9 @@ class FairQueue(Shares):
             or self._waiting_counts[caller.network] >= 2 * self._waiting_max
         ):
             raise self.over_share_error(caller)
-        lines = self._waiting.setdefault(_rotation(caller), {})
+        lines = self._places.find(caller.path)[-1].lines
         queue = lines.setdefault(caller.line, {}).setdefault(caller.client, deque())
-        waiter = _Waiter(caller, amount, asyncio.get_running_loop().create_future())
+        waiter = Waiter(caller, amount, asyncio.get_running_loop().create_future())
         queue.append(waiter)
         self._count_waiting(caller, 1)
 
@@ -117,7 +97,7 @@ class FairQueue(Shares):
         super().release(caller, amount)
         self._wake()
 
-    def _leave(self, waiter: _Waiter) -> None:
+    def _leave(self, waiter: Waiter) -> None:
         """Remove a waiter that was cancelled or timed out."""
         # The amount may have been acquired for it in the same iteration of the event loop.
         # Dropping it here would leak the turn until the process ends.
@@ -126,41 +106,34 @@ class FairQueue(Shares):
             return
 
         caller = waiter.caller
-        clients = self._waiting.get(_rotation(caller), {}).get(caller.line, {})
-        if (queue := clients.get(caller.client)) is not None:
+        lines = self._places.find_lines(caller.path)
+        if (queue := lines.get(caller.line, {}).get(caller.client)) is not None:
             with suppress(ValueError):
                 queue.remove(waiter)
+                if not queue:
+                    _remove(lines, caller)
                 self._count_waiting(caller, -1)
-            if not queue:
-                self._remove(caller)
         self._wake()  # the client's next request may fit where this one did not
 
     def _wake(self) -> None:
-        """Serve one request of each group in rotation, as long as any fits."""
-        has_served = True
-        while has_served and not self.is_full():
-            has_served = False
-            # A copy: serving moves the group to the end of the dictionary.
-            for lines in list(self._waiting.values()):
-                if self.is_full():
-                    return
-                has_served = self._serve_first_fit(lines) or has_served
+        """Serve the first request that fits, as long as there is one."""
+        while not self.is_full() and self._serve_first_fit():
+            pass
 
-    def _serve_first_fit(self, lines: dict[str, _Clients]) -> bool:
-        """Serve the first client of the group whose request fits; return whether there was one."""
-        for clients in islice(lines.values(), _LINES_TRIED_MAX):
-            for queue in islice(clients.values(), _CLIENTS_TRIED_MAX):
-                if self.try_acquire(queue[0].caller, queue[0].amount):
-                    self._serve(queue)
-                    return True
+    def _serve_first_fit(self) -> bool:
+        """Serve the first client whose request fits; return whether there was one."""
+        for queue in self._places.first_clients():
+            if self.try_acquire(queue[0].caller, queue[0].amount):
+                self._serve(queue)
+                return True
         return False
 
-    def _serve(self, queue: deque[_Waiter]) -> None:
-        """Wake the first waiter of a client; move the client, its line and its group to the end."""
+    def _serve(self, queue: deque[Waiter]) -> None:
+        """Wake the first waiter of a client; move the client and its line to the end."""
         waiter = queue.popleft()
         caller = waiter.caller
+        _rotate(self._places.find_lines(caller.path), caller, queue)
         self._count_waiting(caller, -1)
-        self._rotate(caller, queue)
 
         if waiter.turn.cancelled():
             # Not `self.release`: it wakes waiters, and this is called from there.
@@ -168,40 +141,39 @@ class FairQueue(Shares):
         else:
             waiter.turn.set_result(None)
 
-    def _rotate(self, caller: Caller, queue: deque[_Waiter]) -> None:
-        """Move a client's queue, its line and its group to the end; remove what is empty."""
-        # Popped and set again: dictionaries keep the order of insertion, which makes this a
-        # rotation.
-        lines = self._waiting.pop(_rotation(caller))
-        clients = lines.pop(caller.line)
-        del clients[caller.client]
-        if queue:
-            clients[caller.client] = queue
-        if clients:
-            lines[caller.line] = clients
-        if lines:
-            self._waiting[_rotation(caller)] = lines
+    def _add(self, caller: Caller, amount: int) -> None:
+        super()._add(caller, amount)
+        self._places.add(caller.path, amount, self._cost(caller, amount))
 
-    def _remove(self, caller: Caller) -> None:
-        """Remove a client without requests; its line and its group keep their places.
-
-        Else a client that leaves again and again would keep its line from being served.
-        """
-        lines = self._waiting[_rotation(caller)]
-        clients = lines[caller.line]
-        del clients[caller.client]
-        if not clients:
-            del lines[caller.line]
-        if not lines:
-            del self._waiting[_rotation(caller)]
+    def _cost(self, _caller: Caller, amount: int) -> float:
+        """Return what a use costs that begins now, or that ends if the amount is negative."""
+        return max(0, amount)
 
     def _count_waiting(self, caller: Caller, amount: int) -> None:
+        self._places.count_waiting(caller.path, amount)
         for name in {caller.client, caller.network} - {""}:
             self._waiting_counts[name] += amount
             if not self._waiting_counts[name]:
                 del self._waiting_counts[name]
 
 
-def _rotation(caller: Caller) -> str:
-    """Return the name of the callers that share a place in the rotation: their limits are one."""
-    return f"{caller.group}'s readers" if caller.is_reader else caller.group
+def _rotate(lines: dict[str, Clients], caller: Caller, queue: deque[Waiter]) -> None:
+    """Move a client's queue and its line to the end; remove what is empty."""
+    # Popped and set again: dictionaries keep the order of insertion, which makes this a rotation.
+    clients = lines.pop(caller.line)
+    del clients[caller.client]
+    if queue:
+        clients[caller.client] = queue
+    if clients:
+        lines[caller.line] = clients
+
+
+def _remove(lines: dict[str, Clients], caller: Caller) -> None:
+    """Remove a client without requests; its line keeps its place.
+
+    Else a client that leaves again and again would keep its line from being served.
+    """
+    clients = lines[caller.line]
+    del clients[caller.client]
+    if not clients:
+        del lines[caller.line]

@@ -26,8 +26,11 @@ ACCOUNT_PACE: Final = 4.0
 It may work on two at once, an address on one: of the cheapest, this is about what it gets.
 """
 
-FAMILY_PACE: Final = 8.0
-"""Requests (items) of all accounts of a family, likewise: anybody can invite themselves."""
+FAMILY_PACES: Final = (12.0, 8.0, 4.0)
+"""Requests (items) of all accounts of a family, likewise, by its level from the root.
+
+The last is that of all further levels. Anybody can invite themselves.
+"""
 
 IPV6_SITE_PACE: Final = 2.0
 """Requests (items) of all subnets of an IPv6 network of 48 bits, which anybody gets, likewise."""
@@ -81,8 +84,9 @@ class PacingMiddleware:
             return [(f"probes of {address.network}", self._rate * PROBE_PACE)]
         if account := self._callers.find_account(scope):
             rates = [(account.key, self._rate * ACCOUNT_PACE)]
-            if account.family:
-                rates.append((account.family, self._rate * FAMILY_PACE))
+            for level, family in enumerate(account.families):
+                pace = FAMILY_PACES[min(level, len(FAMILY_PACES) - 1)]
+                rates.append((family, self._rate * pace))
             return rates
         if address.network == address.key:
             return [(address.key, self._rate)]

@@ -19,6 +19,14 @@ _ANONYMOUS: Final = "anonymous"
 _SIGNING_IN: Final = "signing in"
 """The group of callers by address alone that sign in."""
 
+_READERS: Final = "readers"
+_ACCOUNT: Final = "account"
+_FAMILY_QUARTERS: Final = (3, 2, 1)
+"""Quarters of a total for a family, by its level from the root; the last of all further levels.
+
+Whatever one family uses, its siblings have a quarter left.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -45,11 +53,12 @@ class Caller:
     network: str = field(default="", compare=False)
     """The address, or the IPv6 network of many customers; empty if the address does not matter."""
 
-    family: str = field(default="", compare=False)
-    """The first person of a chain of invitations that led to the account, or the account's person.
+    families: tuple[str, ...] = field(default=(), compare=False)
+    """Families that the account belongs to, each part of the one before it; the last is its own.
 
-    Empty if no person is known. Accounts of one family have a limit together, because anybody can
-    invite themselves again and again.
+    Each is a person with all whom they invited and whom those invited in turn: anybody can invite
+    themselves again and again. The first is that of a person whom nobody invited. Empty if no
+    person is known.
     """
 
     is_signing_in: bool = False
@@ -62,6 +71,11 @@ class Caller:
             return self.key
         return _SIGNING_IN if self.is_signing_in else _ANONYMOUS
 
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The places in a queue that it belongs to, from the largest; see `FairQueue`."""
+        return (*self.families, self.group, _READERS if self.is_reader else _ACCOUNT)
+
 
 class Shares:
     """The use that callers make of one bounded resource. Thread-safe.
@@ -70,8 +84,9 @@ class Shares:
     the address is known may use a quarter of the total together, each of them half of that, and an
     IPv6 network of many customers three quarters: an attacker has many addresses and may have a
     token too, and others need a remainder. People who sign in have a share as large as that of all
-    addresses. All accounts of a family may use half of the total together. A single use may exceed
-    its share while nothing else is in use, because it could never start otherwise.
+    addresses. All accounts of a family may use three quarters of the total together, those of a
+    family inside it half, further down a quarter; but always as much as one account. A single use
+    may exceed its share while nothing else is in use, because it could never start otherwise.
     """
 
     def __init__(self, what: str, total: int, caller_max: int) -> None:
@@ -100,7 +115,7 @@ class Shares:
 
     def is_full(self) -> bool:
         """Return whether the total is used up, so that no caller can acquire anything."""
-        return self._used >= self._total
+        return self._used >= self._total_max()
 
     def has_room(self, caller: Caller, amount: int) -> bool:
         """Return whether `amount` fits the caller's share, its group's and the total."""
@@ -109,7 +124,7 @@ class Shares:
             and _fits(self._by_group[caller.group], amount, self._group_max(caller))
             and self._has_network_room(caller, amount)
             and self._has_family_room(caller, amount)
-            and _fits(self._used, amount, self._total)
+            and _fits(self._used, amount, self._total_max())
         )
 
     def try_acquire(self, caller: Caller, amount: int = 1) -> bool:
@@ -152,13 +167,18 @@ class Shares:
         return _fits(self._by_network[caller.network], amount, network_max)
 
     def _has_family_room(self, caller: Caller, amount: int) -> bool:
-        """Return whether the family of an account has room."""
-        if not caller.family:
-            return True
-        return _fits(self._by_family[caller.family], amount, self._family_max(caller))
+        """Return whether each family of an account has room."""
+        return all(
+            _fits(self._by_family[family], amount, self._family_max(level))
+            for level, family in enumerate(caller.families)
+        )
 
-    def _family_max(self, _caller: Caller) -> int:
-        return max(self._caller_max, self._total // 2)
+    def _family_max(self, level: int) -> int:
+        quarters = _FAMILY_QUARTERS[min(level, len(_FAMILY_QUARTERS) - 1)]
+        return max(self._caller_max, self._total * quarters // 4)
+
+    def _total_max(self) -> int:
+        return self._total
 
     def _group_max(self, caller: Caller) -> int:
         return max(1, self._total // 4) if caller.is_anonymous else self._caller_max
@@ -168,8 +188,8 @@ class Shares:
         _count(self._by_group, caller.group, amount)
         if caller.is_anonymous and caller.network:
             _count(self._by_network, caller.network, amount)
-        if caller.family:
-            _count(self._by_family, caller.family, amount)
+        for family in caller.families:
+            _count(self._by_family, family, amount)
         _count(self._by_caller, caller, amount)
 
 

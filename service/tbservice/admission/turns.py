@@ -12,10 +12,13 @@ from tbservice import limits
 from tbservice.admission.contention import Activity
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Caller
+from tbservice.waits import Waits
 
-STRANGERS_REQUESTS_ITEMS_MAX: Final = 2
-"""Requests (items) of all addresses without an account that a worker processes at once, while
-others work too; those that sign in have as many of their own."""
+COMPUTING_REQUESTS_ITEMS_MAX: Final = 1
+"""Requests (items) that a worker computes at once while several callers work.
+
+Others may wait for PostgreSQL or for a handler process meanwhile.
+"""
 
 
 class Turns(FairQueue):
@@ -23,8 +26,10 @@ class Turns(FairQueue):
 
     Requests that compute hold Python's lock in turns, so each of them slows down every other: next
     to three requests of an attacker, a read takes four times as long as alone
-    (`make bench ARGS=fairness`). A request that takes longer than `CONTENTION_SECONDS` lets
-    another one of its account start: a slow query must not block everybody who shares it.
+    (`make bench ARGS=fairness`). So few compute at once while several callers work, and that caller
+    is next whose turns took the least time of late. A request that takes longer than
+    `CONTENTION_SECONDS` lets another one begin, also of its account: a slow request must not block
+    everybody.
     """
 
     def __init__(
@@ -36,8 +41,8 @@ class Turns(FairQueue):
     ) -> None:
         """Count from zero; `clock` returns seconds."""
         super().__init__("requests being worked on", total, caller_max)
+        self.waits = Waits()
         self._activity = activity
-        self._families = Activity(clock)
         self._clock = clock
         self._acquired_at: dict[str, deque[float]] = {}
         self._is_wake_scheduled = False
@@ -49,7 +54,6 @@ class Turns(FairQueue):
     def try_acquire(self, caller: Caller, amount: int = 1) -> bool:
         """Acquire a turn as `Shares.try_acquire`, and record the caller as active."""
         self._activity.note(caller.key)
-        self._families.note(caller.family or caller.key)
         return super().try_acquire(caller, amount)
 
     async def wait(self, caller: Caller, amount: int = 1) -> None:
@@ -57,30 +61,31 @@ class Turns(FairQueue):
         self._schedule_wake()
         await super().wait(caller, amount)
 
-    def _add(self, caller: Caller, amount: int) -> None:
+    def _cost(self, caller: Caller, amount: int) -> float:
+        """Return the seconds for which a turn was held that ends."""
         acquired_at = self._acquired_at.setdefault(caller.key, deque())
         if amount > 0:
             acquired_at.append(self._clock())
-        else:
-            acquired_at.popleft()
+            return 0.0
+        seconds = self._clock() - acquired_at.popleft()
         if not acquired_at:
             del self._acquired_at[caller.key]
-        super()._add(caller, amount)
+        return seconds
 
     def _group_max(self, caller: Caller) -> int:
-        group_max = super()._group_max(caller)
-        if not caller.is_anonymous:
-            return 1 if self._is_limited(caller) else group_max
-        # Each address has one turn in any case. While others work, all together have few: what
-        # they may do without a token is short.
-        is_contended = self._activity.has_others(caller.key)
-        return min(group_max, STRANGERS_REQUESTS_ITEMS_MAX) if is_contended else group_max
+        if not caller.is_anonymous and self._is_limited(caller):
+            return 1
+        return super()._group_max(caller)
 
-    def _family_max(self, caller: Caller) -> int:
-        """Return a quarter of the turns while other families work too, or else all of them."""
-        family_max = super()._family_max(caller)
-        has_others = self._families.has_others(caller.family)
-        return max(1, family_max // 2) if has_others else self._total
+    def _total_max(self) -> int:
+        """Return how many requests may be worked on at once, as of now."""
+        if not self._activity.is_shared():
+            return self._total
+        began_before = self._clock() - limits.CONTENTION_SECONDS
+        long = sum(began < began_before for turns in self._acquired_at.values() for began in turns)
+        # The greater one, not the sum: a request that runs for long may be one that waits.
+        apart = max(self.waits.count, long)
+        return min(self._total, COMPUTING_REQUESTS_ITEMS_MAX + apart)
 
     def _is_limited(self, caller: Caller) -> bool:
         acquired_at = self._acquired_at.get(caller.key)
@@ -98,7 +103,7 @@ class Turns(FairQueue):
     def _wake_again(self) -> None:
         self._is_wake_scheduled = False
         self._wake()
-        if self._waiting:
+        if self._places.waiting:
             self._schedule_wake()
 
 

@@ -72,9 +72,10 @@ def create_by_invitation(
     created = users.create(db, secrets.generate_user_id(), cleaned, email, None)
     assert created is not None  # noqa: S101 - no key that can be another's
     if invited_by is not None:
-        # Otherwise one person who invites themselves would have as many shares as they like.
-        sponsor = users.find_sponsor(db, invited_by.user_id)
-        users.set_sponsor(db, created.person.user_id, sponsor)
+        # Otherwise one person who invites themselves would have as many shares as they like. At the
+        # end of a long chain, all who are invited have the same sponsor, so that it stays bounded.
+        sponsors = users.list_sponsors(db, invited_by.user_id)[: users.SPONSORS_ITEMS_MAX]
+        users.set_sponsor(db, created.person.user_id, sponsors[-1])
     return created.person
 
 

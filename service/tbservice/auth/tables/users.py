@@ -14,6 +14,9 @@ from tbservice.types.people import Person
 
 _COLUMNS: Final = "user_id, name, email, email_key, is_disabled, created_at"
 
+SPONSORS_ITEMS_MAX: Final = 8
+"""Sponsors (items) of a user: the one who invited them, the one who invited that one, and so on."""
+
 
 @dataclass(frozen=True, slots=True)
 class User:
@@ -62,15 +65,27 @@ def list_by_address(db: Connection, email_key: str) -> list[User]:
     return [_user(row) for row in db.execute(statement, {"value": email_key})]
 
 
-def find_sponsor(db: Connection, user_id: UserId) -> UserId:
-    """Return who invited a user, or who invited that one, up to one whom nobody invited."""
+def list_sponsors(db: Connection, user_id: UserId) -> list[UserId]:
+    """Return who invited a user, and who invited that one, the first one first; then the user.
+
+    There are at most `SPONSORS_ITEMS_MAX` before the user.
+    """
     # By way of JSON, which also works before the migration 0012.
-    statement = text("SELECT to_jsonb(users) ->> 'sponsor' FROM users WHERE user_id = :user_id")
-    return UserId(db.execute(statement, {"user_id": user_id}).scalar() or user_id)
+    statement = text("""
+        WITH RECURSIVE sponsors AS (
+            SELECT user_id, to_jsonb(users) ->> 'sponsor' AS sponsor, 1 AS level
+            FROM users WHERE user_id = :user_id
+            UNION ALL
+            SELECT u.user_id, to_jsonb(u) ->> 'sponsor', level + 1
+            FROM sponsors AS s JOIN users AS u ON u.user_id = s.sponsor WHERE level < :items_max)
+        SELECT user_id FROM sponsors ORDER BY level DESC
+    """)
+    values = {"user_id": user_id, "items_max": SPONSORS_ITEMS_MAX + 1}
+    return [UserId(sponsor) for sponsor in db.execute(statement, values).scalars()]
 
 
 def set_sponsor(db: Connection, user_id: UserId, sponsor: UserId | None) -> None:
-    """Record of whose share of the server that of a user is a part; None for their own.
+    """Record in whose share of the server a user has one; None for a share of their own.
 
     Does nothing before the migration 0012, which servers must not wait for.
     """
