@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attacking.catalog import CONTROLS, FLOODS, KNOWN
+from attacking.catalog import CONTROLS, FLOODS, KNOWN, SIBLINGS
 from attacking.victim import Latencies
 from attacking.world import MIB, Attacker, Serving, World, new_world
 from bench import Bench, say
@@ -51,9 +51,9 @@ def measure(bench: Bench) -> None:
     names = [name for name in KNOWN if bench.is_chosen(name)]
     cases = {name: [name] for name in names}
     if bench.is_chosen(TOGETHER):
-        cases[TOGETHER] = [name for name in KNOWN if name not in CONTROLS]
+        cases[TOGETHER] = [name for name in KNOWN if name not in {*CONTROLS, *SIBLINGS}]
     if bench.is_chosen(FLOODS_TOGETHER):
-        cases[FLOODS_TOGETHER] = list(FLOODS)
+        cases[FLOODS_TOGETHER] = [name for name in FLOODS if name not in SIBLINGS]
     worst = {TARGET: dict.fromkeys(KINDS, 0.0), TARGET_TOGETHER: dict.fromkeys(KINDS, 0.0)}
     with new_world(bench, bench.scale * DATA_SCALE) as world:
         _print_head()

@@ -200,10 +200,16 @@ FLOODS: dict[str, Attack] = {
         for count in (1_000, 3_800)
     },
     "S3-workspaces": Attack(floods.use_workspaces, ("points",), is_flood=True),
+    "S3-invited": Attack(floods.use_invited, ("points",), is_flood=True),
     "S4-grpc": Attack(floods.hold_grpc, is_flood=True),
     "S7-subnets": Attack(floods.use_subnets, is_flood=True),
 }
 """One address each, or one person, without a pause."""
+
+SIBLINGS = {"S3-invited"}
+"""Attacks by accounts whom the owner of the victim invited too, and who divide the owner's part: not
+among those at once, where the others divide the rest.
+"""
 
 
 def _burn(_target: Target, _tally: Counter[str]) -> None:

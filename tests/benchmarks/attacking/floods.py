@@ -19,7 +19,6 @@ _PROXY = "127.0.0.1"
 """Address of connections whose `X-Forwarded-For` the service trusts."""
 
 _SUBNETS = 300
-_WORKSPACES = 100
 _RESET = struct.pack("ii", 1, 0)
 _HTTP_2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 _ABSENT = "A" * 22
@@ -65,10 +64,19 @@ def be_refused(target: Target, tally: Counter[str], count: int) -> None:
 
 def use_workspaces(target: Target, tally: Counter[str]) -> None:
     """Read at once with a token of each of the workspaces that one person has created."""
+    _read_with(target, tally, target.workspace_tokens)
+
+
+def use_invited(target: Target, tally: Counter[str]) -> None:
+    """Read at once as each of the accounts that one member has invited."""
+    _read_with(target, tally, target.invited_tokens)
+
+
+def _read_with(target: Target, tally: Counter[str], tokens: Sequence[str]) -> None:
     plain = target.data("points", "scalars/data?sampling=extremes&downsample=100")
     requests = [
         plain.replace(b"\r\n", b"\r\nAuthorization: Bearer %s\r\n" % token.encode(), 1)
-        for token in target.workspace_tokens[:_WORKSPACES]
+        for token in tokens
     ]
     _repeat(target, tally, requests, ADDRESSES[0])
 

@@ -17,8 +17,9 @@ class Target:
     visibility `link`.
 
     `token` is the owner's, or empty for an anonymous caller, who still may send batches with
-    `append_token`; `workspace_tokens` are of workspaces that one person has created. `scale`
-    multiplies counts of requests.
+    `append_token`; `workspace_tokens` are of workspaces that one person has created,
+    `invited_tokens` those of accounts that one member has invited. `scale` multiplies counts of
+    requests.
     """
 
     host: str
@@ -28,6 +29,7 @@ class Target:
     experiments: Mapping[str, str] = field(default_factory=dict)
     scale: float = 1.0
     workspace_tokens: Sequence[str] = ()
+    invited_tokens: Sequence[str] = ()
     grpc_port: int = 0
 
     def to_json(self) -> str:

@@ -22,13 +22,14 @@ from bench import Bench, say
 from machine import resident_memory
 
 from support.batches import ApiClient
-from support.people import new_machine_token, new_person
+from support.people import new_person
 from support.servers import LiveService, Servers, live_service, new_owner
 from support.uploading import Reader
+from tbservice.auth import people, tokens
 from tbservice.auth.tables import workspaces
 from tbservice.db.database import Database
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
-from tbservice.types.grants import Scope
+from tbservice.types.people import Person
 
 STOP_SECONDS_MAX = 20
 MIB = 1024 * 1024
@@ -95,6 +96,9 @@ class World:
     scale: float
     attacker: str
     victim: str
+    owner: Person
+    """Invited the victim, and another member, who attacks with accounts invited in turn."""
+
     ids: dict[str, str] = field(default_factory=dict)
     append_token: str = ""
     _count: int = 0
@@ -102,15 +106,22 @@ class World:
     @cached_property
     def workspace_tokens(self) -> list[str]:
         """Tokens of 100 workspaces that one person has created; an owner is asked for no more."""
+        with self._database() as database:
+            person = new_person(database)
+            return [_new_owner_of(database, person) for _ in range(100)]
+
+    @cached_property
+    def invited_tokens(self) -> list[str]:
+        """Tokens of workspaces of 60 accounts whom a member has invited, as the owner the member."""
+        with self._database() as database:
+            member = _invite(database, self.owner)
+            return [_new_owner_of(database, _invite(database, member)) for _ in range(60)]
+
+    @contextmanager
+    def _database(self) -> Iterator[Database]:
         url = self.settings.database_url.get_secret_value()  # type: ignore[attr-defined]  # Settings
         with closing(Database(url, 1)) as database:
-            person = new_person(database)
-            made = []
-            for _ in range(100):
-                with database.transaction() as db:
-                    workspace_id = workspaces.create(db, "one of many", person.user_id)
-                made.append(new_machine_token(database, workspace_id, Scope.ADMIN))
-        return made
+            yield database
 
     @contextmanager
     def serving(self) -> Iterator[Serving]:
@@ -169,6 +180,7 @@ class World:
             ids,
             scale,
             workspace_tokens=self.workspace_tokens,
+            invited_tokens=self.invited_tokens,
             grpc_port=serving.grpc_port,
         )
 
@@ -186,7 +198,24 @@ def new_world(bench: Bench, scale: float) -> Iterator[World]:
     directory = bench.directory / "world"
     directory.mkdir()
     with bench.servers.database() as url, bench.servers.settings(url) as settings:
-        yield World(bench.servers, settings, directory, scale, new_owner(url), new_owner(url))
+        with closing(Database(url, 1)) as database:
+            owner = new_person(database)
+            victim = _new_owner_of(database, _invite(database, owner))
+        yield World(bench.servers, settings, directory, scale, new_owner(url), victim, owner)
+
+
+def _invite(database: Database, inviter: Person) -> Person:
+    """Make an account by an invitation."""
+    with database.transaction() as db:
+        return people.create_by_invitation(db, "", "somebody", inviter)
+
+
+def _new_owner_of(database: Database, person: Person) -> str:
+    """Make a workspace that a person created; return a token of it."""
+    with database.transaction() as db:
+        workspace_id = workspaces.create(db, "a workspace", person.user_id)
+    with database.transaction(workspace_id) as db:
+        return tokens.create_owner_token(db, workspace_id, "a benchmark")[1]
 
 
 class Attacker:
