@@ -27,16 +27,21 @@ _HEADER: Final = struct.Struct("<BBBBIQQQQQQ")
 difference and unit of the steps, and the same of the wall times."""
 
 _VERSION: Final = 1
-_WIDTHS: Final = (0, 1, 2, 4, 8)
+WIDTHS: Final = frozenset({0, 1, 2, 4, 8})
+"""Bytes of a difference of steps or wall times."""
+
+VALUE_WIDTHS: Final = frozenset({4, 8})
+"""Bytes of a value: float32 or float64."""
+
 _GCD_SAMPLE_LENGTH: Final = 64
-_UInt64s = npt.NDArray[np.uint64]
+UInt64s = npt.NDArray[np.uint64]
 
 
 def pack(steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]) -> bytes:
     """Return one block of these points, at least one; `values` are float32 or float64."""
-    step_width, step_low, step_unit, packed_steps = _pack_integers(steps.view(np.uint64))
-    wall_width, wall_low, wall_unit, packed_wall_times = _pack_integers(wall_times.view(np.uint64))
-    narrow = _as_float32_if_exact(values)
+    step_width, step_low, step_unit, packed_steps = pack_integers(steps.view(np.uint64))
+    wall_width, wall_low, wall_unit, packed_wall_times = pack_integers(wall_times.view(np.uint64))
+    narrow = as_float32_if_exact(values)
     header = _HEADER.pack(
         _VERSION, step_width, wall_width, narrow.itemsize, len(steps),
         int(steps.view(np.uint64)[0]), step_low, step_unit,
@@ -60,12 +65,10 @@ def unpack(block: bytes) -> tuple[Steps, WallTimes, Values]:
     if len(block) != values_at + value_width * points:
         raise ValueError("a packed block's length does not match its header")
 
-    steps = _unpack_integers(
-        block, _HEADER.size, points, step_width, first_step, step_low, step_unit
-    )
-    wall_times = _unpack_integers(
-        block, wall_at, points, wall_width, first_wall, wall_low, wall_unit
-    )
+    step_units = _read_units(block, _HEADER.size, points, step_width)
+    steps = unpack_integers(step_units, points, first_step, step_low, step_unit)
+    wall_units = _read_units(block, wall_at, points, wall_width)
+    wall_times = unpack_integers(wall_units, points, first_wall, wall_low, wall_unit)
     values = np.frombuffer(block, f"<f{value_width}", points, values_at)
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
         return steps.view(np.int64), wall_times.view(np.float64), values.astype(np.float64)
@@ -78,17 +81,12 @@ def _header(block: bytes) -> tuple[int, ...]:
     version, step_width, wall_width, value_width, points = header[:5]
     if version != _VERSION:
         raise ValueError(f"a packed block has format {version}, which a newer tbhub made")
-    if (
-        step_width not in _WIDTHS
-        or wall_width not in _WIDTHS
-        or value_width not in {4, 8}
-        or not points
-    ):
+    if not {step_width, wall_width} <= WIDTHS or value_width not in VALUE_WIDTHS or not points:
         raise ValueError("a packed block's header is invalid")
     return header
 
 
-def _as_float32_if_exact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def as_float32_if_exact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the values as float32 if that is lossless, otherwise unchanged."""
     if values.dtype == np.float32:
         return values
@@ -99,7 +97,7 @@ def _as_float32_if_exact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return narrow if fits else values
 
 
-def _pack_integers(bits: _UInt64s) -> tuple[int, int, int, bytes]:
+def pack_integers(bits: UInt64s) -> tuple[int, int, int, bytes]:
     """Return width, smallest difference, unit and packed differences of a column of integers."""
     # Modulo 2^64, so that every column of 64-bit integers can be restored.
     # Of the bits of wall times, too: equal intervals have nearly equal differences of their bits
@@ -114,22 +112,23 @@ def _pack_integers(bits: _UInt64s) -> tuple[int, int, int, bytes]:
         return 0, int(low), 1, b""
 
     unit = _common_unit(differences)
-    width = next(width for width in _WIDTHS[1:] if greatest // unit < 1 << 8 * width)
+    width = min(width for width in WIDTHS if greatest // unit < 1 << 8 * width)
     # `np.uint64`, so that the type does not depend on numpy's rules for Python's integers:
     # https://numpy.org/neps/nep-0050-scalar-promotion.html
     units = differences if unit == 1 else differences // np.uint64(unit)
     return width, int(low), unit, units.astype(f"<u{width}").tobytes()
 
 
-def _unpack_integers(
-    block: bytes, at: int, points: int, width: int, first: int, low: int, unit: int
-) -> _UInt64s:
-    """Return the column of integers with packed differences from byte `at` of the block."""
+def unpack_integers(
+    units: npt.NDArray[Any] | None, points: int, first: int, low: int, unit: int
+) -> UInt64s:
+    """Return the column that `pack_integers` packed; `units` is None for width 0."""
     bits = np.empty(points, np.uint64)
     bits[0] = first
-    if width:
-        bits[1:] = np.frombuffer(block, f"<u{width}", points - 1, at)
-        bits[1:] *= np.uint64(unit)
+    if units is not None:
+        bits[1:] = units
+        if unit != 1:
+            bits[1:] *= np.uint64(unit)
         bits[1:] += np.uint64(low)
     else:
         bits[1:] = low
@@ -137,7 +136,11 @@ def _unpack_integers(
     return np.cumsum(bits, dtype=np.uint64)
 
 
-def _common_unit(differences: _UInt64s) -> int:
+def _read_units(block: bytes, at: int, points: int, width: int) -> npt.NDArray[Any] | None:
+    return np.frombuffer(block, f"<u{width}", points - 1, at) if width else None
+
+
+def _common_unit(differences: UInt64s) -> int:
     """Return the greatest common divisor; the first few are usually enough to know that it is 1."""
     unit = int(np.gcd.reduce(differences[:_GCD_SAMPLE_LENGTH]))
     return unit if unit == 1 else int(np.gcd.reduce(differences))
