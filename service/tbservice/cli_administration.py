@@ -29,6 +29,12 @@ def add_migrate(commands: _Commands) -> None:
         action="store_true",
         help="print what would be run and locked, and change nothing; exit code 1 if anything is",
     )
+    migrate.add_argument(
+        "--compress-blocks",
+        action="store_true",
+        help="let servers store scalars compressed from their next start on, in half the bytes; "
+        "servers of the release before refuse to start afterwards: first stop them all",
+    )
 
 
 def add_workspace(commands: _Commands) -> None:
@@ -118,7 +124,7 @@ def _migrate(options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.server.administration import check_migrations, upgrade_database
 
     if not options.check:
-        for name in upgrade_database(settings):
+        for name in upgrade_database(settings, compress_blocks=options.compress_blocks):
             print(name)
         return
     lines, is_current = check_migrations(settings)

@@ -118,6 +118,11 @@ def test_servers_of_two_releases_share_database(
             check(versions)
             assert released.run("python", "-m", "tbservice", "migrate", **tbhub(settings)) == ""
 
+        # Afterwards this version may store what the other cannot read, which refuses to start.
+        migrate.upgrade(empty_database_url, compress_blocks=True)
+        with pytest.raises(AssertionError, match="does not work: install a newer version"):
+            released.run("python", "-m", "tbservice", "serve", **tbhub(serving))
+
 
 def expand(migrations, url):
     """Run the migrations that this version adds, and one of each kind."""

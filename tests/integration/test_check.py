@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -18,8 +19,10 @@ from support.servers import database_name, environment_of, new_workspace, s3_cli
 from tbservice.db.database import Database
 from tbservice.errors import NotFound
 from tbservice.integrity.check import CheckOptions
+from tbservice.series.tables.scalar_format import compress, pack, unpack
 from tbservice.server.maintenance import check_service
 from tbservice.throttle import Progress, Throttle
+from tbwire.points import ScalarPoints
 
 POINTS = 20_000
 IMAGE = b"\x89PNG an image"
@@ -34,6 +37,7 @@ class Stored:
     plain: object
     workspace_id: int
     experiment: str
+    api: ApiClient
 
     def check(self, **options):
         """Return what a check of this experiment, or with `only=None` of all, finds."""
@@ -114,13 +118,18 @@ def stored(servers, shared_settings, shared_application):
     finally:
         database.close()
     plain = s3_client(shared_settings)
-    yield Stored(servers, shared_settings, plain, workspace.workspace_id, experiment)
+    yield Stored(servers, shared_settings, plain, workspace.workspace_id, experiment, api)
     plain.close()
 
 
 def flip(at):
     """Return a function that flips the bits of one byte."""
     return lambda data: data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+
+
+def rewrite(change):
+    """Return a function that changes the points of a block."""
+    return lambda data: compress(change(unpack(data)))
 
 
 def test_check_of_undamaged_service_is_sound(stored):
@@ -150,6 +159,42 @@ def test_check_finds_block_with_damaged_header(stored, table):
         assert stored.kinds() == ["unpack"]
 
 
+@pytest.mark.parametrize("table", ["scalar_blocks", "superseded_blocks"])
+@pytest.mark.parametrize("at", [20, 60, 64, -1])
+def test_check_finds_damaged_byte_of_compressed_block(stored, table, at):
+    with stored.changed(table, "data", flip(at), BLOCKS[table]):
+        (damage,) = stored.check().damage
+    assert damage.kind == "unpack"
+    assert table in damage.detail
+    assert re.search(r"block \d+ .*does not match its checksum", damage.detail)
+
+
+def test_check_names_format_that_it_does_not_know(stored):
+    with stored.changed("scalar_blocks", "data", lambda data: b"\7" + data[1:], "level = 0"):
+        (damage,) = stored.check().damage
+    assert "format 7, which a newer tbhub made" in damage.detail
+
+
+@pytest.mark.parametrize("table", ["scalar_blocks", "superseded_blocks"])
+@pytest.mark.parametrize("at", [0, 3, -1])
+def test_check_finds_damage_of_packed_block(stored, table, at):
+    def damage(data):
+        packed = pack(unpack(data))
+        return flip(at)(packed) if at >= 0 else packed[:at]
+
+    with stored.changed(table, "data", damage, BLOCKS[table]):
+        assert stored.kinds() == ["unpack"]
+
+
+def test_series_beside_damaged_block_stay_readable(stored):
+    path = f"/experiments/{stored.experiment}/scalars/data?sampling=all&tag=loss"
+    before = stored.api.request("GET", path)
+    with stored.changed("scalar_blocks", "data", flip(-1), "level = 0"):
+        after = stored.api.request("GET", path)
+    assert after.status_code == 200
+    assert after.json() == before.json() != {}
+
+
 @pytest.mark.parametrize("table", BLOCKS)
 def test_check_finds_block_that_was_cut(stored, table):
     with stored.changed(table, "data", lambda data: data[:-1], BLOCKS[table]):
@@ -157,12 +202,18 @@ def test_check_finds_block_that_was_cut(stored, table):
 
 
 def test_check_finds_block_with_wrong_steps(stored):
-    with stored.changed("scalar_blocks", "data", flip(8), "level = 0"):  # the first step
+    def shift(points):
+        return ScalarPoints(points.steps + 1, points.wall_times, points.values)
+
+    with stored.changed("scalar_blocks", "data", rewrite(shift), "level = 0"):
         assert set(stored.kinds()) == {"order", "level"}
 
 
 def test_check_finds_thinned_copy_with_other_value(stored):
-    with stored.changed("scalar_blocks", "data", flip(-5), "level = 1"):
+    def negate(points):
+        return ScalarPoints(points.steps, points.wall_times, -points.values)
+
+    with stored.changed("scalar_blocks", "data", rewrite(negate), "level = 1"):
         assert stored.kinds() == ["level"]
 
 

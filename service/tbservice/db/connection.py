@@ -21,6 +21,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from tbservice.db import arrays
 from tbservice.db.cluster import citus
+from tbservice.db.schema_versions import REQUIRED_REVISION
 
 IDLE_SECONDS_MAX = 60.0
 """Seconds after which an idle connection is tested before use: firewalls drop idle ones."""
@@ -33,6 +34,9 @@ PREPARE_THRESHOLD: Final = 5
 
 _IS_POOLED: Final = "tbhub_is_pooled"
 """The key of a connection's flag, in the dictionary that SQLAlchemy keeps for it."""
+
+_REQUIRED_REVISION: Final = "tbhub_required_revision"
+"""The key of the migration that programs must know, in the same dictionary."""
 
 _IDLE_SINCE: Final = "tbhub_idle_since"
 _PROBE: Final = b"tbhub_probe"
@@ -63,6 +67,7 @@ def configure(connection: psycopg.Connection[Any], record: ConnectionPoolEntry) 
     if not is_pooled or _keeps_prepared(connection):
         connection.prepare_threshold = PREPARE_THRESHOLD
     citus.configure_connection(connection, record.info, is_pooled=is_pooled)
+    record.info[_REQUIRED_REVISION] = _read_required_revision(connection)
 
 
 def is_pooled(db: Connection) -> bool:
@@ -70,9 +75,26 @@ def is_pooled(db: Connection) -> bool:
     return has_pooler(db.info)
 
 
+def get_required_revision(db: Connection) -> str | None:
+    """Return the migration that every program must know that starts on this database, if any.
+
+    As it was when the connection was opened: it only ever becomes a later one.
+    """
+    revision: str | None = db.info.get(_REQUIRED_REVISION)
+    return revision
+
+
 def has_pooler(info: Mapping[Any, Any]) -> bool:
     """Return `is_pooled` of the connection with this dictionary of SQLAlchemy's."""
     return bool(info.get(_IS_POOLED, False))
+
+
+def _read_required_revision(connection: psycopg.Connection[Any]) -> str | None:
+    row = connection.execute("SELECT to_regclass('alembic_version') IS NOT NULL").fetchone()
+    if not (row or (False,))[0]:  # an empty database
+        return None
+    row = connection.execute(REQUIRED_REVISION).fetchone()
+    return row[0] if row else None
 
 
 def _keeps_prepared(connection: psycopg.Connection[Any]) -> bool:

@@ -18,7 +18,12 @@ from tbservice.db import schema_versions
 from tbservice.db.blockers import describe_blockers
 from tbservice.db.cluster import distribution
 from tbservice.db.engine import make_engine
-from tbservice.db.schema_versions import Migration, list_missing_migrations, read_revisions
+from tbservice.db.schema_versions import (
+    COMPRESSED_BLOCKS,
+    Migration,
+    list_missing_migrations,
+    read_revisions,
+)
 from tbservice.errors import StartupError
 
 ADVISORY_LOCK_ID = 8_317_446_903
@@ -28,7 +33,7 @@ _LOCK_NOT_AVAILABLE: Final = "55P03"
 """SQLSTATE of a lock that could not be acquired within lock_timeout (PostgreSQL, appendix A)."""
 
 
-def upgrade(database_url: str) -> list[str]:
+def upgrade(database_url: str, *, compress_blocks: bool = False) -> list[str]:
     """Run the missing migrations and return their names, oldest first.
 
     If several processes call it at once, one migrates; the others wait and then find nothing to do.
@@ -40,6 +45,8 @@ def upgrade(database_url: str) -> list[str]:
 
     Args:
         database_url: A libpq URL of the role that owns the database.
+        compress_blocks: Whether programs must read compressed blocks from now on, so that those
+            that do write them. A database that was empty requires it from its beginning.
 
     Raises:
         UnknownMigration: This program does not work with the database.
@@ -49,10 +56,14 @@ def upgrade(database_url: str) -> list[str]:
     engine = make_engine(database_url, poolclass=NullPool)
     names = []
     with _exclude_others(engine):
+        compress_blocks |= _is_empty(engine)  # no older server has ever used it
         while missing := _list_missing(engine):
             _run(engine, missing[0])
             names.append(missing[0].name)
         _repeat_while_in_use(engine, "distribution", [], lambda: distribution.arrange(engine))
+        if compress_blocks:
+            with engine.begin() as db:
+                _require(db, COMPRESSED_BLOCKS)
     return names
 
 
@@ -61,6 +72,9 @@ class MigrationCheck(NamedTuple):
 
     applied: str | None
     """The latest migration of the database."""
+
+    compresses_blocks: bool
+    """Whether servers that are connected from now on write compressed blocks."""
 
     missing: list[Migration]
     undistributed: list[str]
@@ -81,8 +95,12 @@ def check(database_url: str) -> MigrationCheck:
     Raises UnknownMigration if this program does not work with the database.
     """
     with make_engine(database_url, poolclass=NullPool).connect() as db:
+        applied, required = read_revisions(db)
         return MigrationCheck(
-            read_revisions(db)[0], list_missing_migrations(db), *distribution.list_lacking(db)
+            applied,
+            (required or "") >= COMPRESSED_BLOCKS,
+            list_missing_migrations(db),
+            *distribution.list_lacking(db),
         )
 
 
@@ -117,6 +135,22 @@ def _exclude_others(engine: Engine) -> Iterator[None]:
         # Also replaces the portal of the SELECT, which would keep its snapshot.
         db.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         yield
+
+
+def _is_empty(engine: Engine) -> bool:
+    with engine.connect() as db:
+        return read_revisions(db)[0] is None
+
+
+def _require(db: Connection, name: str) -> None:
+    """Let no program start on the database any more that does not know this migration."""
+    # A column beside the revision, so that programs read both at once.
+    db.execute(text("ALTER TABLE alembic_version ADD COLUMN IF NOT EXISTS required_revision text"))
+    # `greatest` leaves NULL out: https://www.postgresql.org/docs/18/functions-conditional.html
+    db.execute(
+        text("UPDATE alembic_version SET required_revision = greatest(required_revision, :name)"),
+        {"name": name},
+    )
 
 
 def _list_missing(engine: Engine) -> list[Migration]:
@@ -175,14 +209,7 @@ def _run_once(engine: Engine, migration: Migration) -> None:
         )
         apply(db, migration.name)
         if migration.required_revision:
-            # A column beside the revision, so that programs read both at once.
-            db.execute(
-                text("ALTER TABLE alembic_version ADD COLUMN IF NOT EXISTS required_revision text")
-            )
-            db.execute(
-                text("UPDATE alembic_version SET required_revision = :name"),
-                {"name": migration.required_revision},
-            )
+            _require(db, migration.required_revision)
 
 
 def _run_concurrently(engine: Engine, migration: Migration) -> None:

@@ -23,6 +23,22 @@ OLDEST_SCHEMA: Final = "0008_uploads"
 It must be one that the last release has, so that a new release also runs before the migration.
 """
 
+COMPRESSED_BLOCKS: Final = "0013_compressed_blocks"
+"""The first migration whose programs read compressed blocks of scalars.
+
+They are written where the database requires programs to know it: none that would not read them can
+start then. A database requires it from its beginning, from `tbservice migrate --compress-blocks`
+on, or from a later release's migration that requires it of all (decision 40).
+"""
+
+REQUIRED_REVISION: Final = """
+    SELECT to_jsonb(v) ->> 'required_revision' FROM alembic_version AS v
+    ORDER BY version_num DESC LIMIT 1
+"""
+"""A query for the migration that programs must know, NULL for none: without one, the column may be
+missing.
+"""
+
 _DEVELOPMENT_REVISION: Final = re.compile(r"00(0[1-9]|10)")
 """Revisions of versions before 0.1.0: "0001" to "0010", numbers alone."""
 
@@ -108,8 +124,8 @@ def list_missing_migrations(db: Connection) -> list[Migration]:
 def read_revisions(db: Connection) -> tuple[str | None, str | None]:
     """Return the latest migration of the database, and the one that programs must know.
 
-    The first is None for an empty database. The second is None until a migration has declared a
-    REQUIRED_REVISION: only then the column exists (`db/migrate.py`).
+    The first is None for an empty database. The second is None until the database requires one
+    (`db/migrate.py`): before `0013_compressed_blocks`, the column may be missing.
     """
     if db.execute(text("SELECT to_regclass('alembic_version')")).scalar() is None:
         return None, None

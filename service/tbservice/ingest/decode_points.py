@@ -12,7 +12,7 @@ from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
 from tbservice.ingest.batch import InlineBlob, ReferencedBlob, SentBlob, SentPoints
 from tbservice.samples import ObjectReference, TensorValue
-from tbservice.series.tables.scalar_format import PackedScalarPoints, concatenate, unpack
+from tbservice.series.tables.scalar_format import PackedScalarPoints, concatenate
 from tbservice.types.identifiers import Float64s, Int64s
 from tbwire import packing, tensors, wire_pb2
 from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints
@@ -85,7 +85,7 @@ def _decode_packed_scalars(sent: wire_pb2.ScalarPoints) -> ScalarPoints:
                 f"a packed block has at most {limits.PACKED_POINTS_MAX} points; "
                 f"this has {max(counts)}"
             )
-        points = concatenate([unpack(block) for block in sent.blocks])
+        points = concatenate([ScalarPoints(*packing.unpack(block)) for block in sent.blocks])
     except ValueError as error:
         raise Invalid(str(error)) from error
     # Blocks are stored as they came, and readers rely on ascending steps.

@@ -23,13 +23,15 @@ from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Membership, Person, Role
 
 
-def upgrade_database(settings: Settings) -> list[str]:
+def upgrade_database(settings: Settings, *, compress_blocks: bool = False) -> list[str]:
     """Migrate the database and return the names of the migrations that ran.
+
+    With `compress_blocks`, servers of the release before cannot start on it any more.
 
     Raises StartupError if the database refuses; the migration that failed has changed nothing.
     """
     with _one_line_errors("migrated"):
-        return migrate.upgrade(_database_url(settings))
+        return migrate.upgrade(_database_url(settings), compress_blocks=compress_blocks)
 
 
 def check_migrations(settings: Settings) -> tuple[list[str], bool]:
@@ -57,7 +59,13 @@ def check_migrations(settings: Settings) -> tuple[list[str], bool]:
         if found.applied == newest
         else f", newer than this tbhub ({newest}), which works with it"
     )
-    return [f"up to date: {found.applied}{newer}"], True
+    lines = [f"up to date: {found.applied}{newer}"]
+    if not found.compresses_blocks:
+        lines.append(
+            "blocks of scalars are not compressed: once no server of an older release runs, "
+            "'tbservice migrate --compress-blocks' halves them"
+        )
+    return lines, True
 
 
 def add_workspace(settings: Settings, name: str) -> WorkspaceId:

@@ -18,7 +18,13 @@ from tbservice.db.arrays import encode_array, unnest_rows
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import execute_binary, fetch_binary
 from tbservice.series.tables import cluster_writes
-from tbservice.series.tables.scalar_format import pack, unpack
+from tbservice.series.tables.scalar_format import (
+    compress,
+    compresses,
+    is_compressed,
+    pack,
+    unpack,
+)
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import ExperimentId
 from tbservice.types.sampling import ALL_STEPS, StepRange
@@ -35,7 +41,7 @@ SEALED: Final = 0
 class NewBlock:
     """Points of one series, in step order, to be inserted as one block.
 
-    `packed` has the same points packed already, as received; None to pack them.
+    `packed` has the same points packed already, as received; None if they were not.
     """
 
     series_id: int
@@ -72,10 +78,13 @@ _NUMBERED_LEVELS: Final = ("u.level", "CASE WHEN u.level > 0 THEN u.level ELSE -
 
 
 def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -> None:
-    """Insert blocks, packing those that are not packed yet."""
+    """Insert blocks: compressed where that is allowed, else packed, unless they are already."""
     ids = citus.block_ids(db, "scalar_blocks", len(blocks), _NUMBERED_LEVELS)
-    packed = [block.packed or pack(block.points) for block in blocks]
-    data = cluster_writes.make_bytes_column(db, "data", packed)
+    if compresses(db):
+        stored = [compress(block.points) for block in blocks]
+    else:
+        stored = [block.packed or pack(block.points) for block in blocks]
+    data = cluster_writes.make_bytes_column(db, "data", stored)
     execute_binary(
         db,
         f"""
@@ -247,21 +256,55 @@ def list_open_blocks(
 def seal_in_place(
     db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]
 ) -> dict[BlockKey, ScalarPoints]:
-    """Seal open blocks without rewriting them, and return their points."""
-    return _change_open_blocks(db, "UPDATE scalar_blocks AS b SET level = 0", experiment_id, keys)
+    """Seal open blocks, and return their points.
+
+    Their bytes stay as they are, except those that were stored before blocks were compressed.
+    """
+    sealed = _change_open_blocks(db, "UPDATE scalar_blocks AS b SET level = 0", experiment_id, keys)
+    if compresses(db):
+        _compress_sealed(
+            db,
+            experiment_id,
+            {key: points for key, (points, data) in sealed.items() if not is_compressed(data)},
+        )
+    return {key: points for key, (points, _) in sealed.items()}
+
+
+def _compress_sealed(
+    db: Connection, experiment_id: ExperimentId, blocks: Mapping[BlockKey, ScalarPoints]
+) -> None:
+    if not blocks:
+        return
+    execute_binary(
+        db,
+        """
+            UPDATE scalar_blocks AS b SET data = w.data
+            FROM unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[], %(data)s::bytea[])
+                AS w (series_id, block_id, data)
+            WHERE b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id AND b.level = 0
+                AND b.block_id = w.block_id
+        """,
+        {
+            "experiment_id": experiment_id,
+            "series_ids": [series_id for series_id, _ in blocks],
+            "block_ids": [block_id for _, block_id in blocks],
+            "data": encode_array("bytea", [compress(points) for points in blocks.values()]),
+        },
+    )
 
 
 def delete_returning(
     db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]
 ) -> dict[BlockKey, ScalarPoints]:
     """Delete open blocks and return their points."""
-    return _change_open_blocks(db, "DELETE FROM scalar_blocks AS b", experiment_id, keys)
+    deleted = _change_open_blocks(db, "DELETE FROM scalar_blocks AS b", experiment_id, keys)
+    return {key: points for key, (points, _) in deleted.items()}
 
 
 def _change_open_blocks(
     db: Connection, change: str, experiment_id: ExperimentId, keys: Sequence[BlockKey]
-) -> dict[BlockKey, ScalarPoints]:
-    """Execute `UPDATE … SET` or `DELETE FROM` for open blocks `b` and return their points."""
+) -> dict[BlockKey, tuple[ScalarPoints, bytes]]:
+    """Execute `UPDATE … SET` or `DELETE FROM` for open blocks `b`; return points and bytes."""
     if not keys:
         return {}
 
@@ -282,7 +325,7 @@ def _change_open_blocks(
             "block_ids": [block_id for _, block_id in keys],
         },
     )
-    return {(series_id, block_id): unpack(data) for series_id, block_id, data in rows}
+    return {(series_id, block_id): (unpack(data), data) for series_id, block_id, data in rows}
 
 
 def delete_small_returning(

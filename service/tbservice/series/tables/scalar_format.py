@@ -1,7 +1,8 @@
 """Formats of stored scalar points: raw records in the buffers, packed blocks everywhere else.
 
 Raw: 24 bytes per point (step int64, wall time float64, value float64; little-endian), so that rows
-can be concatenated. Packed: see `tbwire/packing.py`.
+can be concatenated. Packed: `tbwire/packing.py`, or compressed: `compressed_blocks.py`. The first
+byte of a block is its format. All blocks that are stored are read by `unpack`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from sqlalchemy import Connection
 
+from tbservice.db.connection import get_required_revision
+from tbservice.db.schema_versions import COMPRESSED_BLOCKS
+from tbservice.series.tables import compressed_blocks
 from tbwire import packing
 from tbwire.points import ScalarPoints
 
@@ -73,9 +78,29 @@ def pack(points: ScalarPoints) -> bytes:
     return packing.pack(points.steps, points.wall_times, points.values)
 
 
-def unpack(data: bytes) -> ScalarPoints:
-    """Return the points of a packed block.
+def compresses(db: Connection) -> bool:
+    """Return whether blocks may be stored compressed: no server that cannot read them may start.
 
-    Raises ValueError for a damaged block, or one of another version of the format.
+    See `schema_versions.COMPRESSED_BLOCKS`.
     """
+    return (get_required_revision(db) or "") >= COMPRESSED_BLOCKS
+
+
+def compress(points: ScalarPoints) -> bytes:
+    """Return at least one point as one block that is compressed, unless packed is smaller."""
+    return compressed_blocks.compress(points.steps, points.wall_times, points.values)
+
+
+def is_compressed(data: bytes) -> bool:
+    """Return whether a stored block is compressed."""
+    return data[:1] == bytes((compressed_blocks.VERSION,))
+
+
+def unpack(data: bytes) -> ScalarPoints:
+    """Return the points of a stored block, packed or compressed.
+
+    Raises ValueError for a damaged block, or one of a format that this version does not know.
+    """
+    if is_compressed(data):
+        return ScalarPoints(*compressed_blocks.decompress(data))
     return ScalarPoints(*packing.unpack(data))

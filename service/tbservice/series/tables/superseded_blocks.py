@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from tbservice.db.arrays import encode_array, unnest_rows
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import execute_binary, fetch_binary
-from tbservice.series.tables.scalar_format import pack, unpack
+from tbservice.series.tables.scalar_format import compress, compresses, pack, unpack
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import ExperimentId
 from tbservice.types.sampling import StepRange
@@ -69,6 +69,7 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewSupersede
     """Insert blocks."""
     columns = ", ".join(_COLUMNS)
     ids = citus.block_ids(db, "superseded_blocks", len(blocks))
+    encode = compress if compresses(db) else pack
     execute_binary(
         db,
         f"""
@@ -87,7 +88,7 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewSupersede
             "count": encode_array("integer", [len(block.points) for block in blocks]),
             "first_step": encode_array("bigint", [block.points.steps[0] for block in blocks]),
             "last_step": encode_array("bigint", [block.points.steps[-1] for block in blocks]),
-            "data": encode_array("bytea", [pack(block.points) for block in blocks]),
+            "data": encode_array("bytea", [encode(block.points) for block in blocks]),
             **ids.parameters,
         },
     )
