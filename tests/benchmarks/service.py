@@ -63,7 +63,9 @@ class Service:
 
 
 @contextmanager
-def new_service(servers: Servers, directory: Path, **more: str) -> Iterator[Service]:
+def new_service(
+    servers: Servers, directory: Path, *, compresses_blocks: bool = True, **more: str
+) -> Iterator[Service]:
     """A service on a new database of the servers; `directory` is for its log and for what a
     benchmark writes, `more` goes to its environment.
     """
@@ -71,7 +73,17 @@ def new_service(servers: Servers, directory: Path, **more: str) -> Iterator[Serv
     port = choose_ports(["service"], {})["service"]
     with (
         servers.database() as url,
+        _required_revision(servers, url, compresses_blocks=compresses_blocks),
         servers.settings(url) as settings,
         live_service(settings, port, directory / "service.log", **more) as live,
     ):
         yield Service(live, servers, live.new_owner(), directory)
+
+
+@contextmanager
+def _required_revision(servers: Servers, url: str, *, compresses_blocks: bool) -> Iterator[None]:
+    if not compresses_blocks:
+        name = urlsplit(url).path.strip("/")
+        with servers.instance.postgres.connect_as_superuser(name) as db:
+            db.execute("UPDATE alembic_version SET required_revision = NULL")
+    yield
