@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from tbservice.auth import people, secrets
+from tbservice.auth import secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.auth.tables import auth_lookup, secret_use, workspaces
 from tbservice.auth.tables.auth_lookup import ExperimentOwner, SessionIdentity, TokenIdentity
@@ -90,6 +90,13 @@ def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGr
     The right of the secret itself comes first. A share link shows the same whatever the
     visibility. Raises Unauthenticated, NotFound or Forbidden.
     """
+    return grant_read_and_find_owner(db, experiment_id, secret)[0]
+
+
+def grant_read_and_find_owner(
+    db: Connection, experiment_id: str, secret: str | None
+) -> tuple[ReadGrant, ExperimentOwner]:
+    """Return the right of `grant_read`, and what the same query found of the experiment."""
     owner, identity = _look_up(db, experiment_id, secret)
     is_link = identity is not None and identity.link and identity.experiment_id == experiment_id
     try:
@@ -99,8 +106,9 @@ def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGr
     except (Unauthenticated, NotFound, Forbidden):
         if owner is None or owner.visibility is not Visibility.LINK or is_link:
             raise
-        return ReadGrant(owner.workspace_id, ExperimentId(experiment_id), is_stranger=True)
-    return _read_grant(experiment_id, identity)
+        return ReadGrant(owner.workspace_id, ExperimentId(experiment_id), is_stranger=True), owner
+    assert owner is not None  # noqa: S101 - checked with the scope
+    return _read_grant(experiment_id, identity), owner
 
 
 def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tuple[ReadGrant, bool]:
@@ -211,18 +219,18 @@ def acting_person(grant: Grant) -> UserId:
 def identify(db: Connection, secret: str | None) -> Principal:
     """Return who a secret belongs to: of an anonymous link nobody, and no workspace.
 
-    `db` is a transaction. Raises Unauthenticated.
+    Raises Unauthenticated.
     """
     identity = _require_identity(db, secret, _look_up(db, None, secret)[1])
     if identity.link is not None and identity.link.is_anonymous:
         return Principal(None, None, identity.experiment_id, identity.scopes, None)
-    user_id = identity.user_id
     return Principal(
-        None if user_id is None else people.find_person(db, user_id),
+        identity.user_id,
         identity.workspace_id,
         identity.experiment_id,
         identity.scopes,
         identity.token_id if isinstance(identity, TokenIdentity) else None,
+        identity.expires_at if isinstance(identity, TokenIdentity) else None,
     )
 
 

@@ -20,7 +20,7 @@ from tbservice.errors import Forbidden, Invalid, NotFound
 from tbservice.pagination import cut_page, decode_page_token, encode_page_token
 from tbservice.types.grants import AdminGrant, OwnerGrant, PersonalGrant, ReadGrant, Scope
 from tbservice.types.identifiers import ExperimentId, TokenId, UserId, WorkspaceId
-from tbservice.types.people import BrowserSession, Principal, Token
+from tbservice.types.people import BrowserSession, Principal, Token, TokenUse
 
 PERSONAL_TOKENS_ITEMS_MAX: Final = 1_000
 """Tokens (items) of a person that a list shows, the newest."""
@@ -217,15 +217,17 @@ def list_personal_tokens(
     return tokens.list_of_user(db, user_id, workspace_id, PERSONAL_TOKENS_ITEMS_MAX)
 
 
-def get_own_token(db: Connection, principal: Principal) -> Token:
-    """Return the token that a principal was identified by.
+def get_use(db: Connection, principal: Principal) -> TokenUse:
+    """Return what the token of a principal is for, in one round trip.
 
-    `db` is a transaction of its workspace. Raises NotFound if it was deleted since.
+    `db` needs no transaction. Raises NotFound if the token was deleted since.
     """
-    token = None if principal.token_id is None else tokens.find(db, principal.token_id)
-    if token is None:
+    assert principal.token_id is not None  # noqa: S101 - a token's, as is the workspace
+    assert principal.workspace_id is not None  # noqa: S101 - as above
+    use = tokens.find_use(db, principal.workspace_id, principal.token_id)
+    if use is None:
         raise NotFound("there is no such token")
-    return token
+    return use
 
 
 def revoke_token(db: Connection, grant: AdminGrant, token_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import Connection
@@ -120,12 +121,17 @@ def get_notes(
 
 
 def get_version_tag(db: Connection, grant: ReadGrant) -> str:
+    """Return the text of `make_version_tag`. Raises NotFound."""
+    experiment = get_experiment(db, grant)
+    return make_version_tag(experiment.version, experiment.updated_at, grant)
+
+
+def make_version_tag(number: int, updated_at: datetime, grant: ReadGrant) -> str:
     """Return a text that changes whenever data, name or visibility of the experiment change.
 
-    For ETags: links that show different things have different texts. Raises NotFound.
+    For ETags: links that show different things have different texts.
     """
-    experiment = get_experiment(db, grant)
-    version = f"{experiment.version}-{experiment.updated_at.timestamp():.6f}"
+    version = f"{number}-{updated_at.timestamp():.6f}"
     if grant.view is None:
         return version
     view = hashlib.sha256(repr(grant.view).encode()).hexdigest()

@@ -52,11 +52,12 @@ class Principal:
     A token has a workspace and scopes, and a person unless it is a machine's.
     """
 
-    person: Person | None
+    user_id: UserId | None
     workspace_id: WorkspaceId | None
     experiment_id: ExperimentId | None
     scopes: frozenset[Scope]
     token_id: TokenId | None
+    expires_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,16 @@ class Invitation:
     expires_at: datetime
     accepted_at: datetime | None
     revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUse:
+    """The label of a token, its workspace, and whom it acts for: nobody for a machine's."""
+
+    label: str
+    workspace_name: str
+    role: Role | None
+    person: Person | None
 
 
 @dataclass(frozen=True, slots=True)

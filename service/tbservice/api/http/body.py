@@ -11,10 +11,17 @@ from typing import IO, Final
 
 from starlette.requests import ClientDisconnect, Request
 
+from tbservice.admission.bodies import SMALL_BODY_BYTES_MAX
 from tbservice.errors import MalformedRequest, RequestTimeout, TooLarge, Unavailable
 
 _SPOOLED_BYTES: Final = 1024 * 1024
 _WRITTEN_BYTES: Final = 512 * 1024
+
+
+def is_small_body(request: Request) -> bool:
+    """Return whether the request announces a body that may be read before its grant is checked."""
+    announced = _announced_bytes(request)
+    return announced is not None and announced <= SMALL_BODY_BYTES_MAX
 
 
 async def read_body(request: Request, bytes_max: int, seconds_max: float) -> bytes:
@@ -109,8 +116,7 @@ async def _receive_chunks(
     request: Request, bytes_max: int, seconds_max: float
 ) -> AsyncIterator[bytes]:
     too_large = TooLarge(f"the body exceeds this route's limit of {bytes_max} bytes")
-    announced = request.headers.get("content-length", "")
-    if announced.isascii() and announced.isdigit() and int(announced) > bytes_max:
+    if (_announced_bytes(request) or 0) > bytes_max:
         raise too_large  # before any of it is received
     size = 0
     try:
@@ -124,6 +130,11 @@ async def _receive_chunks(
         raise RequestTimeout(
             f"the request's body did not arrive within {seconds_max:g} seconds"
         ) from error
+
+
+def _announced_bytes(request: Request) -> int | None:
+    announced = request.headers.get("content-length", "")
+    return int(announced) if announced.isascii() and announced.isdigit() else None
 
 
 def decompress(body: bytes, encoding: str, bytes_max: int) -> bytes:

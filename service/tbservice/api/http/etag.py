@@ -12,9 +12,9 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from fastapi import Request, Response
-from fastapi.routing import APIRoute
 
 from tbservice.api.http import compression
+from tbservice.api.http.grant_route import GrantRoute
 from tbservice.api.http.openapi_errors import NOT_MODIFIED
 from tbservice.settings import Settings
 
@@ -26,7 +26,7 @@ class _NotModified(Exception):
     """The client's cached response is current; caught in this module."""
 
 
-class ConditionalRoute(APIRoute):
+class ConditionalRoute(GrantRoute):
     """Route whose GET responses have the ETag of `set_etag`, or are 304 if the client has it.
 
     Responses are compressed if that pays.

@@ -11,11 +11,17 @@ from typing import Any
 from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
 
+from tbservice.api.http.grant_route import GrantRoute
 from tbservice.api.http.openapi_errors import ERROR_RESPONSES
 from tbservice.api.http.query_names import check_query_names
 
 
-def make_router(*, ignores_unknown_query: bool = False, **options: Any) -> APIRouter:
+def make_router(
+    *,
+    ignores_unknown_query: bool = False,
+    route_class: type[GrantRoute] = GrantRoute,
+    **options: Any,
+) -> APIRouter:
     """Return a router whose routes describe the errors of every route.
 
     They refuse query parameters that they do not have, and repeated ones that are no lists, unless
@@ -27,6 +33,7 @@ def make_router(*, ignores_unknown_query: bool = False, **options: Any) -> APIRo
     return APIRouter(
         dependencies=dependencies,
         responses=ERROR_RESPONSES,
+        route_class=route_class,
         generate_unique_id_function=_get_name,
         **options,
     )

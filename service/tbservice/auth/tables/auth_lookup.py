@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -26,11 +26,16 @@ from tbservice.types.people import Role
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOwner:
-    """The workspace that owns an experiment, its visibility, and whether it is a frozen copy."""
+    """The workspace that owns an experiment, its visibility, and whether it is a frozen copy.
+
+    `version` and `updated_at` change with the experiment.
+    """
 
     workspace_id: WorkspaceId
     visibility: Visibility
     is_snapshot: bool
+    version: int
+    updated_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,10 @@ class SessionIdentity:
         return frozenset() if self.role is None else self.role.scopes
 
 
-_OWNER_COLUMNS: Final = "e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL"
+_OWNER_COLUMNS: Final = """
+    e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL, e.version, e.updated_at
+"""
+_OWNER_COLUMNS_COUNT: Final = 5
 _IDENTITY_COLUMNS: Final = """
     t.token_id, t.workspace_id, t.experiment_id, t.scopes,
     coalesce(t.last_used_at > now() - interval '1 minute', false), t.user_id,
@@ -115,8 +123,10 @@ def find_owner_and_identity(
             """,  # noqa: S608 - constants
             rls_settings,
         )
-    owner, identity = _owner(*row[:3]), None
-    token_id, workspace_id, bound_to, scopes, is_recorded, user_id, *rest = row[3:]
+    owner, identity = _owner(row), None
+    token_id, workspace_id, bound_to, scopes, is_recorded, user_id, *rest = row[
+        _OWNER_COLUMNS_COUNT:
+    ]
     expires_at, is_link, *shown = rest
     if token_id is not None:
         identity = TokenIdentity(
@@ -157,7 +167,7 @@ def _find_in_cluster(
             """,  # noqa: S608 - constants
             {"token_digest": rls_settings["token_digest"]},
         )
-    owner = next(iter(owners.rows()), (None, None, None))
+    owner = next(iter(owners.rows()), (None,) * _OWNER_COLUMNS_COUNT)
     return [*owner, *next(iter(tokens.rows()), (None,) * _IDENTITY_COLUMNS_COUNT)]
 
 
@@ -177,8 +187,7 @@ def find_owner_and_session(
         db,
         {"experiment_id": experiment_id or "", "secret_digest": session_digest.hex()},
         f"""
-            SELECT e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL, s.session_id,
-                s.user_id, m.workspace_id, m.role,
+            SELECT {_OWNER_COLUMNS}, s.session_id, s.user_id, m.workspace_id, m.role,
                 coalesce(s.last_used_at > now() - interval '1 minute', false)
             FROM (SELECT) AS one
             {_join_experiment(experiment_id)}
@@ -196,7 +205,7 @@ def find_owner_and_session(
             "idle_seconds": limits.PERSON_SESSION_IDLE_SECONDS_MAX,
         },
     )
-    session_id, user_id, member_of, role, is_recorded = rows[0][3:]
+    session_id, user_id, member_of, role, is_recorded = rows[0][_OWNER_COLUMNS_COUNT:]
     asked = workspace_id or rows[0][0]
     if citus.is_cluster(db) and user_id is not None and asked is not None:
         # The policy by which the query above finds the role looks into another table.
@@ -211,7 +220,7 @@ def find_owner_and_session(
             None if role is None else Role(role),
             is_recorded,
         )
-    return _owner(*rows[0][:3]), identity
+    return _owner(rows[0]), identity
 
 
 def _join_experiment(experiment_id: ExperimentId | None) -> str:
@@ -220,7 +229,8 @@ def _join_experiment(experiment_id: ExperimentId | None) -> str:
         return "LEFT JOIN experiments AS e ON e.experiment_id = %(experiment_id)s"
     return """
         CROSS JOIN (SELECT NULL::bigint AS workspace_id, NULL::text AS visibility,
-            NULL::text AS snapshot_of) AS e
+            NULL::text AS snapshot_of, NULL::bigint AS version, NULL::timestamptz AS updated_at
+        ) AS e
     """
 
 
@@ -245,9 +255,9 @@ def find_role(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> Rol
     return Role(rows[0][0]) if rows else None
 
 
-def _owner(
-    workspace_id: int | None, visibility: str | None, is_snapshot: bool
-) -> ExperimentOwner | None:
-    if workspace_id is None or visibility is None:
+def _owner(row: Sequence[Any]) -> ExperimentOwner | None:
+    """Return the owner of a row that begins with `_OWNER_COLUMNS`."""
+    workspace_id, visibility, *others = row[:_OWNER_COLUMNS_COUNT]
+    if workspace_id is None:
         return None
-    return ExperimentOwner(WorkspaceId(workspace_id), Visibility(visibility), is_snapshot)
+    return ExperimentOwner(WorkspaceId(workspace_id), Visibility(visibility), *others)

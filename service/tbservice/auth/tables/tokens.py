@@ -11,9 +11,10 @@ from sqlalchemy import Connection, Row, text
 
 from tbservice.db.cluster import citus
 from tbservice.db.database import set_local
+from tbservice.db.pipeline import query_with_rls
 from tbservice.types.grants import Scope
 from tbservice.types.identifiers import ExperimentId, TokenId, UserId, WorkspaceId
-from tbservice.types.people import Person, Token
+from tbservice.types.people import Person, Role, Token, TokenUse
 
 _COLUMNS: Final = """
     t.token_id, t.workspace_id, t.experiment_id, t.scopes, t.label, t.prefix, t.created_at,
@@ -154,10 +155,30 @@ def list_of_user(
     return [_token(row) for row in rows]
 
 
-def find(db: Connection, token_id: TokenId) -> Token | None:
-    """Return a token of the transaction's workspace, or None."""
-    row = db.execute(text(f"{_TOKENS} WHERE token_id = :id"), {"id": token_id}).one_or_none()
-    return None if row is None else _token(row)
+def find_use(db: Connection, workspace_id: WorkspaceId, token_id: TokenId) -> TokenUse | None:
+    """Return what a token of the workspace is for, or None; `db` needs no transaction."""
+    rows = query_with_rls(
+        db,
+        {"workspace_id": str(workspace_id)},
+        """
+            SELECT t.label, w.name, m.role, u.user_id, u.name, u.email FROM tokens AS t
+            JOIN workspaces AS w ON w.workspace_id = t.workspace_id
+            LEFT JOIN members AS m
+                ON m.workspace_id = t.workspace_id AND m.user_id = t.user_id
+            LEFT JOIN users AS u ON u.user_id = t.user_id
+            WHERE t.token_id = %(token_id)s
+        """,
+        {"token_id": token_id},
+    )
+    if not rows:
+        return None
+    label, workspace_name, role, *person = rows[0]
+    return TokenUse(
+        label,
+        workspace_name,
+        None if role is None else Role(role),
+        None if person[0] is None else Person(*person),
+    )
 
 
 def lock_and_extend(db: Connection, digest: bytes, expires_at: datetime) -> bool | None:

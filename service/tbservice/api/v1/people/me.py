@@ -19,10 +19,9 @@ from tbservice.api.v1.people.token_models import (
     person_answer,
     token_answer,
 )
-from tbservice.auth import grants, members, tokens, workspaces
+from tbservice.auth import grants, tokens
 from tbservice.auth.grants import acting_person
 from tbservice.types.grants import Scope
-from tbservice.types.people import Principal, Token
 
 router = make_router(prefix="/api/v1/me", tags=["me"])
 
@@ -51,22 +50,23 @@ class MeAnswer(BaseModel):
 @router.get("")
 def show_me(secret: Secret, database: UsesDatabase) -> MeAnswer:
     """Return what the token of the request is for."""
-    with database.transaction() as db:
+    with database.without_transaction() as db:
         principal = grants.identify(db, secret)
-    if principal.token_id is None:
-        return MeAnswer(person=None, token=_anonymous_token(principal), workspace=None)
-    with database.snapshot(principal.workspace_id) as db:
-        token = tokens.get_own_token(db, principal)
-        if token.experiment_id is not None:
-            return MeAnswer(person=None, token=_own_token(token), workspace=None)
-        user_id = None if principal.person is None else principal.person.user_id
-        workspace = WorkspaceAnswer(
-            workspace_id=token.workspace_id,
-            name=workspaces.get_name(db, token.workspace_id),
-            role=members.find_role(db, token.workspace_id, user_id),
-        )
-    person = person_answer(principal.person)
-    return MeAnswer(person=person, token=_own_token(token), workspace=workspace)
+        # A token of one experiment may be passed on, and says nothing of person and workspace.
+        use = tokens.get_use(db, principal) if principal.experiment_id is None else None
+    token = OwnTokenAnswer(
+        id=principal.token_id,
+        scopes=sorted(principal.scopes, key=list(Scope).index),
+        label=None if use is None else use.label,
+        expires_at=principal.expires_at,
+        experiment_id=principal.experiment_id,
+    )
+    if use is None or principal.workspace_id is None:
+        return MeAnswer(person=None, token=token, workspace=None)
+    workspace = WorkspaceAnswer(
+        workspace_id=principal.workspace_id, name=use.workspace_name, role=use.role
+    )
+    return MeAnswer(person=person_answer(use.person), token=token, workspace=workspace)
 
 
 @router.get("/tokens")
@@ -116,24 +116,3 @@ def revoke_this_token(grant: IsPersonal, database: UsesDatabase) -> None:
     """
     with database.transaction(grant) as db:
         tokens.revoke_personal_token(db, acting_person(grant), grant.token_id, grant.workspace_id)
-
-
-def _anonymous_token(principal: Principal) -> OwnTokenAnswer:
-    """Return what an anonymous share link may know of itself."""
-    return OwnTokenAnswer(
-        id=None,
-        scopes=list(principal.scopes),
-        label=None,
-        expires_at=None,
-        experiment_id=principal.experiment_id,
-    )
-
-
-def _own_token(token: Token) -> OwnTokenAnswer:
-    return OwnTokenAnswer(
-        id=token.token_id,
-        scopes=list(token.scopes),
-        label=token.label if token.experiment_id is None else None,
-        expires_at=token.expires_at,
-        experiment_id=token.experiment_id,
-    )

@@ -8,6 +8,7 @@ from fastapi import Depends, Request, Response
 
 from tbservice.api.http.blob_response import blob_response
 from tbservice.api.http.dependencies import Secret, UsesDatabase, UsesObjects
+from tbservice.api.http.grant_route import PendingGrant
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
 from tbservice.api.http.routers import make_router
 from tbservice.auth import grants
@@ -17,9 +18,14 @@ from tbservice.types.grants import ReadGrant
 router = make_router(tags=["reading"])
 
 
-def _may_read_blob(blob_key: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
-    with database.transaction() as db:
-        return grants.grant_read(db, blobs.parse_blob_experiment(blob_key), secret)
+async def _may_read_blob(
+    request: Request, blob_key: str, database: UsesDatabase, secret: Secret
+) -> PendingGrant:
+    return PendingGrant(
+        request,
+        database,
+        lambda db: grants.grant_read(db, blobs.parse_blob_experiment(blob_key), secret),
+    )
 
 
 @router.get("/data/blob/{blob_key}", response_class=Response, include_in_schema=False)

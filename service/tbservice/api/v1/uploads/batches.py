@@ -11,8 +11,9 @@ from pydantic import BaseModel, Field
 
 from tbservice import limits, metrics
 from tbservice.admission import admitted
-from tbservice.api.http.body import decompress, read_body
+from tbservice.api.http.body import decompress, is_small_body, read_body
 from tbservice.api.http.dependencies import MayAppend, UsesDatabase, UsesIngest, UsesSettings
+from tbservice.api.http.grant_route import look_up_grants
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.experiments.experiments import experiment_url
 from tbservice.errors import MalformedRequest
@@ -59,10 +60,12 @@ class StreamPage(BaseModel):
 
 
 async def _batch_body(_grant: MayAppend, request: Request) -> bytes:
-    """Return the body; it is read after the grant, and before a database connection is taken."""
+    """Return the body, before a database connection is taken; a large one after the grant."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip()
     if content_type != _PROTOBUF:
         raise MalformedRequest(f"send the batch with the header Content-Type: {_PROTOBUF}")
+    if not is_small_body(request):
+        await look_up_grants(request)
     with metrics.time_batch_phase("body"):
         return await read_body(request, limits.BATCH_BYTES_MAX, limits.REQUEST_BODY_SECONDS_MAX)
 

@@ -1,0 +1,93 @@
+"""What a small request costs: statements of PostgreSQL, and worker threads; counted, not timed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import anyio.to_thread
+import psycopg
+import pytest
+
+from support.batches import PROTOBUF, batch, scalars, segment, stream
+
+pytestmark = pytest.mark.plain("counts statements at one server")
+
+TAGS = 50
+
+
+@pytest.fixture
+def count(monkeypatch):
+    """Return a function that makes a request, and returns it with what it cost."""
+    execute, run_sync = psycopg.Cursor.execute, anyio.to_thread.run_sync
+
+    def count(ask):
+        ask()  # admission caches the caller; connections are opened
+        counts = Counter()
+
+        def record_execute(cursor, statement, *arguments, **options):
+            counts["statements"] += 1
+            return execute(cursor, statement, *arguments, **options)
+
+        async def record_run(*arguments, **options):
+            counts["threads"] += 1
+            return await run_sync(*arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(psycopg.Cursor, "execute", record_execute)
+            patch.setattr(anyio.to_thread, "run_sync", record_run)
+            return ask(), counts
+
+    return count
+
+
+def test_request_for_own_token_takes_one_thread(api, count):
+    answer, counts = count(lambda: api.client.get("/api/v1/me", headers=api.headers))
+    assert answer.json()["token"]["scopes"] == ["admin"]
+    # The token; and, with the workspace set, all else.
+    assert counts == {"threads": 1, "statements": 3}
+
+
+def test_current_answer_costs_one_statement(api, experiment, count):
+    path = f"/api/v1/experiments/{experiment}/scalars"
+    tag = api.client.get(path, headers=api.headers).headers["ETag"]
+    headers = {**api.headers, "If-None-Match": tag}
+    answer, counts = count(lambda: api.client.get(path, headers=headers))
+    assert answer.status_code == 304
+    assert counts == {"threads": 1, "statements": 1}
+
+
+def test_read_takes_one_thread(api, experiment, count):
+    path = f"/api/v1/experiments/{experiment}"
+    answer, counts = count(lambda: api.client.get(path, headers=api.headers))
+    assert answer.json()["experiment_id"] == experiment
+    assert counts["threads"] == 1
+
+
+def test_flush_takes_one_thread_and_few_statements(api, experiment, count):
+    tags = [f"tag{number}" for number in range(TAGS)]
+    api.write(experiment, segment(stream(), 0, 9, *(scalars(tag, [0]) for tag in tags)))
+    flushes = iter(range(1, 3))
+
+    def flush():
+        step = next(flushes)
+        series = [scalars(tag, [step]) for tag in tags]
+        for one in series:
+            one.summary_metadata = b""
+        content = batch(segment(stream(), step * 9, step * 9 + 9, *series))
+        path = f"/experiments/{experiment}/batches"
+        return api.request("POST", path, content=content, headers=PROTOBUF)
+
+    answer, counts = count(flush)
+    assert answer.status_code == 200
+    # Look-up, begin, streams, series, points, cursor, version; the commit is no cursor's.
+    assert counts["threads"] == 1
+    assert counts["statements"] <= 7
+
+
+@pytest.mark.parametrize("query", ["downsample=-1", "sampling=some", "last=x"])
+def test_mistakes_are_told_only_with_grant(api, experiment, query):
+    path = f"/api/v1/experiments/{experiment}/scalars/data?{query}"
+    assert api.client.get(path, headers=api.headers).status_code == 422
+    assert api.client.get(path).status_code == 401
+    wrong = {"Authorization": "Bearer nonsense"}
+    assert api.client.get(path, headers=wrong).status_code == 401
