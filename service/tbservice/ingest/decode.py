@@ -17,6 +17,7 @@ from tbservice.ingest import guard
 from tbservice.ingest.batch import (
     Segment,
     SentMetadata,
+    SentPoints,
     SentSeries,
     iter_referenced_tensors,
 )
@@ -81,7 +82,10 @@ def _decode_segment(index: int, sent: wire_pb2.Segment) -> Segment:
         end=sent.end,
         start_checksum=sent.start_checksum,
         end_checksum=sent.end_checksum,
-        series=[_decode_series(series, index, sent.start) for series in sent.series],
+        series=[
+            _decode_series(series, points, index, sent.start)
+            for series, points in zip(sent.series, decode_points(sent.series), strict=True)
+        ],
         skipped={check_name("a reason", skipped.reason): skipped.count for skipped in sent.skipped},
         # Not refused: it is of the file's first record, and its other points are sound.
         run_start_time=sent.run_start_time if math.isfinite(sent.run_start_time) else 0.0,
@@ -102,10 +106,10 @@ def _decode_stream(sent: wire_pb2.Stream) -> Stream:
     )
 
 
-def _decode_series(sent: wire_pb2.Series, index: int, start: int) -> SentSeries:
+def _decode_series(sent: wire_pb2.Series, points: SentPoints, index: int, start: int) -> SentSeries:
     tag = check_name("a tag", sent.tag)
     metadata = _decode_metadata(sent.summary_metadata)
-    series = SentSeries(tag, metadata, decode_points(sent), index, start)
+    series = SentSeries(tag, metadata, points, index, start)
     if metadata is not None and metadata.data_class is not series.data_class:
         raise Invalid(
             f"tag {tag[:100]!r}: the data class of its metadata is not that of its points"

@@ -259,18 +259,17 @@ def _find_ends(row: SeriesRow, points: SentPoints) -> dict[str, Any]:
     On equal steps the greater wall time wins, then the later arrival.
     """
     values = points.values if isinstance(points, ScalarPoints) else None
-    first, first_wall_time = int(points.steps[0]), float(points.wall_times[0])
-    last, last_wall_time = int(points.steps[-1]), float(points.wall_times[-1])
-    changes: dict[str, Any] = {
-        "max_wall_time": max(row.max_wall_time, float(points.wall_times.max()))
-    }
+    first, first_wall_time = points.steps.item(0), points.wall_times.item(0)
+    last, last_wall_time = points.steps.item(-1), points.wall_times.item(-1)
+    greatest = last_wall_time if len(points) == 1 else float(points.wall_times.max())
+    changes: dict[str, Any] = {"max_wall_time": max(row.max_wall_time, greatest)}
     if first < row.first_step or (
         # `>=`, as later arrivals win on equal wall times (`tbwire.dedup`).
         first == row.first_step and first_wall_time >= row.first_wall_time
     ):
         changes["first_step"], changes["first_wall_time"] = first, first_wall_time
-        changes["first_value"] = None if values is None else float(values[0])
+        changes["first_value"] = None if values is None else values.item(0)
     if last > row.last_step or (last == row.last_step and last_wall_time >= row.last_wall_time):
         changes["last_step"], changes["last_wall_time"] = last, last_wall_time
-        changes["last_value"] = None if values is None else float(values[-1])
+        changes["last_value"] = None if values is None else values.item(-1)
     return changes
