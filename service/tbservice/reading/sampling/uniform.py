@@ -78,7 +78,8 @@ def sample_scalars(
         for id_, level in levels.items():
             # Thinned levels need not have the first and the last point; level 0 has them.
             ends = summaries[id_].ends if level else EMPTY_POINTS
-            points = deduplicate_steps(concatenate([candidates[id_], ends]))
+            around = [ends.select(slice(1)), candidates[id_], ends.select(slice(1, None))]
+            points = deduplicate_steps(concatenate(around))  # mostly in order: nothing to sort
             kept = choose_uniform_sample(points.steps, k, ranks, get_level_rank_max(level))
             if kept is not None:
                 total = summaries[id_].total
