@@ -48,13 +48,24 @@ def _measure(service: Service) -> None:
         tags = reader.get(experiment_id, "scalars/data", run="train", downsample=points)
         assert [len(columns["steps"]) for columns in tags["train"].values()] == [points] * SERIES
 
+    def receive(coding: str) -> None:
+        path = f"/api/v1/experiments/{experiment_id}/scalars/data"
+        query = {"run": "train", "downsample": SAMPLE}
+        reader.http.get(path, params=query, headers={"Accept-Encoding": coding}).raise_for_status()
+
     whole = _median(lambda: sample(SAMPLE))
+    plain = _median(lambda: receive("identity"))
     last = _median(lambda: sample(1))
     least = _median(lambda: reader.http.get("/healthz").raise_for_status())
     report(
         f"{SAMPLE:,} points of each of {SERIES} series, median of {ROUNDS}",
         f"{whole * 1000:.1f} ms",
         "at most 50",
+    )
+    report(
+        "the same bytes, neither compressed nor parsed",
+        f"{plain * 1000:.1f} ms",
+        f"{plain / least:.0f} x a request that reads nothing; at most 15",
     )
     report("the last point of each", f"{last * 1000:.1f} ms")
     report(

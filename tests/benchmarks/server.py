@@ -1,15 +1,18 @@
 """The server alone: prepared batches to committed, against COPY of the same points into a bare
-row-per-point table.
+row-per-point table; and small requests, against `/healthz` and a bare statement.
 """
 
 from __future__ import annotations
 
+import http
 import statistics
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import psycopg
+import urllib3
 from bench import Bench, say
 from logdirs import Size
 from machine import report, spent, told
@@ -17,7 +20,14 @@ from prepared import make_batches, make_columns, send
 from service import Service
 from upload import check_readable
 
+from support.batches import PROTOBUF
+
 SIZE = Size(10, 20, 10_000)
+FLUSH_TAGS = 50
+TURNS, TURN_REQUESTS = 40, 25
+"""Turns of each kind of request, and requests of a turn."""
+
+WARM_REQUESTS = 30
 SETTINGS = (
     "fsync",
     "synchronous_commit",
@@ -40,22 +50,30 @@ _ROW = np.dtype(
 
 
 def measure(bench: Bench) -> None:
+    """Measure prepared batches and small requests; `--only` takes batches or requests alone."""
+    with bench.new_service() as service:
+        say(", ".join(f"{name} {service.query(f'SHOW {name}')[0][0]}" for name in SETTINGS))
+        if bench.is_chosen("batches"):
+            _measure_batches(bench, service)
+        if bench.is_chosen("requests"):
+            _measure_requests(service)
+
+
+def _measure_batches(bench: Bench, service: Service) -> None:
     """Send the batches in turns with COPY of the same points into the same PostgreSQL."""
     size = SIZE.scaled(bench.scale)
     say(f"encoding {size.points:,} scalars of {size.runs} runs with {size.tags} tags")
     batches, rows = make_batches(size), list(_encode_rows(size))
     ours, copies = [], []
-    with bench.new_service() as service:
-        say(", ".join(f"{name} {service.query(f'SHOW {name}')[0][0]}" for name in SETTINGS))
-        for number in range(bench.rounds):
-            experiment_id = service.api.new_experiment(name="prepared")
-            before = service.cpu_seconds()
-            ours.append(send(service, experiment_id, batches))
-            used = spent(before, service.cpu_seconds())
-            copies.append(_copy(service, rows))
-            say(f"round {number + 1}: {ours[-1]:.2f} s ({told(used)} CPU), COPY {copies[-1]:.2f} s")
-            check_readable(service, experiment_id, size)
-        service.query("CHECKPOINT")
+    for number in range(bench.rounds):
+        experiment_id = service.api.new_experiment(name="prepared")
+        before = service.cpu_seconds()
+        ours.append(send(service, experiment_id, batches))
+        used = spent(before, service.cpu_seconds())
+        copies.append(_copy(service, rows))
+        say(f"round {number + 1}: {ours[-1]:.2f} s ({told(used)} CPU), COPY {copies[-1]:.2f} s")
+        check_readable(service, experiment_id, size)
+    service.query("CHECKPOINT")
     seconds, copied = statistics.median(ours), statistics.median(copies)
     report("prepared batches to committed, one worker: scalars/s", f"{size.points / seconds:,.0f}")
     report("binary COPY into rows with key (series, step): rows/s", f"{size.points / copied:,.0f}")
@@ -94,3 +112,71 @@ def _write(db: psycopg.Connection, pieces: list[bytes]) -> None:
     with db.cursor().copy("COPY bench_rows FROM STDIN (FORMAT binary)") as copy:
         for piece in pieces:
             copy.write(piece)
+
+
+def _measure_requests(service: Service) -> None:
+    """Send small requests of each kind in turns, over one connection, and one after the other."""
+    with psycopg.connect(service.live.database_url, autocommit=True) as db:
+        cases = {
+            "a statement, without the service": lambda: db.execute("SELECT 1").fetchone(),
+            **_list_requests(service),
+        }
+        for request in cases.values():
+            for _ in range(WARM_REQUESTS):
+                request()
+        seconds: defaultdict[str, list[float]] = defaultdict(list)
+        used: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        for _ in range(TURNS):
+            for name, request in cases.items():
+                before = service.cpu_seconds()
+                seconds[name] += [_timed(request) for _ in range(TURN_REQUESTS)]
+                for group, each in spent(before, service.cpu_seconds()).items():
+                    used[name][group] = used[name].get(group, 0.0) + each
+
+    least = statistics.median(seconds["/healthz"])
+    for name, each in seconds.items():
+        median, last = np.quantile(each, [0.5, 0.95]) * 1000
+        cpu = {group: total / len(each) * 1000 for group, total in used[name].items()}
+        report(
+            f"{name}: median / 95th percentile",
+            f"{median:.2f} / {last:.2f} ms",
+            f"{median / least / 1000:.1f} x /healthz; CPU: "
+            + ", ".join(f"{group} {spent_ms:.2f} ms" for group, spent_ms in cpu.items()),
+        )
+
+
+def _list_requests(service: Service) -> dict[str, Callable[[], object]]:
+    """Return the requests by name."""
+    flushes = iter(make_batches(Size(1, FLUSH_TAGS, WARM_REQUESTS + TURNS * TURN_REQUESTS), 1)[0])
+    experiment_id = service.api.new_experiment(name="requests")
+    base = f"/api/v1/experiments/{experiment_id}"
+    pool = urllib3.PoolManager(maxsize=1)
+
+    def send(status: int, method: str, path: str, **options: object) -> urllib3.BaseHTTPResponse:
+        headers = {"Authorization": f"Bearer {service.token}", **options.pop("headers", {})}
+        url = service.live.url + path
+        answer = pool.request(method, url, headers=headers, retries=False, **options)
+        assert answer.status == status, answer.data
+        return answer
+
+    def send_flush() -> None:
+        content = next(flushes)
+        send(http.HTTPStatus.OK, "POST", f"{base}/batches", body=content, headers=PROTOBUF)
+
+    quiet = f"/api/v1/experiments/{service.api.new_experiment(name='unchanged')}/scalars"
+    known = {"If-None-Match": send(http.HTTPStatus.OK, "GET", quiet).headers["ETag"]}
+    return {
+        "/healthz": lambda: send(http.HTTPStatus.NO_CONTENT, "GET", "/healthz"),
+        "/api/v1/me": lambda: send(http.HTTPStatus.OK, "GET", "/api/v1/me"),
+        "an experiment": lambda: send(http.HTTPStatus.OK, "GET", base),
+        "an answer that the client has (304)": lambda: send(
+            http.HTTPStatus.NOT_MODIFIED, "GET", quiet, headers=known
+        ),
+        f"a flush of {FLUSH_TAGS} tags": send_flush,
+    }
+
+
+def _timed(request: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    request()
+    return time.perf_counter() - began
