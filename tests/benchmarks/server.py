@@ -5,6 +5,7 @@ row-per-point table; and small requests, against `/healthz` and a bare statement
 from __future__ import annotations
 
 import http
+import itertools
 import statistics
 import time
 from collections import defaultdict
@@ -163,14 +164,22 @@ def _list_requests(service: Service) -> dict[str, Callable[[], object]]:
         content = next(flushes)
         send(http.HTTPStatus.OK, "POST", f"{base}/batches", body=content, headers=PROTOBUF)
 
-    quiet = f"/api/v1/experiments/{service.api.new_experiment(name='unchanged')}/scalars"
-    known = {"If-None-Match": send(http.HTTPStatus.OK, "GET", quiet).headers["ETag"]}
+    unchanged = f"/api/v1/experiments/{service.api.new_experiment(name='unchanged')}"
+    first = make_batches(Size(1, FLUSH_TAGS, 1), 1)[0][0]
+    send(http.HTTPStatus.OK, "POST", f"{unchanged}/batches", body=first, headers=PROTOBUF)
+    sample = f"{unchanged}/scalars/data?downsample"
+    known = {"If-None-Match": send(http.HTTPStatus.OK, "GET", f"{sample}=1").headers["ETag"]}
+    numbers = itertools.count(2)
     return {
         "/healthz": lambda: send(http.HTTPStatus.NO_CONTENT, "GET", "/healthz"),
         "/api/v1/me": lambda: send(http.HTTPStatus.OK, "GET", "/api/v1/me"),
         "an experiment": lambda: send(http.HTTPStatus.OK, "GET", base),
         "an answer that the client has (304)": lambda: send(
-            http.HTTPStatus.NOT_MODIFIED, "GET", quiet, headers=known
+            http.HTTPStatus.NOT_MODIFIED, "GET", f"{sample}=1", headers=known
+        ),
+        "an answer that another viewer got": lambda: send(http.HTTPStatus.OK, "GET", f"{sample}=1"),
+        f"a sample of {FLUSH_TAGS} series, read": lambda: send(
+            http.HTTPStatus.OK, "GET", f"{sample}={next(numbers)}"
         ),
         f"a flush of {FLUSH_TAGS} tags": send_flush,
     }

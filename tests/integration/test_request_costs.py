@@ -56,6 +56,27 @@ def test_current_answer_costs_one_statement(api, experiment, count):
     assert counts == {"threads": 1, "statements": 1}
 
 
+def test_second_viewer_costs_one_statement(api, experiment, count):
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0])))
+    path = f"/api/v1/experiments/{experiment}/scalars/data"
+    answer, counts = count(lambda: api.client.get(path, headers=api.headers))
+    assert answer.json()["train"]["loss"]["steps"] == [0]
+    assert counts == {"threads": 1, "statements": 1}
+
+    api.write(experiment, segment(stream(), 9, 19, scalars("loss", [1])))
+    answer = api.client.get(path, headers=api.headers)
+    assert answer.json()["train"]["loss"]["steps"] == [0, 1]
+
+
+def test_kept_answer_is_not_for_revoked_token(api, experiment):
+    created = api.request("POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read"]})
+    headers = {"Authorization": f"Bearer {created.json()['token']}"}
+    path = f"/api/v1/experiments/{experiment}/runs"
+    assert api.client.get(path, headers=headers).status_code == 200
+    api.request("DELETE", f"/experiments/{experiment}/tokens/{created.json()['id']}")
+    assert api.client.get(path, headers=headers).status_code == 401
+
+
 def test_read_takes_one_thread(api, experiment, count):
     path = f"/api/v1/experiments/{experiment}"
     answer, counts = count(lambda: api.client.get(path, headers=api.headers))
@@ -71,8 +92,8 @@ def test_flush_takes_one_thread_and_few_statements(api, experiment, count):
     def flush():
         step = next(flushes)
         series = [scalars(tag, [step]) for tag in tags]
-        for one in series:
-            one.summary_metadata = b""
+        for sent in series:
+            sent.summary_metadata = b""
         content = batch(segment(stream(), step * 9, step * 9 + 9, *series))
         path = f"/experiments/{experiment}/batches"
         return api.request("POST", path, content=content, headers=PROTOBUF)

@@ -36,6 +36,7 @@ from tbservice.api.http.primary_retry import PrimaryRetryMiddleware
 from tbservice.api.http.readiness import Readiness
 from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddleware
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
+from tbservice.api.http.shared_answers import SharedAnswers
 from tbservice.api.http.traces_middleware import TracesMiddleware
 from tbservice.api.operation import health, metrics
 from tbservice.api.v0_classic import files, series
@@ -224,6 +225,7 @@ def create_app(settings: Settings) -> FastAPI:
     observers = [PointMetrics(), CompactionQueue(app.state.compactor)]
     app.state.ingest = Ingest(app.state.objects, Door(app.state.database, observers))
     app.state.notifier = ChangeNotifier(app.state.database)
+    app.state.shared_answers = SharedAnswers()
     app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
 
     run_rows.register()

@@ -15,7 +15,7 @@ from fastapi.security import HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
 from sqlalchemy import Connection
 
-from tbservice.api.http.etag import is_conditional, set_etag
+from tbservice.api.http.etag import answer_if_current, is_conditional
 from tbservice.api.http.grant_route import PendingGrant
 from tbservice.auth import grants
 from tbservice.auth.secrets import is_experiment_id
@@ -170,7 +170,8 @@ def _grant_read(
     grant, owner = grants.grant_read_and_find_owner(db, experiment_id, secret)
     if is_conditional(request):
         # Of the same statement as the right: a 304 needs no other.
-        set_etag(request, lifecycle.make_version_tag(owner.version, owner.updated_at, grant))
+        version = lifecycle.make_version_tag(owner.version, owner.updated_at, grant)
+        answer_if_current(request, grant, version)
     return grant
 
 

@@ -9,28 +9,36 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Coroutine
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, ClassVar, Final, cast
 
 from fastapi import Request, Response
 
 from tbservice.api.http import compression
 from tbservice.api.http.grant_route import GrantRoute
 from tbservice.api.http.openapi_errors import NOT_MODIFIED
+from tbservice.api.http.shared_answers import SharedAnswers, make_key
 from tbservice.settings import Settings
+from tbservice.types.grants import ReadGrant
 
 _SOFTWARE_VERSION: Final = version("tbhub")
 _VARY: Final = "Authorization, Accept, Accept-Encoding"
 
 
-class _NotModified(Exception):
-    """The client's cached response is current; caught in this module."""
+class _Answered(Exception):
+    """The client, or this worker, has the answer already; caught in this module."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
 
 
 class ConditionalRoute(GrantRoute):
-    """Route whose GET responses have the ETag of `set_etag`, or are 304 if the client has it.
+    """Route whose GET responses have the ETag of `answer_if_current`, or are 304 for that client.
 
-    Responses are compressed if that pays.
+    Responses are compressed if that pays, and kept for others who ask for the same.
     """
+
+    keeps_answers: ClassVar[bool] = True
 
     def __init__(self, *path: Any, **options: Any) -> None:
         if "GET" in options.get("methods", ()):
@@ -44,8 +52,10 @@ class ConditionalRoute(GrantRoute):
         async def handle_conditionally(request: Request) -> Response:
             try:
                 response = await compression.compress(request, await handle(request))
-            except _NotModified:
-                response = Response(status_code=304)
+            except _Answered as answered:
+                response = answered.response
+            else:
+                _keep(request, response)
             etag = getattr(request.state, "entity_tag", None)
             if etag is not None:
                 response.headers.setdefault("ETag", etag)
@@ -55,13 +65,21 @@ class ConditionalRoute(GrantRoute):
         return handle_conditionally
 
 
+class FreshRoute(ConditionalRoute):
+    """Conditional route that reads each answer again: it finds what was damaged meanwhile."""
+
+    keeps_answers = False
+
+
 def is_conditional(request: Request) -> bool:
     """Return whether the response gets an ETag."""
     return request.method == "GET" and isinstance(request.scope.get("route"), ConditionalRoute)
 
 
-def set_etag(request: Request, state: str) -> None:
+def answer_if_current(request: Request, grant: ReadGrant, state: str) -> None:
     """Set the ETag of the response, and end the request with 304 if `If-None-Match` has it.
+
+    Ends it with the answer that this worker has sent to another request, if it has kept one.
 
     `state` must change whenever the data changes. The ETag also depends on the software version and
     on what else a representation varies with: the Accept header, the content coding, and the
@@ -83,4 +101,20 @@ def set_etag(request: Request, state: str) -> None:
         for tag in request.headers.get("if-none-match", "").split(",")
     ]
     if request.state.entity_tag in client_tags or client_tags == ["*"]:
-        raise _NotModified
+        raise _Answered(Response(status_code=304))
+    if not request.scope["route"].keeps_answers:
+        return
+    request.state.answer_key = make_key(request, grant, request.state.entity_tag)
+    kept = _shared_answers(request).find(request.state.answer_key)
+    if kept is not None:
+        raise _Answered(kept)
+
+
+def _keep(request: Request, response: Response) -> None:
+    key = getattr(request.state, "answer_key", None)
+    if key is not None:
+        _shared_answers(request).put(key, response)
+
+
+def _shared_answers(request: Request) -> SharedAnswers:
+    return cast("SharedAnswers", request.app.state.shared_answers)

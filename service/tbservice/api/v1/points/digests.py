@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayRead, UsesDatabase
-from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.http.etag import FreshRoute
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.request_models import FewFields, Names
 from tbservice.api.http.routers import make_router
@@ -24,7 +24,7 @@ DIGEST_POINTS_PAGE_ITEMS_MAX: Final = 100_000
 router = make_router(
     prefix="/api/v1/experiments/{experiment_id}/digests",
     tags=["verifying"],
-    route_class=ConditionalRoute,
+    route_class=FreshRoute,
 )
 
 
