@@ -8,6 +8,7 @@ way, and those of all other rows by one table look-up per column that is not con
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
 import google_crc32c
@@ -54,9 +55,11 @@ def mask(sums: Checksums) -> Checksums:
 
 def _table(following: int) -> Checksums:
     """Return what each byte value contributes to the checksum when `following` bytes follow it."""
-    while len(_TABLES) <= following:
-        before = _TABLES[-1]
-        _TABLES.append((before >> np.uint32(8)) ^ _TABLES[0][before & np.uint32(0xFF)])
+    if len(_TABLES) <= following:
+        with _growing:  # threads may read files at the same time
+            while len(_TABLES) <= following:
+                before = _TABLES[-1]
+                _TABLES.append((before >> np.uint32(8)) ^ _TABLES[0][before & np.uint32(0xFF)])
     return _TABLES[following]
 
 
@@ -68,6 +71,8 @@ def _last_byte_table() -> Checksums:
         )
     return sums
 
+
+_growing: Final = threading.Lock()
 
 _TABLES: Final[list[Checksums]] = [_last_byte_table()]
 """Tables by the number of following bytes; grows by 1 KiB per byte of the longest record so far."""
