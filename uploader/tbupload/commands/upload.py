@@ -73,7 +73,15 @@ def upload(options: argparse.Namespace) -> int:
         return _dry_run(DryRun(logdir, series_filter, hparams, progress), progress, options)
 
     upload_options = UploadOptions(
-        logdir, series_filter, options.one_shot, options.poll_seconds, hparams
+        logdir,
+        series_filter,
+        options.one_shot,
+        options.poll_seconds,
+        hparams,
+        # Beside a job, its cores are not idle for long.
+        readers=options.readers
+        if options.readers is not None
+        else (None if options.end_with_process is None else 0),
     )
     return _UploadRun(options, upload_options, progress).run()
 

@@ -119,6 +119,13 @@ def fill_batch(
         if entry.is_gone:
             continue
         upload = cache.acquire(entry)
+        if upload.is_read_ahead and guard is not None and guard.compares(entry, upload.committed):
+            # The points are compared before they are encoded.
+            upload.leave_ahead()
+        if upload.is_waiting:
+            # The files of a run are sent in turns: the next ones have to wait as well.
+            folder.pending.extend(pending[index:])
+            return
         segment = upload.next_segment(partial(guard.check, entry) if guard else None)
         if segment is None:
             finished(entry)

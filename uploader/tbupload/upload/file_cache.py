@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
 
@@ -16,6 +16,7 @@ from tbupload.logdir.watcher import ACTIVE_SECONDS
 from tbupload.remote_files import make_path
 from tbupload.upload.file_upload import FileUpload, read_together
 from tbupload.upload.read_options import ReadOptions
+from tbupload.upload.readers.pool import ReaderPool
 from tbupload.upload.stream_cursors import StreamCursors
 
 CACHED_TAGS_MAX: Final = 10_000
@@ -117,11 +118,49 @@ class FileCache:
             uploads = map(self.acquire, small_files)
             deque(read_together(uploads, is_final=self._options.is_final), maxlen=0)
 
+    def read_ahead(
+        self,
+        entries: Iterable[FileEntry],
+        readers: ReaderPool,
+        may_read_ahead: Callable[[FileEntry], bool],
+    ) -> None:
+        """Give files to the readers while these have room: large ones alone, small ones in groups.
+
+        Args:
+            entries: Files in the order in which they will be acquired.
+            readers: The readers.
+            may_read_ahead: Called with each file; False leaves it to the upload.
+        """
+        group: list[FileUpload] = []
+        size = 0
+        for entry in entries:
+            if not readers.has_room:
+                break
+            if entry.is_gone or not may_read_ahead(entry):
+                continue
+            upload = self.acquire(entry)
+            if not upload.prepare_read_ahead():
+                continue
+            unread = entry.size - upload.committed
+            if unread <= 0:
+                continue
+            if unread >= FILE_BYTES_MAX:
+                readers.read([upload])
+                continue
+            group.append(upload)
+            size += unread
+            if len(group) == readers.group_files_max or size > CHUNK_BYTES - FILE_BYTES_MAX:
+                readers.read(group)
+                group, size = [], 0
+        if group and readers.has_room:
+            readers.read(group)
+
     def release(self, entry: FileEntry) -> None:
         """Allow eviction of a file that was read to its end; evict others if there are many."""
         upload = self._uploads.get(entry)
         if upload is None:
             return
+        upload.leave_ahead()
         self._released[entry] = TAGS_PER_FILE + upload.tag_count
         self._tag_count += self._released[entry]
 
@@ -133,7 +172,9 @@ class FileCache:
     def forget(self, entry: FileEntry) -> None:
         """Remove the upload of a deleted file; a batch that contains its data still has it."""
         self._tag_count -= self._released.pop(entry, 0)
-        self._uploads.pop(entry, None)
+        upload = self._uploads.pop(entry, None)
+        if upload is not None:
+            upload.leave_ahead()
 
     def _evict(self, entry: FileEntry) -> None:
         """Drop what is known of a file, unless it is active: reading it again would cost more."""

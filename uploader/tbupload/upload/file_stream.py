@@ -63,6 +63,24 @@ class FileStream:
         self.committed = offset
         return offset
 
+    def adopt(self, message: wire_pb2.Stream) -> bool:
+        """Set the stream of a file that another process has read from its first byte.
+
+        Returns False, and leaves the stream unknown, if the server has a cursor of it.
+        """
+        name = (self.run, self.path.name, message.first_record_digest)
+        if self._cursors.find(name) is not None:
+            return False
+        self._cursors.start_file(name, is_known=False)
+        self.message = message
+        self.committed = 0
+        return True
+
+    @property
+    def may_be_known(self) -> bool:
+        """Return whether the server had a stream of the file's run at the start."""
+        return self._cursors.has_run(self.run)
+
     def acknowledge(self, segment: EncodedSegment, cursor: wire_pb2.Cursor) -> bool:
         """Record that a segment is committed; return whether the next bytes to send follow it.
 

@@ -22,6 +22,7 @@ from tbupload.upload.file_errors import (
 )
 from tbupload.upload.file_stream import FileStream
 from tbupload.upload.prefetch import Prefetch
+from tbupload.upload.read_ahead import ReadAhead
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.repeated_steps import RepeatedSteps
 from tbupload.upload.segments import EncodedSegment, drop_largest_series, encode_segment
@@ -105,6 +106,8 @@ class FileUpload:
     def prefetch(self) -> Chunk | None:
         """Return the next chunk without consuming it; None if there is nothing new, or an error."""
         ahead = self._prefetch
+        if ahead.ahead is not None:
+            return None
         if ahead.chunk is None and not self._errors.is_given_up:
             ahead.chunk = self._read_chunk()
         return ahead.chunk
@@ -130,6 +133,9 @@ class FileUpload:
         if ahead.requeued is not None:
             segment, ahead.requeued = ahead.requeued, None
             return segment
+        segment_ahead = self._take_ahead()
+        if segment_ahead is not None:
+            return segment_ahead
         chunk = self.prefetch()
         if chunk is None:
             return None
@@ -139,6 +145,52 @@ class FileUpload:
             check(chunk)
         ahead.chunk = None
         return self._encode_within_limit(chunk)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether another process is still reading the next segment."""
+        ahead = self._prefetch
+        return ahead.requeued is None and ahead.ahead is not None and ahead.ahead.is_waiting
+
+    @property
+    def is_read_ahead(self) -> bool:
+        """Return whether another process reads the file."""
+        return self._prefetch.ahead is not None
+
+    def prepare_read_ahead(self) -> bool:
+        """Return whether another process may read the file; its stream and cursor are found then.
+
+        Not a file with an error, nor one of which something was read that is still to be sent.
+        """
+        errors = self._errors
+        if errors.is_given_up or errors.error is not None or errors.has_unconfirmed:
+            return False
+        if self.is_read_ahead or not self._prefetch.is_empty or self._prefetch.has_small_chunks:
+            return False
+        if self._stream.message is None and not self._stream.may_be_known:
+            return True
+        try:
+            self._prefetch.find_cursor()
+        # Reading it here will find the same, and record it.
+        except (ReadError, OSError):
+            return False
+        return self._stream.message is not None
+
+    def read_ahead_start(self) -> tuple[bytes, int]:
+        """Return the serialized stream and the offset at which to begin, after the preparation.
+
+        The stream is empty if the server has none of the run: then the file is a new one.
+        """
+        message = self._stream.message
+        return (b"", 0) if message is None else (message.SerializeToString(), self.committed)
+
+    def attach(self, ahead: ReadAhead) -> None:
+        """Take the next segments from another process, which reads the file from now on."""
+        self._prefetch.ahead = ahead
+
+    def leave_ahead(self) -> None:
+        """Read the file here from now on; nothing of it may be in flight."""
+        self._prefetch.leave_ahead()
 
     def has_more(self, size: int) -> bool:
         """Return whether a file of `size` bytes has another segment."""
@@ -210,6 +262,11 @@ class FileUpload:
         self.is_sent_alone = False
         if not self._stream.acknowledge(segment, cursor):
             self._reset()
+        elif (
+            self.is_read_ahead and not segment.metadata.items() <= self._stream.acknowledged.items()
+        ):
+            # The server needs it again, which the other process has sent and leaves out.
+            self.leave_ahead()
 
     def requeue(self, segment: EncodedSegment, *, alone: bool) -> None:
         """Make a segment the next one again, with `alone` in a batch without others.
@@ -248,6 +305,19 @@ class FileUpload:
     def on_run_deleted(self) -> None:
         """Give the file up: somebody has deleted its run from the experiment."""
         self.give_up(run_deleted_text(self.run), RUN_DELETED)
+
+    def _take_ahead(self) -> EncodedSegment | None:
+        """Return the next segment another process has read; None if the file is read here."""
+        ahead = self._prefetch.ahead
+        if ahead is None:
+            return None
+        segment = ahead.take()
+        is_known = self._stream.message is not None
+        if segment is None or not (is_known or self._stream.adopt(segment.stream)):
+            self.leave_ahead()
+            return None
+        self.read_at = self._options.clock()
+        return segment
 
     def _read_chunk(self) -> Chunk | None:
         """Return the next chunk; None if there is none or if it has an error, which is recorded."""

@@ -1,4 +1,7 @@
-"""Data read from an event file before it is sent: a reader, a chunk, a requeued segment."""
+"""Data read from an event file before it is sent: a reader, a chunk, a requeued segment.
+
+A file of a backlog may be read by a process of its own: then its segments are there instead.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from tbupload.events.event_file import EventFileReader
 from tbupload.events.points import Chunk
 from tbupload.limits import CHUNK_BYTES
 from tbupload.upload.file_stream import FileStream
+from tbupload.upload.read_ahead import ReadAhead
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.segments import EncodedSegment
 
@@ -19,7 +23,8 @@ class Prefetch:
     """The reading position in a file, and at most one chunk and one segment read but not yet sent.
 
     `chunk` is the next to be encoded. `requeued` is a segment that was not committed; it comes
-    before the chunk, and is sent as it is.
+    before the chunk, and is sent as it is. `ahead` has the segments of another process that reads
+    the file, instead of a reader and a chunk.
     """
 
     __slots__ = (
@@ -30,6 +35,7 @@ class Prefetch:
         "_split_until",
         "_stream",
         "_unread",
+        "ahead",
         "chunk",
         "requeued",
     )
@@ -37,6 +43,7 @@ class Prefetch:
     def __init__(self, stream: FileStream, options: ReadOptions) -> None:
         self.chunk: Chunk | None = None
         self.requeued: EncodedSegment | None = None
+        self.ahead: ReadAhead | None = None
         self._stream = stream
         self._options = options
         self._reader: EventFileReader | None = None
@@ -48,11 +55,22 @@ class Prefetch:
     @property
     def is_empty(self) -> bool:
         """Return whether nothing was read that is still to be sent."""
-        return self.chunk is None and self.requeued is None
+        has_ahead = self.ahead is not None and bool(self.ahead.segments)
+        return self.chunk is None and self.requeued is None and not has_ahead
+
+    @property
+    def has_small_chunks(self) -> bool:
+        """Return whether the server has refused a chunk of the usual size."""
+        return self._chunk_bytes != CHUNK_BYTES
 
     @property
     def offset(self) -> int:
-        """Return the bytes read so far; those committed if the file is not open."""
+        """Return the bytes read so far; those committed if the file is not open.
+
+        Of a file that another process reads, those of the segments that were taken.
+        """
+        if self.ahead is not None:
+            return self.ahead.offset
         if self._reader is None or self._stream.message is None:
             return self._stream.committed
         return self._reader.offset
@@ -67,7 +85,7 @@ class Prefetch:
 
         `read_chunk` uses it as well, so that what it decodes is not decoded again.
         """
-        if self._reader is not None or not self.is_empty:
+        if self._reader is not None or self.ahead is not None or not self.is_empty:
             return None
         self._unread = self._open(0)
         return self._unread
@@ -87,6 +105,24 @@ class Prefetch:
             self._reader = self._open(self._reader.offset)
         chunk = self._reader.read(final=self._options.is_final)
         return chunk if self._stream.message is not None else None
+
+    def find_cursor(self) -> None:
+        """Find the file's stream, unless it is known, and drop the readers.
+
+        Raises FileReplaced and OSError.
+        """
+        if self._stream.message is None:
+            self._open_at_cursor()
+        self._reader = self._unread = None
+
+    def leave_ahead(self) -> None:
+        """Read the file here from now on: from the next byte that was not taken.
+
+        To be called when nothing taken is still to be answered: then that is the cursor.
+        """
+        if self.ahead is not None:
+            ahead, self.ahead = self.ahead, None
+            ahead.close()
 
     def read_again(self, chunk: Chunk) -> None:
         """Move back to the start of a chunk."""
@@ -108,12 +144,14 @@ class Prefetch:
         if is_permanent:
             self._chunk_bytes = chunk_bytes
         self.chunk = None
+        self.leave_ahead()
         self._reader = self._open(segment.start, chunk_bytes)
         self._split_until = segment.end
         return True
 
     def close(self) -> None:
         """Drop the readers."""
+        self.leave_ahead()
         self._reader = self._unread = self._split_until = self._split_range = None
 
     def reset(self) -> None:
@@ -122,7 +160,8 @@ class Prefetch:
         self.clear()
 
     def clear(self) -> None:
-        """Drop the chunk and the segment."""
+        """Drop the chunk and the segment, and those another process has read."""
+        self.leave_ahead()
         self.chunk = self.requeued = None
 
     def _open_at_cursor(self) -> EventFileReader:

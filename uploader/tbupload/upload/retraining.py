@@ -100,12 +100,9 @@ class RetrainingGuard:
 
         Does nothing for a file whose first points were accepted.
         """
-        if not self.is_active:
+        if not self.compares(entry, chunk.start):
             return
-        if entry not in self._compared:
-            if chunk.start or not self._is_suspected(entry):
-                return
-            self._compared[entry] = set()
+        self._compared.setdefault(entry, set())
 
         compared = self._compared[entry]
         series = [each for each in chunk.series if each.tag not in compared]
@@ -115,6 +112,12 @@ class RetrainingGuard:
             raise RunRetrained(entry.folder.run)
         if verdict is Verdict.CONTINUED:
             del self._compared[entry]
+
+    def compares(self, entry: FileEntry, start: int) -> bool:
+        """Return whether `check` would compare the chunk of a file that begins at byte `start`."""
+        if not self.is_active:
+            return False
+        return entry in self._compared or (start == 0 and self._is_suspected(entry))
 
     def _is_suspected(self, entry: FileEntry) -> bool:
         """Return whether the entry's run is stored, and no file that was uploaded of it is left."""

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from tbupload.errors import Conflict, Refused, ServerError
 from tbupload.http.client import Client, ExperimentStreams
@@ -19,6 +19,7 @@ from tbupload.http.response_schema import unreadable_answer
 from tbupload.logdir.entries import FileEntry, Folder
 from tbupload.upload.batches import BATCH_BYTES, Batch, fill_batch
 from tbupload.upload.file_cache import FileCache, TagSetInterner
+from tbupload.upload.readers.pool import ReaderPool
 from tbupload.upload.retraining import RetrainingGuard
 from tbupload.upload.segments import EncodedSegment
 from tbwire import wire_pb2
@@ -90,6 +91,8 @@ class Scheduler:
         self._waiting: deque[Folder] = deque()
         self._in_flight: dict[Future[WriteOutcome], Batch] = {}
         self._batch_bytes = BATCH_BYTES
+        self._readers: ReaderPool | None = None
+        self._is_stalled = False
         self._pool = ThreadPoolExecutor(REQUESTS_IN_FLIGHT, thread_name_prefix="send")
 
     @property
@@ -98,17 +101,26 @@ class Scheduler:
         return bool(self._in_flight or self._urgent or self._waiting)
 
     @property
-    def is_in_flight(self) -> bool:
-        """Return whether there are answers to wait for."""
-        return bool(self._in_flight)
+    def is_waiting(self) -> bool:
+        """Return whether there are answers, or readers, to wait for."""
+        return bool(self._in_flight) or self._is_stalled
 
     def can_submit(self) -> bool:
         """Return whether there is something to send, and room for it in flight."""
         if not (self._urgent or self._waiting) or len(self._in_flight) >= REQUESTS_IN_FLIGHT:
             return False
+        if self._is_stalled:
+            return False
         batches = self._in_flight.values()
         is_large = sum(batch.size for batch in batches) >= BYTES_IN_FLIGHT
         return not is_large and sum(len(batch.segments) for batch in batches) < SEGMENTS_IN_FLIGHT
+
+    def read_ahead(self, readers: ReaderPool | None) -> None:
+        """Have these readers read what is waiting from now on; without readers, read it here."""
+        if self._readers is not None:
+            self._readers.close()
+        self._readers = readers
+        self._is_stalled = False
 
     def enqueue(self, entry: FileEntry, *, is_urgent: bool) -> None:
         """Add a file to those to be sent; runs with an urgent file come before the others."""
@@ -133,11 +145,16 @@ class Scheduler:
     def submit(self) -> None:
         """Send batches for a short time while `can_submit`, and prefetch in their files.
 
+        With readers, only files that none of them reads are read here.
+
         Raises:
             RunRetrained: A file belongs to another training than what is stored of its run.
         """
         end = time.monotonic() + BATCH_FILL_SECONDS_MAX
         while self.can_submit() and time.monotonic() < end:
+            if self._holds_back():
+                self._is_stalled = True
+                break
             batch = self._next_batch()
             if batch.segments:
                 # Encoded here and sent in a thread: the encoder holds the interpreter's lock, a
@@ -146,13 +163,19 @@ class Scheduler:
                 self._prefetch(batch)
 
     def process_done(self, timeout_seconds: float) -> None:
-        """Wait for the next answers and process them.
+        """Wait for the next answers and process them; return as well when a reader has read more.
 
         Raises:
             ServerError: An answer ends the upload.
         """
-        done = wait(self._in_flight, timeout=timeout_seconds, return_when=FIRST_COMPLETED).done
-        for future in done:
+        futures: set[Future[Any]] = set(self._in_flight)
+        if self._readers is not None and self._is_stalled:
+            futures.add(self._readers.arrival)
+        wait(futures, timeout=timeout_seconds, return_when=FIRST_COMPLETED)
+        self._receive_from_readers()
+
+        for future in [future for future in self._in_flight if future.done()]:
+            self._is_stalled = False
             batch = self._in_flight.pop(future)
             try:
                 self._acknowledge(batch, *future.result())
@@ -181,6 +204,7 @@ class Scheduler:
         """Wait for the requests in flight, and cancel those not started."""
         # Waits: a request that is cut off may have been committed, and would not be counted.
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self.read_ahead(None)
 
     def update_committed(self, entry: FileEntry) -> None:
         """Update the entry's committed bytes from its upload's."""
@@ -208,12 +232,64 @@ class Scheduler:
         end = time.monotonic() + BATCH_FILL_SECONDS_MAX
         # Points of a training in progress before those of old files: somebody is looking at them.
         for queue in (self._urgent, self._waiting):
+            waiting_for_readers: list[Folder] = []
             while queue and batch.has_room() and time.monotonic() < end:
                 folder = queue.popleft()
                 # A folder that became urgent is left in the other queue as well, to be ignored.
-                if folder.queue is queue:
+                if folder.queue is not queue:
+                    continue
+                if not self._waits_for_reader(folder):
                     self._fill_from_run(folder, batch, end)
+                    continue
+                waiting_for_readers.append(folder)
+                if not self._is_read_ahead(folder):
+                    break  # and so do all that follow
+            queue.extendleft(reversed(waiting_for_readers))
+            self._is_stalled = self._is_stalled or bool(waiting_for_readers)
+        self._is_stalled = self._is_stalled and not batch.segments
         return batch
+
+    def _holds_back(self) -> bool:
+        """Return whether to wait until the readers have read a full batch: it costs less."""
+        self._give_to_readers()
+        if self._readers is None or self._urgent or not self._in_flight:
+            return False
+        return self._readers.ready_bytes < self._batch_bytes
+
+    def _give_to_readers(self) -> None:
+        """Give waiting files to the readers that have room."""
+        self._receive_from_readers()
+        if self._readers is not None and self._readers.has_room:
+            waiting = (folder.pending or () for folder in self._waiting)
+            self._cache.read_ahead(
+                chain.from_iterable(waiting), self._readers, self._may_read_ahead
+            )
+
+    def _receive_from_readers(self) -> None:
+        if self._readers is not None and self._readers.receive():
+            self._is_stalled = False
+            if not self._readers.is_alive:
+                self.read_ahead(None)
+
+    def _may_read_ahead(self, entry: FileEntry) -> bool:
+        return self._guard is None or not self._guard.compares(entry, entry.committed)
+
+    def _waits_for_reader(self, folder: Folder) -> bool:
+        """Return whether a reader reads the run's next segment, or is to read its files."""
+        pending = [entry for entry in folder.pending or () if not entry.is_gone]
+        if self._readers is None or not pending:
+            return False
+        upload = self._cache.find(pending[0])
+        if self._is_read_ahead(folder):
+            return upload is not None and upload.is_waiting
+        # With room for them, the readers were not given these files on purpose.
+        if folder.queue is self._urgent or self._readers.has_room:
+            return False
+        return self._may_read_ahead(pending[0]) and (upload is None or upload.prepare_read_ahead())
+
+    def _is_read_ahead(self, folder: Folder) -> bool:
+        uploads = map(self._cache.find, folder.pending or ())
+        return any(upload is not None and upload.is_read_ahead for upload in uploads)
 
     def _fill_from_run(self, folder: Folder, batch: Batch, end: float) -> None:
         queue, folder.queue = folder.queue, None

@@ -18,6 +18,8 @@ from tbupload.http.client import Client, ExperimentStreams
 from tbupload.logdir.entries import FileEntry
 from tbupload.logdir.tree import LogdirTree, printable_path
 from tbupload.logdir.watcher import LogdirWatcher
+from tbupload.remote_files import is_remote
+from tbupload.upload.backlog import Backlog
 from tbupload.upload.file_cache import FileCache
 from tbupload.upload.file_errors import CONFIRM_SECONDS
 from tbupload.upload.file_upload import REREAD_SECONDS_MIN, FileUpload
@@ -51,7 +53,8 @@ class UploadOptions:
 
     `poll_seconds` is the period of checking directories, and the longest one of checking files;
     growing files are checked more often. `hparams` are set for runs as soon as they are stored.
-    `control` asks for looks at the files, and ends an upload that follows them.
+    `control` asks for looks at the files, and ends an upload that follows them. `readers` is the
+    number of processes, or threads, that read a backlog; None to choose it, 0 for none.
     """
 
     logdir: Path
@@ -60,6 +63,7 @@ class UploadOptions:
     poll_seconds: float
     hparams: HparamsFile = NO_HPARAMS
     control: FollowControl | None = None
+    readers: int | None = 0
 
 
 class Upload:
@@ -98,6 +102,14 @@ class Upload:
         self._cache = FileCache(read_options, self._cursors)
         self._watcher = LogdirWatcher(self._tree, options.poll_seconds, self._cache)
         self._scheduler = Scheduler(client, streams, self._cache, self._park, progress.debug, guard)
+        self._backlog = Backlog(
+            options.readers,
+            is_remote(str(options.logdir)),
+            read_options,
+            self._cursors,
+            self._scheduler,
+            progress.debug,
+        )
         self._projector = ProjectorUpload(
             client,
             streams.experiment_id,
@@ -275,13 +287,15 @@ class Upload:
         self._scheduler.submit()
         is_busy = self._scheduler.can_submit() or self._watcher.is_listing
         pause = 0.0 if is_busy else min(self._watcher.pause_seconds(), PAUSE_SECONDS_MAX)
-        if self._scheduler.is_in_flight:
+        if self._scheduler.is_waiting:
             self._scheduler.process_done(pause)
         elif self._stop_token.is_stopping or self._options.is_one_shot:
             # Not the token's sleep: it returns at once while stopping, and this would spin.
             time.sleep(min(pause, REREAD_SECONDS_MIN / 10))
         else:
             self._stop_token.sleep(pause)
+        if not (self._scheduler.is_busy or self._watcher.is_listing):
+            self._backlog.note_all_sent()
         self._show()
 
     def _enqueue_changes(self, changed: Iterable[FileEntry], gone: Iterable[FileEntry]) -> None:
@@ -293,13 +307,19 @@ class Upload:
                 self._progress.report_problem(_deleted_text(entry.path))
             self._files_to_recheck.pop(entry, None)
 
+        backlog = []
         for entry in changed:
             self._deleted_files.pop(entry.path, None)
             self._restarts.note_file(entry)
             # During the first listing, everything is new and nothing is urgent.
             is_new = entry.committed == 0 and self._watcher.is_listing
             is_small = entry.size - entry.committed < URGENT_BYTES_MAX
-            self._scheduler.enqueue(entry, is_urgent=is_small and not is_new)
+            is_urgent = is_small and not is_new
+            self._scheduler.enqueue(entry, is_urgent=is_urgent)
+            if not is_urgent:
+                backlog.append(entry)
+        if backlog:
+            self._backlog.note(backlog)
 
     def _park(self, entry: FileEntry) -> None:
         """Let the watcher check a file again from which everything was sent that can be."""

@@ -59,6 +59,11 @@ class StreamCursors:
         """Return whether the server had no streams at the start."""
         return not self._runs
 
+    @property
+    def committed_bytes(self) -> int:
+        """Return the bytes of files that are committed, of all streams with these filters."""
+        return sum(_PACKED.unpack(packed)[1] for packed in self._packed_cursors.values())
+
     def has_run(self, run: str) -> bool:
         """Return whether the server had a stream of this run, with any filters, at the start."""
         key = _run_key(run)

@@ -18,6 +18,13 @@ from tbupload.commands.options.shared import (
     parse_seconds,
 )
 from tbupload.recording.metrics_options import SECONDS_DEFAULT, SECONDS_MAX, SECONDS_MIN
+from tbupload.upload.readers.choice import (
+    BACKLOG_BYTES_MIN,
+    CHOSEN_PROCESSES_MAX,
+    IDLE_CORES_MIN,
+    READERS_MAX,
+    THREADS,
+)
 
 EPILOG: Final = """\
 examples:
@@ -78,6 +85,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
     _add_recording(command)
     _add_timing(command)
+    _add_readers(command)
     _add_subprocess(command)
 
 
@@ -176,6 +184,24 @@ def _add_timing(command: argparse.ArgumentParser) -> None:
         default=10.0,
         help="with --end-with-process: how long the files must be unchanged (default: %(default)s)",
     )
+
+
+def _add_readers(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--readers",
+        metavar="N",
+        type=_parse_readers,
+        help="read what is unsent in N processes besides this one, which sends it; each takes some "
+        f"60 MB of memory (default: 0, this one reads; with {IDLE_CORES_MIN} or more idle cores "
+        f"one less than these, at most {CHOSEN_PROCESSES_MAX}, while {BACKLOG_BYTES_MIN >> 20} MiB "
+        f"or more are unsent and no job is writing); for a URL, in N threads (default: {THREADS})",
+    )
+
+
+def _parse_readers(text: str) -> int:
+    if not text.isdecimal() or not 0 <= int(text) <= READERS_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: a number from 0 to {READERS_MAX}")
+    return int(text)
 
 
 def _add_subprocess(command: argparse.ArgumentParser) -> None:
