@@ -23,6 +23,7 @@ from bench import open_bench
 
 BENCHMARKS = (
     "upload",
+    "remote",
     "server",
     "storage",
     "scale",

@@ -21,8 +21,7 @@ def describe() -> str:
         "unknown",
     )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    cores = len(os.sched_getaffinity(0))
-    return f"{model}, {cores} cores, {memory:.0f} GiB, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+    return f"{model}, {cores()} cores, {memory:.0f} GiB, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
 
 
 def peak_memory(process_id: int) -> int:
@@ -61,6 +60,19 @@ def cpu_seconds(*process_ids: int) -> float:
                     times = process.cpu_times()
                     total += times.user + times.system + times.children_user + times.children_system
     return total
+
+
+def own_cpu_seconds(process_id: int) -> float:
+    """CPU time of one running process, without those below it; 0 once it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        times = psutil.Process(process_id).cpu_times()
+        return times.user + times.system
+    return 0.0
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def told(seconds: dict[str, float]) -> str:
