@@ -15,6 +15,7 @@ import numpy as np
 
 from tbservice import limits
 from tbservice.ingest.batch import Segment, SentPoints, SentSeries
+from tbservice.series import summaries
 from tbservice.series.dedup import deduplicate_steps
 from tbservice.series.tables import runs_tags
 from tbservice.series.tables.scalar_format import concatenate, count_raw, pack, pack_raw
@@ -215,12 +216,23 @@ def _add_scalars(update: SeriesUpdate, points: ScalarPoints) -> dict[str, Any]:
             tail_end, points, is_append=not update.is_rewrite
         )
     return {
+        "summary": _extend_summary(before, points, is_rewrite=update.is_rewrite),
         "count": before.count + len(points),
         "count_is_exact": before.count_is_exact and not update.is_rewrite,
         "tail_rows": before.tail_rows + len(update.tail_rows),
         "tail_points": before.tail_points + len(points),
         "tail_end": tail_end,
     }
+
+
+def _extend_summary(before: SeriesRow, points: ScalarPoints, *, is_rewrite: bool) -> bytes:
+    """Return the stored summary with these points; unknown if one may replace another point."""
+    summary: summaries.Summary | None = summaries.EMPTY
+    if before.count:
+        summary = summaries.unpack(before.summary, before.rewrites, before.last_step)
+    if is_rewrite or summary is None:
+        return summaries.UNKNOWN
+    return summaries.pack(summary.extend(points), before.rewrites, int(points.steps[-1]))
 
 
 def _append_to_buffer(

@@ -18,7 +18,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.series import compaction_plan, superseded, thinning
+from tbservice.series import compaction_plan, summary_scan, superseded, thinning
 from tbservice.series.compaction_plan import PackedSeries, SeriesInput, SeriesMerge, SeriesPlan
 from tbservice.series.compaction_thresholds import IDLE_THRESHOLD, limit_points
 from tbservice.series.restarts import read_bounds
@@ -91,8 +91,11 @@ def compact_run(
         scalar_blocks.insert(db, grant, blocks)
     _keep_superseded(db, grant, run_id, packed)
 
-    changes = ((row, _make_row(row, series)) for row, series in zip(rows, packed, strict=True))
-    series_rows.update(db, grant, changes)
+    compacted = [_make_row(row, series) for row, series in zip(rows, packed, strict=True)]
+    if series_rows.has_summaries(db):
+        # Of all points in the tables; the inline buffers, still there too, have the same points.
+        compacted = summary_scan.fill_rows(db, grant.experiment_id, compacted)
+    series_rows.update(db, grant, zip(rows, compacted, strict=True))
 
     return CompactionResult(
         series=len(rows),

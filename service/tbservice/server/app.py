@@ -102,6 +102,7 @@ from tbservice.pages.people import (
 from tbservice.pages.sharing import experiment_tokens, share_page, workspace_link_list
 from tbservice.pages.sign_in import device, oidc, sign_in
 from tbservice.series.compactor import Compactor
+from tbservice.series.summary_filler import SummaryFiller
 from tbservice.server.grpc_service import GrpcService
 from tbservice.server.logs import log_failure
 from tbservice.server.signals import ForcedExit, on_shutdown_signal
@@ -221,6 +222,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.shares = WorkerShares(settings.database_pool_size)
     app.state.readiness = Readiness(app.state.database, app.state.objects)
     app.state.compactor = Compactor(app.state.database)
+    app.state.summaries = SummaryFiller(app.state.database)
     app.state.eraser = Eraser(app.state.database)
     observers = [PointMetrics(), CompactionQueue(app.state.compactor)]
     app.state.ingest = Ingest(app.state.objects, Door(app.state.database, observers))
@@ -320,6 +322,7 @@ async def _start(app: FastAPI) -> None:
     if not app.state.is_prepared:
         await run_in_threadpool(prepare_backends, app)
     app.state.compactor.start()
+    app.state.summaries.start()
     app.state.eraser.start()
     await app.state.grpc.start()
 
@@ -354,6 +357,7 @@ async def _stop(app: FastAPI) -> None:
     await app.state.grpc.stop()
     app.state.handlers.close()
     # In a thread: it waits for a compaction in progress, and would block the event loop.
+    app.state.summaries.stop()
     await run_in_threadpool(app.state.compactor.stop)
     await run_in_threadpool(app.state.eraser.stop)
     # Cancels what is left, so that closing does not wait for a long read.

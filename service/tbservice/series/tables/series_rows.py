@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import encode_array, unnest_rows
 from tbservice.db.cluster import citus
@@ -33,7 +33,8 @@ class SeriesRow(NamedTuple):
     `tail_end` is the inline buffer: the last points as raw records in step order, later than the
     write buffer. `rewrites` counts the batches with a step at or before the series' last step, and
     `rewritten_from` is the lowest such step: a reader that has all points up to a step, and sees
-    the same count again, still has all of them.
+    the same count again, still has all of them. `summary` is a packed `series/summaries.py`, empty
+    for unknown.
     """
 
     series_id: int
@@ -58,9 +59,13 @@ class SeriesRow(NamedTuple):
     rewrites: int
     rewritten_from: int
     tail_end: bytes
+    summary: bytes = b""
 
 
 _ROW_COLUMNS: Final = ", ".join(SeriesRow._fields)
+
+_HAS_SUMMARY: Final = "time_series has summary"
+"""Key of `Connection.info`: whether the schema has the column, which came with 0015."""
 
 _HOT_COLUMNS: Final[dict[str, str]] = {
     "count": "bigint",
@@ -72,6 +77,7 @@ _HOT_COLUMNS: Final[dict[str, str]] = {
     "last_value": "float8",
     "max_wall_time": "float8",
     "tail_end": "bytea",
+    "summary": "bytea",
 }
 """Columns that points after the last step change."""
 
@@ -144,13 +150,13 @@ def lock(
     Rows are locked in the order of the keys, as by all transactions: so they cannot deadlock.
     """
     if citus.is_cluster(db):
-        found = cluster_writes.lock_series(db, experiment_id, _ROW_COLUMNS, keys)
+        found = cluster_writes.lock_series(db, experiment_id, _row_columns(db), keys)
         return {key: SeriesRow._make(columns) for key, columns in found.items()}
     statement = f"""
         SELECT w.tag_digest, s.* FROM {unnest_rows(_KEY_COLUMNS)} AS w
         CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
         CROSS JOIN LATERAL (
-            SELECT {_ROW_COLUMNS} FROM time_series AS s
+            SELECT {_row_columns(db)} FROM time_series AS s
             WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id
                 AND s.tag_id = t.tag_id
             LIMIT 1 FOR UPDATE) AS s
@@ -185,7 +191,7 @@ def lock_above_threshold(
     rows = fetch_binary(
         db,
         f"""
-            SELECT {_ROW_COLUMNS} FROM time_series
+            SELECT {_row_columns(db)} FROM time_series
             WHERE experiment_id = %(experiment_id)s AND run_id = %(run_id)s
                 AND tag_id > %(after_tag_id)s
                 AND (tail_rows >= %(rows_min)s OR tail_points >= %(points_min)s)
@@ -217,7 +223,8 @@ def create(
         new: Rows in the order of their names, which all transactions use: so they cannot deadlock.
         metadata: The serialized summary metadata of each row.
     """
-    types = _INSERT_COLUMNS
+    has_summaries(db)
+    types = _without_missing(db, _INSERT_COLUMNS)
     if (ids := citus.new_ids(db, grant, len(new))) is not None:
         types = {"series_id": "bigint", **types}
         new = [row._replace(series_id=id_) for row, id_ in zip(new, ids, strict=True)]
@@ -256,9 +263,9 @@ def update(
         is_appended = _get_cold_values(before) == _get_cold_values(after)
         (appended if is_appended else changed).append(after)
     if appended:
-        _write(db, grant, appended, _HOT_COLUMNS)
+        _write(db, grant, appended, _without_missing(db, _HOT_COLUMNS))
     if changed:
-        _write(db, grant, changed, _HOT_COLUMNS | _COLD_COLUMNS)
+        _write(db, grant, changed, _without_missing(db, _HOT_COLUMNS | _COLD_COLUMNS))
 
 
 def _write(
@@ -293,6 +300,29 @@ def _write(
             **_encode_columns(rows, written),
         },
     )
+
+
+def has_summaries(db: Connection) -> bool:
+    """Return whether the schema has the column `summary`; a migration may add it meanwhile."""
+    if not db.info.get(_HAS_SUMMARY):
+        statement = """
+            SELECT EXISTS (SELECT FROM pg_attribute
+                WHERE attrelid = CAST('time_series' AS regclass) AND attname = 'summary')
+        """
+        db.info[_HAS_SUMMARY] = bool(db.execute(text(statement)).scalar())
+    return bool(db.info[_HAS_SUMMARY])
+
+
+def _row_columns(db: Connection) -> str:
+    """Return the columns of `SeriesRow` to select; looks once whether the schema has the last."""
+    return _ROW_COLUMNS if has_summaries(db) else f"{_ROW_COLUMNS[: -len('summary')]}''::bytea"
+
+
+def _without_missing(db: Connection, types: dict[str, str]) -> dict[str, str]:
+    """Return the columns that the schema has; the row was locked or is created: no other look."""
+    if db.info.get(_HAS_SUMMARY):
+        return types
+    return {name: kind for name, kind in types.items() if name != "summary"}
 
 
 def read_metadata(
