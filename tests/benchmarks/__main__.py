@@ -32,6 +32,7 @@ BENCHMARKS = (
     "sample",
     "page",
     "hparams",
+    "runs",
     "katib",
     "export",
     "fairness",

@@ -12,10 +12,9 @@ from sqlalchemy import text
 
 from support.batches import scalars
 from support.restarted_job import Job
-from tbservice.series import summaries
-from tbservice.series.summaries import Summary
 from tbservice.series.summary_filler import fill
-from tbservice.series.tables import summary_rows
+from tbservice.series.tables import summary_format, summary_rows
+from tbservice.series.tables.summary_format import Summary
 from tbservice.types.grants import ReadGrant
 from tbwire.points import ScalarPoints
 
@@ -162,11 +161,11 @@ def test_summary_extends_in_parts_as_at_once():
     random = np.random.default_rng(7)
     values = random.choice([1.0, 2.0, -3.5, math.nan, math.inf, -math.inf], 400)
     points = ScalarPoints(np.arange(400), np.ones(400), values)
-    at_once = summaries.EMPTY.extend(points)
-    in_parts = summaries.EMPTY
+    at_once = summary_format.EMPTY.extend(points)
+    in_parts = summary_format.EMPTY
     for start in range(0, 400, 7):
         in_parts = in_parts.extend(points.select(slice(start, start + 7)))
-    one_by_one = summaries.EMPTY
+    one_by_one = summary_format.EMPTY
     for start in range(400):
         one_by_one = one_by_one.extend(points.select(slice(start, start + 1)))
     assert at_once == in_parts == one_by_one

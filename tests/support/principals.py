@@ -94,6 +94,7 @@ _STATUSES = {
     "admin": lambda principal: principal._of_experiment("admin"),
     "create": lambda principal: principal._of_workspace("append"),
     "list": lambda principal: principal._of_workspace("read"),
+    "list in": lambda principal: principal._of_this_workspace("read"),
     "manage": lambda principal: principal._of_workspace("admin"),
     "member": lambda principal: principal._of_this_workspace(
         "admin" if principal.role is None else "read"

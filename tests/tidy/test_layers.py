@@ -46,7 +46,13 @@ CORE = [
 may write points through it.
 """
 
-WINGS = {"tbservice.hparams", "tbservice.katib", "tbservice.backup", "tbservice.integrity"}
+WINGS = {
+    "tbservice.hparams",
+    "tbservice.runs",
+    "tbservice.katib",
+    "tbservice.backup",
+    "tbservice.integrity",
+}
 """A capability each, with its tables, use cases and routes."""
 
 USE_CASES = {
@@ -82,6 +88,9 @@ MAY_IMPORT = {
     | SESSIONS
     | HTTP
     | {"tbservice.hparams", "tbservice.reading"},
+    "tbservice.runs": PLAIN
+    | DB
+    | {"tbservice.hparams", "tbservice.series", "tbservice.experiments"},
     "tbservice.katib": PLAIN
     | METRICS
     | DB
@@ -117,7 +126,7 @@ MAY_IMPORT = {
     | SESSIONS
     | USE_CASES
     | HTTP
-    | {"tbservice.admission", "tbservice.hparams", "tbservice.settings"},
+    | {"tbservice.admission", "tbservice.hparams", "tbservice.runs", "tbservice.settings"},
     "tbservice.api.v0_classic": PLAIN
     | SESSIONS
     | HTTP
@@ -141,6 +150,7 @@ MAY_IMPORT = {
         "tbservice.experiments",
         "tbservice.reading",
         "tbservice.hparams",
+        "tbservice.runs",
     },
     "tbservice.tensorboard": PLAIN
     | SESSIONS

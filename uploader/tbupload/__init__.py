@@ -15,6 +15,12 @@ Read an experiment's data into pandas or polars DataFrames, for example in a not
     experiment = Experiment("https://tbhub.example.org/experiment/ID/")
     experiment.scalars(tag="loss", pivot=True)
 
+List the runs of all experiments, with hyperparameters and metrics:
+
+    from tbupload import Workspace
+
+    Workspace().runs('lr < 0.01 and loss.min < 0.3', sort="loss.min")
+
 For everything else, use the command `tbupload` (see `tbupload --help`).
 """
 
@@ -26,16 +32,18 @@ if TYPE_CHECKING:
     from tbupload.background_upload.result import Result
     from tbupload.notebook.experiment import Experiment
     from tbupload.notebook.tensorboard_dev_compat import ExperimentFromDev
+    from tbupload.notebook.workspace import Workspace
 
     __version__: str
 
-__all__ = ["Experiment", "ExperimentFromDev", "Following", "Result", "follow"]
+__all__ = ["Experiment", "ExperimentFromDev", "Following", "Result", "Workspace", "follow"]
 
 _LAZY_MODULES = {
     "Experiment": "notebook.experiment",
     "ExperimentFromDev": "notebook.tensorboard_dev_compat",
     "Following": "background_upload.following",
     "Result": "background_upload.result",
+    "Workspace": "notebook.workspace",
     "follow": "background_upload.following",
 }
 

@@ -43,6 +43,7 @@ examples:
   tbupload verify --logdir runs/ --experiment ID   compare every point with the stored ones
   tbupload export --experiment ID --output DIR     write Parquet, CSV or event files
   tbupload list --query baseline              find experiments
+  tbupload runs --where 'lr < 0.01' --sort loss.min   compare runs of all experiments
   tbupload open ID|NAME                       open an experiment's page in the browser
   tbupload tail ID                            print new points as they are committed
   tbupload share ID --expires 30d             print a link that opens it, valid for 30 days
@@ -70,6 +71,7 @@ _COMMANDS: Final = {
     "tail": "print an experiment's new points as they are committed",
     "create": "create an experiment, or print the one of this name",
     "list": "list your experiments, latest first",
+    "runs": "list the runs of all experiments, with hyperparameters and metrics",
     "show": "show one experiment",
     "open": "open an experiment's page in the browser, and print its URL",
     "update-metadata": "change an experiment's name, tags, notes, properties or visibility",
@@ -171,6 +173,8 @@ def _load(name: str) -> Command:  # noqa: C901, PLR0912 - a table of imports
         from tbupload.commands.experiments import create as command
     elif name == "list":
         from tbupload.commands.experiments import list_experiments as command
+    elif name == "runs":
+        from tbupload.commands.runs import list_runs as command
     elif name == "show":
         from tbupload.commands.experiments import show as command
     elif name == "open":
@@ -213,6 +217,8 @@ def _load_options(name: str) -> AddOptions:  # noqa: C901, PLR0912 - the same
         from tbupload.commands.options.experiments import add_create_options as add
     elif name == "list":
         from tbupload.commands.options.experiments import add_list_options as add
+    elif name == "runs":
+        from tbupload.commands.options.runs import add_options as add
     elif name == "show":
         from tbupload.commands.options.experiments import add_show_options as add
     elif name == "open":

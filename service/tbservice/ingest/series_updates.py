@@ -15,9 +15,8 @@ import numpy as np
 
 from tbservice import limits
 from tbservice.ingest.batch import Segment, SentPoints, SentSeries
-from tbservice.series import summaries
 from tbservice.series.dedup import deduplicate_steps
-from tbservice.series.tables import runs_tags
+from tbservice.series.tables import runs_tags, summary_format
 from tbservice.series.tables.scalar_format import concatenate, count_raw, pack, pack_raw
 from tbservice.series.tables.scalar_tail import BufferRow
 from tbservice.series.tables.series_rows import RunTagIds, SeriesKey, SeriesRow
@@ -227,12 +226,12 @@ def _add_scalars(update: SeriesUpdate, points: ScalarPoints) -> dict[str, Any]:
 
 def _extend_summary(before: SeriesRow, points: ScalarPoints, *, is_rewrite: bool) -> bytes:
     """Return the stored summary with these points; unknown if one may replace another point."""
-    summary: summaries.Summary | None = summaries.EMPTY
+    summary: summary_format.Summary | None = summary_format.EMPTY
     if before.count:
-        summary = summaries.unpack(before.summary, before.rewrites, before.last_step)
+        summary = summary_format.unpack(before.summary, before.rewrites, before.last_step)
     if is_rewrite or summary is None:
-        return summaries.UNKNOWN
-    return summaries.pack(summary.extend(points), before.rewrites, int(points.steps[-1]))
+        return summary_format.UNKNOWN
+    return summary_format.pack(summary.extend(points), before.rewrites, int(points.steps[-1]))
 
 
 def _append_to_buffer(

@@ -1,6 +1,6 @@
 """The background thread that computes unknown summaries of scalar series and stores them.
 
-They are unknown of series from before migration 0015, of those that a server of an earlier release
+They are unknown of series from before migration 0014, of those that a server of an earlier release
 has written to, and after points were replaced, until compaction computes them. Readers that met
 some name the experiment; nothing is searched for.
 """
@@ -15,6 +15,7 @@ from tbservice.db.database import Database
 from tbservice.errors import ServiceError
 from tbservice.series import summary_scan
 from tbservice.series.tables import summary_rows
+from tbservice.series.tables.summary_rows import UnknownSummary
 from tbservice.types.grants import ReadGrant
 
 _SERIES_PER_PAGE: Final = 256
@@ -41,7 +42,7 @@ def fill(database: Database, grant: ReadGrant, after: int = 0) -> int | None:
     """
     with database.snapshot(grant) as db:
         listed = summary_rows.list_unknown(db, grant.experiment_id, after, _SERIES_PER_PAGE)
-        page = []
+        page: list[UnknownSummary] = []
         points = 0
         for row in listed:
             points += row.count
@@ -53,7 +54,7 @@ def fill(database: Database, grant: ReadGrant, after: int = 0) -> int | None:
         ids = [row.series_id for row in page]
         computed = summary_scan.compute(db, grant.experiment_id, ids)
     if computed:
-        with database.transaction(grant.workspace_id) as db:
+        with database.transaction(grant) as db:
             summary_rows.store(
                 db, grant.experiment_id, {row: computed[row.series_id] for row in page}
             )

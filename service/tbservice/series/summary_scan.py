@@ -9,10 +9,10 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.series import summaries
 from tbservice.series.scan import read_scalar_chunks
-from tbservice.series.summaries import Summary
+from tbservice.series.tables import summary_format
 from tbservice.series.tables.series_rows import SeriesRow
+from tbservice.series.tables.summary_format import Summary
 from tbservice.types.identifiers import ExperimentId
 from tbservice.types.sampling import ALL_STEPS
 from tbwire.points import DataClass
@@ -35,7 +35,7 @@ def compute(
         experiment_id: The experiment.
         series_ids: Scalar series; all of their points are read, in bounded memory.
     """
-    computed = dict.fromkeys(series_ids, summaries.EMPTY)
+    computed = dict.fromkeys(series_ids, summary_format.EMPTY)
     try:
         for series_id, points in read_scalar_chunks(
             db, experiment_id, series_ids, ALL_STEPS, limits.SCAN_CHUNK_POINTS
@@ -63,7 +63,7 @@ def fill_rows(
     for row in rows:
         if (
             row.data_class == DataClass.SCALAR
-            and summaries.unpack(row.summary, row.rewrites, row.last_step) is None
+            and summary_format.unpack(row.summary, row.rewrites, row.last_step) is None
             and points + row.count <= COMPACTION_SUMMARY_POINTS_MAX
         ):
             unknown.append(row.series_id)
@@ -72,7 +72,9 @@ def fill_rows(
         return list(rows)
     computed = compute(db, experiment_id, unknown)
     return [
-        row._replace(summary=summaries.pack(computed[row.series_id], row.rewrites, row.last_step))
+        row._replace(
+            summary=summary_format.pack(computed[row.series_id], row.rewrites, row.last_step)
+        )
         if row.series_id in computed
         else row
         for row in rows

@@ -59,6 +59,7 @@ from tbservice.api.v1.points import (
     points,
     tail,
 )
+from tbservice.api.v1.runs import runs
 from tbservice.api.v1.sharing import share_links, tokens, workspace_links
 from tbservice.api.v1.uploads import batches, blob_uploads, run_hparams, uploads
 from tbservice.auth.oidc.sign_in import SignIn
@@ -96,6 +97,7 @@ from tbservice.pages.people import (
     account,
     invitation,
     workspace_members,
+    workspace_runs,
     workspace_settings,
     workspace_token_list,
 )
@@ -143,6 +145,7 @@ _ROUTER_MODULES = (
     invitations,
     workspace_tokens,
     workspace_links,
+    runs,
     experiments,
     run_deletion,
     tokens,
@@ -182,6 +185,7 @@ _PAGE_MODULES = (
     account,
     invitation,
     workspace_settings,
+    workspace_runs,
     workspace_members,
     workspace_token_list,
     workspace_link_list,

@@ -207,6 +207,14 @@ IsPersonal = Annotated[
 ]
 MayCreate = Annotated[WorkspaceGrant, Depends(_grant_workspace(Scope.APPEND))]
 MayList = Annotated[WorkspaceGrant, Depends(_grant_workspace(Scope.READ))]
+MayListIn = Annotated[
+    WorkspaceGrant,
+    Depends(
+        _NeedsOfWorkspace(
+            lambda db, secret, workspace: grants.grant_workspace(db, secret, Scope.READ, workspace)
+        )
+    ),
+]
 MayRestore = Annotated[WorkspaceGrant, Depends(_grant_workspace(Scope.ADMIN))]
 MayRead = Annotated[ReadGrant, Depends(_NeedsOfExperiment(_grant_read))]
 MayReadByToken = Annotated[ReadGrant, Depends(_NeedsOfExperiment(_grant_read_by_token))]

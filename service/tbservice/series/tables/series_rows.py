@@ -33,7 +33,7 @@ class SeriesRow(NamedTuple):
     `tail_end` is the inline buffer: the last points as raw records in step order, later than the
     write buffer. `rewrites` counts the batches with a step at or before the series' last step, and
     `rewritten_from` is the lowest such step: a reader that has all points up to a step, and sees
-    the same count again, still has all of them. `summary` is a packed `series/summaries.py`, empty
+    the same count again, still has all of them. `summary` is packed (`summary_format.py`), empty
     for unknown.
     """
 
@@ -65,7 +65,7 @@ class SeriesRow(NamedTuple):
 _ROW_COLUMNS: Final = ", ".join(SeriesRow._fields)
 
 _HAS_SUMMARY: Final = "time_series has summary"
-"""Key of `Connection.info`: whether the schema has the column, which came with 0015."""
+"""Key of `Connection.info`: whether the schema has the column, which came with 0014."""
 
 _HOT_COLUMNS: Final[dict[str, str]] = {
     "count": "bigint",

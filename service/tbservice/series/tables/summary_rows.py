@@ -12,9 +12,8 @@ from sqlalchemy import Connection
 
 from tbservice.db.arrays import encode_array
 from tbservice.db.pipeline import execute_binary, fetch_binary, pipeline, set_locals
-from tbservice.series import summaries
-from tbservice.series.summaries import Summary
-from tbservice.series.tables import series_rows
+from tbservice.series.tables import series_rows, summary_format
+from tbservice.series.tables.summary_format import Summary
 from tbservice.types.identifiers import ExperimentId, Float64s, Int64s
 from tbwire.points import DataClass
 
@@ -35,9 +34,10 @@ class UnknownSummary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SummaryColumns:
-    """All scalar series of an experiment: last points, and records of `summaries.RECORD_DTYPE`.
+    """All scalar series of an experiment: last points, and summaries in `records`.
 
-    The records of unknown summaries have a `not_finite` of -1. Wall times are in seconds.
+    Their type is `summary_format.NATIVE_DTYPE`. Those of unknown summaries have a `not_finite` of
+    -1. Wall times are in seconds.
     """
 
     series_ids: Int64s
@@ -46,6 +46,7 @@ class SummaryColumns:
     counts: Int64s
     last_steps: Int64s
     last_values: Float64s
+    max_wall_times: Float64s
     records: npt.NDArray[np.void]
 
 
@@ -54,7 +55,7 @@ def list_unknown(
 ) -> list[UnknownSummary]:
     """Return up to `limit` series without a valid summary, with ids after `after`, by id.
 
-    None before migration 0015. Reads the experiment's rows of series from `after` on.
+    None before migration 0014. Reads the experiment's rows of series from `after` on.
     """
     if not series_rows.has_summaries(db):
         return []
@@ -96,7 +97,7 @@ def store(
             "packed": encode_array(
                 "bytea",
                 [
-                    summaries.pack(summary, row.rewrites, row.last_step)
+                    summary_format.pack(summary, row.rewrites, row.last_step)
                     for row, summary in computed.items()
                 ],
             ),
@@ -110,7 +111,7 @@ def list_summaries(db: Connection, experiment_id: ExperimentId) -> SummaryColumn
     Results are packed into one value per column: a row for each of 1,000,000 series would take
     longer to fetch than to select.
     """
-    size = summaries.RECORD_DTYPE.itemsize
+    size = summary_format.RECORD_DTYPE.itemsize
     summary = "summary" if series_rows.has_summaries(db) else "''::bytea"
     with pipeline(db):
         # PostgreSQL would read all series of all workspaces, with two more processes.
@@ -120,7 +121,7 @@ def list_summaries(db: Connection, experiment_id: ExperimentId) -> SummaryColumn
             f"""
                 SELECT string_agg(int8send(series_id) || int8send(run_id) || int8send(tag_id)
                     || int8send(count) || int8send(rewrites) || int8send(last_step)
-                    || float8send(last_value)
+                    || float8send(last_value) || float8send(max_wall_time)
                     || CASE octet_length({summary}) WHEN {size} THEN {summary}
                         ELSE decode(repeat('ff', {size}), 'hex') END, ''::bytea)
                 FROM time_series
@@ -134,17 +135,23 @@ def list_summaries(db: Connection, experiment_id: ExperimentId) -> SummaryColumn
         [
             *((name, ">i8") for name in names),
             ("last_value", ">f8"),
-            ("summary", summaries.RECORD_DTYPE),
+            ("max_wall_time", ">f8"),
+            ("summary", summary_format.RECORD_DTYPE),
         ]
     )
     rows = np.frombuffer(bytes(data or b""), dtype)
-    records = rows["summary"].astype(summaries.NATIVE_DTYPE)
+    records = rows["summary"].astype(summary_format.NATIVE_DTYPE)
     is_unknown = (records["rewrites"] != rows["rewrites"]) | (
         records["last_step"] != rows["last_step"]
     )
     records["not_finite"][is_unknown] = -1
     return SummaryColumns(
-        *(rows[name].astype(np.int64) for name in names if name != "rewrites"),
+        rows["series_id"].astype(np.int64),
+        rows["run_id"].astype(np.int64),
+        rows["tag_id"].astype(np.int64),
+        rows["count"].astype(np.int64),
+        rows["last_step"].astype(np.int64),
         rows["last_value"].astype(np.float64),
+        rows["max_wall_time"].astype(np.float64),
         records,
     )

@@ -2,15 +2,15 @@
 
 from alembic import op
 
-revision = "0015_summaries"
-down_revision = "0012_sponsors"
+revision = "0014_summaries"
+down_revision = "0013_compressed_blocks"
 branch_labels = None
 depends_on = None
 
 LOCKS = {"time_series": "ACCESS EXCLUSIVE"}
 
-# One column, since each that a batch writes costs time. Its layout: tbservice/series/summaries.py.
-# Empty: unknown. Readers compare it with last_step and rewrites, so that what a server of an
+# One column, since each that a batch writes costs time. Its layout: series/tables/summary_format.py
+# of tbservice. Empty: unknown. Readers compare it with last_step and rewrites, so that what a server of an
 # earlier release adds makes it unknown, too.
 COLUMN = "ALTER TABLE time_series ADD COLUMN summary bytea NOT NULL DEFAULT ''"
 

@@ -34,7 +34,7 @@ RECORD_DTYPE: Final = np.dtype(
 """`_LAYOUT` for numpy: summaries of many series at once."""
 
 NATIVE_DTYPE: Final = RECORD_DTYPE.newbyteorder("=")
-"""The same in the byte order of the machine, to compute with."""
+"""RECORD_DTYPE in the byte order of the machine, to compute with."""
 
 
 class Summary(NamedTuple):

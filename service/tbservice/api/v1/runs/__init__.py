@@ -1,0 +1,1 @@
+"""Routes of the table of runs."""

@@ -1,0 +1,122 @@
+"""The page with the runs of all experiments of a workspace."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from tbservice import limits
+from tbservice.errors import Invalid, MalformedRequest, TooLarge
+from tbservice.pages.people.workspace_view import OwnPage
+from tbservice.runs.filters import FILTER_CHARS_MAX
+from tbservice.runs.use_cases import RunsPage, RunsQuery, list_runs
+from tbwire.hparams import HparamValue
+
+router = APIRouter(include_in_schema=False)
+
+_ALWAYS: Final = ("experiment", "experiment_name", "run")
+"""Columns that the page reads for the name of a run, whatever is chosen."""
+
+_COLUMNS_CHARS_MAX: Final = 4_000
+_SECONDS_MAX: Final = 253_402_300_800
+"""Seconds from the epoch to the year 10000, which datetime does not have."""
+
+_NAME: Final = re.compile(r"`([^`]*)`((?:\.\w+)?)|([^,`]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class RunsAddress:
+    """Parameters in the address of the page; "" for absent ones."""
+
+    path: str
+    where: str = ""
+    sort: str = ""
+    columns: str = ""
+    after: str = ""
+
+    @property
+    def column_names(self) -> list[str]:
+        """Return the columns that are chosen: names with commas are in backticks."""
+        names = [
+            f"{quoted}{suffix}" if quoted else plain.strip()
+            for quoted, suffix, plain in _NAME.findall(self.columns)
+        ]
+        return [name for name in names if name]
+
+    def link(self, **changes: str) -> str:
+        """Return the address with some values changed, of the first page."""
+        changed = replace(self, **{"after": "", **changes})
+        fields = ("where", "sort", "columns", "after")
+        pairs = {name: getattr(changed, name) for name in fields}
+        query = urlencode({name: value for name, value in pairs.items() if value})
+        return f"{self.path}?{query}" if query else self.path
+
+    def sort_link(self, column: str) -> str:
+        """Return the address sorted by a column: descending if it is sorted by it already."""
+        return self.link(sort=f"-{column}" if self.sort == column else column)
+
+    def sort_state(self, column: str) -> str:
+        """Return the `aria-sort` of a column."""
+        if self.sort.removeprefix("-") != column:
+            return "none"
+        return "descending" if self.sort.startswith("-") else "ascending"
+
+
+@router.get("/workspace/{workspace_id}/runs")
+def show_runs(page: OwnPage, request: Request) -> Response:
+    """Show a page of the runs; for a filter that cannot be used, what is wrong with it."""
+    query = request.query_params
+    address = RunsAddress(
+        f"{page.address}/runs",
+        query.get("where", "").strip()[: FILTER_CHARS_MAX + 1],
+        query.get("sort", "").strip()[:_COLUMNS_CHARS_MAX],
+        query.get("columns", "").strip()[:_COLUMNS_CHARS_MAX],
+        query.get("after", ""),
+    )
+    try:
+        found = _find(page, request, address)
+    except (Invalid, TooLarge) as error:
+        return page.render("workspace_runs.html", error, address=address, found=None)
+    hidden = {*_ALWAYS, *({"started"} - set(address.column_names))}
+    shown = [(index, name) for index, name in enumerate(found.columns) if name not in hidden]
+    return page.render(
+        "workspace_runs.html", address=address, found=found, shown=shown, show=show_value
+    )
+
+
+def _find(page: OwnPage, request: Request, address: RunsAddress) -> RunsPage:
+    """Read the page; the first one if the page token is of another table."""
+    grant = page.grant_read()
+    chosen = address.column_names
+    sort = [address.sort] if address.sort else []
+    query = RunsQuery(
+        address.where, sort, chosen, address.after or None, limits.LIST_PAGE_ITEMS, _ALWAYS
+    )
+    with page.database.snapshot(grant) as db:
+        try:
+            found = list_runs(db, grant, query)
+        except MalformedRequest:
+            found = list_runs(db, grant, replace(query, after=None))
+    for pending in found.pending_grants:
+        request.app.state.summaries.enqueue(pending)
+    return found
+
+
+def show_value(column: str, value: HparamValue | None) -> str:
+    """Return a value for people: numbers with six digits, times in UTC."""
+    if column == "started" and isinstance(value, float) and 0 <= value < _SECONDS_MAX:
+        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M")
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value.replace("\n", ", ")
+    return f"{value:.6g}" if math.isfinite(value) else str(value)

@@ -1,0 +1,123 @@
+"""Columns of a table of runs: names, and what each is of."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tbservice.errors import Invalid
+from tbservice.runs.experiment_runs import METRIC_FIELDS
+
+RUN_COLUMNS: Final = (
+    "experiment",
+    "run",
+    "experiment_name",
+    "status",
+    "training",
+    "tags",
+    "started",
+    "duration",
+    "host",
+    "user",
+    "git_commit",
+    "git_branch",
+    "python",
+    "platform",
+)
+"""Columns of every run that are neither hyperparameters nor metrics."""
+
+DEFAULT_HPARAM_ITEMS: Final = 20
+DEFAULT_METRIC_ITEMS: Final = 10
+_DEFAULT_RUN_COLUMNS: Final = ("experiment", "run", "experiment_name", "status", "started")
+_NEAR_MISS_ITEMS: Final = 3
+_NEAR_MISS_NAMES_MAX: Final = 20_000
+
+
+class UnknownColumn(Invalid):
+    """No run of the workspace has the column; the detail has similar names."""
+
+    code = "unknown_column"
+
+
+@dataclass(frozen=True, slots=True)
+class RunColumn:
+    """A column: `kind` is run, hparam or metric; of a metric, `field` is one of METRIC_FIELDS."""
+
+    kind: str
+    name: str
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownColumns:
+    """The hyperparameters and scalar tags that runs have, with the number of runs of each."""
+
+    hparams: Counter[str]
+    metrics: Counter[str]
+
+    def resolve(self, name: str, where: str) -> RunColumn:
+        """Return the column that a name means.
+
+        A name is first a column of every run, then a hyperparameter, then a metric; `hparam.` and
+        `metric.` before it select. Raises UnknownColumn, which says `where` the name was given.
+        """
+        column = self._find(name)
+        if column is not None:
+            return column
+        names = list(self._list_names())[:_NEAR_MISS_NAMES_MAX]
+        near = difflib.get_close_matches(name[:200], names, _NEAR_MISS_ITEMS)
+        if not near:
+            near = [each for each in names if name.lower() in each.lower()][:_NEAR_MISS_ITEMS]
+        hint = f": did you mean {', '.join(near)}?" if near else ""
+        raise UnknownColumn(f"{where}: no run has a column {name[:200]!r}{hint}")
+
+    def _find(self, name: str) -> RunColumn | None:
+        if name in RUN_COLUMNS:
+            return RunColumn("run", name)
+        kind, _, rest = name.partition(".")
+        if kind == "hparam" and rest in self.hparams:
+            return RunColumn("hparam", rest)
+        if kind == "metric" and (metric := self._find_metric(rest)) is not None:
+            return metric
+        if name in self.hparams:
+            return RunColumn("hparam", name)
+        return self._find_metric(name)
+
+    def _find_metric(self, name: str) -> RunColumn | None:
+        if name in self.metrics:
+            return RunColumn("metric", name, "last")
+        tag, _, field = name.rpartition(".")
+        if tag in self.metrics and field in METRIC_FIELDS:
+            return RunColumn("metric", tag, field)
+        return None
+
+    def name_of(self, column: RunColumn) -> str:
+        """Return the shortest name of a column."""
+        name = column.name if column.field in {"", "last"} else f"{column.name}.{column.field}"
+        return name if self._find(name) == column else f"{column.kind}.{name}"
+
+    def list_default(self) -> list[str]:
+        """Return the columns that a table has by default: those that most runs have."""
+        hparams = _list_most_common(self.hparams, DEFAULT_HPARAM_ITEMS)
+        metrics = _list_most_common(self.metrics, DEFAULT_METRIC_ITEMS)
+        return [
+            *_DEFAULT_RUN_COLUMNS,
+            *(self.name_of(RunColumn("hparam", name)) for name in hparams),
+            *(self.name_of(RunColumn("metric", tag, "last")) for tag in metrics),
+        ]
+
+    def _list_names(self) -> Iterator[str]:
+        yield from RUN_COLUMNS
+        yield from self.hparams
+        for tag in self.metrics:
+            yield tag
+            yield f"{tag}.min"
+            yield f"{tag}.max"
+
+
+def _list_most_common(counts: Counter[str], limit: int) -> Sequence[str]:
+    """Return the names with the greatest counts, in the order of the names."""
+    return sorted(sorted(counts, key=lambda name: (-counts[name], name))[:limit])

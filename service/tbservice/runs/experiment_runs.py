@@ -1,0 +1,323 @@
+"""The runs of one experiment with what the table shows of them, cached per worker by version."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.hparams.owners import find_owner, find_root
+from tbservice.hparams.record_reader import read_ends, read_records
+from tbservice.hparams.session_table import HPARAMS_RUNNING_SECONDS_MAX, StoredStart
+from tbservice.runs import run_values
+from tbservice.runs.run_values import RunValues
+from tbservice.runs.tables import run_origins
+from tbservice.series import summary_scan
+from tbservice.series.tables import hparams_rows, summary_rows
+from tbservice.series.tables.summary_rows import SummaryColumns
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import Float64s, Int64s
+from tbwire.hparams import HparamValue, SessionEnd, Status
+
+RUNS_CACHE_BYTES: Final = 256 * limits.MIB
+"""Bytes of runs that one worker caches, as estimated."""
+
+SUMMARY_POINTS_MAX: Final = 500_000
+"""Points that one request reads to compute summaries that are not stored yet."""
+
+METRIC_FIELDS: Final = {
+    "last": "last",
+    "min": "min",
+    "max": "max",
+    "last_step": "last_step",
+    "min_step": "min_step",
+    "max_step": "max_step",
+    "not_finite": "not_finite",
+    "points": "count",
+}
+"""Suffixes of a metric's columns, and the arrays with their values."""
+
+_OF_SUMMARY: Final = frozenset(METRIC_FIELDS) - {"last", "last_step", "points"}
+
+_STATUSES: Final = ("success", "failure", "running", "unknown")
+_STATUS_CODES: Final = {Status.STATUS_SUCCESS: 0, Status.STATUS_FAILURE: 1}
+_UNKNOWN: Final = 3
+_RUNNING: Final = 2
+_RUN_BYTES: Final = 500
+_SERIES_BYTES: Final = 150
+
+
+@dataclass(slots=True)
+class ExperimentRuns:
+    """The runs of an experiment, by id; only what is computed of them is added later.
+
+    `starts` has the session that each run belongs to. `series` has, by tag, the row of each run in
+    `fields`, -1 for none. `pending` counts series without a summary: min and max are missing.
+    """
+
+    run_ids: Int64s
+    names: list[str]
+    starts: list[StoredStart | None]
+    end_codes: Int64s
+    newest: Float64s
+    start_times: Float64s
+    series: Mapping[str, Int64s]
+    fields: Mapping[str, Float64s]
+    pending: int = 0
+    _columns: dict[str, RunValues] = field(default_factory=dict)
+    _hparams: Counter[str] | None = None
+    _metrics: Counter[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def size(self) -> int:
+        """Bytes, estimated."""
+        return _RUN_BYTES * (len(self) + 1) + _SERIES_BYTES * len(self.fields["last"])
+
+    def count_hparams(self) -> Counter[str]:
+        """Return how many runs have each hyperparameter."""
+        if self._hparams is None:
+            of_names = Counter(start.names for start in self.starts if start is not None)
+            counts: Counter[str] = Counter()
+            for names, count in of_names.items():
+                counts.update(dict.fromkeys(names.names, count))
+            self._hparams = counts
+        return self._hparams
+
+    def count_metrics(self) -> Counter[str]:
+        """Return how many runs have each scalar tag."""
+        if self._metrics is None:
+            counts = {tag: int((rows >= 0).sum()) for tag, rows in self.series.items()}
+            self._metrics = Counter(counts)
+        return self._metrics
+
+    def hparam(self, name: str) -> RunValues:
+        """Return the values of a hyperparameter, of the session that each run belongs to."""
+        key = f"hparam.{name}"
+        if key not in self._columns:
+            self._columns[key] = run_values.of_objects(
+                self.hparam_of(row, name) for row in range(len(self))
+            )
+        return self._columns[key]
+
+    def hparam_of(self, row: int, name: str) -> HparamValue | None:
+        """Return one run's value of a hyperparameter; None for none."""
+        start = self.starts[row]
+        if start is None:
+            return None
+        position = start.names.positions.get(name)
+        return None if position is None else start.values[position]
+
+    def metric_of(self, row: int, tag: str, name: str) -> float | None:
+        """Return one run's field of METRIC_FIELDS of a scalar tag; None for none."""
+        rows = self.series.get(tag)
+        index = -1 if rows is None else int(rows[row])
+        if index < 0 or (name in _OF_SUMMARY and self.fields["not_finite"][index] < 0):
+            return None
+        number = float(self.fields[METRIC_FIELDS[name]][index])
+        has_finite = not math.isnan(self.fields["min"][index])
+        return number if has_finite or not name.startswith(("min", "max")) else None
+
+    def metric(self, tag: str, name: str) -> RunValues:
+        """Return a field of METRIC_FIELDS of a scalar tag."""
+        rows = self.series.get(tag)
+        if rows is None or not len(self.fields["last"]):
+            return run_values.of_numbers(np.full(len(self), np.nan), np.zeros(len(self), bool))
+        numbers = self.fields[METRIC_FIELDS[name]][rows]
+        has_value = rows >= 0
+        if name in _OF_SUMMARY:
+            has_value &= self.fields["not_finite"][rows] >= 0
+        if name.startswith(("min", "max")):
+            has_value &= ~np.isnan(self.fields["min"][rows])
+        return run_values.of_numbers(numbers, has_value)
+
+    def run_names(self) -> RunValues:
+        """Return the names of the runs."""
+        return run_values.of_codes(np.arange(len(self)), self.names)
+
+    def statuses(self, now: float) -> RunValues:
+        """Return how each run ended: as its session says, else running while data are new."""
+        is_new = now - self.newest < HPARAMS_RUNNING_SECONDS_MAX
+        codes = np.where(self.end_codes >= 0, self.end_codes, np.where(is_new, _RUNNING, _UNKNOWN))
+        return run_values.of_codes(codes, _STATUSES)
+
+    def started(self) -> RunValues:
+        """Return the wall time in seconds at which each run began."""
+        return run_values.of_numbers(self.start_times, ~np.isnan(self.start_times))
+
+    def durations(self) -> RunValues:
+        """Return the seconds from the start of each run to its newest point."""
+        seconds = self.newest - self.start_times
+        return run_values.of_numbers(seconds, np.isfinite(seconds))
+
+
+class RunsCache:
+    """The runs of the experiments that were read last, up to a number of bytes."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._cached: dict[ReadGrant, tuple[str, ExperimentRuns]] = {}
+        self._size = 0
+
+    def find(self, grant: ReadGrant, version: str) -> ExperimentRuns | None:
+        """Return the runs of an experiment at a version, if they are cached."""
+        with self._lock:
+            found = self._cached.pop(grant, None)
+            if found is None:
+                return None
+            if found[0] != version:
+                self._size -= found[1].size
+                return None
+            self._cached[grant] = found  # now the last to be dropped
+            return found[1]
+
+    def put(self, grant: ReadGrant, version: str, runs: ExperimentRuns) -> None:
+        """Cache the runs of an experiment; drops those that were read longest ago."""
+        with self._lock:
+            old = self._cached.pop(grant, None)
+            self._size += runs.size - (0 if old is None else old[1].size)
+            self._cached[grant] = version, runs
+            while self._size > self._bytes_max:
+                _, dropped = self._cached.pop(next(iter(self._cached)))
+                self._size -= dropped.size
+
+
+RUNS: Final = RunsCache(RUNS_CACHE_BYTES)
+"""The cache of this worker."""
+
+
+def read_runs(db: Connection, grant: ReadGrant, version: str, points_max: int) -> ExperimentRuns:
+    """Return the runs of an experiment, the cached ones if its data are as they were.
+
+    Args:
+        db: A snapshot.
+        grant: Grant on the experiment; all of it is shown.
+        version: A text that changes with its data.
+        points_max: Points that are read to compute unknown summaries; others remain pending.
+    """
+    cached = RUNS.find(grant, version)
+    if cached is not None:
+        return cached
+    runs = _read(db, grant, points_max)
+    if not runs.pending:
+        RUNS.put(grant, version, runs)
+    return runs
+
+
+def _read(db: Connection, grant: ReadGrant, points_max: int) -> ExperimentRuns:
+    records = read_records(db, grant)
+    columns = summary_rows.list_summaries(db, grant.experiment_id)
+    pending = _fill_unknown(db, grant, columns, points_max)
+    started = run_origins.list_start_times(db, grant.experiment_id)
+    tag_ids = np.unique(columns.tag_ids)
+    tags = hparams_rows.list_tag_names(db, grant.experiment_id, tag_ids)
+
+    run_ids = np.sort(np.fromiter(records.run_names, np.int64, len(records.run_names)))
+    names = [records.run_names[run_id] for run_id in run_ids.tolist()]
+    owners = _find_owners(names, run_ids, records.starts, records.run_names)
+    end_codes = _find_ends(db, grant, run_ids, owners, records.wall_times)
+    positions = np.searchsorted(run_ids, columns.run_ids)
+    newest = np.full(len(names), -np.inf)
+    np.maximum.at(newest, positions, columns.max_wall_times)
+    series = {}
+    for tag_id, tag in tags.items():
+        rows = np.flatnonzero(columns.tag_ids == tag_id)
+        series[tag] = np.full(len(names), -1)
+        series[tag][positions[rows]] = rows
+    return ExperimentRuns(
+        run_ids,
+        names,
+        [None if owner is None else records.starts[owner] for owner in owners],
+        end_codes,
+        newest,
+        np.array([started.get(run_id) for run_id in run_ids.tolist()], np.float64),
+        series,
+        _make_fields(columns),
+        pending,
+    )
+
+
+def _make_fields(columns: SummaryColumns) -> dict[str, Float64s]:
+    fields = {
+        "last": columns.last_values,
+        "last_step": columns.last_steps,
+        "count": columns.counts,
+        **{
+            name: columns.records[name]
+            for name in ("min", "min_step", "max", "max_step", "not_finite")
+        },
+    }
+    return {name: values.astype(np.float64) for name, values in fields.items()}
+
+
+def _fill_unknown(
+    db: Connection, grant: ReadGrant, columns: SummaryColumns, points_max: int
+) -> int:
+    """Compute unknown summaries in place, of the shortest series first; return how many remain."""
+    unknown = np.flatnonzero(columns.records["not_finite"] < 0)
+    unknown = unknown[np.argsort(columns.counts[unknown], kind="stable")]
+    within = int(np.searchsorted(np.cumsum(columns.counts[unknown]), points_max, "right"))
+    rows = unknown[:within]
+    if len(rows):
+        ids = columns.series_ids[rows].tolist()
+        computed = summary_scan.compute(db, grant.experiment_id, ids)
+        for row, series_id in zip(rows.tolist(), ids, strict=True):
+            if series_id in computed:
+                record = columns.records[row]
+                for name, value in zip(
+                    ("not_finite", "min_step", "min", "max_step", "max"),
+                    computed[series_id],
+                    strict=True,
+                ):
+                    record[name] = value
+    return int((columns.records["not_finite"] < 0).sum())
+
+
+def _find_owners(
+    names: Sequence[str],
+    run_ids: Int64s,
+    starts: Mapping[int, StoredStart],
+    run_names: Mapping[int, str],
+) -> list[int | None]:
+    """Return the run id of the session that each run belongs to: its own, or the nearest above."""
+    sessions = {run_names[run_id]: run_id for run_id in starts}
+    root = find_root(sessions)
+    owners: list[int | None] = []
+    for name, run_id in zip(names, run_ids.tolist(), strict=True):
+        owner = name if run_id in starts else find_owner(name, sessions, root)
+        owners.append(None if owner is None else sessions[owner])
+    return owners
+
+
+def _find_ends(
+    db: Connection,
+    grant: ReadGrant,
+    run_ids: Int64s,
+    owners: Sequence[int | None],
+    start_times: Mapping[int, float],
+) -> Int64s:
+    """Return the position in _STATUSES of the end of each run's session; -1 without one.
+
+    An end that is older than the start of its session is an earlier attempt's.
+    """
+    ends: dict[int, SessionEnd] = {
+        run_id: end
+        for run_id, end, wall_time in read_ends(db, grant, None)
+        if wall_time >= start_times.get(run_id, -np.inf)
+    }
+    codes = np.full(len(run_ids), -1)
+    for row, owner in enumerate(owners):
+        end = ends.get(owner) if owner is not None else None
+        if end is not None:
+            codes[row] = _STATUS_CODES.get(end.status, _UNKNOWN)
+    return codes

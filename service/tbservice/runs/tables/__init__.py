@@ -1,0 +1,1 @@
+"""Queries for the table of runs."""

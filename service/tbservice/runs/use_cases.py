@@ -1,0 +1,222 @@
+"""List the runs of a workspace: filtered, sorted, in pages."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from tbservice.db.clock import read_now
+from tbservice.errors import Invalid, MalformedRequest, NotFound, TooLarge
+from tbservice.experiments import lifecycle, listing, uploads
+from tbservice.experiments.listing import Search
+from tbservice.runs.columns import KnownColumns
+from tbservice.runs.experiment_runs import SUMMARY_POINTS_MAX, ExperimentRuns, read_runs
+from tbservice.runs.filters import Filter, find_equal_texts, list_columns, parse_filter
+from tbservice.runs.tables import run_origins
+from tbservice.runs.workspace_runs import RunPosition, SortKey, WorkspaceRuns
+from tbservice.types.experiments import Experiment
+from tbservice.types.grants import ReadGrant, WorkspaceGrant
+from tbservice.types.identifiers import INT64_MAX, ExperimentId
+from tbwire.hparams import HparamValue
+
+RUNS_EXPERIMENT_ITEMS_MAX: Final = 2_000
+"""Experiments (items), the newest, whose runs are in the table of a workspace."""
+
+RUNS_ITEMS_MAX: Final = 250_000
+"""Runs (items) of these experiments."""
+
+RUNS_COLUMN_ITEMS_MAX: Final = 200
+"""Columns (items) of a page."""
+
+RUNS_SORT_ITEMS_MAX: Final = 5
+"""Columns (items) that a table is sorted by."""
+
+_AFTER: Final = "'after' is not the 'next' of an earlier page of the same filter and order"
+
+
+@dataclass(frozen=True, slots=True)
+class RunsQuery:
+    """Filter, order, columns and page of a table of runs.
+
+    `sort` has names of columns, with a `-` before one for descending order. Without `columns`, a
+    page has those that most runs have. `always` come before them in any case.
+    """
+
+    where: str = ""
+    sort: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    after: str | None = None
+    limit: int = 100
+    always: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPage:
+    """A page of runs: for each, the value of each column; None for none.
+
+    `total` counts the runs that the filter selects; `left_out` the experiments beyond
+    RUNS_EXPERIMENT_ITEMS_MAX; `pending` the series whose minimum and maximum are still computed,
+    and `pending_grants` names their experiments.
+    """
+
+    columns: list[str]
+    rows: list[list[HparamValue | None]]
+    total: int
+    next: str | None
+    known: KnownColumns
+    left_out: bool = False
+    pending: int = 0
+    pending_grants: list[ReadGrant] = field(default_factory=list)
+
+
+def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPage:
+    """Return a page of the runs of a workspace.
+
+    Args:
+        db: A snapshot of the workspace.
+        grant: Grant to read all of the workspace.
+        query: Which runs.
+
+    Raises:
+        FilterError: The filter cannot be parsed.
+        UnknownColumn: No run has a column of the query.
+        Invalid: Too many columns.
+        TooLarge: There are too many runs, or regular expressions take too many steps.
+        MalformedRequest: `after` is no page token of this filter and order.
+    """
+    tree = parse_filter(query.where)
+    experiments, left_out = _list_experiments(db, grant, tree)
+    runs, pending = _read(db, grant, experiments)
+    known = runs.list_known()
+    resolved = {
+        column.name: known.resolve(column.name, f"the filter, character {column.position}")
+        for column in list_columns(tree)
+    }
+    keys = _resolve_sort(known, query.sort)
+    names = list(dict.fromkeys([*query.always, *(query.columns or known.list_default())]))
+    _check_count("columns", len(names), RUNS_COLUMN_ITEMS_MAX)
+    columns = [known.resolve(name, "columns") for name in names]
+
+    selected = runs.select(tree, resolved)
+    total = int(selected.sum())
+    if query.after is not None:
+        selected &= runs.follows(keys, _decode_token(query, query.after, len(keys)))
+    rows = runs.sort(selected, keys)
+    page = rows[: query.limit].tolist()
+    has_more = len(rows) > query.limit
+    return RunsPage(
+        names,
+        runs.read_rows(page, columns),
+        total,
+        _encode_token(query, runs.position_of(page[-1], keys)) if has_more else None,
+        known,
+        left_out,
+        runs.pending,
+        pending,
+    )
+
+
+def _list_experiments(
+    db: Connection, grant: WorkspaceGrant, tree: Filter | None
+) -> tuple[list[Experiment], bool]:
+    """Return the experiments whose runs a filter may select, newest first.
+
+    Also return whether some are left out.
+    """
+    ids = find_equal_texts(tree, "experiment")
+    if ids is None:
+        page = listing.list_experiments(db, grant, Search(), None, RUNS_EXPERIMENT_ITEMS_MAX)
+        return page.experiments, page.next is not None
+    found = []
+    for id_ in ids:
+        try:
+            read = ReadGrant(grant.workspace_id, ExperimentId(id_))
+            found.append(lifecycle.get_experiment(db, read))
+        except NotFound:  # no run is selected
+            continue
+    return sorted(found, key=lambda each: -each.number), False
+
+
+def _read(
+    db: Connection, grant: WorkspaceGrant, experiments: Sequence[Experiment]
+) -> tuple[WorkspaceRuns, list[ReadGrant]]:
+    """Return the runs of the experiments, and the grants on those with unknown summaries."""
+    parts: list[ExperimentRuns] = []
+    pending: list[ReadGrant] = []
+    points_left = SUMMARY_POINTS_MAX
+    count = 0
+    for experiment in experiments:
+        read = ReadGrant(grant.workspace_id, experiment.experiment_id)
+        part = read_runs(db, read, str(experiment.version), points_left)
+        if part.pending:
+            pending.append(read)
+            points_left = 0
+        count += len(part)
+        if count > RUNS_ITEMS_MAX:
+            limit = f"the limit of {RUNS_ITEMS_MAX} (runs_items_max)"
+            raise TooLarge(
+                f"the table has more runs than {limit}: select experiments, as in "
+                'experiment = "ID" or experiment = "ID"'
+            )
+        parts.append(part)
+    ids = [experiment.experiment_id for experiment in experiments]
+    runs = WorkspaceRuns(
+        experiments,
+        parts,
+        uploads.find_statuses(db, grant, experiments),
+        run_origins.list_origins(db, ids),
+        read_now(db).timestamp(),
+    )
+    return runs, pending
+
+
+def _resolve_sort(known: KnownColumns, names: Sequence[str]) -> list[SortKey]:
+    _check_count("sort", len(names), RUNS_SORT_ITEMS_MAX)
+    return [
+        SortKey(known.resolve(name.removeprefix("-"), "sort"), name.startswith("-"))
+        for name in names
+    ]
+
+
+def _check_count(what: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise Invalid(f"{what}: {count} columns are over the limit of {limit}")
+
+
+def _digest(query: RunsQuery) -> str:
+    """Return a text that is the same for all pages of a table."""
+    content = json.dumps([query.where, list(query.sort)])
+    return hashlib.sha256(content.encode(errors="replace")).hexdigest()[:16]
+
+
+def _encode_token(query: RunsQuery, position: RunPosition) -> str:
+    fields = [_digest(query), list(position.values), position.number, position.run_id]
+    return base64.urlsafe_b64encode(json.dumps(fields).encode()).decode()
+
+
+def _decode_token(query: RunsQuery, after: str, keys: int) -> RunPosition:
+    try:
+        digest, values, number, run_id = json.loads(base64.urlsafe_b64decode(after))
+        is_valid = (
+            digest == _digest(query)
+            and isinstance(values, list)
+            and len(values) == keys
+            and all(_is_value(value) for value in values)
+            and all(type(each) is int and 0 <= each <= INT64_MAX for each in (number, run_id))
+        )
+    except (binascii.Error, ValueError, TypeError, RecursionError) as error:
+        raise MalformedRequest(_AFTER) from error
+    if not is_valid:
+        raise MalformedRequest(_AFTER)
+    return RunPosition(values, number, run_id)
+
+
+def _is_value(value: Any) -> bool:
+    return value is None or isinstance(value, bool | float | str)

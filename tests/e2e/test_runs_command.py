@@ -1,0 +1,65 @@
+"""`tbupload runs` and `Workspace.runs`: the runs of all experiments, filtered, as text, JSON, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+
+import pytest
+
+from support import event_files
+from tbupload import Workspace
+from tbupload.errors import Refused
+
+
+@pytest.fixture
+def experiment_id(uploader, logdir):
+    """An experiment with three runs."""
+    for run, values in {"a": [3.0, 1.0, 2.0], "b": [0.5], "c d": [math.nan]}.items():
+        events = [event_files.scalar_event("loss", *each) for each in enumerate(values)]
+        event_files.write_records(logdir / run / "tfevents.1", events)
+    ended = uploader.run("--logdir", logdir, "--one-shot")
+    assert ended.code == 0
+    return ended.experiment_id
+
+
+def test_runs_command_prints_json_and_csv(uploader, experiment_id):
+    where = f'experiment = "{experiment_id}"'
+    columns = ("--columns", "run,loss.min,loss", "--sort", "loss.min")
+    listed = uploader.run("runs", "--where", where, *columns, "--json")
+    assert [json.loads(line) for line in listed.out.splitlines()] == [
+        {"run": "b", "loss.min": 0.5, "loss": 0.5},
+        {"run": "a", "loss.min": 1.0, "loss": 2.0},
+        {"run": "c d", "loss.min": None, "loss": "NaN"},
+    ]
+    listed = uploader.run("runs", "--where", where, *columns, "--csv")
+    rows = list(csv.reader(io.StringIO(listed.out)))
+    assert rows[:2] == [["run", "loss.min", "loss"], ["b", "0.5", "0.5"]]
+    listed = uploader.run("runs", "--where", where, "--limit", "1")
+    assert len(listed.out.splitlines()) == 2
+    assert "1 of 3 shown" in listed.err
+
+
+def test_runs_command_says_where_filter_is_wrong(uploader, experiment_id):
+    wrong = uploader.run("runs", "--where", f'experiment = "{experiment_id}" and loss <')
+    assert wrong.code == 1
+    assert "expected a number" in wrong.err
+    wrong = uploader.run("runs", "--where", "lost.min < 1")
+    assert "did you mean loss" in wrong.err
+    listed = uploader.run("runs", "--list-columns")
+    assert "metric  loss  3" in listed.out
+
+
+def test_workspace_runs_are_dictionaries(reader, experiment_id):
+    token = reader.http.headers["Authorization"].removeprefix("Bearer ")
+    workspace = Workspace(server=str(reader.http.base_url), token=token)
+    where = f'experiment = "{experiment_id}"'
+    runs = workspace.runs(where, sort="-loss.max", columns=["run", "loss"], limit=2)
+    assert runs == [{"run": "a", "loss": 2.0}, {"run": "b", "loss": 0.5}]
+    (last,) = workspace.runs(f'{where} and run = "c d"', columns=["loss"])
+    assert isinstance(last["loss"], float)
+    with pytest.raises(Refused, match="character 1"):
+        workspace.runs("= 1")
+    assert "loss" in workspace.columns()["metrics"]

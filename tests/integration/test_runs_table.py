@@ -1,0 +1,164 @@
+"""The table of runs of a workspace: columns, filters, order and pages, over HTTP."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from support.batches import ApiClient, scalars, segment, stream
+from support.hparams import HparamsClient, end, start
+from support.servers import new_owner
+
+LR = (0.1, 0.01, 0.001, "auto")
+
+
+@pytest.fixture(scope="module")
+def sweep(shared_application, shared_settings):
+    """Two experiments: four runs with hyperparameters, of which one is in part of a session."""
+    owner = new_owner(shared_settings.database_url.get_secret_value())
+    client = HparamsClient(ApiClient(shared_application, owner))
+    for number, lr in enumerate(LR):
+        client.write(
+            f"r{number}",
+            start({"lr": lr, "optimizer": ("adam", "sgd")[number % 2], "norm": number > 1}),
+            end("STATUS_FAILURE" if number == 3 else "STATUS_SUCCESS"),
+            scalars("loss", [1, 2, 3], [3.0 - number, 1.0 + number, 2.0 + number]),
+        )
+    client.write("r0/validation", scalars("val/loss", [1], [0.5]))
+    client.write("plain", scalars("loss", [1, 2], [math.nan, math.inf]))
+    return Table(client.api, client.experiment_id)
+
+
+class Table:
+    """Asks for the table of the workspace of a token."""
+
+    def __init__(self, api, experiment):
+        self.api, self.experiment = api, experiment
+        workspace = api.request("GET", "/me").json()["workspace"]["workspace_id"]
+        self.path = f"/workspaces/{workspace}/runs"
+
+    def ask(self, where="", **query):
+        return self.api.request("GET", self.path, params={"where": where, **query})
+
+    def get(self, where="", **query):
+        answer = self.ask(where, **query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def runs(self, where="", **query):
+        return [run["run"] for run in self.get(where, **query)["runs"]]
+
+    def problem(self, where="", **query):
+        answer = self.ask(where, **query)
+        return answer.status_code, answer.json()["code"], answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("where", "runs"),
+    [
+        ("", ["r0", "r1", "r2", "r3", "r0/validation", "plain"]),
+        ('lr < 0.05 and optimizer = "adam" and loss.min < 3', ["r2"]),
+        ("lr < 0.05", ["r1", "r2"]),
+        ('lr = "auto"', ["r3"]),
+        ("lr != 0.1", ["r1", "r2"]),
+        ("not lr = 0.1", ["r1", "r2", "r3", "plain"]),
+        ("norm = true", ["r2", "r3"]),
+        ("lr is missing", ["plain"]),
+        ("lr is not missing and loss is missing", ["r0/validation"]),
+        ('optimizer ~ "^ad" or status = "failure"', ["r0", "r2", "r3", "r0/validation"]),
+        ('(lr = 0.1 or lr = 0.01) and not run ~ "/"', ["r0", "r1"]),
+        ("loss.not_finite = 2", ["plain"]),
+        ("loss = inf", ["plain"]),
+        ("loss.min = 1 and loss.min_step = 2", ["r0"]),
+        ("`val/loss`.last <= 0.5", ["r0/validation"]),
+        ("val/loss.points = 1", ["r0/validation"]),
+        ("metric.loss.max > 4 and hparam.lr is not missing", ["r3"]),
+        ('experiment = "nothing"', []),
+    ],
+)
+def test_runs_filter_selects(sweep, where, runs):
+    assert sorted(sweep.runs(where)) == sorted(runs)
+
+
+@pytest.mark.parametrize(
+    ("sort", "runs"),
+    [
+        (["lr", "run"], ["r2", "r1", "r0", "r0/validation", "r3", "plain"]),
+        (["-lr", "-run"], ["r3", "r0/validation", "r0", "r1", "r2", "plain"]),
+        (["-loss.max", "run"], ["r3", "r2", "r0", "r1", "plain", "r0/validation"]),
+    ],
+)
+def test_runs_are_sorted_and_paged(sweep, sort, runs):
+    assert sweep.runs(sort=sort) == runs
+    after, paged = None, []
+    while True:
+        more = {"after": after} if after else {}
+        page = sweep.get(sort=sort, limit=2, column=["run"], **more)
+        assert page["total"] == len(runs)
+        paged += [run["run"] for run in page["runs"]]
+        after = page["next"]
+        if after is None:
+            break
+    assert paged == runs
+
+
+def test_runs_have_values_of_columns(sweep):
+    columns = ["experiment", "status", "lr", "loss", "loss.min", "loss.not_finite", "loss.points"]
+    (run,) = sweep.get('run = "plain"', column=columns)["runs"]
+    values = [sweep.experiment, "unknown", None, "Infinity", None, 2, 2]
+    assert run == dict(zip(columns, values, strict=True))
+    (run,) = sweep.get('run = "r0/validation"', column=["lr", "status"])["runs"]
+    assert run == {"lr": 0.1, "status": "success"}
+
+
+def test_runs_columns_are_listed(sweep):
+    page = sweep.get(available=True)
+    assert page["available"]["hparams"] == {"lr": 5, "norm": 5, "optimizer": 5}
+    assert page["available"]["metrics"] == {"loss": 5, "val/loss": 1}
+    assert {"lr", "norm", "optimizer", "loss", "val/loss", "run"} <= set(page["columns"])
+    assert (page["pending"], page["left_out"]) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "detail"),
+    [
+        ("lr <", "invalid_filter", "character 5: expected a number"),
+        ("lr < adam", "invalid_filter", "character 6: expected a number, a text in quotes"),
+        ('lr = "x', "invalid_filter", 'character 6: the " is not closed'),
+        ("lr", "invalid_filter", "character 3: expected an operator after 'lr'"),
+        ("lr = 1 optimizer = 2", "invalid_filter", "character 8: expected 'and', 'or'"),
+        ('run ~ "["', "invalid_filter", "character 7: not a valid RE2"),
+        ("(" * 60 + "lr = 1", "invalid_filter", "levels"),
+        ("lr = 1 or " * 500 + "lr = 1", "invalid_filter", "at most 4000 characters"),
+        ("los.min < 1", "unknown_column", "did you mean loss"),
+        ("optimiser = 1", "unknown_column", "character 1: no run has a column 'optimiser'"),
+    ],
+)
+def test_runs_filter_errors_say_where(sweep, where, code, detail):
+    status, actual, text = sweep.problem(where)
+    assert (status, actual) == (422, code)
+    assert detail in text
+
+
+def test_runs_page_token_of_other_query_is_refused(sweep):
+    after = sweep.get(limit=1)["next"]
+    assert sweep.problem("lr < 1", after=after)[:2] == (400, "malformed")
+    assert sweep.problem(after="e30=")[0] == 400
+    assert sweep.problem(column=["nothing"])[:2] == (422, "unknown_column")
+    assert sweep.problem(sort=["run"] * 6)[0] == 422
+
+
+def test_runs_show_what_was_written_and_deleted(api):
+    first, second = (Table(api, api.new_experiment()) for _ in range(2))
+    for table in (first, second):
+        points = scalars("loss", [1, 2], [2.0, 1.0])
+        api.write(table.experiment, segment(stream("a"), 0, 1, points))
+    where = f'experiment = "{first.experiment}"'
+    assert [run["experiment"] for run in first.get(where)["runs"]] == [first.experiment]
+    api.write(first.experiment, segment(stream("a"), 1, 2, scalars("loss", [2, 3], [5.0, 4.0])))
+    (run,) = first.get(where, column=["loss", "loss.min", "loss.max", "loss.points"])["runs"]
+    assert (run["loss"], run["loss.min"], run["loss.max"]) == (4.0, 2.0, 5.0)
+    api.request("DELETE", f"/experiments/{first.experiment}/runs", params={"run": "a"})
+    assert first.runs(where) == []
+    assert [run["experiment"] for run in first.get()["runs"]] == [second.experiment]

@@ -1,0 +1,82 @@
+"""Options of `tbupload runs`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+RUNS_DEFAULT: Final = 100
+"""Runs that `tbupload runs` prints by default."""
+
+_LIMIT_DIGITS_MAX: Final = 9
+
+EPILOG: Final = """\
+examples:
+  tbupload runs                                            a table of all runs, newest first
+  tbupload runs --where 'lr < 0.01 and optimizer = "adam" and loss.min < 0.3'
+  tbupload runs --where 'experiment = "ID"' --sort -accuracy.max --limit 10
+  tbupload runs --columns run,lr,loss,loss.min --csv > runs.csv
+  tbupload runs --where 'status = "failure"' --json        one object per line
+  tbupload runs --list-columns                             what there is to choose
+
+A column is experiment, run, status, training, tags, started, host, git_commit and so on; a
+hyperparameter; or a scalar tag, whose last value it is: .min, .max, .last_step, .min_step,
+.max_step, .not_finite and .points follow the tag. Other names are in backticks: `my tag`.min. Of
+texts, ~ searches a regular expression (RE2). A run without a value in a column matches only
+`COLUMN is missing`.
+"""
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of `tbupload runs`."""
+    command.add_argument("--where", metavar="FILTER", default="", help="only runs that match this")
+    command.add_argument(
+        "--sort",
+        metavar="COLUMN",
+        type=_parse_sort,
+        action="append",
+        help="sort by a column, with `-` before it the greatest first; repeatable",
+    )
+    command.add_argument(
+        "--columns",
+        metavar="A,B",
+        action="append",
+        help="columns to print, repeatable (default: those that most runs have)",
+    )
+    command.add_argument(
+        "--limit",
+        metavar="N",
+        type=_parse_limit,
+        help=f"print at most this many runs, 0 for all (default: {RUNS_DEFAULT}; all with --json "
+        "and --csv)",
+    )
+    command.add_argument(
+        "--csv", action="store_true", help="print comma-separated values with a header"
+    )
+    command.add_argument(
+        "--list-columns", action="store_true", help="print the columns that runs have, and stop"
+    )
+    command.add_argument(
+        "--workspace",
+        metavar="ID",
+        type=_parse_workspace,
+        help="the workspace (default: the token's)",
+    )
+
+
+def _parse_sort(text: str) -> str:
+    if not text.removeprefix("-"):
+        raise argparse.ArgumentTypeError("name a column")
+    return text
+
+
+def _parse_workspace(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _LIMIT_DIGITS_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a workspace")
+    return int(text)
+
+
+def _parse_limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _LIMIT_DIGITS_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs")
+    return int(text)

@@ -1,0 +1,85 @@
+"""The call of the API that reads the table of runs of a workspace."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from tbupload.errors import UsageError
+from tbupload.http.account import AccountClient
+from tbupload.http.pagination import read_pages
+from tbupload.http.response_schema import (
+    Json,
+    array,
+    boolean,
+    integer,
+    mapping,
+    plain,
+    record,
+    string,
+)
+from tbupload.http.transport import Response, Transport
+
+_PAGE_ITEMS: Final = 1_000
+"""Runs of a page at most; the server has the same limit."""
+
+_RUNS_PAGE: Final = record(
+    {
+        "runs": array(mapping(plain)),
+        "columns": array(string),
+        "total": integer(),
+        "pending": integer(),
+        "left_out": boolean,
+    },
+    rest=plain,
+)
+
+
+def find_workspace_id(transport: Transport) -> int:
+    """Return the workspace of the token. Raises UsageError if it has none."""
+    workspace = AccountClient(transport).get_me()["workspace"]
+    if workspace is None:
+        raise UsageError("the token is of no workspace: use one that may list experiments")
+    return int(workspace["workspace_id"])
+
+
+class RunTableCalls:
+    """Reads the table of one workspace."""
+
+    def __init__(self, transport: Transport, workspace_id: int) -> None:
+        self._transport = transport
+        self._path = f"/api/v1/workspaces/{workspace_id}/runs"
+
+    def read_pages(
+        self,
+        where: str = "",
+        sort: Sequence[str] = (),
+        columns: Sequence[str] = (),
+        *,
+        count_max: int = _PAGE_ITEMS,
+        available: bool = False,
+    ) -> Iterator[Json]:
+        """Yield pages: {runs, columns, total, pending, left_out}; at least one.
+
+        Args:
+            where: The filter; docs/runs.md.
+            sort: Columns to sort by, with `-` before one descending.
+            columns: Columns of each run; none for those that most runs have.
+            count_max: Runs that are needed.
+            available: Whether pages also have `available`, the columns that there are.
+        """
+        fields = [
+            ("where", where),
+            *(("sort", name) for name in sort),
+            *(("column", name) for name in columns),
+            ("limit", str(min(count_max, _PAGE_ITEMS))),
+            ("available", "true" if available else "false"),
+        ]
+
+        def read(token: str | None) -> Response:
+            after = [] if token is None else [("after", token)]
+            query = urllib.parse.urlencode([*fields, *after])
+            return self._transport.request("GET", f"{self._path}?{query}")
+
+        yield from read_pages(read, _RUNS_PAGE)

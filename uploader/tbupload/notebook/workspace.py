@@ -1,0 +1,120 @@
+"""`Workspace`: the runs of all experiments of a workspace."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Union
+
+from tbupload.config import check_token, find_access
+from tbupload.console.terminal import write_line
+from tbupload.http.retry import RetryPolicy
+from tbupload.http.run_table import RunTableCalls, find_workspace_id
+from tbupload.http.transport import Transport
+
+RETRY_TIMEOUT_SECONDS: Final = 60.0
+"""How long a request is retried while the server does not respond."""
+
+RunValue = Union[float, bool, str, None]
+
+_NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class Workspace:
+    """A workspace on a tbhub server.
+
+        workspace = Workspace()
+        runs = workspace.runs('lr < 0.01 and loss.min < 0.3', sort="loss.min")
+        pandas.DataFrame(runs)
+
+    Methods raise `tbupload.errors.Refused` if the server rejects a request (for example a filter
+    that cannot be parsed: the message says where), and `tbupload.errors.Unreachable` if it does
+    not respond for 60 s.
+
+    Args:
+        workspace_id: its number; by default the workspace of the token.
+        token: the token; by default the one in TBHUB_TOKEN or in the config file.
+        server: the server's address; by default that of TBHUB_SERVER or of the config file.
+        cacert: a PEM file of certificate authorities to trust.
+    """
+
+    def __init__(
+        self,
+        workspace_id: int | None = None,
+        *,
+        token: str | None = None,
+        server: str | None = None,
+        cacert: str | os.PathLike[str] | None = None,
+    ) -> None:
+        access = find_access(server, os.environ)
+        if token is None:
+            for warning in access.warnings:
+                _warn(warning)
+        self._transport = Transport(
+            access.server,
+            access.token if token is None else check_token(token),
+            None if cacert is None else Path(cacert),
+            RetryPolicy(RETRY_TIMEOUT_SECONDS),
+            _warn,
+        )
+        self.workspace_id = workspace_id or find_workspace_id(self._transport)
+
+    def __repr__(self) -> str:
+        return f"Workspace({self._transport.server}, {self.workspace_id})"
+
+    def runs(
+        self,
+        where: str = "",
+        *,
+        sort: str | Sequence[str] = (),
+        columns: Sequence[str] = (),
+        limit: int | None = None,
+    ) -> list[dict[str, RunValue]]:
+        """Return the runs of all experiments, each with its values by column; None for none.
+
+        Args:
+            where: a filter, as `lr < 0.01 and optimizer = "adam" and loss.min < 0.3`.
+            sort: columns to sort by, with `-` before one descending; newest experiments first.
+            columns: the columns; by default those that most runs have.
+            limit: runs at most; all by default.
+        """
+        keys = [sort] if isinstance(sort, str) else list(sort)
+        calls = RunTableCalls(self._transport, self.workspace_id)
+        runs: list[dict[str, RunValue]] = []
+        count_max = sys.maxsize if limit is None else max(limit, 1)
+        for page in calls.read_pages(where, keys, columns, count_max=count_max):
+            runs += page["runs"]
+            if limit is not None and len(runs) >= limit:
+                break
+        return _restore_numbers(runs[:limit])
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns that runs have: {run, hparams, metrics}, the last two with counts."""
+        calls = RunTableCalls(self._transport, self.workspace_id)
+        page = next(calls.read_pages(columns=["run"], count_max=1, available=True))
+        available: dict[str, Any] = page["available"]
+        return available
+
+
+def _restore_numbers(runs: list[dict[str, RunValue]]) -> list[dict[str, RunValue]]:
+    """Return the runs with NaN and infinities as numbers, in columns that have no other texts."""
+    texts = {
+        name
+        for run in runs
+        for name, value in run.items()
+        if isinstance(value, str) and value not in _NOT_FINITE
+    }
+    return [
+        {
+            name: _NOT_FINITE[value] if isinstance(value, str) and name not in texts else value
+            for name, value in run.items()
+        }
+        for run in runs
+    ]
+
+
+def _warn(message: str) -> None:
+    write_line(sys.stderr, f"tbupload: {message}")
