@@ -9,9 +9,9 @@ depends_on = None
 
 LOCKS = {"time_series": "ACCESS EXCLUSIVE"}
 
-# One column, since each that a batch writes costs time. Its layout: series/tables/summary_format.py
-# of tbservice. Empty: unknown. Readers compare it with last_step and rewrites, so that what a server of an
-# earlier release adds makes it unknown, too.
+# One column, since each that a batch writes costs time; its layout is in `summary_format.py` of the
+# tables of series. Empty: unknown. Readers compare it with last_step and rewrites, so that what a
+# server of an earlier release adds makes it unknown, too.
 COLUMN = "ALTER TABLE time_series ADD COLUMN summary bytea NOT NULL DEFAULT ''"
 
 

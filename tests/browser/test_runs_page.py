@@ -1,0 +1,86 @@
+"""The page of runs of a workspace in headless Chromium: its looks, filter, order and errors, by the
+keyboard and without JavaScript. Leaves screenshots.
+"""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+from playwright.sync_api import expect
+
+from support.batches import ApiClient, scalars
+from support.browser_pages import look_again, look_at, open_as
+from support.hparams import HparamsClient, end, start
+from support.people import new_member
+from support.servers import NO_TLS, new_workspace
+from tbservice.types.people import Role
+
+
+@pytest.fixture(scope="module")
+def workspace(live_service):
+    """A workspace with the runs of two experiments, one with a hostile name."""
+    workspace = new_workspace(live_service.database_url)
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
+        api = ApiClient(http, workspace.owner_token)
+        for name in ("sweep", "<b>x</b>"):
+            client = HparamsClient(api, api.new_experiment(name=name))
+            for number in range(15):
+                lr = 0.1 / (number + 1) if number else "auto"
+                losses = [2.0 / (step + number + 1) for step in range(5)]
+                client.write(
+                    f"trial {number} <i>{name}</i>",
+                    start({"lr": lr, "optimizer": ("adam", "sgd")[number % 2]}),
+                    end("STATUS_FAILURE" if number == 3 else "STATUS_SUCCESS"),
+                    scalars("loss", range(5), losses),
+                    scalars("val/accuracy", range(5), [1 - each for each in losses]),
+                )
+    return workspace
+
+
+@pytest.fixture
+def address(page, live_service, database, workspace):
+    """The address of the page; a viewer is signed in."""
+    viewer = new_member(database, workspace.workspace_id, Role.VIEWER)
+    open_as(page, database, viewer, live_service.url)
+    return f"{live_service.url}/workspace/{workspace.workspace_id}/runs"
+
+
+def test_runs_page_looks_well(page, address):
+    look_at(page, address, "runs")
+    expect(page.locator("tbody tr")).to_have_count(25)
+    page.get_by_role("link", name="Next page").click()
+    expect(page.locator("tbody tr")).to_have_count(5)
+
+
+def test_runs_page_is_filtered_and_sorted_by_keyboard(page, address):
+    page.goto(address)
+    page.get_by_label("Filter").fill('lr < 0.02 and optimizer = "adam" and loss.min < 0.2')
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(10)
+    link = page.get_by_role("link", name="loss", exact=True)
+    link.press("Enter")
+    expect(page.locator("th[aria-sort=ascending]")).to_have_count(1)
+    expect(page.locator("tbody .name").first).to_contain_text("trial 14")
+    page.locator("th[aria-sort=ascending] a").press("Enter")
+    expect(page.locator("tbody .name").first).to_contain_text("trial 6")
+    page.get_by_label("Columns, with commas between").fill("status, lr, loss.min")
+    page.keyboard.press("Enter")
+    expect(page.locator("thead th")).to_have_count(4)
+    look_again(page, "runs_filtered")
+
+
+def test_runs_page_says_what_is_wrong_without_javascript(
+    browser, address, database, workspace, live_service
+):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    viewer = new_member(database, workspace.workspace_id, Role.VIEWER)
+    open_as(page, database, viewer, live_service.url)
+    page.goto(address)
+    page.get_by_label("Filter").fill("lr < adam")
+    page.get_by_role("button", name="Filter").press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("character 6: expected a number")
+    expect(page.get_by_label("Filter")).to_have_value("lr < adam")
+    page.get_by_role("link", name="Show all runs").press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(25)
+    context.close()
