@@ -12,10 +12,18 @@ from sqlalchemy import text
 
 from support.batches import scalars
 from support.restarted_job import Job
+from tbservice.auth.workspaces import create_workspace
+from tbservice.db.database import Database
+from tbservice.experiments.lifecycle import create_experiment
+from tbservice.ingest.batch import Segment, SentMetadata, SentSeries
+from tbservice.ingest.commit import write_batch
+from tbservice.ingest.door import PointWriter
+from tbservice.series.compaction import compact_run
 from tbservice.series.summary_filler import fill
-from tbservice.series.tables import summary_format, summary_rows
+from tbservice.series.tables import runs_tags, summary_format, summary_rows
 from tbservice.series.tables.summary_format import Summary
-from tbservice.types.grants import ReadGrant
+from tbservice.types.grants import AppendGrant, ReadGrant, WorkspaceGrant
+from tbservice.types.series import Stream
 from tbwire.points import ScalarPoints
 
 VALUES = st.one_of(
@@ -165,13 +173,43 @@ def test_summary_extends_in_parts_as_at_once():
     in_parts = summary_format.EMPTY
     for start in range(0, 400, 7):
         in_parts = in_parts.extend(points.select(slice(start, start + 7)))
-    one_by_one = summary_format.EMPTY
+    one_by_one = summary_format.pack(summary_format.EMPTY, 3, -1)
     for start in range(400):
-        one_by_one = one_by_one.extend(points.select(slice(start, start + 1)))
-    assert at_once == in_parts == one_by_one
+        point = points.select(slice(start, start + 1))
+        one_by_one = summary_format.extend(one_by_one, 3, start - 1, point)
+    assert at_once == in_parts == summary_format.unpack(one_by_one, 3, 399)
+    assert summary_format.extend(one_by_one, 4, 399, point) == summary_format.UNKNOWN
     assert at_once[1:] == (
         int(np.flatnonzero(values == -3.5)[0]),
         -3.5,
         int(np.flatnonzero(values == 2)[0]),
         2.0,
     )
+
+
+def test_points_are_written_before_migration_of_summaries(servers):
+    """A new server also works on the schema of the release before."""
+    with servers.database() as url:
+        database = Database(url, 1)
+        with database.transaction() as db:
+            workspace_id = create_workspace(db, "old schema")
+            db.execute(text("ALTER TABLE time_series DROP COLUMN summary"))
+        with database.transaction(workspace_id) as db:
+            id_ = create_experiment(db, WorkspaceGrant(workspace_id)).experiment_id
+        grant = AppendGrant(workspace_id, id_)
+        for number in range(40):
+            points = ScalarPoints(np.arange(8) + 8 * number, np.ones(8), np.arange(8.0))
+            of = Stream("run", "f", bytes(32), 0, bytes(32))
+            sent = [SentSeries("loss", SentMetadata("scalars", 1, b""), points)]
+            segment = Segment(0, of, number, number + 1, number, number + 1, sent, {}, 0.0)
+            with database.transaction(workspace_id) as db:
+                write_batch(PointWriter(db), grant, [segment])
+        with database.transaction(workspace_id) as db:
+            run_id = runs_tags.resolve_runs(db, grant, ["run"])["run"]
+            assert compact_run(db, grant, run_id, compact_idle=True).series == 1
+        with database.snapshot(workspace_id) as db:
+            columns = summary_rows.list_summaries(db, id_)
+            assert summary_rows.list_unknown(db, id_, 0, 10) == []
+        database.close()
+    assert columns.counts.tolist() == [320]
+    assert columns.records["not_finite"].tolist() == [-1]

@@ -226,12 +226,12 @@ def _add_scalars(update: SeriesUpdate, points: ScalarPoints) -> dict[str, Any]:
 
 def _extend_summary(before: SeriesRow, points: ScalarPoints, *, is_rewrite: bool) -> bytes:
     """Return the stored summary with these points; unknown if one may replace another point."""
-    summary: summary_format.Summary | None = summary_format.EMPTY
-    if before.count:
-        summary = summary_format.unpack(before.summary, before.rewrites, before.last_step)
-    if is_rewrite or summary is None:
+    if is_rewrite:
         return summary_format.UNKNOWN
-    return summary_format.pack(summary.extend(points), before.rewrites, int(points.steps[-1]))
+    if not before.count:
+        first = summary_format.EMPTY.extend(points)
+        return summary_format.pack(first, before.rewrites, int(points.steps[-1]))
+    return summary_format.extend(before.summary, before.rewrites, before.last_step, points)
 
 
 def _append_to_buffer(

@@ -51,8 +51,6 @@ class Summary(NamedTuple):
 
     def extend(self, points: ScalarPoints) -> Summary:
         """Return the summary with further points, in step order and after all of before."""
-        if len(points) == 1:  # a live flush: numpy would take ten times as long
-            return self._extend_by_one(int(points.steps[0]), float(points.values[0]))
         steps, values = points.steps, points.values
         not_finite = self.not_finite
         # Both find a NaN first, if there is one; so most blocks need no other look for it.
@@ -72,16 +70,6 @@ class Summary(NamedTuple):
             max_step, maximum = int(steps[high]), float(values[high])
         return Summary(not_finite, min_step, minimum, max_step, maximum)
 
-    def _extend_by_one(self, step: int, value: float) -> Summary:
-        not_finite, min_step, minimum, max_step, maximum = self
-        if not math.isfinite(value):
-            return Summary(not_finite + 1, min_step, minimum, max_step, maximum)
-        if not value >= minimum:
-            min_step, minimum = step, value
-        if not value <= maximum:
-            max_step, maximum = step, value
-        return Summary(not_finite, min_step, minimum, max_step, maximum)
-
 
 EMPTY: Final = Summary()
 """The summary of a series without points."""
@@ -90,6 +78,33 @@ EMPTY: Final = Summary()
 def pack(summary: Summary, rewrites: int, last_step: int) -> bytes:
     """Return the bytes to store, with those columns of the row that every batch changes."""
     return _LAYOUT.pack(rewrites, last_step, *summary)
+
+
+def extend(data: bytes, rewrites: int, last_step: int, points: ScalarPoints) -> bytes:
+    """Return the stored summary of a row with these columns, with the points that follow it.
+
+    An unknown one remains unknown. `points` are in step order, at least one.
+    """
+    if len(data) != _LAYOUT.size:
+        return UNKNOWN
+    fields = _LAYOUT.unpack(data)
+    if fields[0] != rewrites or fields[1] != last_step:
+        return UNKNOWN
+    if len(points.steps) > 1:
+        return pack(Summary(*fields[2:]).extend(points), rewrites, int(points.steps[-1]))
+
+    # A live flush has one point of each series: without numpy and objects, a third of the time.
+    not_finite, min_step, minimum, max_step, maximum = fields[2:]
+    step, value = points.steps.item(0), points.values.item(0)
+    if not math.isfinite(value):
+        not_finite += 1
+    else:
+        # Negated, so that the first finite value replaces NaN.
+        if not value >= minimum:
+            min_step, minimum = step, value
+        if not value <= maximum:
+            max_step, maximum = step, value
+    return _LAYOUT.pack(rewrites, step, not_finite, min_step, minimum, max_step, maximum)
 
 
 def unpack(data: bytes, rewrites: int, last_step: int) -> Summary | None:
