@@ -162,3 +162,17 @@ def test_runs_show_what_was_written_and_deleted(api):
     api.request("DELETE", f"/experiments/{first.experiment}/runs", params={"run": "a"})
     assert first.runs(where) == []
     assert [run["experiment"] for run in first.get()["runs"]] == [second.experiment]
+
+
+def test_runs_show_hparams_that_are_set_later(api):
+    client = HparamsClient(api)
+    table = Table(api, client.experiment_id)
+    client.write("a", scalars("loss", [1], [0.5]))
+    assert table.runs("loss = 0.5") == ["a"]
+    for seed in (1, 2):
+        client.set_session("a", hparams={"seed": seed})
+        assert table.runs(f"seed = {seed}") == ["a"]
+    client.write("b", scalars("loss", [5, 6, 7], [3.0, 1.0, 2.0]))
+    client.write("b", scalars("loss", [6, 7], [4.0, 5.0], [2e9, 2e9]))
+    (run,) = table.get('run = "b"', column=["loss.min", "loss.max", "loss"])["runs"]
+    assert run == {"loss.min": 3.0, "loss.max": 5.0, "loss": 5.0}
