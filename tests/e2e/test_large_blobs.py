@@ -98,7 +98,8 @@ def test_follow_killed_in_large_blob_resumes_in_little_memory(uploader, reader, 
         ) as following:
             peak_kib = watch_memory(following.process)
             assert following.wait().code == 0, following.err()
-    assert network.passed - 5 == 4  # two pieces, the image's batch, the last point's
+    # Two pieces, the image's batch, the last point's; one more if that was read after a batch's time.
+    assert network.passed - 5 in {4, 5}
     assert peak_kib < 150 << 10
     assert_complete(reader, experiment, LARGE)
 

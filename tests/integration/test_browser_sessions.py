@@ -281,10 +281,11 @@ def test_identify_tells_person_workspace_and_scopes(database, workspace_id, owne
     person = new_member(database, workspace_id, Role.EDITOR)
     with database.without_transaction() as db:
         machine = grants.identify(db, owner_token)
-    assert (machine.person, machine.workspace_id) == (None, workspace_id)
+    assert (machine.user_id, machine.workspace_id) == (None, workspace_id)
     with database.transaction() as db:
         principal = grants.identify(db, sign_in(database, person))
-    assert (principal.person, principal.workspace_id, principal.token_id) == (person, None, None)
+    assert (principal.user_id, principal.workspace_id) == (person.user_id, None)
+    assert principal.token_id is None
     with database.transaction() as db:
         (membership,) = people.list_memberships(db, person.user_id)
     assert (membership.workspace_id, membership.role) == (workspace_id, Role.EDITOR)
