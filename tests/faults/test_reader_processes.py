@@ -123,11 +123,10 @@ def test_readers_end_with_their_uploader(uploader, logdir, number):
 
         def end():
             readers.extend(readers_of(uploading))
-            uploading.process.send_signal(signal.SIGTERM)
             uploading.process.send_signal(number)
-            uploading.wait()
 
         moment.run_at(end)
+        uploading.wait()
     assert len(readers) == READERS
     psutil.wait_procs(readers, 60)
     assert not any(reader.is_running() for reader in readers)

@@ -150,7 +150,7 @@ def test_block_of_unknown_format_is_named():
 def test_compressed_block_in_batch_is_refused():
     scalars = wire_pb2.ScalarPoints(blocks=[bytes.fromhex(WRITTEN)])
     with pytest.raises(Invalid, match="format 2"):
-        decode_points(wire_pb2.Series(tag="loss", scalars=scalars))
+        decode_points([wire_pb2.Series(tag="loss", scalars=scalars)])
 
 
 def test_reader_without_zstd_names_it_and_packs(monkeypatch):

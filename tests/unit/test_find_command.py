@@ -40,6 +40,9 @@ def directory(tmp_path, monkeypatch):
         ("runs", "upload runs"),
         ("runs --one-shot", "upload runs --one-shot"),
         ("--json runs", "upload --json runs"),
+        ("runs --where a<1", "runs --where a<1"),
+        ("--json runs --limit=3", "runs --json --limit=3"),
+        ("runs --help", "runs --help"),
         ("./list", "upload ./list"),
         ("file", "upload file"),
         ("no/such", "upload no/such"),
@@ -56,6 +59,11 @@ def directory(tmp_path, monkeypatch):
 )
 def test_command_is_found_among_options(given, ordered):
     assert order_arguments(given.split(), NAMES) == ordered.split()
+
+
+def test_runs_is_the_command_where_there_is_no_such_directory(directory):
+    (directory / "runs").rmdir()
+    assert order_arguments(["runs"], NAMES) == ["runs"]
 
 
 @pytest.mark.parametrize(

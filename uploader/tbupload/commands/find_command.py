@@ -21,6 +21,23 @@ _FLAGS: Final = frozenset({"--json", "--verbose", "-v", "--quiet", "-q"})
 _VALUED: Final = frozenset({"--server", "--profile", "--cacert"})
 """The options that every command has, as `add_common_options` adds them."""
 
+_OPTIONS_OF_RUNS: Final = frozenset(
+    [
+        "-h",
+        "--help",
+        "--where",
+        "--sort",
+        "--columns",
+        "--limit",
+        "--csv",
+        "--list-columns",
+        "--workspace",
+    ]
+)
+"""Options that mean the command `runs` where there is a directory of this name, too: most log
+directories have it, and `tbupload runs` uploads it.
+"""
+
 _SIMILARITY_MIN: Final = 0.66
 """Share of equal characters from which a name is suggested: `ls` is like `list`."""
 
@@ -74,7 +91,7 @@ def order_arguments(arguments: Sequence[str], commands: Collection[str]) -> list
 
     position = _skip_common_options(arguments)
     word = arguments[position] if position < len(arguments) else "-"
-    if word in commands:
+    if word in commands and not _is_directory_runs(word, arguments[position + 1 :]):
         return [word, *arguments[:position], *arguments[position + 1 :]]
     if not word.startswith("-"):
         _check_directory(word, commands)
@@ -128,6 +145,12 @@ def _skip_common_options(arguments: Sequence[str]) -> int:
         else:
             return position
     return position
+
+
+def _is_directory_runs(word: str, following: Sequence[str]) -> bool:
+    """Return whether the word `runs` is the directory, and not the command."""
+    options = {argument.partition("=")[0] for argument in following}
+    return word == "runs" and Path(word).is_dir() and not options & _OPTIONS_OF_RUNS
 
 
 def _check_directory(word: str, commands: Collection[str]) -> None:

@@ -19,6 +19,8 @@ examples:
   tbupload runs --where 'status = "failure"' --json        one object per line
   tbupload runs --list-columns                             what there is to choose
 
+Where there is a directory `runs`, `tbupload runs` without one of these options uploads it.
+
 A column is experiment, run, status, training, tags, started, host, git_commit and so on; a
 hyperparameter; or a scalar tag, whose last value it is: .min, .max, .last_step, .min_step,
 .max_step, .not_finite and .points follow the tag. Other names are in backticks: `my tag`.min. Of
