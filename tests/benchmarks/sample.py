@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
 
+import httpx2
 import numpy as np
 from bench import Bench, say
 from machine import report
@@ -44,17 +46,26 @@ def _measure(service: Service) -> None:
     say("waiting until everything is merged")
     wait_for_merge(service)
 
+    path = f"/api/v1/experiments/{experiment_id}/scalars/data"
+    # Another header each time: the worker keeps an answer for others who ask the same.
+    qualities = itertools.count(100)
+
+    def receive(points: int, coding: str) -> httpx2.Response:
+        return reader.http.get(
+            path,
+            params={"run": "train", "downsample": points},
+            headers={
+                "Accept": f"application/json;q=0.{next(qualities)}",
+                "Accept-Encoding": coding,
+            },
+        ).raise_for_status()
+
     def sample(points: int) -> None:
-        tags = reader.get(experiment_id, "scalars/data", run="train", downsample=points)
+        tags = receive(points, "gzip").json()
         assert [len(columns["steps"]) for columns in tags["train"].values()] == [points] * SERIES
 
-    def receive(coding: str) -> None:
-        path = f"/api/v1/experiments/{experiment_id}/scalars/data"
-        query = {"run": "train", "downsample": SAMPLE}
-        reader.http.get(path, params=query, headers={"Accept-Encoding": coding}).raise_for_status()
-
     whole = _median(lambda: sample(SAMPLE))
-    plain = _median(lambda: receive("identity"))
+    plain = _median(lambda: receive(SAMPLE, "identity"))
     last = _median(lambda: sample(1))
     least = _median(lambda: reader.http.get("/healthz").raise_for_status())
     report(
