@@ -9,6 +9,7 @@ import queue
 import subprocess
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -62,7 +63,7 @@ class _Received(NamedTuple):
     message: FromReader | None
 
 
-class Reader:
+class Reader(ABC):
     """A reader, and the files it was given that are not finished.
 
     The methods are called in the thread of the upload. A file is finished when it was read to its
@@ -131,17 +132,17 @@ class Reader:
             self._finish_if_done(number)
         return unfinished
 
+    @abstractmethod
     def send(self, message: ToReader) -> None:
         """Send a message; does nothing if the reader has ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """End the reader, and wait for that."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end_text(self) -> str:
         """Return how the reader has ended."""
-        raise NotImplementedError
 
     def _finish_if_done(self, number: int) -> None:
         known = self.files.get(number)

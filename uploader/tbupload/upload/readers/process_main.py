@@ -16,7 +16,7 @@ from tbupload.upload.readers.read_loop import ReadLoop
 
 def main() -> None:
     """Read what the upload asks for until it closes stdin, as it also does when it is killed."""
-    # Ctrl-C is for the upload, which may still send what was read.
+    # A scheduler may send it to every process of a job; the upload alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     retain_freed_memory()
     messages, output = sys.stdin.buffer, sys.stdout.buffer
