@@ -16,7 +16,7 @@ from typing import Any
 from bench import Bench, say
 from hparams_sessions import HPARAMS, METRICS, REQUEST, hparams, segments, write_event_files
 from local_tensorboard import Site, local_tensorboard
-from machine import peak_memory, report, resident_memory
+from machine import peak_memory, report, resident_memory, time_each
 from page_listings import site_of
 from service import Service
 from werkzeug.test import EnvironBuilder
@@ -73,9 +73,11 @@ def _write(service: Service, count: int) -> str:
 def _measure(service: Service, experiment_id: str, sessions: str, target: str) -> None:
     ask = _request(service, experiment_id, "session_groups", REQUEST)
     columns = _request(service, experiment_id, "experiment", {"experimentName": experiment_id})
-    report(f"first request of {sessions} sessions, decoding all", _told(_seconds(ask, 1)))
-    report("  100 groups, sorted and filtered by two columns", _told(_seconds(ask)), target)
-    report("  the columns", _told(_seconds(columns)))
+    report(f"first request of {sessions} sessions, decoding all", _told(time_each(ask, 1)))
+    report(
+        "  100 groups, sorted and filtered by two columns", _told(time_each(ask, ROUNDS)), target
+    )
+    report("  the columns", _told(time_each(columns, ROUNDS)))
 
 
 def _request(
@@ -100,7 +102,7 @@ def _measure_live(
     with _writing(service, experiment_id, first, batch_seconds) as is_writing:
         seconds = []
         while is_writing():
-            seconds.append(_seconds(ask, 1)[0])
+            seconds.append(time_each(ask, 1)[0])
     report(
         f"  while {WRITTEN_MEANWHILE:,} sessions are written, {pace}",
         _told(seconds),
@@ -131,7 +133,9 @@ def _writing(
 def _measure_page(service: Service, experiment_id: str) -> None:
     """Ask the page's route for the same, and for all sessions, as the table of runs does."""
     site = site_of(service, experiment_id)
-    report("  the page's route", _told(_seconds(lambda: site.post(_STOCK_GROUPS, REQUEST))))
+    report(
+        "  the page's route", _told(time_each(lambda: site.post(_STOCK_GROUPS, REQUEST), ROUNDS))
+    )
     names = hparams(random.Random(0))  # noqa: S311 - not for secrets
     table = {
         "allowedStatuses": REQUEST["allowedStatuses"],
@@ -141,7 +145,7 @@ def _measure_page(service: Service, experiment_id: str) -> None:
     }
     report(
         "  all sessions, for the run table",
-        _told(_seconds(lambda: site.post(_STOCK_GROUPS, table), 5)),
+        _told(time_each(lambda: site.post(_STOCK_GROUPS, table), 5)),
     )
 
 
@@ -158,7 +162,7 @@ def _measure_stock(service: Service, experiment_id: str) -> None:
         status, body = ask_stock(reader, builder)
         assert status == 200, body
 
-    report("  TensorBoard's handlers, over the same provider", _told(_seconds(ask, 3)), _RATIO)
+    report("  TensorBoard's handlers, over the same provider", _told(time_each(ask, 3)), _RATIO)
     database.close()
 
 
@@ -170,7 +174,7 @@ def _measure_local(bench: Bench, count: int) -> None:
         say("waiting until TensorBoard has loaded them")
         while _count_groups(site) < count:
             time.sleep(5)
-        seconds = _seconds(lambda: site.post(_STOCK_GROUPS, REQUEST), 3)
+        seconds = time_each(lambda: site.post(_STOCK_GROUPS, REQUEST), 3)
         report("  a local TensorBoard", _told(seconds), _RATIO)
 
 
@@ -180,15 +184,6 @@ def _count_groups(site: Site) -> int:
         return json.loads(site.post(_STOCK_GROUPS, request))["totalSize"]
     except (AssertionError, ValueError):  # it has not read any yet
         return 0
-
-
-def _seconds(ask: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
-    spent = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        ask()
-        spent.append(time.perf_counter() - began)
-    return spent
 
 
 def _told(seconds: list[float]) -> str:

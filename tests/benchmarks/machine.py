@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -89,3 +91,13 @@ def report(name: str, value: str, target: str = "") -> None:
     """Prints one figure, and what it should be; keeps it in FIGURES."""
     FIGURES.append((name.strip(), value))
     print(f"  {name:<66} {value:>16}   {target}".rstrip(), flush=True)
+
+
+def time_each(ask: Callable[[], object], rounds: int) -> list[float]:
+    """Call a function several times; return the seconds of each call."""
+    spent = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        ask()
+        spent.append(time.perf_counter() - began)
+    return spent

@@ -5,13 +5,12 @@ beside a page of the list of experiments in the same service.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 from bench import Bench, say
 from hparams_sessions import segments
-from machine import peak_memory, report
+from machine import peak_memory, report, time_each
 from service import Service
 
 RUNS = 100_000
@@ -51,12 +50,14 @@ def measure(bench: Bench) -> None:
             ).raise_for_status()
 
         filtered = QUERIES["filtered by three columns, sorted by one"]
-        report("first request, reading all", _tell(_time(ask(filtered), 1)))
-        listed = _time(lambda: http.get("/api/v1/experiments?limit=100").raise_for_status())
+        report("first request, reading all", _tell(time_each(ask(filtered), 1)))
+        listed = time_each(
+            lambda: http.get("/api/v1/experiments?limit=100").raise_for_status(), ROUNDS
+        )
         report("  beside it, a page of the list of experiments", _tell(listed))
         for name, query in QUERIES.items():
             if bench.is_chosen(name):
-                spent = _time(ask(query))
+                spent = time_each(ask(query), ROUNDS)
                 ratio = statistics.median(spent) / statistics.median(listed)
                 report(f"  {name}", f"{_tell(spent)}, {ratio:.1f} x that list", TARGET)
         _measure_changed(service, ids, count, ask(filtered))
@@ -72,17 +73,8 @@ def _measure_changed(
     spent = []
     for number, batch in enumerate(segments(10**6, ROUNDS, per_batch=1)):
         service.api.write(ids[number % len(ids)], *batch)
-        spent += _time(ask, 1)
+        spent += time_each(ask, 1)
     report(f"  after a change of one experiment of {count:,} runs", _tell(spent), "stated")
-
-
-def _time(ask: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
-    spent = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        ask()
-        spent.append(time.perf_counter() - began)
-    return spent
 
 
 def _tell(seconds: list[float]) -> str:

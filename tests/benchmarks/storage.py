@@ -33,7 +33,7 @@ LONG, SHORT = (3, 20_000), (30, 500)
 """Trainings: how many, and steps of each."""
 
 BLOCKS = {"packed": False, "compressed": True}
-"""As all were before decision 40, and as they are; whether they are compressed."""
+"""Formats of blocks that are compared: name, and whether blocks of it are compressed."""
 
 READS = {
     "1,000 points of each series": "downsample=1000&format=arrow",
