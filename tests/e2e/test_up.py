@@ -282,10 +282,14 @@ def test_up_keeps_committed_data_and_leaves_no_process(home):
 
 
 def proportional_memory(process_id):
-    """Return the bytes of a process and all that it started, shared ones counted once (PSS)."""
+    """Return the bytes of a process and all that it started, which share some (PSS).
+
+    All of its own are counted, since it shares them with the process that forked it for the test.
+    """
     process = psutil.Process(process_id)
-    tree = [process, *process.children(recursive=True)]
-    return sum(each.memory_full_info().pss for each in tree)
+    children = process.children(recursive=True)
+    own: int = process.memory_info().rss
+    return own + sum(each.memory_full_info().pss for each in children)
 
 
 def administer(home, *arguments, expected=0, **more):

@@ -1,4 +1,4 @@
-"""What a small request costs: statements of PostgreSQL, and worker threads; counted, not timed."""
+"""Numbers of PostgreSQL statements and of worker threads that a small request takes."""
 
 from __future__ import annotations
 
