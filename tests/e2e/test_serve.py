@@ -3,6 +3,7 @@ name.
 """
 
 import json
+import os
 import re
 import signal
 import socket
@@ -140,9 +141,17 @@ def test_workers_end_when_their_parent_is_killed(settings, tmp_path):
         # A worker that still imports its modules does not notice the end of its parent.
         port = urlsplit(live.database_url).port
         workers = wait_until(lambda: len(started := started_workers(live, port)) == 2 and started)
+        shared = [sockets_of(live.process.pid) & sockets_of(worker.pid) for worker in workers]
+        assert shared[0] == shared[1]  # no end of the parent's connection to the other
         live.process.kill()
         live.process.wait()
         assert not psutil.wait_procs(workers, 60)[1]
+
+
+def sockets_of(pid):
+    """Return the sockets that a process has open."""
+    links = (os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir())
+    return {link for link in links if link.startswith("socket:")}
 
 
 def test_serve_fails_when_no_worker_can_be_replaced(servers, settings, tmp_path):

@@ -53,20 +53,40 @@ def test_event_loop_serves_addresses_in_rotation(monkeypatch):
     # No more of the first address than may wait are kept; the one of the second is not behind them.
     monkeypatch.setattr(listener, "_limit", None)
     limit_connections(1_000, "")
-    monkeypatch.setattr(listener, "ADDRESS_WAITING_CONNECTIONS_ITEMS_MAX", CONNECTIONS // 2)
+    monkeypatch.setattr(listener, "SITE_WAITING_CONNECTIONS_ITEMS_MAX", CONNECTIONS // 2)
+    served = serve_clients(["127.0.0.2"] * CONNECTIONS + ["127.0.0.3"], CONNECTIONS // 2 + 1)
+    assert served == ["127.0.0.2", "127.0.0.3"] + ["127.0.0.2"] * (CONNECTIONS // 2 - 1)
+
+
+def test_subnets_of_one_ipv6_network_have_one_turn(monkeypatch):
+    # This machine has one IPv6 address, so addresses are translated where they are accepted.
+    networks = {"127.0.0.2": "2001:db8:1:1::1", "127.0.0.3": "2001:db8:1:2::1"}
+    accept = listener._accept
+
+    def accept_translated(listening):
+        number, (host, port) = accept(listening)
+        return number, (networks.get(host, "2001:db8:2::1"), port)
+
+    monkeypatch.setattr(listener, "_accept", accept_translated)
+    served = serve_clients(["127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.4"], 4)
+    assert served == ["127.0.0.2", "127.0.0.4", "127.0.0.3", "127.0.0.3"]
+
+
+def serve_clients(hosts, count):
+    """Connect from these addresses, and only then serve; return the first `count` as served."""
     served, is_served = [], asyncio.Event()
 
     class Noted(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             served.append(transport.get_extra_info("peername")[0])
-            if len(served) == CONNECTIONS // 2 + 1:
+            if len(served) == count:
                 is_served.set()
 
     async def run():
         loop = asyncio.get_running_loop()
         with socket.create_server(("127.0.0.1", 0)) as bound, ExitStack() as clients:
             bound.setblocking(False)
-            for host in ["127.0.0.2"] * CONNECTIONS + ["127.0.0.3"]:
+            for host in hosts:
                 source = (host, 0)
                 clients.enter_context(socket.create_connection(bound.getsockname(), 5, source))
             server = await loop.create_server(Noted, sock=bound)
@@ -75,7 +95,7 @@ def test_event_loop_serves_addresses_in_rotation(monkeypatch):
 
     with asyncio.Runner(loop_factory=EventLoop) as runner:
         runner.run(run())
-    assert served == ["127.0.0.2", "127.0.0.3"] + ["127.0.0.2"] * (CONNECTIONS // 2 - 1)
+    return served
 
 
 def test_event_loop_resets_waiting_connections_at_its_end():

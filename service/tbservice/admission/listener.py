@@ -1,4 +1,6 @@
-"""New connections: those over a limit are reset, the others take turns by address.
+"""New connections: those over a limit are reset, the others take turns by site.
+
+A site is an IPv4 address or an IPv6 network of 48 bits, of which anybody gets all addresses.
 
 Waiting connections are in one queue of the operating system, in the order in which they came. One
 client can open more than the event loop serves, and would keep all others behind its own; a full
@@ -33,8 +35,8 @@ CONNECTION_PACE: Final = 2.0
 WAITING_CONNECTIONS_ITEMS_MAX: Final = 256
 """Connections (items) that a worker has accepted and not yet served; further ones wait outside."""
 
-ADDRESS_WAITING_CONNECTIONS_ITEMS_MAX: Final = 64
-"""Connections (items) of one address among these; further ones are reset."""
+SITE_WAITING_CONNECTIONS_ITEMS_MAX: Final = 64
+"""Connections (items) of one site among these; further ones are reset."""
 
 _FILES_PER_WAITING_MIN: Final = 16
 """Files that a process may open for each connection that waits: others need most of them."""
@@ -69,10 +71,10 @@ class _Limit:
         self._pace = Pace()
 
     def permits(self, host: str, waiting: int) -> bool:
-        """Count a new connection of this host, of which so many wait; return whether to keep it."""
+        """Count a new connection of this host, whose site has so many; return whether to keep it."""
         if not self._rate or host in THIS_MACHINE or host in self._trusted:
             return True
-        if waiting >= ADDRESS_WAITING_CONNECTIONS_ITEMS_MAX:
+        if waiting >= SITE_WAITING_CONNECTIONS_ITEMS_MAX:
             return False
         return self._pace.count([(site_of(host), self._rate)], wait_seconds_max=0) is not None
 
@@ -93,7 +95,7 @@ def limit_connections(requests_per_second: float, trusted_proxies: str) -> None:
 class Acceptor:
     """Accepts the connections of a listening socket, and serves one in each turn of the loop.
 
-    Those that wait for their turn are served in rotation by address.
+    Those that wait for their turn are served in rotation by site.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class Acceptor:
         self._loop = loop
         self._listening = listening
         self._make_protocol = make_protocol
-        self._waiting: OrderedDict[str, deque[socket.socket]] = OrderedDict()  # by address
+        self._waiting: OrderedDict[str, deque[socket.socket]] = OrderedDict()  # by site
         self._count = 0
         self._waiting_max = waiting_connections_max()
         self._is_scheduled = False
@@ -123,7 +125,7 @@ class Acceptor:
     def _accept(self) -> None:
         """Keep new connections that are permitted, and reset the others."""
         kept = reset = 0
-        over_limit: set[str] = set()
+        over_limit: set[str] = set()  # addresses
         while (
             kept < _KEPT_PER_TURN_MAX
             and reset < _RESET_PER_TURN_MAX
@@ -140,8 +142,9 @@ class Acceptor:
                 break
 
             host = address[0]
-            if host not in over_limit and _limit.permits(host, len(self._waiting.get(host, ()))):
-                self._keep(number, host)
+            site = site_of(host)
+            if host not in over_limit and _limit.permits(host, len(self._waiting.get(site, ()))):
+                self._keep(number, site)
                 kept += 1
             else:
                 over_limit.add(host)
@@ -151,13 +154,13 @@ class Acceptor:
             metrics.observe_over_share("new connections", reset)
         self._schedule()
 
-    def _keep(self, number: int, host: str) -> None:
+    def _keep(self, number: int, site: str) -> None:
         """Let a connection wait for its turn; closing it sends what is left, as usual."""
         listening = self._listening
         connection = socket.socket(listening.family, listening.type, listening.proto, number)
         connection.setblocking(False)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_RESET)
-        self._waiting.setdefault(host, deque()).append(connection)
+        self._waiting.setdefault(site, deque()).append(connection)
         self._count += 1
 
     def _pause(self, error: OSError) -> None:
@@ -172,7 +175,7 @@ class Acceptor:
             self._loop.call_soon(self._serve_next)
 
     def _serve_next(self) -> None:
-        """Serve one connection of the next address that has one whose client is still there."""
+        """Serve one connection of the next site that has one whose client is still there."""
         self._is_scheduled = False
         while self._count:
             connection = self._take_next()
@@ -186,12 +189,12 @@ class Acceptor:
         self._schedule()
 
     def _take_next(self) -> socket.socket:
-        """Return the oldest connection of the next address; its others wait for all addresses."""
-        host, connections = self._waiting.popitem(last=False)
+        """Return the oldest connection of the next site; its others wait for all sites."""
+        site, connections = self._waiting.popitem(last=False)
         connection = connections.popleft()
         self._count -= 1
         if connections:
-            self._waiting[host] = connections
+            self._waiting[site] = connections
         return connection
 
     def _serve(self, connection: socket.socket) -> None:

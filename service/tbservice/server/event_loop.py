@@ -18,7 +18,7 @@ class EventLoop(asyncio.SelectorEventLoop):
     asyncio accepts as many connections as may wait, 2,048, whenever its socket is readable
     (`selector_events._accept_connection`): a client that opened and reset connections made each
     turn of the loop last up to a second, and a page needs some twenty turns. `Acceptor` serves one
-    in each turn, in rotation by address.
+    in each turn, in rotation by address or IPv6 network.
     """
 
     async def create_server(  # type: ignore[override] # its overloads

@@ -9,7 +9,9 @@ import signal
 import socket
 import time
 from contextlib import suppress
-from typing import Final
+from multiprocessing.connection import Connection
+from typing import Any, Final
+from weakref import WeakSet
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
@@ -30,6 +32,9 @@ WORKER_STOP_SECONDS_MAX = EXIT_SECONDS_MAX + 0.5
 
 _FORK: Final = multiprocessing.get_context("fork")
 
+_parent_ends: WeakSet[Connection[Any, Any]] = WeakSet()
+"""The parent's ends of the connections to all workers, which a worker forked later inherits."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -41,6 +46,7 @@ class Worker(Process):
         super().__init__(config, sockets)
         # uvicorn would spawn it.
         self.process = _FORK.Process(target=self._run, args=[sockets])  # type: ignore[assignment] # see above
+        _parent_ends.add(self.parent_conn)
         self.has_started = False
         self.asked_at: float | None = None
         """When it was sent the ping that it owes an answer, in seconds of `time.monotonic`."""
@@ -57,7 +63,8 @@ class Worker(Process):
 
     def _run(self, sockets: list[socket.socket]) -> None:
         """Serve, in the forked process."""
-        self.parent_conn.close()
+        for parent_end in _parent_ends:  # open here too, they would hide that the parent has died
+            parent_end.close()
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
