@@ -3,7 +3,6 @@ name.
 """
 
 import json
-import os
 import re
 import signal
 import socket
@@ -150,7 +149,7 @@ def test_workers_end_when_their_parent_is_killed(settings, tmp_path):
 
 def sockets_of(pid):
     """Return the sockets that a process has open."""
-    links = (os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir())
+    links = (str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir())
     return {link for link in links if link.startswith("socket:")}
 
 

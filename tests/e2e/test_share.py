@@ -64,6 +64,13 @@ def test_export_of_slice_has_slice_only(uploader, experiment, tmp_path):
                 assert hidden not in path.read_bytes(), path
 
 
+def test_link_of_no_run_says_so(uploader, experiment):
+    warned = uploader.run("share", experiment, "--runs", "a/")
+    assert warned.code == 0
+    reason = "a/ matches none of 11 runs completely; did you mean a/b, a?"
+    assert warned.err.startswith(f"the link shows nothing yet: {reason}")
+
+
 def test_links_are_listed_renamed_and_revoked(uploader, experiment):
     link, reader, _ = share(uploader, experiment, "--label", "for Ana", "--expires", "30d")
     assert reader.run("show", experiment).code == 0

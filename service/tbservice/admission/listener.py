@@ -71,7 +71,7 @@ class _Limit:
         self._pace = Pace()
 
     def permits(self, host: str, waiting: int) -> bool:
-        """Count a new connection of this host, whose site has so many; return whether to keep it."""
+        """Count a new connection, of whose site so many wait; return whether to keep it."""
         if not self._rate or host in THIS_MACHINE or host in self._trusted:
             return True
         if waiting >= SITE_WAITING_CONNECTIONS_ITEMS_MAX:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from tbupload.commands.connect import make_transport
+from tbupload.commands.connect import make_transport, progress_from_options
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.experiment_text import SECONDS_FORM, time_text
 from tbupload.commands.expiry import parse_expiry
@@ -19,6 +19,7 @@ from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
 from tbupload.http.share_links import ShareLinks
+from tbupload.upload.filter_check import matches_none
 
 _NOT_FOUND: Final = 404
 
@@ -54,6 +55,8 @@ def share(options: argparse.Namespace) -> int:
             _revoke_any(links, client, experiment_id, options)
     else:
         _make_link(links, options)
+        if options.runs is not None:
+            _warn_of_nothing(client.list_runs(experiment_id), options)
     return 0
 
 
@@ -89,6 +92,17 @@ def _make_link(links: ShareLinks, options: argparse.Namespace) -> None:
         print_json(link)
     else:
         print_line(link["url"])
+
+
+def _warn_of_nothing(runs: Sequence[str], options: argparse.Namespace) -> None:
+    """Say that a link's pattern matches no run that is there; it may match later ones."""
+    try:
+        pattern = re.compile(options.runs)
+    except re.error:  # the server took it: RE2 knows some forms that Python does not
+        return
+    if not any(map(pattern.fullmatch, runs)):
+        reason = matches_none(pattern, sorted(runs), "runs")
+        progress_from_options(options).warn(f"the link shows nothing yet: {options.runs} {reason}")
 
 
 def _list_all(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -204,12 +204,7 @@ class _Names:
     ) -> Iterator[str]:
         names = sorted({each[index] for each in self.series})
         if include is not None and not any(map(include.fullmatch, names)):
-            near = [name for name in names if include.search(name)]
-            near += difflib.get_close_matches(include.pattern, sorted(set(names) - set(near)))
-            yield (
-                f"--include-{kind} {include.pattern} matches none of {len(names):,} {kind} "
-                f"completely{_question(near) or f' ({_join(names)})'}"
-            )
+            yield f"--include-{kind} {include.pattern} {matches_none(include, names, kind)}"
         if exclude is not None and all(map(exclude.fullmatch, names)):
             yield f"--exclude-{kind} {exclude.pattern} excludes all of {len(names):,} {kind}"
 
@@ -237,6 +232,15 @@ def _read_series(
         if segment is not None:
             for tag in segment.metadata:
                 yield folder.run, tag, PROJECTOR
+
+
+def matches_none(pattern: re.Pattern[str], names: Sequence[str], kind: str) -> str:
+    """Say that a pattern matches none of these sorted names, and which it may have meant."""
+    near = [name for name in names if pattern.search(name)]
+    near += difflib.get_close_matches(pattern.pattern, sorted(set(names) - set(near)))
+    return (
+        f"matches none of {len(names):,} {kind} completely{_question(near) or f' ({_join(names)})'}"
+    )
 
 
 def _near_plugins(plugin: str, present: Iterable[str]) -> list[str]:
