@@ -5,7 +5,7 @@ stored once.
 from __future__ import annotations
 
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
@@ -75,8 +75,12 @@ class FaultyUploader(Uploader):
 
 def readers_of(uploading):
     """Return the reader processes of an uploader."""
-    children = psutil.Process(uploading.process.pid).children()
-    return [child for child in children if PROGRAM in child.cmdline()]
+    readers = []
+    for child in psutil.Process(uploading.process.pid).children():
+        with suppress(psutil.NoSuchProcess):  # it has ended, and its parent has not noticed
+            if PROGRAM in child.cmdline():
+                readers.append(child)
+    return readers
 
 
 def sent_by(ended):

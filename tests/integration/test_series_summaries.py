@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import psycopg
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -193,7 +194,8 @@ def test_points_are_written_before_migration_of_summaries(servers):
         database = Database(url, 1)
         with database.transaction() as db:
             workspace_id = create_workspace(db, "old schema")
-            db.execute(text("ALTER TABLE time_series DROP COLUMN summary"))
+        with psycopg.connect(servers.owner_url(url)) as owner:
+            owner.execute("ALTER TABLE time_series DROP COLUMN summary")
         with database.transaction(workspace_id) as db:
             id_ = create_experiment(db, WorkspaceGrant(workspace_id)).experiment_id
         grant = AppendGrant(workspace_id, id_)
