@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import sys
@@ -17,8 +18,11 @@ Outgoing connections use none of them between the choice of a port and its use.
 GRPC_PORT_OFFSET = 10_000
 """Offset from SeaweedFS's HTTP port to a gRPC port that no option sets."""
 
-_claims: Final[dict[int, socket.socket]] = {}
-"""Sockets that show other processes that a port is taken, by port; see `_claim`."""
+_claims: Final[dict[int, int]] = {}
+"""Descriptors of sockets that show other processes that a port is taken, by port; see `_claim`.
+
+As objects, those that are open at the end of the process would each be warned of.
+"""
 
 
 def choose_ports(
@@ -45,7 +49,7 @@ def release_ports(ports: Iterable[int]) -> None:
     """Let others choose these ports. Idempotent."""
     for port in ports:
         if port in _claims:
-            _claims.pop(port).close()
+            os.close(_claims.pop(port))
 
 
 def is_free(port: int) -> bool:
@@ -74,7 +78,7 @@ def _claim(port: int) -> bool:
         claim.close()
         return False
     if is_free(port) and is_free(port + GRPC_PORT_OFFSET):
-        _claims[port] = claim
+        _claims[port] = claim.detach()
         return True
     claim.close()
     return False
