@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -234,7 +234,7 @@ def _read_series(
                 yield folder.run, tag, PROJECTOR
 
 
-def matches_none(pattern: re.Pattern[str], names: Sequence[str], kind: str) -> str:
+def matches_none(pattern: re.Pattern[str], names: list[str], kind: str) -> str:
     """Say that a pattern matches none of these sorted names, and which it may have meant."""
     near = [name for name in names if pattern.search(name)]
     near += difflib.get_close_matches(pattern.pattern, sorted(set(names) - set(near)))
