@@ -8,7 +8,10 @@ import pytest
 
 from support.batches import ApiClient, scalars, segment, stream
 from support.servers import new_workspace
+from tbservice.experiment_values import ExperimentOrder
+from tbservice.experiments.listing import Search, count_experiments
 from tbservice.experiments.tables import search_plan
+from tbservice.types.grants import WorkspaceGrant
 
 
 @pytest.fixture
@@ -80,6 +83,18 @@ def test_list_finds_what_matches(names):
         assert initials(visibility="link") == ["a"]
         assert initials(visibility="private", q="resnet") == list("db")
         assert initials(created_by="nobody") == []
+
+
+@pytest.mark.usefixtures("made", "rows_max")
+def test_count_is_length_of_list_up_to_maximum(names, database, workspace_id):
+    grant = WorkspaceGrant(workspace_id)
+    with database.snapshot(grant) as db:
+        for words in ("", "res", "resnet", "bert res", "%"):
+            for order in ExperimentOrder:
+                search = Search(words, order=order)
+                length = len(names(q=words))
+                assert count_experiments(db, grant, search, 100) == length
+                assert count_experiments(db, grant, search, 2) == min(length, 2)
 
 
 @pytest.mark.usefixtures("rows_max")

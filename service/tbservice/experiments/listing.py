@@ -64,6 +64,12 @@ def list_experiments(
     return Page(page, encode_list_token(search.order, *last) if last else None)
 
 
+def count_experiments(db: Connection, grant: WorkspaceGrant, search: Search, items_max: int) -> int:
+    """Return how many of the workspace's experiments a search finds, at most `items_max`."""
+    query = _make_query(search)
+    return 0 if query is None else experiment_list.count(db, grant.workspace_id, query, items_max)
+
+
 def list_tags(db: Connection, grant: WorkspaceGrant, limit: int) -> list[str]:
     """Return the first `limit` tags of the workspace's experiments, case-folded and sorted."""
     words = experiment_words.list_words(

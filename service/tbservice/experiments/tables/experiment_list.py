@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -74,10 +75,7 @@ def list_page(
         sections = sections[-1:]
     listed: list[ListedExperiment] = []
     for section in sections:
-        if query.order is ExperimentOrder.CREATED and plan.numbers:
-            statement = _select_by_number(plan, query, after)
-        else:
-            statement = _select_in_order(plan, query, section, after)
+        statement = _select(plan, query, section, after)
         parameters = {"workspace_id": workspace_id, "limit": limit - len(listed), **plan.parameters}
         if after is not None:
             parameters |= {"after_key": after.key, "after_id": after.experiment_id}
@@ -89,6 +87,27 @@ def list_page(
             break
         after = None
     return listed
+
+
+def count(db: Connection, workspace_id: WorkspaceId, query: ExperimentQuery, items_max: int) -> int:
+    """Return the number of a workspace's experiments that match the query, at most `items_max`."""
+    by_creation = replace(query, order=ExperimentOrder.CREATED)
+    plan = plan_search(db, workspace_id, by_creation)
+    if plan is None:
+        return 0
+    statement = f"SELECT count(*) FROM ({_select(plan, by_creation, _BY_NUMBER, None)}) AS found"  # noqa: S608 - constants and placeholders
+    parameters = {"workspace_id": workspace_id, "limit": items_max, **plan.parameters}
+    counted: int = db.execute(text(statement), parameters).scalar_one()
+    return counted
+
+
+def _select(
+    plan: SearchPlan, query: ExperimentQuery, section: _Section, after: Position | None
+) -> str:
+    """Return the statement that reads a page of a section."""
+    if query.order is ExperimentOrder.CREATED and plan.numbers:
+        return _select_by_number(plan, query, after)
+    return _select_in_order(plan, query, section, after)
 
 
 def _select_by_number(plan: SearchPlan, query: ExperimentQuery, after: Position | None) -> str:

@@ -34,6 +34,9 @@ from tbservice.types.people import Membership
 LIST_FILTER_ITEMS_MAX: Final = 200
 """Tags and people (items) that the list for people offers as filters."""
 
+LIST_COUNTED_ITEMS_MAX: Final = 1_000
+"""Experiments (items) up to which the list says how many there are."""
+
 router = APIRouter(include_in_schema=False)
 
 
@@ -49,7 +52,10 @@ class Row(NamedTuple):
 
 
 class _Found(NamedTuple):
+    """A page of the list; the count is None for more than LIST_COUNTED_ITEMS_MAX experiments."""
+
     rows: list[Row]
+    experiment_count: int | None
     next: str | None
     tags: list[str]
     creators: dict[UserId, str]
@@ -97,7 +103,7 @@ def show_list(
         may_change=Scope.ADMIN in membership.role.scopes,
         deleted=deleted[: limits.LIST_PAGE_ITEMS],
         server=get_settings(request).public_url.rstrip("/"),
-        compared_max=limits.COMPARISON_ITEMS_MAX,
+        counted_max=LIST_COUNTED_ITEMS_MAX,
         no_chart=NO_CHART,
     )
 
@@ -138,6 +144,9 @@ def _find(database: Database, grant: WorkspaceGrant, address: ListAddress) -> _F
         chart_tags = curves.list_tags(db, grant, page.experiments)
         drawn = curves.read_charts(db, grant, _choose_tags(page.experiments, chart_tags, address))
         tags = listing.list_tags(db, grant, LIST_FILTER_ITEMS_MAX)
+        count = len(page.experiments)
+        if page.next or address.after:
+            count = listing.count_experiments(db, grant, search, LIST_COUNTED_ITEMS_MAX + 1)
         statuses = uploads.find_statuses(db, grant, page.experiments)
     rows = [
         Row(
@@ -151,7 +160,8 @@ def _find(database: Database, grant: WorkspaceGrant, address: ListAddress) -> _F
         for each in page.experiments
         for chart in (drawn.get(each.experiment_id),)
     ]
-    return _Found(rows, page.next, tags, creators, curves.list_common_tags(chart_tags))
+    shown = count if count <= LIST_COUNTED_ITEMS_MAX else None
+    return _Found(rows, shown, page.next, tags, creators, curves.list_common_tags(chart_tags))
 
 
 def _choose_tags(
