@@ -9,6 +9,9 @@ SIGN_IN = 303
 # Path, form (None: GET), and what each gets: nobody, a stranger, a viewer, an editor, an owner.
 TABLE = [
     ("/", None, (200, 200, 200, 200, 200)),
+    ("/docs", None, (200, 200, 200, 200, 200)),
+    ("/docs/uploading", None, (200, 200, 200, 200, 200)),
+    ("/docs/images/experiments.png", None, (200, 200, 200, 200, 200)),
     ("/sign-in", None, (200, 303, 303, 303, 303)),
     ("/sign-in/link", None, (404, 404, 404, 404, 404)),
     ("/sign-in/link", {"token": "x"}, (404, 404, 404, 404, 404)),

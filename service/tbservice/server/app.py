@@ -87,6 +87,7 @@ from tbservice.pages.base import errors as error_pages
 from tbservice.pages.base import static_files
 from tbservice.pages.base.content_origin import ContentOriginMiddleware
 from tbservice.pages.base.signed_in import SignInRequired
+from tbservice.pages.documentation import routes as documentation_routes
 from tbservice.pages.experiments import (
     experiment_list,
     experiment_page,
@@ -190,6 +191,7 @@ _PAGE_MODULES = (
     workspace_token_list,
     workspace_link_list,
     share_page,
+    documentation_routes,
 )
 """Modules of our own pages; their routers have `include_in_schema=False`."""
 
