@@ -134,6 +134,43 @@ def test_readers_at_same_cursor_share_one_query(api, database, experiment, monke
     asyncio.run(follow())
 
 
+def test_tails_of_one_token_share_its_checks(api, database, experiment, monkeypatch):
+    checks, done = [], asyncio.Event()
+    secret = api.headers["Authorization"].split()[1]
+    check = tail._TailReader._check
+
+    def count(reader):
+        check(reader)
+        checks.append(reader.secret)
+
+    monkeypatch.setattr(tail._TailReader, "_check", count)
+
+    async def follow():
+        async with following(database) as followers:
+            tails = [
+                events_of(reader_of(database, followers, experiment, secret)) for _ in range(9)
+            ]
+            for events in tails:
+                await anext(events)
+            comments = [0] * len(tails)
+
+            async def count_comments(number):
+                async for _ in tails[number]:
+                    comments[number] += 1
+                    if min(comments) >= 10:
+                        done.set()
+
+            reading = [asyncio.create_task(count_comments(number)) for number in range(len(tails))]
+            await done.wait()
+            # A comment comes twice as often as a check: each of them would check five times.
+            assert 2 <= len(checks) <= max(comments)
+            for task in reading:
+                task.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+
+    asyncio.run(follow())
+
+
 def test_worker_limits_its_number_of_tails(api, client, database, experiment, monkeypatch):
     with used_up(client.app.state.shares.tails, LIVE_STREAMS_MAX):
         refused = api.request("GET", f"/experiments/{experiment}/scalars/tail")

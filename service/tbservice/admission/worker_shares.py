@@ -10,7 +10,7 @@ from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Shares
 from tbservice.admission.turns import Turns
 
-LIVE_STREAMS_MAX: Final = 200
+LIVE_STREAMS_MAX: Final = 1_000
 """Live tails (event streams) that one worker serves at once."""
 
 FULL_SCAN_STREAMS_MAX: Final = 8
@@ -34,7 +34,7 @@ UNSENT_RESPONSE_BYTES_MAX: Final = 256 * limits.MIB
 CALLER_FULL_SCAN_STREAMS_MAX: Final = 4
 """Streams at full resolution sent at once to one account; one per anonymous address."""
 
-CALLER_LIVE_STREAMS_MAX: Final = 100
+CALLER_LIVE_STREAMS_MAX: Final = 500
 """Live tails (streams) of one account in one worker; a quarter of it per anonymous address."""
 
 

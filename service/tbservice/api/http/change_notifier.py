@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from contextlib import suppress
@@ -27,11 +28,15 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _FollowedExperiment:
-    """An experiment with its number of tails, and its version as of the last poll (None before)."""
+    """An experiment with its number of tails, and its version as of the last poll (None before).
+
+    `checked_at` has the time of the monotonic clock at which each secret was last allowed to read.
+    """
 
     tails: int = 0
     version: int | None = None
     changes: asyncio.Event = field(default_factory=asyncio.Event)
+    checked_at: dict[str | None, float] = field(default_factory=dict)
 
 
 class ChangeNotifier:
@@ -96,6 +101,14 @@ class ChangeNotifier:
     def version(self, grant: ReadGrant) -> int | None:
         """Return the experiment's version as of the last poll, None before the first."""
         return self._followed[grant].version
+
+    def checked_at(self, grant: ReadGrant, secret: str | None) -> float:
+        """Return when the secret was last allowed to read, for all of its tails."""
+        return self._followed[grant].checked_at.setdefault(secret, time.monotonic())
+
+    def note_check(self, grant: ReadGrant, secret: str | None) -> None:
+        """Note that the secret is allowed to read now."""
+        self._followed[grant].checked_at[secret] = time.monotonic()
 
     async def wait(self, grant: ReadGrant, version: int | None, seconds: float) -> None:
         """Wait for another version of the experiment, for `close`, or for at most `seconds`."""

@@ -146,9 +146,18 @@ class _TailReader:
             event,
         )
 
+    @property
+    def check_due_at(self) -> float:
+        """Time of the monotonic clock at which a tail with this secret must check it again."""
+        return self.notifier.checked_at(self.grant, self.secret) + limits.LIVE_GRANT_SECONDS
+
     async def check(self) -> None:
-        """Raise the error of `grants.grant_read` if the client may no longer read."""
+        """Raise the error of `grants.grant_read` if the client may no longer read.
+
+        One check is enough for all tails with the same secret.
+        """
         await self.notifier.single_flight((self.grant, self.secret), self._check)
+        self.notifier.note_check(self.grant, self.secret)
 
     def _check(self) -> None:
         with self.database.transaction() as db:
@@ -222,20 +231,17 @@ async def _stream_events(reader: _TailReader, points_event: _PointsEvent) -> Asy
     yield event
 
     version: int | None = None
-    checked_at = sent_at = time.monotonic()
+    sent_at = time.monotonic()
     while not reader.notifier.is_closed:
         event = b""  # free the last event: it can have megabytes, and the wait can take hours
         is_behind = has_more or reader.notifier.version(reader.grant) != version
         if not is_behind:
-            due_at = min(
-                checked_at + limits.LIVE_GRANT_SECONDS, sent_at + limits.LIVE_KEEPALIVE_SECONDS
-            )
+            due_at = min(reader.check_due_at, sent_at + limits.LIVE_KEEPALIVE_SECONDS)
             await reader.notifier.wait(reader.grant, version, max(0.0, due_at - time.monotonic()))
 
         try:
-            if time.monotonic() - checked_at >= limits.LIVE_GRANT_SECONDS:
+            if time.monotonic() >= reader.check_due_at:
                 await reader.check()
-                checked_at = time.monotonic()
             if is_behind:
                 # Before the read: a change during it then causes another read.
                 version_before = reader.notifier.version(reader.grant)
