@@ -28,6 +28,7 @@ NAMES = {
     "EXPERIMENT": "{experiment_id}",
     "nothing": "{provider}",
     "uploading": "{name:path}",
+    "uploading.md": "{name:path}.md",
     "experiments.png": "{name}",
 }
 PUBLIC = {"/static/{digest}/{name}", "/favicon.ico"}

@@ -10,6 +10,8 @@ SIGN_IN = 303
 TABLE = [
     ("/", None, (200, 200, 200, 200, 200)),
     ("/docs", None, (200, 200, 200, 200, 200)),
+    ("/llms.txt", None, (200, 200, 200, 200, 200)),
+    ("/docs/uploading.md", None, (200, 200, 200, 200, 200)),
     ("/docs/uploading", None, (200, 200, 200, 200, 200)),
     ("/docs/images/experiments.png", None, (200, 200, 200, 200, 200)),
     ("/sign-in", None, (200, 303, 303, 303, 303)),

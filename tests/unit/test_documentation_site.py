@@ -53,6 +53,12 @@ def test_every_link_leads_to_page_and_anchor(pages):
             assert not anchor or anchor in linked.anchors, (name, target)
 
 
+def test_index_names_sources_of_all_pages_in_contents():
+    listed = re.findall(r"\(/docs/(.+)\.md\)", site.list_contents())
+    assert listed == [name for names in site.GROUPS.values() for name in names]
+    assert all(site.read_source(name).startswith("# ") for name in listed)
+
+
 def test_search_knows_anchors_of_its_pages(pages):
     for section in site._list_sections():
         assert section.anchor in pages[section.page].anchors, section[:4]

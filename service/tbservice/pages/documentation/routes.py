@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, PlainTextResponse
 from starlette.responses import Response
 
 from tbservice.errors import NotFound
@@ -36,6 +36,21 @@ def read_image(name: str) -> Response:
         raise NotFound("the documentation has no such picture")
     headers = {"Cache-Control": "public, max-age=3600", "Content-Security-Policy": "sandbox"}
     return FileResponse(file, media_type="image/png", headers=headers)
+
+
+@router.get("/llms.txt")
+def show_index() -> Response:
+    """Answer with an index of the pages in Markdown, for programs that read."""
+    return PlainTextResponse(site.list_contents())
+
+
+@router.get(f"{site.PATH}/{{name:path}}.md")
+def read_page(name: str) -> Response:
+    """Answer with a page in Markdown."""
+    source = site.read_source(name)
+    if source is None:
+        raise NotFound("the documentation has no such page")
+    return Response(source, media_type="text/markdown; charset=utf-8")
 
 
 @router.get(f"{site.PATH}/{{name:path}}")

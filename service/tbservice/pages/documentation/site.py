@@ -81,7 +81,7 @@ def find_docs() -> Path:
 @cache
 def render_page(name: str) -> Markup | None:
     """Return a page of `docs/`, named without its suffix, as HTML; None if there is none."""
-    source = _read_source(name)
+    source = read_source(name)
     if source is None:
         return None
     parser = MarkdownIt("commonmark").enable("table")
@@ -130,6 +130,16 @@ def search(words: str) -> list[Found]:
     ]
 
 
+def list_contents() -> str:
+    """Return all pages as an index in Markdown for programs that read: see llmstxt.org."""
+    lines = ["# tbhub", "", "> A hosted, multi-tenant service for TensorBoard data."]
+    for group, names in GROUPS.items():
+        lines += ["", f"## {group}", ""]
+        lines += [f"- [{get_title(name)}]({PATH}/{name}.md)" for name in names]
+    lines += ["", "## HTTP API", "", "- [OpenAPI document](/api/v1/openapi.json)", ""]
+    return "\n".join(lines)
+
+
 def find_image(name: str) -> Path | None:
     """Return the file of a picture; None if there is none."""
     if re.fullmatch(r"[a-z0-9-]+\.png", name) is None:
@@ -138,7 +148,8 @@ def find_image(name: str) -> Path | None:
     return file if file.is_file() else None
 
 
-def _read_source(name: str) -> str | None:
+def read_source(name: str) -> str | None:
+    """Return a page in Markdown; None if there is none."""
     if _NAME.fullmatch(name) is None:
         return None
     try:
@@ -157,7 +168,7 @@ def _list_sections() -> list[Section]:
 
 def _split(name: str) -> Iterator[Section]:
     """Yield the sections of a page."""
-    source = _read_source(name) or ""
+    source = read_source(name) or ""
     anchors = _Anchors()
     title = heading = anchor = ""
     lines: list[str] = []
