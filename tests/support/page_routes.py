@@ -10,6 +10,7 @@ SIGN_IN = 303
 TABLE = [
     ("/", None, (200, 200, 200, 200, 200)),
     ("/docs", None, (200, 200, 200, 200, 200)),
+    ("/experiment/EXPERIMENT/card.svg?tag=loss", None, (401, 401, 404, 404, 404)),
     ("/llms.txt", None, (200, 200, 200, 200, 200)),
     ("/docs/uploading.md", None, (200, 200, 200, 200, 200)),
     ("/docs/uploading", None, (200, 200, 200, 200, 200)),

@@ -89,6 +89,7 @@ from tbservice.pages.base.content_origin import ContentOriginMiddleware
 from tbservice.pages.base.signed_in import SignInRequired
 from tbservice.pages.documentation import routes as documentation_routes
 from tbservice.pages.experiments import (
+    card,
     experiment_list,
     experiment_page,
     experiment_runs,
@@ -175,6 +176,7 @@ _ROUTER_MODULES = (
 
 _PAGE_MODULES = (
     static_files,
+    card,
     experiment_list,
     experiment_selection,
     experiment_page,

@@ -1,11 +1,12 @@
 """Markdown that people write, as safe HTML: what an experiment's description and notes say.
 
 Raw HTML is shown as text. An image becomes a link to it, so that opening a page tells no other
-server.
+server; a card, which this service draws, is shown.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -32,9 +33,14 @@ _HEADING_LEVELS_DOWN: Final = 2
 
 _TAGS: Final = {
     *("p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "pre", "code", "em", "strong", "s"),
-    *("ul", "ol", "li", "a", "table", "thead", "tbody", "tr", "th", "td"),
+    *("ul", "ol", "li", "a", "table", "thead", "tbody", "tr", "th", "td", "img"),
 }
-_ATTRIBUTES: Final = {"a": {"href", "title"}, "ol": {"start"}}
+_ATTRIBUTES: Final = {
+    "a": {"href", "title"},
+    "ol": {"start"},
+    "img": {"src", "alt", "loading"},
+}
+_CARD: Final = re.compile(r"/experiment/[0-9A-Za-z]{1,64}/card\.svg\?[^\s#]*")
 _SCHEMES: Final = {"http", "https", "mailto"}
 
 
@@ -47,6 +53,8 @@ def _render_image(
 ) -> str:
     image = tokens[index]
     name = image.content or "image"
+    if _CARD.fullmatch(str(image.attrGet("src"))):
+        return f'<img src="{escape(image.attrGet("src"))}" alt="{escape(name)}" loading="lazy">'
     return f'<a href="{escape(image.attrGet("src") or "")}">{escape(name)}</a>'
 
 

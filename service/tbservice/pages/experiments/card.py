@@ -1,0 +1,88 @@
+"""A chart of an experiment by URL: an SVG for a README, a note or a paper."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from tbservice.api.http.dependencies import get_database, get_object_store
+from tbservice.auth import grants
+from tbservice.errors import Forbidden, NotFound
+from tbservice.pages.experiments.card_drawing import Look, draw_card
+from tbservice.pages.stock_page.page_auth import open_experiment
+from tbservice.reading.curves import Curve
+from tbservice.reading.source import ExperimentReader
+from tbservice.types.sampling import Selection
+from tbwire.points import DataClass
+
+CARD_CURVES_ITEMS_MAX: Final = 20
+"""Runs (items) that one card draws: the first by name."""
+
+CARD_POINTS: Final = 500
+"""Points of one curve on a card."""
+
+_MEDIA_TYPE: Final = "image/svg+xml"
+
+_HEADERS: Final = {
+    "Cache-Control": "private, max-age=60",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+    # Other sites may show it: the address is as secret as what it shows.
+    "Cross-Origin-Resource-Policy": "cross-origin",
+    "X-Robots-Tag": "noindex",
+}
+
+router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False)
+
+
+class CardQuery(BaseModel):
+    """The parameters of a card: what it shows, and how."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tag: str
+    run: list[str] = Field(default=[], max_length=CARD_CURVES_ITEMS_MAX)
+    width: int = Field(default=640, ge=200, le=2_000)
+    height: int = Field(default=320, ge=120, le=2_000)
+    smoothing: float = Field(default=0, ge=0, lt=1)
+    y: Literal["linear", "log"] = "linear"
+    token: str | None = None
+
+
+@router.get("/card.svg")
+def show_card(request: Request, query: Annotated[CardQuery, Query()]) -> Response:
+    """Draw a scalar tag of all runs that have it, or of those that are named.
+
+    The reader is who the token of the address or the page's cookie is for, or who is signed in;
+    nobody need be for an experiment that everybody with its URL may read. A frozen copy gives the
+    same bytes as long as it is there.
+    """
+    reader = _open(request, query.token)
+    runs = frozenset(query.run) or None
+    selection = Selection(runs=runs, tags=frozenset([query.tag]), data_class=DataClass.SCALAR)
+    names = sorted({series.run for series in reader.list_series(selection)})
+    if not names:
+        raise NotFound("no run of the experiment has this scalar tag")
+    shown = names[:CARD_CURVES_ITEMS_MAX]
+    selection = Selection(
+        runs=frozenset(shown), tags=frozenset([query.tag]), data_class=DataClass.SCALAR
+    )
+    samples = sorted(reader.read_scalars(selection, CARD_POINTS), key=lambda each: each[0].run)
+    curves = [Curve(series.run, sample.steps, sample.values) for series, sample in samples]
+    look = Look(query.width, query.height, query.smoothing, query.y == "log")
+    image = draw_card(query.tag, curves, len(names) - len(shown), look)
+    return Response(image, headers=_HEADERS, media_type=_MEDIA_TYPE)
+
+
+def _open(request: Request, token: str | None) -> ExperimentReader:
+    """Return a reader of the experiment. Raises as `open_experiment`."""
+    if token is None:
+        return open_experiment(request)
+    database = get_database(request)
+    with database.transaction() as db:
+        grant, is_link = grants.grant_read_by_token(db, request.path_params["experiment_id"], token)
+    if not is_link:
+        raise Forbidden("an address is kept and passed on: only a share link's token may be in it")
+    return ExperimentReader(grant, database, get_object_store(request))

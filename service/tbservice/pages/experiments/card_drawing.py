@@ -1,0 +1,243 @@
+"""A chart as an SVG file of its own, with axes and a legend: for a README, a paper or a note."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from markupsafe import Markup
+
+from tbservice.reading.curves import Curve
+from tbservice.types.identifiers import Float64s
+
+_NAME_CHARS: Final = 36
+_TWO_COLUMNS_MIN: Final = 560
+"""Pixels from which the legend has two columns."""
+
+_LEGEND_ENTRIES: Final = 8
+_ROW_HEIGHT: Final = 18
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 34, 26
+_TICKS: Final = 5
+_DECADES_MAX: Final = 3
+
+_COLOURS: Final = (
+    *("#0f6fc6", "#d9480f", "#2b8a3e", "#ae3ec9"),
+    *("#c92a2a", "#0b7285", "#a1660a", "#5f3dc4"),
+)
+"""Colours of the curves, in turn: each has a contrast of 3 to white and to the dark background."""
+
+_SVG: Final = Markup("""\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" \
+height="{height}" role="img" aria-label="{title}">
+<style>
+svg {{ background: #fff; font: 12px system-ui, sans-serif }}
+text {{ fill: #1b1f24 }}
+.tick {{ fill: #59616b; font-size: 11px }}
+.grid {{ stroke: #e2e2dd }}
+.curve {{ fill: none; stroke-width: 1.75; stroke-linejoin: round }}
+@media (prefers-color-scheme: dark) {{
+svg {{ background: #181c22 }}
+text {{ fill: #e8eaed }}
+.tick {{ fill: #a2abb6 }}
+.grid {{ stroke: #2a3038 }}
+.curve, .dot {{ filter: brightness(1.5) }}
+}}
+</style>
+<title>{title}</title>
+<text x="{left}" y="21" font-weight="600">{title}</text>
+{axes}
+{curves}
+{legend}
+</svg>
+""")
+_X_TICK: Final = Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
+_Y_TICK: Final = Markup(
+    '<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    '<text class="tick" x="{label}" y="{baseline:.1f}" text-anchor="end">{text}</text>'
+)
+_LINE: Final = Markup('<polyline class="curve" stroke="{}" points="{}"/>')
+_DOT: Final = Markup('<circle class="dot" fill="{}" cx="{}" cy="{}" r="2.5"/>')
+_ENTRY: Final = Markup(
+    '<rect class="dot" x="{x}" y="{y}" width="10" height="10" rx="2" fill="{colour}"/>'
+    '<text x="{text_x}" y="{baseline}">{text}</text>'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a chart is drawn: its size in pixels, smoothing as TensorBoard's, a logarithmic axis."""
+
+    width: int = 640
+    height: int = 320
+    smoothing: float = 0.0
+    is_logarithmic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """Numbers from `low` to `high`, drawn from position `start` to `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def place(self, numbers: Float64s) -> Float64s:
+        if not self.high > self.low:
+            middle = (self.start + self.end) / 2
+            return np.where(np.isfinite(numbers), middle, np.nan)
+        # Halves: the difference of two large numbers may be infinite.
+        fraction = (numbers / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+        return np.asarray(self.start + fraction * (self.end - self.start), np.float64)
+
+    def ticks(self) -> list[float]:
+        """Return round numbers within the axis, at most some _TICKS + 2 of them."""
+        span = self.high / 2 - self.low / 2
+        if not (span > 0 and math.isfinite(span)):
+            return [self.low]
+        power = 10.0 ** math.floor(math.log10(span * 2 / _TICKS))
+        step = next(power * k for k in (1, 2, 5, 10) if power * k >= span * 2 / _TICKS)
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        return [number * step for number in range(first, last + 1)]
+
+    def powers(self) -> list[float]:
+        """Return the ticks of logarithms: whole ones, and those of 2 and 5 on a short axis."""
+        factors = (1, 2, 5) if self.high - self.low < _DECADES_MAX else (1,)
+        decades = range(math.floor(self.low), math.ceil(self.high) + 1)
+        ticks = [decade + math.log10(factor) for decade in decades for factor in factors]
+        return [tick for tick in ticks if self.low <= tick <= self.high]
+
+
+def draw_card(title: str, curves: Sequence[Curve], hidden: int, look: Look) -> str:
+    """Return the curves as an SVG file; `hidden` runs more have the tag.
+
+    Values that are not finite, and those below zero on a logarithmic axis, are gaps.
+    """
+    drawn = [(curve.steps.astype(np.float64), _shape(curve.values, look)) for curve in curves]
+    entries = _list_legend(curves, hidden)
+    columns = 2 if look.width >= _TWO_COLUMNS_MIN and len(entries) > 2 else 1  # noqa: PLR2004 - rows
+    rows = [entries[start : start + columns] for start in range(0, len(entries), columns)]
+    bottom = max(_TOP, look.height - _BOTTOM - len(rows) * _ROW_HEIGHT)
+    x_axis = _Axis(*_range([steps for steps, _ in drawn]), _LEFT, look.width - _RIGHT)
+    y_axis = _Axis(*_range([values for _, values in drawn]), bottom, _TOP)
+    lines = [
+        _draw(x_axis.place(steps), y_axis.place(values), _COLOURS[number % len(_COLOURS)])
+        for number, (steps, values) in enumerate(drawn)
+    ]
+    return _SVG.format(
+        width=look.width,
+        height=look.height,
+        left=_LEFT,
+        title=_clip(title),
+        axes=_draw_axes(x_axis, y_axis, look),
+        curves=Markup("\n").join(reversed(lines)),
+        legend=_draw_legend(rows, bottom + _BOTTOM, look),
+    )
+
+
+def _shape(values: Float64s, look: Look) -> Float64s:
+    """Return the values as they are drawn."""
+    finite = np.where(np.isfinite(values), values, np.nan)
+    if look.smoothing:
+        finite = _smooth(finite, look.smoothing)
+    if look.is_logarithmic:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            finite = np.where(finite > 0, np.log10(finite), np.nan)
+    return finite
+
+
+def _smooth(values: Float64s, weight: float) -> Float64s:
+    """Return the debiased exponential moving average that TensorBoard draws; gaps stay gaps."""
+    smoothed = np.full(len(values), np.nan)
+    last = 0.0
+    for count, index in enumerate(np.flatnonzero(np.isfinite(values)).tolist(), 1):
+        last = last * weight + (1 - weight) * float(values[index])
+        smoothed[index] = last / (1 - weight**count)
+    return smoothed
+
+
+def _range(columns: Sequence[Float64s]) -> tuple[float, float]:
+    """Return the least and the greatest finite number; 0 to 1 without any."""
+    finite = [column[np.isfinite(column)] for column in columns]
+    present = [column for column in finite if len(column)]
+    if not present:
+        return 0.0, 1.0
+    return float(min(map(np.min, present))), float(max(map(np.max, present)))
+
+
+def _draw(xs: Float64s, ys: Float64s, colour: str) -> Markup:
+    """Return a line for each part without a gap; a dot for a point alone."""
+    parts = []
+    is_drawn = np.isfinite(xs) & np.isfinite(ys)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], is_drawn, [False]]).astype(np.int8)))
+    for start, end in edges.reshape(-1, 2).tolist():
+        places = [f"{x:.1f},{y:.1f}" for x, y in zip(xs[start:end], ys[start:end], strict=True)]
+        if len(places) == 1:
+            parts.append(_DOT.format(colour, *places[0].split(",")))
+        else:
+            parts.append(_LINE.format(colour, " ".join(places)))
+    return Markup("").join(parts)
+
+
+def _draw_axes(x_axis: _Axis, y_axis: _Axis, look: Look) -> Markup:
+    parts = []
+    y_ticks = y_axis.powers() if look.is_logarithmic else y_axis.ticks()
+    for tick, place in zip(y_ticks, y_axis.place(np.array(y_ticks)).tolist(), strict=True):
+        text = _number(10.0**tick if look.is_logarithmic else tick)
+        parts.append(
+            _Y_TICK.format(
+                left=_LEFT,
+                right=look.width - _RIGHT,
+                y=place,
+                label=_LEFT - 6,
+                baseline=place + 4,
+                text=text,
+            )
+        )
+    for tick, place in zip(
+        x_axis.ticks(), x_axis.place(np.array(x_axis.ticks())).tolist(), strict=True
+    ):
+        parts.append(_X_TICK.format(place, round(y_axis.start) + 16, _number(tick)))
+    return Markup("\n").join(parts)
+
+
+def _list_legend(curves: Sequence[Curve], hidden: int) -> list[tuple[str, str]]:
+    """Return colour and text of each entry of the legend."""
+    entries = [
+        (_COLOURS[number % len(_COLOURS)], f"{_clip(curve.run)}  {_last(curve.values)}")
+        for number, curve in enumerate(curves[:_LEGEND_ENTRIES])
+    ]
+    if more := len(curves) - len(entries) + hidden:
+        entries.append(("none", f"and {more} more" + (f", {hidden} not drawn" if hidden else "")))
+    return entries
+
+
+def _draw_legend(rows: Sequence[Sequence[tuple[str, str]]], top: int, look: Look) -> Markup:
+    width = (look.width - _LEFT - _RIGHT) / max(map(len, rows), default=1)
+    return Markup("\n").join(
+        _ENTRY.format(
+            x=_LEFT + round(column * width),
+            y=top + row * _ROW_HEIGHT,
+            colour=colour,
+            text_x=_LEFT + round(column * width) + 16,
+            baseline=top + row * _ROW_HEIGHT + 9,
+            text=text,
+        )
+        for row, entries in enumerate(rows)
+        for column, (colour, text) in enumerate(entries)
+    )
+
+
+def _last(values: Float64s) -> str:
+    return _number(float(values[-1])) if len(values) else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _NAME_CHARS else f"{text[: _NAME_CHARS - 1]}…"

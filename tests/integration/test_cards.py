@@ -1,0 +1,146 @@
+"""Cards: a chart as SVG by URL, for those who may see it, with hostile names and odd values."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from support.batches import scalars, segment, stream
+from support.servers import new_workspace
+from support.share_links import make_link
+from tbservice.pages.base.markdown import render_markdown
+from tbservice.pages.experiments.card import CARD_CURVES_ITEMS_MAX
+
+SVG = "{http://www.w3.org/2000/svg}"
+HOSTILE = '"><script>alert(1)</script>&\u202e'
+
+
+@pytest.fixture
+def experiment(api):
+    experiment = api.new_experiment()
+    values = np.array([1.0, 0.5, math.nan, 0.25, math.inf, 0.125, 0.1, -1.0])
+    for run in ("a", "b", HOSTILE):
+        sent = [scalars(tag, np.arange(8), values) for tag in ("loss", HOSTILE)]
+        api.write(experiment, segment(stream(run), 0, 9, *sent))
+    return experiment
+
+
+@pytest.fixture
+def card(client, experiment):
+    """Asks for a card of the experiment."""
+
+    def ask(headers=None, experiment=experiment, **query):
+        return client.get(f"/experiment/{experiment}/card.svg", params=query, headers=headers or {})
+
+    return ask
+
+
+def parse(answer):
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
+    return ET.fromstring(answer.text)  # noqa: S314 - our own
+
+
+def lines(svg):
+    """Return the points of each line, and the number of dots."""
+    places = [
+        [tuple(map(float, place.split(","))) for place in line.get("points").split()]
+        for line in svg.iter(f"{SVG}polyline")
+    ]
+    return places, len(list(svg.iter(f"{SVG}circle")))
+
+
+def test_card_draws_runs_with_gaps_and_names_as_text(api, card):
+    svg = parse(card(api.headers, tag=HOSTILE))
+    places, dots = lines(svg)
+    assert [len(line) for line in places] == [2, 3] * 3
+    assert dots == 3
+    assert svg.find(f"{SVG}title").text == HOSTILE
+    assert [text.text for text in svg.iter(f"{SVG}text")][-3:] == [
+        f"{run}  -1" for run in (HOSTILE, "a", "b")
+    ]
+    assert list(svg.iter(f"{SVG}script")) == []
+
+
+def test_card_places_values_on_its_axes(api, card):
+    (falling, _), _ = lines(parse(card(api.headers, tag="loss", run="a", width=400, height=200)))
+    (logarithmic, _), _ = lines(parse(card(api.headers, tag="loss", run="a", y="log")))
+    assert falling[0] == (62.0, 34.0)  # the first step, and the greatest value
+    assert falling[1][0] == pytest.approx(62 + (400 - 62 - 14) / 7, abs=0.1)
+    bottom = 200 - 26 - 18
+    assert falling[1][1] == pytest.approx(34 + (bottom - 34) / 4, abs=0.1)  # of 1 to -1
+    bottom = 320 - 26 - 18
+    assert logarithmic[1][1] == pytest.approx(34 + (bottom - 34) * math.log10(2), abs=0.1)
+
+
+def test_card_smooths_as_tensorboard(api, card):
+    weight, last, expected = 0.6, 0.0, []
+    for count, value in enumerate([1.0, 0.5, 0.25, 0.125, 0.1, -1.0], 1):
+        last = last * weight + (1 - weight) * value
+        expected.append(last / (1 - weight**count))
+    places, _ = lines(parse(card(api.headers, tag="loss", run="a", smoothing=weight)))
+    low, high, bottom = min(expected), max(expected), 320 - 26 - 18
+    ys = [bottom + (34 - bottom) * (value - low) / (high - low) for value in expected]
+    assert [y for line in places for _, y in line] == pytest.approx(ys[:2] + ys[3:], abs=0.06)
+
+
+def test_card_draws_first_runs_of_many(api, card):
+    many = api.new_experiment()
+    for number in range(CARD_CURVES_ITEMS_MAX + 3):
+        api.write(many, segment(stream(f"run {number:02d}"), 0, 9, scalars("loss", range(9))))
+    svg = parse(card(api.headers, many, tag="loss"))
+    places, _ = lines(svg)
+    assert len(places) == CARD_CURVES_ITEMS_MAX
+    assert [text.text for text in svg.iter(f"{SVG}text")][-1] == "and 15 more, 3 not drawn"
+
+
+def test_card_is_for_those_who_may_see_it(api, card, experiment, database_url):
+    stranger = {"Authorization": f"Bearer {new_workspace(database_url).owner_token}"}
+    frozen = make_link(api, experiment, frozen=True, runs="a")
+    sliced = make_link(api, experiment, runs="b")
+    assert card(tag="loss").status_code == 401
+    assert card(stranger, tag="loss").status_code == 404
+    assert card(tag="loss", token="tbh_nothing").status_code == 401
+    own = api.headers["Authorization"].split()[1]
+    assert card(tag="loss", token=own).status_code == 403  # it can do more than to read this
+    assert "share link" in card(tag="loss", token=own).text
+
+    shown = card(tag="loss", token=sliced["token"])
+    assert [text.text for text in parse(shown).iter(f"{SVG}text")][-1] == "b  -1"
+    assert card(tag="loss", run="a", token=sliced["token"]).status_code == 404
+    copy = frozen["url"].split("/experiment/")[1].split("/")[0]
+    before = card(tag="loss", token=frozen["token"], experiment=copy)
+    api.write(experiment, segment(stream("a"), 9, 19, scalars("loss", [99], [7.0])))
+    assert card(tag="loss", token=frozen["token"], experiment=copy).content == before.content
+    for answer in (shown, before):
+        assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
+        assert "sandbox" in answer.headers["content-security-policy"]
+
+    for link in (frozen, sliced):
+        api.request("DELETE", f"/experiments/{experiment}/links/{link['id']}").raise_for_status()
+    assert card(tag="loss", token=sliced["token"]).status_code == 401
+    api.request("PATCH", f"/experiments/{experiment}", json={"visibility": "link"})
+    assert card(tag="loss").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{}, {"tag": "loss", "width": 9}, {"tag": "loss", "smoothing": 1}, {"tag": "loss", "tg": "x"}],
+)
+def test_card_of_wrong_query_is_refused(api, card, query):
+    assert card(api.headers, **query).status_code == 422
+
+
+def test_card_of_unknown_tag_or_run_is_none(api, card):
+    for query in ({"tag": "nothing"}, {"tag": "loss", "run": "nothing"}):
+        assert card(api.headers, **query).status_code == 404
+
+
+def test_notes_show_cards_and_no_other_picture():
+    address = "/experiment/abc/card.svg?tag=loss&run=a"
+    shown = render_markdown(f"![a loss]({address})")
+    assert '<img src="/experiment/abc/card.svg?tag=loss&amp;run=a" alt="a loss"' in shown
+    for other in ("https://other.example/experiment/abc/card.svg?tag=x", "/me", "//x/card.svg?a"):
+        assert "<img" not in render_markdown(f"![a]({other})")
