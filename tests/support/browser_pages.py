@@ -48,8 +48,12 @@ class Watch:
         self.problems = []
         self.is_expected = lambda _problem: False
         page.on("response", lambda got: self._note(got.status >= 400, f"{got.status} {got.url}"))
+        # A page that is left, or hidden, ends its live tail.
         page.on(
-            "requestfailed", lambda request: self._note(True, f"{request.failure} {request.url}")
+            "requestfailed",
+            lambda request: self._note(
+                not request.url.endswith("/scalars/tail"), f"{request.failure} {request.url}"
+            ),
         )
         page.on(
             "request",

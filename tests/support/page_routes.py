@@ -72,6 +72,8 @@ TABLE = [
     ("/experiment/EXPERIMENT/links/rename", {"link_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
     ("/experiment/EXPERIMENT/links/revoke", {"link_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
     ("/experiment/EXPERIMENT/about", None, (SIGN_IN, 404, 200, 200, 200)),
+    ("/experiment/EXPERIMENT/downloads", None, (SIGN_IN, 404, 200, 200, 200)),
+    ("/experiment/EXPERIMENT/access", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/experiment/EXPERIMENT/edit", None, (SIGN_IN, 404, 403, 200, 200)),
     (
         "/experiment/EXPERIMENT/edit",

@@ -90,6 +90,7 @@ from tbservice.pages.base.signed_in import SignInRequired
 from tbservice.pages.documentation import routes as documentation_routes
 from tbservice.pages.experiments import (
     card,
+    experiment_about,
     experiment_list,
     experiment_page,
     experiment_runs,
@@ -179,6 +180,7 @@ _PAGE_MODULES = (
     card,
     experiment_list,
     experiment_selection,
+    experiment_about,
     experiment_page,
     experiment_runs,
     experiment_tokens,

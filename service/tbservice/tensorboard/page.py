@@ -107,11 +107,20 @@ def _show(request: Request) -> Response:
             is_shared=isinstance(source, ExperimentReader) and source.grant.link is not None,
             workspace_id=workspace_id,
             site=site,
+            link_token=_link_token(request, source),
             attempts=attempts,
         )
     title = page_title(display_name(source, experiments))
     page = assets.render_page(title, shown_bar, attempts.up)
     return _as_html(request, page)
+
+
+def _link_token(request: Request, source: Source) -> str:
+    return (
+        page_auth.find_link_token(request, source.grant)
+        if isinstance(source, ExperimentReader)
+        else ""
+    )
 
 
 def _as_html(request: Request, page: bytes) -> Response:

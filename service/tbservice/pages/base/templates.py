@@ -17,6 +17,7 @@ TEMPLATES: Final = Templates(
         "ago": texts.format_moment,
         "clip": texts.clip,
         "number": texts.format_number,
+        "figure": texts.format_figure,
         "bytes": texts.format_bytes,
         "browser": texts.format_browser,
     },

@@ -71,6 +71,11 @@ def format_number(number: int) -> str:
     return f"{number:,}"
 
 
+def format_figure(value: float | None) -> str:
+    """Return a number with four significant digits; "" for none."""
+    return "" if value is None else f"{value:.4g}"
+
+
 def format_bytes(size: int) -> str:
     """Return a number of bytes in a binary unit, with two digits at least: `1.5 MiB`."""
     if size < _UNIT_FACTOR:

@@ -1,4 +1,4 @@
-"""Our own page of an experiment: what it is, its origin, who sees it, and forms for that."""
+"""The forms of our own page of an experiment: change what people wrote about it, delete it."""
 
 from __future__ import annotations
 
@@ -7,120 +7,32 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from sqlalchemy import Connection
 from starlette.responses import Response
 
 from tbservice import limits
-from tbservice.admission.callers import page_tokens
 from tbservice.api.http.dependencies import UsesDatabase
-from tbservice.auth import grants, members, people
-from tbservice.db.database import Database
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
 from tbservice.experiment_values import ExperimentNotes
-from tbservice.experiments import deletion, lifecycle, uploads
+from tbservice.experiments import deletion, lifecycle
 from tbservice.experiments.metadata import Metadata
 from tbservice.pages.base.experiment_admin import admin_transaction
 from tbservice.pages.base.forms import FormFields
 from tbservice.pages.base.frame import redirect, render
-from tbservice.pages.base.markdown import render_markdown
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import (
-    MaybeSignedIn,
     SignedIn,
     SignedInForm,
-    require_person_session,
 )
-from tbservice.pages.sharing.experiment_tokens import tokens_context
-from tbservice.pages.sharing.share_page import links_context
-from tbservice.reading import catalog
 from tbservice.types.experiments import Experiment, Visibility
-from tbservice.types.grants import AdminGrant, ReadGrant, Scope
-from tbservice.types.people import Membership
+from tbservice.types.grants import AdminGrant
 
 router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False)
 
 _SHOWN_ERRORS: Final = (Conflict, Forbidden, Invalid)
-_MEMBERS_SHOWN: Final = 30
-_UPLOADS_SHOWN: Final = 20
 _CHANGED_MEANWHILE: Final = (
     "somebody, or a program, has changed this experiment since you opened the form: compare yours "
     "with what is stored, which you see in another tab; saving again replaces it"
 )
-_NO_PEOPLE: Final[dict[str, Any]] = {
-    "origin": {},
-    "uploads": [],
-    "more_uploads": False,
-    "creator": None,
-    "members": [],
-    "more_members": 0,
-}
-"""Fields hidden from strangers: of a public experiment, they learn nothing of people and hosts."""
-
-
-@router.get("/about")
-def show_about(
-    request: Request, experiment_id: str, session: MaybeSignedIn, database: UsesDatabase
-) -> Response:
-    """Show what is known of an experiment, to members of its workspace.
-
-    Readers of a share link have TensorBoard's page, which shows what people wrote about it.
-    """
-    if session is None and page_tokens(request.headers.get("cookie", "")):
-        return redirect("./")
-    session = require_person_session(session)
-    with database.without_transaction() as db:
-        grant = grants.grant_read(db, experiment_id, session.secret)
-    membership = session.find_membership(grant.workspace_id)
-    with database.snapshot(grant) as db:
-        experiment = lifecycle.get_experiment(db, grant)
-        notes = lifecycle.get_notes(db, experiment)
-        context = {
-            "experiment": experiment,
-            "description": render_markdown(experiment.description),
-            "notes": render_markdown(notes.notes),
-            "properties": notes.properties,
-            "upload_status": uploads.find_status(db, grant, experiment),
-            "runs": len(catalog.list_runs(db, grant)),
-            "plugins": catalog.list_plugins(db, grant),
-            **(_describe_people(db, grant, experiment, notes) if membership else _NO_PEOPLE),
-        }
-    links = _find_links(database, experiment_id, session) if _may_change(membership) else None
-    return render(
-        request,
-        "experiment.html",
-        workspace=membership,
-        may_change=links is not None,
-        **context,
-        **(links or {}),
-    )
-
-
-def _describe_people(
-    db: Connection, grant: ReadGrant, experiment: Experiment, notes: ExperimentNotes
-) -> dict[str, Any]:
-    """Return what only members see: who can read the experiment, who made it, and where."""
-    seen_by = members.list_members(db, grant)
-    creator = experiment.created_by
-    recorded, following = uploads.list_uploads(db, grant, None, _UPLOADS_SHOWN)
-    return {
-        "origin": {} if recorded else notes.origin,
-        "uploads": recorded,
-        "more_uploads": following is not None,
-        "creator": None if creator is None else people.find_person(db, creator),
-        "members": seen_by[:_MEMBERS_SHOWN],
-        "more_members": len(seen_by) - _MEMBERS_SHOWN,
-    }
-
-
-def _find_links(
-    database: Database, experiment_id: str, session: PersonSession
-) -> dict[str, Any] | None:
-    """Return the context of links and tokens; None for a frozen copy, which nobody may change."""
-    try:
-        with admin_transaction(database, experiment_id, session) as (db, grant):
-            return links_context(db, grant) | tokens_context(db, grant)
-    except Forbidden:
-        return None
 
 
 @router.get("/edit")
@@ -168,10 +80,6 @@ def delete(
     with admin_transaction(database, experiment_id, session) as (db, grant):
         deletion.delete_experiment(db, grant)
     return redirect("/", workspace=str(grant.workspace_id), deleted=experiment_id)
-
-
-def _may_change(membership: Membership | None) -> bool:
-    return membership is not None and Scope.ADMIN in membership.role.scopes
 
 
 def _read_metadata(form: FormFields, values: dict[str, str], before: dict[str, str]) -> Metadata:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -16,17 +17,22 @@ _HEIGHT: Final = 36
 _MARGIN: Final = 2
 
 _SVG: Final = Markup(
-    '<svg class="spark" viewBox="0 0 {} {}" role="img" aria-label="{}" '
+    '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}" '
     'preserveAspectRatio="none">{}</svg>'
 )
-_LINE: Final = Markup('<polyline class="spark-{}" points="{}"/>')
-_DOT: Final = Markup('<circle class="spark-{}" cx="{}" cy="{}" r="2"/>')
+_LINE: Final = Markup('<polyline class="{}-{}" points="{}"/>')
+_DOT: Final = Markup('<circle class="{}-{}" cx="{}" cy="{}" r="2"/>')
 
 
-def draw_chart(chart: Chart) -> Markup:
+def draw_chart(chart: Chart, kind: str = "spark", colors: Sequence[int] | None = None) -> Markup:
     """Return the curves on common axes, as an image with a text; "" if no value is finite.
 
     Gaps of values that are not finite remain gaps.
+
+    Args:
+        chart: The curves.
+        kind: Class of the image, and the beginning of those of its lines.
+        colors: For each curve, the end of its line's class; by default its position.
     """
     curves = chart.curves
     finite = [curve.values[np.isfinite(curve.values)] for curve in curves]
@@ -37,13 +43,14 @@ def draw_chart(chart: Chart) -> Markup:
     low, high = min(map(np.min, present)), max(map(np.max, present))
     drawn = Markup("").join(
         _draw(
-            index,
+            kind,
+            index if colors is None else colors[index],
             _scale(curve.steps.astype(np.float64), steps.min(), steps.max(), _WIDTH),
             _HEIGHT - _scale(curve.values, low, high, _HEIGHT),
         )
         for index, curve in reversed(list(enumerate(curves)))
     )
-    return _SVG.format(_WIDTH, _HEIGHT, describe(chart), drawn)
+    return _SVG.format(kind, _WIDTH, _HEIGHT, describe(chart), drawn)
 
 
 def describe(chart: Chart) -> str:
@@ -70,7 +77,7 @@ def _scale(numbers: Float64s, low: float, high: float, size: int) -> Float64s:
     return _MARGIN + inner * np.asarray(fraction, np.float64)
 
 
-def _draw(index: int, xs: Float64s, ys: Float64s) -> Markup:
+def _draw(kind: str, color: int, xs: Float64s, ys: Float64s) -> Markup:
     parts: list[Markup] = []
     points: list[str] = []
     for x, y in zip([*xs.tolist(), math.nan], [*ys.tolist(), math.nan], strict=True):
@@ -79,9 +86,9 @@ def _draw(index: int, xs: Float64s, ys: Float64s) -> Markup:
         elif points:
             is_line = len(points) > 1
             parts.append(
-                _LINE.format(index, " ".join(points))
+                _LINE.format(kind, color, " ".join(points))
                 if is_line
-                else _DOT.format(index, *points[0].split(","))
+                else _DOT.format(kind, color, *points[0].split(","))
             )
             points = []
     return Markup("").join(parts)

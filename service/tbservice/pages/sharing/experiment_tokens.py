@@ -1,4 +1,4 @@
-"""The tokens of one experiment: a section of its page, and `/experiment/{id}/token/…`."""
+"""The tokens of one experiment: a section of its page Access, and `/experiment/{id}/token/…`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def revoke_token(
     """Revoke a token of this experiment. Raises NotFound."""
     with admin_transaction(database, experiment_id, session) as (db, grant):
         tokens.revoke_token(db, grant, form.text("token_id"))
-    return redirect(f"/experiment/{experiment_id}/about", done="token-revoked")
+    return redirect(f"/experiment/{experiment_id}/access", done="token-revoked")
 
 
 def tokens_context(db: Connection, grant: AdminGrant) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def tokens_context(db: Connection, grant: AdminGrant) -> dict[str, Any]:
 def _back(experiment: Experiment) -> dict[str, Any]:
     return {
         "section": "experiments",
-        "back": f"/experiment/{experiment.experiment_id}/about",
+        "back": f"/experiment/{experiment.experiment_id}/access",
         "back_name": experiment.name.strip() or "Unnamed experiment",
     }
 

@@ -13,6 +13,18 @@ addEventListener("keydown", (event) => {
   }
 });
 
+// Links with data-dialog open what they lead to as a dialog of this page, if it has that.
+for (const opener of document.querySelectorAll("a[data-dialog]")) {
+  const dialog = document.getElementById(opener.dataset.dialog);
+  if (!dialog) continue;
+  opener.setAttribute("aria-haspopup", "dialog");
+  opener.addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    dialog.showModal();
+  });
+}
+
 // Copy buttons: `<button type="button" data-copy="id of an input" hidden>`.
 if (navigator.clipboard) {
   for (const button of document.querySelectorAll("button[data-copy]")) {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
@@ -64,6 +65,7 @@ def render_bar(
     is_shared: bool,
     workspace_id: WorkspaceId | None = None,
     site: str = "",
+    link_token: str = "",
     attempts: AttemptChoice = AttemptChoice(),  # noqa: B008 - immutable
 ) -> str:
     """Return bar, style and script as HTML, for insertion before the page's `<tb-webapp>`.
@@ -75,14 +77,18 @@ def render_bar(
         has_hparams: Whether it has hyperparameters, which are offered too.
         is_shared: Whether the reader has a share link.
         workspace_id: Its workspace if the reader is signed in as a member: the bar then links back
-            to the workspace's experiments, and to our own page of this one.
-        site: The public URL, where these are, if the page is on the content origin.
+            to the workspace's experiments.
+        site: The public URL, where these and our own page of the experiment are, if the page is on
+            the content origin.
+        link_token: The reader's token, which the link to our own page there takes along.
         attempts: Attempts of the runs, and the one that the page shows.
     """
     visibility, hint = _SHARED_LABEL if is_shared else _VISIBILITY_LABELS[experiment.visibility]
     own_page = (
         f"{site}/experiment/{experiment.experiment_id}/about" if site else f"{attempts.up}about"
     )
+    if site and link_token:
+        own_page += f"?token={link_token}"
     contents = {*data_classes, *((None,) if has_hparams else ())}
     return _render(
         "experiment_bar.html",
@@ -90,7 +96,7 @@ def render_bar(
         shown_name=_shown_name(experiment),
         visibility=visibility,
         hint=hint,
-        own_page="" if workspace_id is None else own_page,
+        own_page=own_page,
         attempts=attempts,
         about=about,
         downloads=[(_FILE_LABELS[each], _files(each)) for each in _FILE_LABELS if each in contents],
@@ -107,9 +113,12 @@ def render_comparison_bar(
 
     `experiments` are keyed by their names in the comparison, in its order. There are no downloads.
     """
+    where = " or ".join(f'experiment = "{each.experiment_id}"' for each in experiments.values())
+    page = f"{site or '../..'}/workspace/{workspace_id}/runs/compare?{urlencode({'where': where})}"
     return _render(
         "comparison_bar.html",
         _back_address(workspace_id, site or "../.."),
+        own_page="" if workspace_id is None else page,
         experiments={
             name: (experiment.experiment_id, _shown_name(experiment))
             for name, experiment in experiments.items()

@@ -173,6 +173,11 @@ def make_browser_tokens(request: Request) -> list[str]:
     return made
 
 
+def find_link_token(request: Request, grant: ReadGrant) -> str:
+    """Return the token by which a share link's reader sees the page; "" for other readers."""
+    return "" if grant.link is None else next(iter(_cookie_tokens(request)), "")
+
+
 def _list_experiment_ids(request: Request) -> list[str]:
     """Return the ids of the experiments in the path, in its order."""
     text = request.path_params.get(_COMPARISON)

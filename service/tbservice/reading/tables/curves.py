@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.db.pipeline import EXPERIMENTS, fetch_of_experiments
+from tbservice.db.pipeline import EXPERIMENTS, fetch_binary, fetch_of_experiments
 from tbservice.series.tables.runs_tags import hash_name
 from tbservice.types.identifiers import ExperimentId
 
@@ -102,3 +102,50 @@ def list_runs_with_tag(
     for experiment_id, name in rows:
         runs.setdefault(ExperimentId(experiment_id), []).append(name)
     return runs
+
+
+def list_tag_page(
+    db: Connection, experiment_id: ExperimentId, search: str, first: int, limit: int
+) -> tuple[list[str], int]:
+    """Return scalar tags of all runs whose name contains a text, in the order of `list_tags`.
+
+    Also returns how many there are; 0 on a page after the last one. Reads all rows of series.
+    """
+    rows = fetch_binary(
+        db,
+        """
+            SELECT t.name, count(*) OVER () FROM (
+                SELECT tag_id, max(count) > 1 AS is_curve FROM time_series
+                WHERE experiment_id = %(experiment_id)s AND data_class = 1 AND count > 0
+                GROUP BY tag_id
+            ) AS s
+            JOIN tags AS t ON t.experiment_id = %(experiment_id)s AND t.tag_id = s.tag_id
+            WHERE strpos(lower(t.name), lower(%(search)s)) > 0
+            ORDER BY NOT is_curve, starts_with(t.name, 'system/'),
+                strpos(lower(t.name), 'loss') = 0, t.name COLLATE "C"
+            LIMIT %(limit)s OFFSET %(first)s
+        """,
+        {"experiment_id": experiment_id, "search": search, "limit": limit, "first": first},
+    )
+    return [name for name, _ in rows], rows[0][1] if rows else 0
+
+
+def list_run_page(
+    db: Connection, experiment_id: ExperimentId, search: str, limit: int
+) -> tuple[list[str], int]:
+    """Return runs whose name contains a text, in the order of `list_runs_with_tag`, and how many.
+
+    Those with metrics of the machine alone come last.
+    """
+    rows = fetch_binary(
+        db,
+        """
+            SELECT name, count(*) OVER () FROM runs
+            WHERE experiment_id = %(experiment_id)s
+                AND strpos(lower(name), lower(%(search)s)) > 0
+            ORDER BY starts_with(name, 'system/'), start_time DESC NULLS LAST, name COLLATE "C"
+            LIMIT %(limit)s
+        """,
+        {"experiment_id": experiment_id, "search": search, "limit": limit},
+    )
+    return [name for name, _ in rows], rows[0][1] if rows else 0

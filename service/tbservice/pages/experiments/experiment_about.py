@@ -1,0 +1,175 @@
+"""Our own pages that show an experiment: curves first; downloads; who may read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from sqlalchemy import Connection
+from starlette.responses import Response
+
+from tbservice import limits
+from tbservice.api.http.dependencies import UsesDatabase
+from tbservice.auth import grants, members, people
+from tbservice.db.database import Database
+from tbservice.errors import Forbidden
+from tbservice.experiment_values import ExperimentNotes
+from tbservice.experiments import lifecycle, uploads
+from tbservice.pages.base.experiment_admin import admin_transaction
+from tbservice.pages.base.frame import redirect, render
+from tbservice.pages.base.markdown import render_markdown
+from tbservice.pages.base.person_session import PersonSession
+from tbservice.pages.base.signed_in import MaybeSignedIn
+from tbservice.pages.experiments.chart_cards import (
+    ChartSource,
+    parse_charts_address,
+    read_experiment_charts,
+)
+from tbservice.pages.experiments.experiment_reader import PageReader, open_experiment
+from tbservice.pages.people.workspace_runs import show_value
+from tbservice.pages.sharing.experiment_tokens import tokens_context
+from tbservice.pages.sharing.share_page import links_context
+from tbservice.pages.stock_page import page_auth
+from tbservice.reading import catalog
+from tbservice.runs.use_cases import RunsQuery, list_runs
+from tbservice.types.experiments import Experiment
+from tbservice.types.grants import AdminGrant, Scope
+
+router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False)
+
+_MEMBERS_SHOWN: Final = 30
+_UPLOADS_SHOWN: Final = 20
+_RUN_COLUMNS: Final = ("run", "status")
+_OF_EXPERIMENT: Final = frozenset({"experiment", "experiment_name", "run", "started"})
+"""Default columns of the table of runs that are the same for all of an experiment, or its name."""
+
+
+@router.get("/about")
+def show_about(
+    request: Request, experiment_id: str, session: MaybeSignedIn, database: UsesDatabase
+) -> Response:
+    """Show an experiment to everybody who may read it, as far as they may.
+
+    With `?token=`, as links of the content origin have it, redirect to the address without it: the
+    token is then in the page's cookie.
+    """
+    if offered := request.query_params.getlist("token"):
+        response = redirect(f"/experiment/{experiment_id}/about")
+        page_auth.set_read_cookie(response, request, offered)
+        return response
+    reader = open_experiment(request, experiment_id, session, database)
+    address = parse_charts_address(f"/experiment/{experiment_id}/about", request.query_params)
+    grant = reader.grant
+    with database.snapshot(grant) as db:
+        experiment, context = _describe(db, reader)
+        notes = lifecycle.get_notes(db, experiment)
+        context |= {
+            "charts": read_experiment_charts(db, ChartSource(grant, reader.token), address),
+            "description": render_markdown(experiment.description),
+            "notes": render_markdown(notes.notes),
+            "properties": notes.properties,
+            "runs": len(catalog.list_runs(db, grant)),
+            "plugins": catalog.list_plugins(db, grant),
+            **_describe_people(db, reader, experiment, notes),
+        }
+    context |= _administer(database, reader, session, links_context)
+    context["table"] = _find_runs(request, database, reader, session)
+    return render(request, "experiment.html", **context, show=show_value)
+
+
+@router.get("/downloads")
+def show_downloads(
+    request: Request, experiment_id: str, session: MaybeSignedIn, database: UsesDatabase
+) -> Response:
+    """Show what can be downloaded of an experiment."""
+    reader = open_experiment(request, experiment_id, session, database)
+    with database.snapshot(reader.grant) as db:
+        _, context = _describe(db, reader)
+    context |= _administer(database, reader, session, lambda _db, _grant: {})
+    return render(request, "experiment_downloads.html", **context)
+
+
+@router.get("/access")
+def show_access(
+    request: Request, experiment_id: str, session: MaybeSignedIn, database: UsesDatabase
+) -> Response:
+    """Show members who can read an experiment, and those who may change it its tokens."""
+    reader = open_experiment(request, experiment_id, session, database)
+    if reader.membership is None:
+        raise Forbidden("this page is for members of the experiment's workspace")
+    with database.snapshot(reader.grant) as db:
+        _, context = _describe(db, reader)
+        seen_by = members.list_members(db, reader.grant)
+    context |= {
+        "members": seen_by[:_MEMBERS_SHOWN],
+        "more_members": len(seen_by) - _MEMBERS_SHOWN,
+        **_administer(database, reader, session, tokens_context),
+    }
+    return render(request, "experiment_access.html", **context)
+
+
+def _describe(db: Connection, reader: PageReader) -> tuple[Experiment, dict[str, Any]]:
+    """Return the experiment, and what the head of each of its pages shows."""
+    experiment = lifecycle.get_experiment(db, reader.grant)
+    return experiment, {
+        "experiment": experiment,
+        "workspace": reader.membership,
+        "is_shared": reader.grant.link is not None,
+        "upload_status": uploads.find_status(db, reader.grant, experiment),
+    }
+
+
+def _describe_people(
+    db: Connection, reader: PageReader, experiment: Experiment, notes: ExperimentNotes
+) -> dict[str, Any]:
+    """Return what only members see: who made the experiment, and where."""
+    if reader.membership is None:
+        return {"origin": {}, "uploads": [], "more_uploads": False, "creator": None}
+    creator = experiment.created_by
+    recorded, following = uploads.list_uploads(db, reader.grant, None, _UPLOADS_SHOWN)
+    return {
+        "origin": {} if recorded else notes.origin,
+        "uploads": recorded,
+        "more_uploads": following is not None,
+        "creator": None if creator is None else people.find_person(db, creator),
+    }
+
+
+def _administer(
+    database: Database,
+    reader: PageReader,
+    session: PersonSession | None,
+    make: Callable[[Connection, AdminGrant], dict[str, Any]],
+) -> dict[str, Any]:
+    """Return `may_change`, and where it is true what `make` returns for who may change it."""
+    if session is None or not reader.may_change:
+        return {"may_change": False}
+    try:
+        with admin_transaction(database, reader.grant.experiment_id, session) as (db, grant):
+            return {"may_change": True, **make(db, grant)}
+    except Forbidden:  # a frozen copy, which nobody may change
+        return {"may_change": False}
+
+
+def _find_runs(
+    request: Request, database: Database, reader: PageReader, session: PersonSession | None
+) -> dict[str, Any] | None:
+    """Return the first rows of the experiment's table of runs, which members see; else None."""
+    if reader.membership is None or session is None:
+        return None
+    with database.without_transaction() as db:
+        grant = grants.grant_workspace(db, session.secret, Scope.READ, reader.grant.workspace_id)
+    where = f'experiment = "{reader.grant.experiment_id}"'
+    with database.snapshot(grant) as db:
+        found = list_runs(
+            db, grant, RunsQuery(where, limit=limits.LIST_PAGE_ITEMS, always=_RUN_COLUMNS)
+        )
+    for pending in found.pending_grants:
+        request.app.state.summaries.enqueue(pending)
+    shown = [
+        (index, name)
+        for index, name in enumerate(found.columns)
+        if name not in _OF_EXPERIMENT and any(row[index] is not None for row in found.rows)
+    ]
+    return {"found": found, "shown": shown, "where": where}

@@ -1,0 +1,222 @@
+// Cards with curves, in place of the plain pictures of a page: cards `<article data-tag="position">`
+// in a `<section data-charts>`, which has what they show as JSON:
+// { sources: [{ id, token }], runs: [{ source, run, label }], tags: [text], has_all_runs }.
+// Points come from the HTTP API; each source's token reads this experiment alone.
+
+const POINTS_PER_RUN = 1000;
+const POINTS_PER_REQUEST = 1_000_000;
+const STREAMS_MAX = 4; // browsers open six connections to a server of HTTP/1.1
+const RETRY_MS = 2000;
+const PALETTE = 10;
+const STORED = "tbhub.charts";
+
+const page = document.querySelector("[data-charts]");
+const config = JSON.parse(page.dataset.charts);
+const settings = { axis: "step", isLog: false, smoothing: 0.6, ...readStored() };
+const runIndex = new Map(config.runs.map(({ source, run }, index) => [`${source}\n${run}`, index]));
+const hidden = new Set();
+const isDark = matchMedia("(prefers-color-scheme: dark)");
+let colors = [];
+
+function readStored() {
+  try {
+    const { axis, isLog, smoothing } = JSON.parse(localStorage.getItem(STORED)) ?? {};
+    return {
+      ...(["step", "relative", "wall"].includes(axis) && { axis }),
+      ...(typeof isLog === "boolean" && { isLog }),
+      ...(smoothing >= 0 && smoothing < 1 && { smoothing }),
+    };
+  } catch {
+    return {}; // another version's, or the browser keeps nothing
+  }
+}
+
+// The colours of the style sheet, then hues far from each other.
+function readColors() {
+  const style = getComputedStyle(document.documentElement);
+  colors = config.runs.map((_, index) =>
+    index < PALETTE
+      ? style.getPropertyValue(`--run-${index}`).trim()
+      : `hsl(${(index * 137.5) % 360} 60% ${isDark.matches ? 66 : 42}%)`,
+  );
+  for (const swatch of document.querySelectorAll("[data-swatch]")) {
+    swatch.style.background = colors[swatch.dataset.swatch];
+  }
+  return style;
+}
+
+// Ask the API of one experiment; the answer of a request that is refused is an error.
+async function ask(source, path, body, signal) {
+  const { id, token } = config.sources[source];
+  const headers = { "Content-Type": "application/json", ...(token && { Authorization: `Bearer ${token}` }) };
+  const address = `/api/v1/experiments/${id}/scalars/${path}`;
+  const answer = await fetch(address, { method: "POST", headers, body: JSON.stringify(body), signal, credentials: "omit" });
+  if (!answer.ok) {
+    const { detail } = await answer.json().catch(() => ({}));
+    throw new Error(detail ?? `the server answered with status ${answer.status}`);
+  }
+  return answer;
+}
+
+function listRuns(source) {
+  return config.has_all_runs ? {} : { run: config.runs.filter((each) => each.source === source).map(({ run }) => run) };
+}
+
+const cards = [...page.querySelectorAll("[data-tag]")].map((element) => new Card(element));
+const live = page.querySelector("[aria-live]");
+const showAll = () => cards.forEach((card) => card.schedule());
+
+// One request for all cards of the page; with many runs, one for each card that is scrolled to.
+async function load(chosen) {
+  const query = { tag: chosen.map((card) => card.tag), downsample: POINTS_PER_RUN };
+  for (const card of chosen) card.early = [];
+  try {
+    const answers = await Promise.all(
+      config.sources.map(async (_, source) => (await ask(source, "data", { ...query, ...listRuns(source) })).json()),
+    );
+    for (const card of chosen) card.take(answers);
+  } catch (error) {
+    for (const card of chosen) card.note.textContent = `The points could not be loaded: ${error.message}`;
+  }
+}
+
+function loadCards() {
+  const perRequest = Math.max(1, Math.floor(POINTS_PER_REQUEST / (config.runs.length * POINTS_PER_RUN)));
+  if (perRequest >= cards.length) return load(cards);
+  const seen = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      load([cards.find((card) => card.element === target)]);
+    }
+  }, { rootMargin: "200px" });
+  cards.forEach((card) => seen.observe(card.element));
+}
+
+const states = config.sources.map(() => ({ cursor: null, isOver: false }));
+
+// Where the live points begin: asked before the samples, so that none is between the two.
+async function findCursors() {
+  await Promise.all(
+    config.sources.slice(0, STREAMS_MAX).map(async (_, source) => {
+      try {
+        const query = { tag: config.tags, start: "now", ...listRuns(source) };
+        states[source].cursor = (await (await ask(source, "new", query)).json()).cursor;
+      } catch {
+        states[source].isOver = true; // as with more series than one cursor follows: nothing is live
+      }
+    }),
+  );
+}
+
+// Live points of one source: server-sent events, read by fetch because EventSource sends no token.
+async function follow(source, state, signal) {
+  const answer = await ask(source, "tail", { tag: config.tags, since: state.cursor, ...listRuns(source) }, signal);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const events = (text + value).split("\n\n");
+    text = events.pop();
+    for (const event of events) {
+      const fields = Object.fromEntries(event.split("\n").map((line) => line.split(/: ?(.*)/s)));
+      if (!fields.data) continue;
+      if (fields.event === "end") return void (state.isOver = true);
+      state.cursor = fields.id;
+      takeLive(source, JSON.parse(fields.data));
+    }
+  }
+}
+
+const title = document.title;
+
+function takeLive(source, { points, removed }) {
+  if (removed.length) loadCards();
+  if (Object.keys(points).some((run) => !runIndex.has(`${source}\n${run}`))) page.querySelector("[data-new-runs]").hidden = false;
+  const step = Math.max(...cards.map((card) => card.add(source, points)), -Infinity);
+  if (step > -Infinity) document.title = `${step.toLocaleString("en")} · ${title}`;
+}
+
+// Follow while the page is visible; on the way back, go on from where it was.
+function followAll() {
+  let stop = null;
+  const keep = async (source, signal) => {
+    while (!signal.aborted && !states[source].isOver) {
+      try {
+        await follow(source, states[source], signal);
+      } catch {
+        // Refused, or the connection is gone: asked again below.
+      }
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+  };
+  const update = () => {
+    if (document.hidden) {
+      stop?.abort();
+      stop = null;
+    } else if (!stop) {
+      stop = new AbortController();
+      states.slice(0, STREAMS_MAX).forEach((_, source) => keep(source, stop.signal));
+    }
+  };
+  document.addEventListener("visibilitychange", update);
+  update();
+}
+
+function bindControls() {
+  const form = page.querySelector("[data-chart-settings]");
+  form.hidden = false;
+  form.elements.axis.value = settings.axis;
+  form.elements.log.checked = settings.isLog;
+  form.elements.smoothing.value = settings.smoothing;
+  const output = form.querySelector("output");
+  output.textContent = settings.smoothing.toFixed(2);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", () => {
+    const axis = form.elements.axis.value;
+    if (axis !== settings.axis) cards.forEach((card) => (card.zoom = null));
+    Object.assign(settings, { axis, isLog: form.elements.log.checked, smoothing: Number(form.elements.smoothing.value) });
+    output.textContent = settings.smoothing.toFixed(2);
+    try {
+      localStorage.setItem(STORED, JSON.stringify(settings));
+    } catch {
+      // The browser keeps nothing: the settings are for this page.
+    }
+    showAll();
+  });
+}
+
+// The list of runs: boxes show and hide, and the text shows those whose name has it.
+function bindRuns() {
+  const boxes = [...page.querySelectorAll("input[data-run]")];
+  const search = page.querySelector("input[data-run-search]");
+  const update = () => {
+    const text = search?.value.toLowerCase() ?? "";
+    hidden.clear();
+    for (const box of boxes) {
+      const index = Number(box.dataset.run);
+      const isFound = config.runs[index].label.toLowerCase().includes(text);
+      box.closest("li").hidden = !isFound;
+      if (!isFound || !box.checked) hidden.add(index);
+    }
+    showAll();
+  };
+  for (const box of boxes) box.disabled = false;
+  page.querySelector("[data-runs]")?.addEventListener("change", update);
+  search?.addEventListener("input", update);
+  for (const button of page.querySelectorAll("button[data-check]")) {
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      for (const box of boxes) if (!box.closest("li").hidden) box.checked = button.dataset.check === "all";
+      update();
+    });
+  }
+}
+
+readColors();
+bindControls();
+bindRuns();
+findCursors().then(loadCards).then(followAll);
+isDark.addEventListener("change", showAll);
+new ResizeObserver(() => cards.forEach((card) => card.resize())).observe(page);
