@@ -38,6 +38,7 @@ TABLE = [
     ("/workspace/new", {"name": "x"}, (SIGN_IN, 303, 303, 303, 303)),
     ("/workspace/ID", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/workspace/ID/runs", None, (SIGN_IN, 404, 200, 200, 200)),
+    ("/workspace/ID/runs/compare", None, (SIGN_IN, 404, 422, 422, 422)),
     ("/workspace/ID/usage", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/workspace/ID/settings", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/workspace/ID/tokens", None, (SIGN_IN, 404, 403, 403, 200)),

@@ -93,7 +93,7 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
     """
     tree = parse_filter(query.where)
     experiments, left_out = _list_experiments(db, grant, tree)
-    runs, pending = _read(db, grant, experiments)
+    runs, pending = read_workspace_runs(db, grant, experiments)
     known = runs.list_known()
     resolved = {
         column.name: known.resolve(column.name, f"the filter, character {column.position}")
@@ -144,7 +144,7 @@ def _list_experiments(
     return sorted(found, key=lambda each: -each.number), False
 
 
-def _read(
+def read_workspace_runs(
     db: Connection, grant: WorkspaceGrant, experiments: Sequence[Experiment]
 ) -> tuple[WorkspaceRuns, list[ReadGrant]]:
     """Return the runs of the experiments, and the grants on those with unknown summaries."""

@@ -99,6 +99,7 @@ from tbservice.pages.experiments import (
 from tbservice.pages.people import (
     account,
     invitation,
+    runs_comparison,
     workspace_members,
     workspace_runs,
     workspace_settings,
@@ -191,6 +192,7 @@ _PAGE_MODULES = (
     invitation,
     workspace_settings,
     workspace_runs,
+    runs_comparison,
     workspace_members,
     workspace_token_list,
     workspace_link_list,

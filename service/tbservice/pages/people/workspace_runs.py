@@ -15,6 +15,7 @@ from starlette.responses import Response
 from tbservice import limits
 from tbservice.errors import Invalid, MalformedRequest, TooLarge
 from tbservice.pages.people.workspace_view import OwnPage
+from tbservice.runs.comparison import COMPARED_RUNS_ITEMS_MAX, choose_run
 from tbservice.runs.filters import FILTER_CHARS_MAX
 from tbservice.runs.use_cases import RunsPage, RunsQuery, list_runs
 from tbwire.hparams import HparamValue
@@ -87,7 +88,13 @@ def show_runs(page: OwnPage, request: Request) -> Response:
     hidden = {*_ALWAYS, *({"started"} - set(address.column_names))}
     shown = [(index, name) for index, name in enumerate(found.columns) if name not in hidden]
     return page.render(
-        "workspace_runs.html", address=address, found=found, shown=shown, show=show_value
+        "workspace_runs.html",
+        address=address,
+        found=found,
+        shown=shown,
+        show=show_value,
+        refer=refer_to_run,
+        compared_max=COMPARED_RUNS_ITEMS_MAX,
     )
 
 
@@ -107,6 +114,12 @@ def _find(page: OwnPage, request: Request, address: RunsAddress) -> RunsPage:
     for pending in found.pending_grants:
         request.app.state.summaries.enqueue(pending)
     return found
+
+
+def refer_to_run(experiment_id: str, name: str) -> str:
+    """Return how the address of a comparison names a run."""
+    run = choose_run(experiment_id, name)
+    return f"{run.experiment_id}:{run.digest}"
 
 
 def show_value(column: str, value: HparamValue | None) -> str:

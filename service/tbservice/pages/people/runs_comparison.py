@@ -1,0 +1,145 @@
+"""The page that compares chosen runs of a workspace: their curves, then what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from tbservice.auth import grants
+from tbservice.auth.secrets import is_experiment_id
+from tbservice.errors import Invalid, TooLarge
+from tbservice.pages.experiments.chart_cards import (
+    CARD_ITEMS,
+    ChartRun,
+    Charts,
+    ChartSource,
+    make_charts,
+    parse_charts_address,
+)
+from tbservice.pages.experiments.experiment_reader import make_script_token
+from tbservice.pages.people.workspace_runs import show_value
+from tbservice.pages.people.workspace_view import OwnPage, WorkspacePage
+from tbservice.reading.curves import rank_tags
+from tbservice.runs.comparison import (
+    COMPARED_EXPERIMENTS_ITEMS_MAX,
+    COMPARED_RUNS_ITEMS_MAX,
+    ChosenRun,
+    RunComparison,
+    choose_run,
+    compare_runs,
+)
+from tbservice.runs.filters import FILTER_CHARS_MAX
+from tbservice.runs.use_cases import RunsQuery, list_runs
+from tbservice.types.experiments import Experiment
+from tbservice.types.grants import WorkspaceGrant
+from tbservice.types.identifiers import ExperimentId
+
+router = APIRouter(include_in_schema=False)
+
+TABLE_RUNS_ITEMS_MAX: Final = 25
+"""Runs (items) that have a column in the table of differences, which lists all others' names."""
+
+_SORT_CHARS_MAX: Final = 4_000
+_CHOSEN: Final = "id"
+
+
+@router.get("/workspace/{workspace_id}/runs/compare")
+def show_comparison(page: OwnPage, request: Request) -> Response:
+    """Compare the runs that `id` names, each as `EXPERIMENT:DIGEST`, or that `where` selects."""
+    query = request.query_params
+    others: dict[str, Sequence[str]] = {
+        name: [value] for name in ("where", "sort") if (value := query.get(name, "").strip())
+    }
+    if ids := query.getlist(_CHOSEN):
+        others = {_CHOSEN: ids}
+    try:
+        chosen, total = _read_chosen(page, others)
+        return _show(page, request, others, chosen, total)
+    except (Invalid, TooLarge) as error:
+        return page.render("workspace_runs_compare.html", error, comparison=None)
+
+
+def _read_chosen(
+    page: WorkspacePage, others: Mapping[str, Sequence[str]]
+) -> tuple[list[ChosenRun], int]:
+    """Return the runs that the address names, and how many it selects. Raises as `list_runs`."""
+    if _CHOSEN in others:
+        pairs = [text.partition(":") for text in others[_CHOSEN]]
+        chosen = [
+            ChosenRun(ExperimentId(id_), digest)
+            for id_, _, digest in pairs
+            if is_experiment_id(id_)
+        ]
+        return chosen, len(chosen)
+    if "where" not in others:
+        raise Invalid("select the runs to compare, in the table of runs")
+    grant = page.grant_read()
+    where, sort = others["where"][0][: FILTER_CHARS_MAX + 1], others.get("sort", [])
+    query = RunsQuery(
+        where,
+        [each[:_SORT_CHARS_MAX] for each in sort],
+        ("experiment", "run"),
+        limit=COMPARED_RUNS_ITEMS_MAX,
+    )
+    with page.database.snapshot(grant) as db:
+        found = list_runs(db, grant, query)
+    return [choose_run(str(id_), str(name)) for id_, name in found.rows], found.total
+
+
+def _show(
+    page: WorkspacePage,
+    request: Request,
+    others: Mapping[str, Sequence[str]],
+    chosen: Sequence[ChosenRun],
+    total: int,
+) -> Response:
+    grant = page.grant_read()
+    with page.database.snapshot(grant) as db:
+        comparison = compare_runs(db, grant, chosen)
+    if not comparison.runs:
+        raise Invalid("none of these runs is there any more: select others in the table of runs")
+    charts = _make_charts(page, request, grant, others, comparison)
+    return page.render(
+        "workspace_runs_compare.html",
+        comparison=comparison,
+        charts=charts,
+        left_out=max(total - len(chosen), 0) + comparison.left_out,
+        runs_max=COMPARED_RUNS_ITEMS_MAX,
+        experiments_max=COMPARED_EXPERIMENTS_ITEMS_MAX,
+        columns_max=TABLE_RUNS_ITEMS_MAX,
+        show=show_value,
+    )
+
+
+def _make_charts(
+    page: WorkspacePage,
+    request: Request,
+    grant: WorkspaceGrant,
+    others: Mapping[str, Sequence[str]],
+    comparison: RunComparison,
+) -> Charts:
+    address = parse_charts_address(f"{page.address}/runs/compare", request.query_params, others)
+    sources = [_make_source(page, each) for each in comparison.experiments]
+    names = [each.name.strip() or each.experiment_id[:6] for each in comparison.experiments]
+    runs = [
+        ChartRun(
+            run.experiment,
+            run.name,
+            run.name if len(names) == 1 else f"{names[run.experiment]} / {run.name}",
+        )
+        for run in comparison.runs
+    ]
+    text = address.tag.lower()
+    tags = rank_tags(tag for tag in comparison.tags if text in tag.lower())
+    shown = tags[address.first : address.first + CARD_ITEMS]
+    with page.database.snapshot(grant) as db:
+        return make_charts(db, sources, runs, shown, address, (len(tags), len(runs)))
+
+
+def _make_source(page: WorkspacePage, experiment: Experiment) -> ChartSource:
+    with page.database.without_transaction() as db:
+        grant = grants.grant_read(db, experiment.experiment_id, page.session.secret)
+    return ChartSource(grant, make_script_token(page.database, grant, page.session))

@@ -1,0 +1,268 @@
+"""Cards with curves in headless Chromium: looks, cursor, zoom, keyboard, live points, and without
+JavaScript. Leaves screenshots.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import httpx2
+import pytest
+from playwright.sync_api import expect
+
+from support.batches import ApiClient, scalars, segment, stream
+from support.browser_pages import has_drawing, look_again, look_at, new_page, open_as
+from support.hparams import HparamsClient, start
+from support.people import new_member
+from support.servers import NO_TLS, new_workspace
+from support.share_links import make_link
+from tbservice.types.people import Role
+
+STEPS = 5_000
+HOSTILE = "<img src=x onerror=alert(1)>\u202e" + "x" * 500
+
+
+@pytest.fixture(scope="module")
+def workspace(live_service):
+    return new_workspace(live_service.database_url)
+
+
+@pytest.fixture(scope="module")
+def api(live_service, workspace):
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
+        yield ApiClient(http, workspace.owner_token)
+
+
+@pytest.fixture(scope="module")
+def experiment(api):
+    """An experiment of three runs with a long curve, gaps, one value, and hostile names."""
+    id_ = api.new_experiment(name="Seeds of a model", notes="The **second** one is best.")
+    client = HparamsClient(api, id_)
+    for number, run in enumerate(("seed 0", "seed 1", HOSTILE)):
+        losses = [
+            2 / (1 + step / 500) + number / 5 + (step * 7919 % 100) / 400 for step in range(STEPS)
+        ]
+        gaps = [float("nan") if 40 <= step < 60 else step for step in range(100)]
+        client.write(
+            run,
+            start({"lr": 10.0**-number}),
+            scalars("loss", range(STEPS), losses),
+            scalars("with gaps", range(100), gaps),
+            scalars(f"metric {HOSTILE}", [1, 2], [1, number]),
+            scalars("never finite", range(3), [float("nan")] * 3),
+        )
+    return id_
+
+
+@pytest.fixture
+def address(page, live_service, database, workspace, experiment):
+    """The address of the experiment's page; an owner is signed in."""
+    owner = new_member(database, workspace.workspace_id, Role.OWNER)
+    open_as(page, database, owner, live_service.url)
+    return f"{live_service.url}/experiment/{experiment}/about"
+
+
+def card(page, name):
+    return page.get_by_role("article", name=name, exact=True)
+
+
+def drawn(page, name):
+    """Return a card with a plot in place of its picture."""
+    found = card(page, name)
+    expect(found.locator("canvas").first).to_be_visible()
+    return found
+
+
+def test_page_begins_with_curves_and_looks_well(page, address):
+    page.goto(address)
+    assert has_drawing(drawn(page, "loss").locator(".plot"))
+    look_at(page, address, "charts")
+    expect(page.locator("#chart-0")).to_have_text("loss")
+    expect(card(page, "never finite").locator(".plot")).to_have_text("No value is finite.")
+    expect(page.get_by_role("heading", name="Hyperparameters and last values")).to_be_visible()
+    for tab in ("Downloads", "Access"):
+        page.get_by_role("navigation", name="Experiment").get_by_role("link", name=tab).click()
+        look_again(page, f"charts_{tab.lower()}")
+
+
+def test_cursor_reads_values_of_all_runs(page, address):
+    page.goto(address)
+    plot = drawn(page, "loss").locator(".u-over")
+    plot.hover(position={"x": 60, "y": 60})
+    tip = plot.locator(".plot-tip")
+    expect(tip.locator(".plot-row")).to_have_count(3)
+    expect(tip).to_contain_text("step ")
+    expect(tip).to_contain_text(HOSTILE[:100])
+    page.get_by_role("checkbox", name="seed 1").uncheck()
+    plot.hover(position={"x": 61, "y": 60})
+    expect(tip.locator(".plot-row")).to_have_count(2)
+    page.get_by_label("Filter runs").fill("seed")
+    expect(page.locator("[data-runs] li:visible")).to_have_count(2)
+    plot.hover(position={"x": 62, "y": 60})
+    expect(tip.locator(".plot-row")).to_have_count(1)
+
+
+def test_zoom_loads_points_of_its_range(page, address):
+    page.goto(address)
+    loss = drawn(page, "loss")
+    expect(loss.locator(".plot-note")).to_have_text("3 runs · 3,000 of 15,000 points")
+    box = loss.locator(".u-over").bounding_box()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 50, steps=3)
+    with page.expect_response("**/scalars/data") as answered:
+        page.mouse.up()
+    steps = answered.value.json()["seed 0"]["loss"]["steps"]
+    assert len(steps) > 450
+    assert 2_400 < steps[0] < steps[-1] < 3_100
+    expect(loss.get_by_role("button", name="Reset zoom")).to_be_visible()
+    page.mouse.dblclick(box["x"] + 20, box["y"] + 50)
+    expect(loss.get_by_role("button", name="Reset zoom")).to_be_hidden()
+    expect(loss.locator(".plot-note")).to_have_text("3 runs · 3,000 of 15,000 points")
+
+
+def test_card_is_read_and_zoomed_by_keyboard(page, address):
+    page.goto(address)
+    loss = drawn(page, "loss")
+    loss.locator(".plot").focus()
+    page.keyboard.press("Home")
+    told = page.locator(".charts [aria-live]")
+    expect(told).to_contain_text(re.compile(r"step 0.*seed 0"))
+    page.keyboard.press("End")
+    expect(told).to_contain_text("step 4,999")
+    with page.expect_response("**/scalars/data"):
+        page.keyboard.press("+")
+    expect(loss.get_by_role("button", name="Reset zoom")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(loss.get_by_role("button", name="Reset zoom")).to_be_hidden()
+    loss.get_by_role("button", name="Enlarge").press("Enter")
+    loss.locator("summary").press("Enter")
+    expect(loss.locator("tbody tr")).to_have_count(3)
+    page.get_by_label("Logarithmic y").check()
+    page.get_by_label("x", exact=True).select_option("relative")
+    look_again(page, "charts_enlarged")
+    page.reload()
+    expect(page.get_by_label("Logarithmic y")).to_be_checked()
+
+
+def test_smoothing_is_that_of_tensorboard(page, address):
+    page.goto(address)
+    drawn(page, "loss")
+    values = [3.0, 1.0, float("nan"), 4.0, 1.5]
+    last, count, expected = 0.0, 0, []
+    for value in values:  # resmoothDataset of TensorBoard's line charts
+        if not math.isnan(value):
+            last, count = last * 0.6 + 0.4 * value, count + 1
+        expected.append(None if math.isnan(value) else last / (1 - 0.6**count))
+    script = "v => smooth(v.map(e => e ?? NaN), 0.6).map(e => isNaN(e) ? null : e)"
+    smoothed = page.evaluate(script, [None if math.isnan(v) else v for v in values])
+    assert smoothed == pytest.approx(expected)
+    assert page.evaluate("smooth([2, 2, 2], 0.9)") == [2, 2, 2]
+
+
+def test_live_points_replace_and_follow_others(page, address):
+    page.goto(address)
+    drawn(page, "loss")
+    before = {"steps": [0, 1, 2, 3], "walls": [0, 1, 2, 3], "values": [0, 1, 2, 3], "total": 4}
+    added = {"steps": [2, 5], "walls": [9, 9], "values": [7, 8], "total": 2}
+    for start_at, steps, values in ((None, [0, 1, 2, 3, 5], [0, 1, 7, 3, 8]), (2, [0, 1, 2, 5], [0, 1, 7, 8])):  # fmt: skip
+        merged = page.evaluate("([a, b, from]) => mergePoints(a, b, from)", [before, added, start_at])  # fmt: skip
+        assert (merged["steps"], merged["values"]) == (steps, values)
+
+
+def test_new_points_appear_without_reload(page, live_service, database, workspace, api):
+    id_ = api.new_experiment(name="Training")
+    write = lambda begin, end, first: api.write(  # noqa: E731 - used here only
+        id_, segment(stream("train"), begin, end, scalars("loss", [first, first + 1]))
+    )
+    write(0, 9, 0)
+    open_as(page, database, new_member(database, workspace.workspace_id), live_service.url)
+    with page.expect_response("**/scalars/tail"):
+        page.goto(f"{live_service.url}/experiment/{id_}/about")
+    loss = drawn(page, "loss")
+    loss.locator("summary").click()
+    expect(loss.locator("tbody td").first).to_have_text("1")
+    write(9, 18, 2)
+    expect(loss.locator("tbody td").first).to_have_text("3")
+    expect(page).to_have_title(re.compile(r"^3 · Training"))
+    api.write(id_, segment(stream("another"), 0, 9, scalars("loss", [1, 2])))
+    expect(page.get_by_text("Other runs have data now.")).to_be_visible()
+
+    # A hidden page asks nothing; shown again, it goes on from where it was.
+    page.evaluate("""() => {
+        Object.defineProperty(document, "hidden", {get: () => window.isAway ?? true, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }""")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    write(18, 27, 4)
+    assert asked == []
+    page.evaluate("isAway = false; document.dispatchEvent(new Event('visibilitychange'))")
+    expect(loss.locator("tbody td").first).to_have_text("5")
+
+
+def test_page_without_javascript_has_pictures_and_tables(
+    browser, live_service, database, workspace, experiment
+):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    owner = new_member(database, workspace.workspace_id, Role.OWNER)
+    open_as(page, database, owner, live_service.url)
+    page.goto(f"{live_service.url}/experiment/{experiment}/about")
+    expect(card(page, "loss").get_by_role("img")).to_be_visible()
+    card(page, "loss").locator("summary").press("Enter")
+    expect(card(page, "loss").locator("tbody tr").first).to_contain_text("4,999")
+    page.get_by_label("Search tags").fill("GAPS")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("article")).to_have_count(1)
+    page.get_by_role("link", name="Share").press("Enter")
+    expect(page.get_by_role("heading", name="New link")).to_be_visible()
+    context.close()
+
+
+def test_sharing_is_a_dialog(page, address):
+    page.goto(address)
+    page.get_by_role("link", name="Share").press("Enter")
+    dialog = page.get_by_role("dialog", name="Share")
+    expect(dialog.get_by_role("heading", name="New link")).to_be_visible()
+    look_again(page, "share_dialog")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+
+
+def test_reader_of_link_sees_curves_of_its_slice(browser, live_service, api, experiment):
+    link = make_link(api, experiment, runs="seed.*", tags="loss")
+    page = new_page(browser, live_service.url)
+    page.watch.is_expected = lambda problem: (
+        "ERR_ABORTED" in problem
+    )  # TensorBoard's, when it is left
+    page.goto(link["url"])
+    page.locator("#tbhub-bar").get_by_role("link", name="Details").click()
+    loss = drawn(page, "loss")
+    expect(page.get_by_role("article")).to_have_count(1)
+    loss.locator("summary").click()
+    expect(loss.locator("tbody tr")).to_have_count(2)
+    expect(page.locator("main")).to_contain_text("The second one is best.")
+    look_again(page, "charts_of_link")
+    assert page.watch.problems == []
+    page.context.close()
+
+
+def test_selected_runs_are_compared(page, live_service, database, workspace, experiment):
+    viewer = new_member(database, workspace.workspace_id, Role.VIEWER)
+    open_as(page, database, viewer, live_service.url)
+    where = json.dumps(experiment)
+    page.goto(
+        f"{live_service.url}/workspace/{workspace.workspace_id}/runs?where=experiment = {where}"
+    )
+    for run in ("seed 0", "seed 1"):
+        page.get_by_role("checkbox", name=run).check()
+    page.get_by_role("button", name="Compare selected").press("Enter")
+    assert has_drawing(drawn(page, "loss").locator(".plot"))
+    lr = page.get_by_role("row", name="lr")
+    expect(lr.get_by_role("cell")).to_have_text(["1", "0.1"])
+    look_again(page, "runs_compared")
+    page.get_by_text("Equal in all runs").click()
+    look_again(page, "runs_equal")

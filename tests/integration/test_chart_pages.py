@@ -1,0 +1,237 @@
+"""Pages with curves without a browser: which tags and runs they show to whom, in which order, and
+what their script gets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from urllib.parse import urlencode
+
+import pytest
+
+from support.batches import scalars, segment, stream
+from support.hparams import HparamsClient, start
+from support.page_forms import HTML, new_reader
+from support.people import new_member
+from support.servers import new_workspace
+from support.share_links import make_link
+from tbservice.pages.experiments.chart_cards import CARD_ITEMS
+from tbservice.types.people import Role
+
+HOSTILE = '"><script>alert(1)</script>\u202e' + "x" * 2_000
+
+
+@pytest.fixture
+def viewer(client, database, workspace_id):
+    return new_reader(client, database, new_member(database, workspace_id, Role.VIEWER))
+
+
+def config_of(page):
+    """Return what a page's script gets."""
+    return json.loads(unescape(re.search(r'data-charts="([^"]*)"', page.text)[1]))
+
+
+def about(experiment, **query):
+    return f"/experiment/{experiment}/about?{urlencode(query)}"
+
+
+def write(api, experiment, run, tags, points=9):
+    series = [scalars(tag, range(points)) for tag in tags]
+    api.write(experiment, segment(stream(run), 0, 9, *series))
+
+
+def test_cards_are_in_order_of_lists_and_in_pages(api, viewer, experiment):
+    tags = [f"metric {number:02}" for number in range(CARD_ITEMS)]
+    write(api, experiment, "run", ["system/cpu", *tags, "val loss"])
+    write(api, experiment, "final", ["a final value"], points=1)
+    first = config_of(viewer.get(about(experiment)))
+    assert first["tags"] == ["val loss", *tags[:-1]]
+    last = viewer.get(about(experiment, page=2))
+    assert config_of(last)["tags"] == [tags[-1], "system/cpu", "a final value"]
+    assert "Tags 13 to 15 of 15" in last.text
+    found = viewer.get(about(experiment, tag="METRIC 0"))
+    assert config_of(found)["tags"] == tags[:10]
+    assert "No tag has a name like that" in viewer.get(about(experiment, tag="%")).text
+    for page in ("0", "-1", "x", "9" * 30):
+        assert config_of(viewer.get(about(experiment, page=page)))["tags"] == first["tags"]
+    assert "No more tags" in viewer.get(about(experiment, page=9)).text
+
+
+def test_runs_of_cards_are_found_by_name(api, viewer, experiment):
+    for name in ("train", "validation", "train/deep"):
+        write(api, experiment, name, ["loss"])
+    config = config_of(viewer.get(about(experiment)))
+    assert {each["run"] for each in config["runs"]} == {"train", "validation", "train/deep"}
+    assert config["has_all_runs"]
+    config = config_of(viewer.get(about(experiment, run="TRAIN")))
+    assert {each["run"] for each in config["runs"]} == {"train", "train/deep"}
+    assert not config["has_all_runs"]
+
+
+def test_page_without_script_has_picture_and_table(api, viewer, experiment):
+    write(api, experiment, "train", ["loss"], points=8)
+    page = viewer.get(about(experiment)).text
+    assert re.search(r'<svg class="plain".*<polyline class="plain-0"', page)
+    assert re.search(r"<bdi>train</bdi></th><td class=\"number\">7</td>", page)
+
+
+def test_hostile_names_are_text_for_page_and_script(api, viewer, experiment):
+    write(api, experiment, HOSTILE, [HOSTILE, "__proto__"])
+    page = viewer.get(about(experiment))
+    config = config_of(page)
+    assert config["runs"][0]["run"] == HOSTILE
+    assert set(config["tags"]) == {HOSTILE, "__proto__"}
+    assert "<script>alert" not in page.text
+
+
+def test_token_of_script_reads_this_experiment_alone(api, client, viewer, experiment):
+    write(api, experiment, "train", ["loss"])
+    other = api.new_experiment()
+    sources = config_of(viewer.get(about(experiment)))["sources"]
+    assert sources == config_of(viewer.get(about(experiment)))["sources"]
+    assert [each["id"] for each in sources] == [experiment]
+    headers = {"Authorization": f"Bearer {sources[0]['token']}"}
+    for id_, status in ((experiment, 200), (other, 404)):
+        data = f"/api/v1/experiments/{id_}/scalars/data"
+        assert client.get(data, headers=headers).status_code == status
+    change = {"name": "changed"}
+    path = f"/api/v1/experiments/{experiment}"
+    assert client.patch(path, json=change, headers=headers).status_code == 403
+    assert client.get("/api/v1/experiments", headers=headers).status_code == 403
+
+
+def test_link_shows_its_slice_and_what_people_wrote(api, client):
+    experiment = api.new_experiment(
+        description="**bold**", notes="seen", tags=["paper"], properties={"area": "vision"}
+    )
+    for run in ("train", "secret-run"):
+        write(api, experiment, run, ["loss", "secret-tag"])
+    link = make_link(api, experiment, runs="train", tags="loss")
+    headers = {**HTML, "cookie": f"tbhub_read={link['token']}"}
+    page = client.get(about(experiment), headers=headers)
+    assert page.status_code == 200
+    for shown in ("<strong>bold</strong>", "seen", "paper", "vision", "Shared by link"):
+        assert shown in page.text
+    assert "secret" not in page.text
+    config = config_of(page)
+    assert config["sources"] == [{"id": experiment, "token": link["token"]}]
+    assert ([each["run"] for each in config["runs"]], config["tags"]) == (["train"], ["loss"])
+    for path, status in (("downloads", 200), ("access", 403)):
+        answer = client.get(f"/experiment/{experiment}/{path}", headers=headers)
+        assert answer.status_code == status
+        assert "secret" not in answer.text
+
+
+def test_page_takes_token_of_address_into_its_cookie(api, client, experiment):
+    link = make_link(api, experiment)
+    answer = client.get(
+        about(experiment, token=link["token"]), headers=HTML, follow_redirects=False
+    )
+    assert (answer.status_code, answer.headers["location"]) == (303, about(experiment)[:-1])
+    assert f"tbhub_read={link['token']}" in answer.headers["set-cookie"]
+    assert f"Path=/experiment/{experiment}/" in answer.headers["set-cookie"]
+    client.cookies.clear()
+    nobody = client.get(about(experiment, token="tbh_" + "x" * 38), headers=HTML)
+    assert nobody.status_code == 401
+
+
+def test_everybody_reads_what_is_visible_by_link_without_token(api, client, experiment):
+    write(api, experiment, "train", ["loss"])
+    assert client.get(about(experiment), headers=HTML, follow_redirects=False).status_code == 303
+    api.request("PATCH", f"/experiments/{experiment}", json={"visibility": "link"})
+    page = client.get(about(experiment), headers=HTML)
+    assert config_of(page)["sources"] == [{"id": experiment, "token": None}]
+
+
+@pytest.fixture
+def sweep(api):
+    """Two experiments with two runs each; a fact and a package of their uploads differ."""
+    ids = []
+    for number, name in enumerate(("first", "second")):
+        experiment = api.new_experiment(name=name)
+        hparams = HparamsClient(api, experiment)
+        for run in ("a", "b"):
+            values = {"lr": 0.1 if run == "a" else 0.2, "optimizer": "adam"}
+            hparams.write(run, start(values), scalars("loss", range(3), [3, 2, number]))
+        fields = {
+            "origin": {"host": "gpu7", "gpus": f"{number + 1} x A100", "command": HOSTILE[:200]},
+            "packages": [f"numpy=={number}", "torch==2"],
+            "status_of": "upload",
+            "started_at": "2026-01-31T12:00:00Z",
+        }
+        path = f"/experiments/{experiment}/uploads/{'a' * 16}"
+        api.request("PUT", path, json=fields).raise_for_status()
+        ids.append(experiment)
+    return ids
+
+
+def compare(workspace_id, **query):
+    return f"/workspace/{workspace_id}/runs/compare?{urlencode(query, doseq=True)}"
+
+
+def rows_of(page, part):
+    """Return the properties in a part of the page of a comparison, with their values."""
+    table, _, equal = page.text.partition("Equal in all runs")
+    text = equal if part == "equal" else table[table.index('class="differences"') :]
+    if part == "equal":
+        found = re.findall(r"<dt><bdi>(.*?)</bdi></dt><dd[^>]*>(.*?)</dd>", text)
+        return dict(found)
+    rows = re.findall(r'<tr><th scope="row"><bdi[^>]*>(.*?)</bdi></th>(.*?)</tr>', text)
+    return {name: re.findall(r"<td><bdi[^>]*>(.*?)</bdi>", cells) for name, cells in rows}
+
+
+def test_selected_runs_are_compared(viewer, sweep, workspace_id):
+    table = viewer.get(f"/workspace/{workspace_id}/runs").text
+    ids = re.findall(r'name="id" value="(\w+:\w+)"', table)
+    assert len(ids) == 4
+    page = viewer.get(compare(workspace_id, id=ids))
+    assert page.status_code == 200
+    differences = rows_of(page, "different")
+    assert differences["lr"] == ["0.1", "0.2", "0.1", "0.2"]
+    assert differences["gpus"] == ["2 x A100"] * 2 + ["1 x A100"] * 2
+    assert differences["numpy"] == ["1", "1", "0", "0"]
+    assert differences["loss"] == ["1", "1", "0", "0"]
+    equal = rows_of(page, "equal")
+    assert (equal["optimizer"], equal["host"], equal["torch"]) == ("adam", "gpu7", "2")
+    assert "<script>alert" not in page.text
+    config = config_of(page)
+    assert [each["label"] for each in config["runs"]] == ["second / a", "second / b", "first / a", "first / b"]  # fmt: skip
+    assert (len(config["sources"]), config["tags"]) == (2, ["loss"])
+
+    assert [each["id"] for each in config["sources"]] == sweep[::-1]
+    one = viewer.get(compare(workspace_id, id=ids[0]))
+    assert rows_of(one, "equal")["lr"] == "0.1"
+    gone = viewer.get(compare(workspace_id, id=[ids[0], f"{sweep[0]}:{'0' * 16}"]))
+    assert "1 run not there any more" in gone.text
+
+
+@pytest.mark.usefixtures("sweep")
+def test_runs_of_filter_are_compared(viewer, workspace_id):
+    page = viewer.get(compare(workspace_id, where="lr < 0.15", sort="experiment_name"))
+    assert [each["label"] for each in config_of(page)["runs"]] == ["first / a", "second / a"]
+    assert "left out" not in page.text
+
+
+@pytest.mark.usefixtures("sweep")
+def test_comparison_says_what_is_wrong(api, viewer, workspace_id, database_url, client):
+    for query in ({}, {"where": "lr <"}, {"where": "nothing = 1"}, {"id": "x"}, {"id": "x:y"}):
+        page = viewer.get(compare(workspace_id, **query))
+        assert page.status_code == 422, query
+        assert 'role="alert"' in page.text
+    other = new_workspace(database_url)
+    foreign = type(api)(client, other.owner_token).new_experiment()
+    assert viewer.get(compare(workspace_id, id=f"{foreign}:{'0' * 16}")).status_code == 422
+    assert viewer.get(compare(other.workspace_id, id="x")).status_code == 404
+
+
+def test_comparison_cuts_and_says_so(api, viewer, workspace_id, experiment):
+    for first in range(0, 110, 55):
+        series = [scalars("loss", [1])]
+        runs = [segment(stream(f"run {n:03}"), 0, 9, *series) for n in range(first, first + 55)]
+        api.write(experiment, *runs)
+    page = viewer.get(compare(workspace_id, where=f'experiment = "{experiment}"'))
+    assert len(config_of(page)["runs"]) == 100
+    assert "10 runs left out" in page.text
+    assert "the first 25 have a column" in page.text
