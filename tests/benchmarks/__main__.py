@@ -34,6 +34,7 @@ BENCHMARKS = (
     "page",
     "hparams",
     "runs",
+    "charts",
     "katib",
     "export",
     "fairness",

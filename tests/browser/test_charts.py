@@ -70,9 +70,9 @@ def card(page, name):
 
 def drawn(page, name):
     """Return a card with a plot in place of its picture."""
-    found = card(page, name)
-    expect(found.locator("canvas").first).to_be_visible()
-    return found
+    shown = card(page, name)
+    expect(shown.locator("canvas").first).to_be_visible()
+    return shown
 
 
 def test_page_begins_with_curves_and_looks_well(page, address):
@@ -141,7 +141,7 @@ def test_card_is_read_and_zoomed_by_keyboard(page, address):
     loss.locator("summary").press("Enter")
     expect(loss.locator("tbody tr")).to_have_count(3)
     page.get_by_label("Logarithmic y").check()
-    page.get_by_label("x", exact=True).select_option("relative")
+    page.get_by_label("X axis").select_option("relative")
     look_again(page, "charts_enlarged")
     page.reload()
     expect(page.get_by_label("Logarithmic y")).to_be_checked()
@@ -174,9 +174,11 @@ def test_live_points_replace_and_follow_others(page, address):
 
 def test_new_points_appear_without_reload(page, live_service, database, workspace, api):
     id_ = api.new_experiment(name="Training")
-    write = lambda begin, end, first: api.write(  # noqa: E731 - used here only
-        id_, segment(stream("train"), begin, end, scalars("loss", [first, first + 1]))
-    )
+
+    def write(begin, end, first):
+        loss = scalars("loss", [first, first + 1])
+        api.write(id_, segment(stream("train"), begin, end, loss))
+
     write(0, 9, 0)
     open_as(page, database, new_member(database, workspace.workspace_id), live_service.url)
     with page.expect_response("**/scalars/tail"):
@@ -190,7 +192,7 @@ def test_new_points_appear_without_reload(page, live_service, database, workspac
     api.write(id_, segment(stream("another"), 0, 9, scalars("loss", [1, 2])))
     expect(page.get_by_text("Other runs have data now.")).to_be_visible()
 
-    # A hidden page asks nothing; shown again, it goes on from where it was.
+    # A hidden page asks nothing; shown again, it continues where it was.
     page.evaluate("""() => {
         Object.defineProperty(document, "hidden", {get: () => window.isAway ?? true, configurable: true});
         document.dispatchEvent(new Event("visibilitychange"));

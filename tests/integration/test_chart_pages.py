@@ -51,8 +51,8 @@ def test_cards_are_in_order_of_lists_and_in_pages(api, viewer, experiment):
     last = viewer.get(about(experiment, page=2))
     assert config_of(last)["tags"] == [tags[-1], "system/cpu", "a final value"]
     assert "Tags 13 to 15 of 15" in last.text
-    found = viewer.get(about(experiment, tag="METRIC 0"))
-    assert config_of(found)["tags"] == tags[:10]
+    searched = viewer.get(about(experiment, tag="METRIC 0"))
+    assert config_of(searched)["tags"] == tags[:10]
     assert "No tag has a name like that" in viewer.get(about(experiment, tag="%")).text
     for page in ("0", "-1", "x", "9" * 30):
         assert config_of(viewer.get(about(experiment, page=page)))["tags"] == first["tags"]
@@ -176,8 +176,8 @@ def rows_of(page, part):
     table, _, equal = page.text.partition("Equal in all runs")
     text = equal if part == "equal" else table[table.index('class="differences"') :]
     if part == "equal":
-        found = re.findall(r"<dt><bdi>(.*?)</bdi></dt><dd[^>]*>(.*?)</dd>", text)
-        return dict(found)
+        facts = re.findall(r"<dt><bdi>(.*?)</bdi></dt><dd[^>]*>(.*?)</dd>", text)
+        return dict(facts)
     rows = re.findall(r'<tr><th scope="row"><bdi[^>]*>(.*?)</bdi></th>(.*?)</tr>', text)
     return {name: re.findall(r"<td><bdi[^>]*>(.*?)</bdi>", cells) for name, cells in rows}
 
@@ -201,8 +201,8 @@ def test_selected_runs_are_compared(viewer, sweep, workspace_id):
     assert (len(config["sources"]), config["tags"]) == (2, ["loss"])
 
     assert [each["id"] for each in config["sources"]] == sweep[::-1]
-    one = viewer.get(compare(workspace_id, id=ids[0]))
-    assert rows_of(one, "equal")["lr"] == "0.1"
+    single = viewer.get(compare(workspace_id, id=ids[0]))
+    assert rows_of(single, "equal")["lr"] == "0.1"
     gone = viewer.get(compare(workspace_id, id=[ids[0], f"{sweep[0]}:{'0' * 16}"]))
     assert "1 run not there any more" in gone.text
 

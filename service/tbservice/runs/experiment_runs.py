@@ -229,9 +229,12 @@ def _read(db: Connection, grant: ReadGrant, points_max: int) -> ExperimentRuns:
     positions = np.searchsorted(run_ids, columns.run_ids)
     newest = np.full(len(names), -np.inf)
     np.maximum.at(newest, positions, columns.max_wall_times)
+    by_tag = np.argsort(columns.tag_ids, kind="stable")
+    ends = np.searchsorted(columns.tag_ids[by_tag], tag_ids, "right").tolist()
+    rows_of = dict(zip(tag_ids.tolist(), np.split(by_tag, ends[:-1]), strict=True)) if ends else {}
     series = {}
     for tag_id, tag in tags.items():
-        rows = np.flatnonzero(columns.tag_ids == tag_id)
+        rows = rows_of[tag_id]
         series[tag] = np.full(len(names), -1)
         series[tag][positions[rows]] = rows
     return ExperimentRuns(

@@ -69,7 +69,7 @@ class ChartCard(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChartsAddress:
-    """What the address of a page with cards says: texts to search, and the page of cards."""
+    """Address of a page with cards: texts to search, and the page of cards."""
 
     path: str
     tag: str = ""
@@ -213,9 +213,9 @@ def _list_rows(
                 found[number, series.run, series.tag] = series
     return {
         tag: [
-            CardRow(run.label, series.last_step, series.last_value)
+            CardRow(run.label, last.last_step, last.last_value)
             for run in runs
-            if (series := found.get((run.source, run.run, tag))) is not None
+            if (last := found.get((run.source, run.run, tag))) is not None
         ]
         for tag in tags
     }

@@ -1,4 +1,4 @@
-"""Who reads our own page of an experiment: a member, the reader of a link, or anybody."""
+"""Reader of our own page of an experiment: a member, who has a link, or anybody."""
 
 from __future__ import annotations
 
