@@ -4,15 +4,17 @@ JavaScript. Leaves screenshots.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
 
 import httpx2
 import pytest
+from PIL import Image
 from playwright.sync_api import expect
 
-from support.batches import ApiClient, scalars, segment, stream
+from support.batches import ApiClient, images, scalars, segment, stream
 from support.browser_pages import has_drawing, look_again, look_at, new_page, open_as
 from support.hparams import HparamsClient, start
 from support.people import new_member
@@ -203,6 +205,26 @@ def test_new_points_appear_without_reload(page, live_service, database, workspac
     assert asked == []
     page.evaluate("isAway = false; document.dispatchEvent(new Event('visibilitychange'))")
     expect(loss.locator("tbody td").first).to_have_text("5")
+
+
+def test_last_image_of_each_series_is_shown(page, live_service, database, workspace, api):
+    png = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(png, "PNG")
+    id_ = api.new_experiment(name="Pictures")
+    hostile = b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>"
+    sequences = [
+        images("good", [1, 2], [[b"8", b"8", b"no image"], [b"8", b"8", png.getvalue()]]),
+        images("hostile", [1], [[b"8", b"8", hostile]]),
+        images("empty", [1], [[b"8", b"8"]]),
+    ]
+    api.write(id_, segment(stream("run"), 0, 9, *sequences))
+    open_as(page, database, new_member(database, workspace.workspace_id), live_service.url)
+    page.goto(f"{live_service.url}/experiment/{id_}/about")
+    shown = page.get_by_role("img", name="good of run, step 2")
+    expect(shown).to_be_visible()
+    assert shown.evaluate("image => image.decode().then(() => image.naturalWidth)") == 8
+    expect(page.get_by_text("No image", exact=True)).to_have_count(2)
+    look_again(page, "images")
 
 
 def test_page_without_javascript_has_pictures_and_tables(

@@ -115,7 +115,8 @@ def _keep_workspace(request: Request, response: Response, workspace_id: Workspac
 
 def _policy(form_targets: Iterable[str]) -> str:
     targets = " ".join(["'self'", *form_targets])
+    # `blob:` for pictures of experiments, which a script of ours asks the API for with its token.
     return (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
         f"connect-src 'self'; form-action {targets}; base-uri 'none'; frame-ancestors 'none'"
     )

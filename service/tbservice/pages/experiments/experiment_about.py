@@ -35,8 +35,13 @@ from tbservice.reading import catalog
 from tbservice.runs.use_cases import RunsQuery, list_runs
 from tbservice.types.experiments import Experiment
 from tbservice.types.grants import AdminGrant, Scope
+from tbservice.types.sampling import Selection
+from tbwire.points import DataClass
 
 router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False)
+
+IMAGES_ITEMS_MAX: Final = 12
+"""Series of images (items) on an experiment's page, those that were uploaded first."""
 
 _MEMBERS_SHOWN: Final = 30
 _UPLOADS_SHOWN: Final = 20
@@ -65,6 +70,7 @@ def show_about(
         experiment, context = _describe(db, reader)
         notes = lifecycle.get_notes(db, experiment)
         context |= {
+            "images": _list_images(db, reader),
             "charts": read_experiment_charts(db, ChartSource(grant, reader.token), address),
             "description": render_markdown(experiment.description),
             "notes": render_markdown(notes.notes),
@@ -118,6 +124,15 @@ def _describe(db: Connection, reader: PageReader) -> tuple[Experiment, dict[str,
         "is_shared": reader.grant.link is not None,
         "upload_status": uploads.find_status(db, reader.grant, experiment),
     }
+
+
+def _list_images(db: Connection, reader: PageReader) -> dict[str, Any] | None:
+    """Return what the script needs to show the last image of the first series; None without any."""
+    selection = Selection(plugin="images", data_class=DataClass.BLOB_SEQUENCE)
+    listed, _ = catalog.list_series_page(db, reader.grant, selection, "", IMAGES_ITEMS_MAX)
+    names = [{"run": series.run, "tag": series.tag} for series in listed]
+    source = {"id": reader.grant.experiment_id, "token": reader.token}
+    return {**source, "images": names} if names else None
 
 
 def _describe_people(
