@@ -1,0 +1,197 @@
+"""Statistics over several runs of one metric, at each step: the rule, in numpy, without I/O.
+
+A run has a value at a step from its first step to its last one: that of its point there, or else
+the linear interpolation of the points before and after it. It is never extrapolated. A value that
+is not finite, or is interpolated from such a point, is not counted: `not_finite` has how many there
+are. The statistics are those of the finite values. docs/runs.md has the rule with its reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tbservice.types.identifiers import Float64s, Int64s
+
+_MATRIX_VALUES_MAX: Final = 2**21
+"""Values that are sorted at once, 16 MiB: steps of all runs, at least one step."""
+
+_HALF: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RunCurve:
+    """The points of a run: ascending steps without repetitions, and a value of each.
+
+    Runs with equal steps should share the array: what follows from steps is computed once for it.
+    """
+
+    steps: Int64s
+    values: Float64s
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Statistics at each of some steps; NaN where there are none.
+
+    `counts` has the runs whose values are counted, `not_finite` those whose values are not finite.
+    `std` is the sample standard deviation (divided by N - 1), `stderr` is it divided by √N: NaN of
+    a single run. `quantiles` has one array for each quantile, interpolated linearly as numpy's.
+    """
+
+    steps: Int64s
+    counts: Int64s
+    not_finite: Int64s
+    mean: Float64s
+    std: Float64s
+    stderr: Float64s
+    median: Float64s
+    min: Float64s
+    max: Float64s
+    quantiles: Sequence[Float64s]
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the values at some steps are among the points of a run.
+
+    Those of the steps `start:end` are between the points `left` and `left + 1`, at the fraction
+    `weights` of the way; None if all are at `left`.
+    """
+
+    start: int
+    end: int
+    left: Int64s
+    weights: Float64s | None
+
+
+def unite_steps(runs: Sequence[RunCurve]) -> Int64s:
+    """Return all steps of the runs, ascending."""
+    distinct = {id(run.steps): run.steps for run in runs}
+    arrays = list(distinct.values())
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *arrays]))
+
+
+def thin_steps(steps: Int64s, items_max: int) -> Int64s:
+    """Return at most this number of the steps, at equal distances in their order.
+
+    The first and the last one remain. Which ones remain depends on the steps alone.
+    """
+    if len(steps) <= items_max:
+        return steps
+    return steps[np.linspace(0, len(steps) - 1, items_max).round().astype(np.int64)]
+
+
+def compute_spread(
+    runs: Sequence[RunCurve], steps: Int64s, quantiles: Sequence[float] = ()
+) -> Spread:
+    """Return the statistics of the runs at some steps, in any order of the runs the same.
+
+    Args:
+        runs: At least one.
+        steps: Ascending.
+        quantiles: From 0 to 1.
+    """
+    length = max(1, _MATRIX_VALUES_MAX // len(runs))
+    slices = [steps[start : start + length] for start in range(0, len(steps), length)]
+    blocks = [_compute_block(_read_matrix(runs, part), quantiles) for part in slices or [steps]]
+    counts, not_finite = (np.concatenate([block[0][i] for block in blocks]) for i in range(2))
+    mean, std, median, least, greatest, *others = (
+        np.concatenate(columns) for columns in zip(*(block[1] for block in blocks), strict=True)
+    )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        stderr = std / np.sqrt(counts)
+    return Spread(
+        steps, counts, not_finite, mean, std, stderr, median, least, greatest, tuple(others)
+    )
+
+
+def _read_matrix(runs: Sequence[RunCurve], steps: Int64s) -> tuple[Float64s, Int64s]:
+    """Return the values of each run (columns) at each step (rows), NaN for none or not finite.
+
+    Also return how many runs have a value at each step, finite or not.
+    """
+    values = np.full((len(runs), len(steps)), np.nan)
+    present = np.zeros(len(steps), np.int64)
+    known: dict[int, _Places] = {}
+    for row, run in zip(values, runs, strict=True):
+        key = id(run.steps)
+        if key not in known:
+            known[key] = _find_places(run.steps, steps)
+        places = known[key]
+        row[places.start : places.end] = _interpolate(run.values, places)
+        present[places.start : places.end] += 1
+    values[~np.isfinite(values)] = np.nan
+    return np.ascontiguousarray(values.T), present
+
+
+def _find_places(own: Int64s, steps: Int64s) -> _Places:
+    if not len(own):
+        return _Places(0, 0, np.empty(0, np.int64), None)
+    start = int(np.searchsorted(steps, own[0]))
+    end = int(np.searchsorted(steps, own[-1], "right"))
+    wanted = steps[start:end]
+    left = np.searchsorted(own, wanted, "right") - 1
+    if np.array_equal(own[left], wanted):
+        return _Places(start, end, left, None)
+    right = np.minimum(left + 1, len(own) - 1)
+    # Differences of steps may exceed int64; modulo 2^64 they are exact.
+    lengths = own[right].view(np.uint64) - own[left].view(np.uint64)
+    distances = np.ascontiguousarray(wanted).view(np.uint64) - own[left].view(np.uint64)
+    weights = np.divide(distances, lengths, out=np.zeros(len(wanted)), where=lengths > 0)
+    return _Places(start, end, left, weights)
+
+
+def _interpolate(values: Float64s, places: _Places) -> Float64s:
+    before = values[places.left]
+    if places.weights is None:
+        return before
+    after = values[np.minimum(places.left + 1, len(values) - 1)]
+    # A point of its own at the step: its neighbour does not matter, even if it is not finite.
+    return np.where(places.weights == 0, before, _mix(before, after, places.weights))
+
+
+def _mix(low: Float64s, high: Float64s, weights: Float64s) -> Float64s:
+    """Return the values at a fraction of the way from `low` to `high`: exact if these are equal."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        difference = high - low
+        near_low, near_high = low + difference * weights, high - difference * (1 - weights)
+        mixed = np.where(weights < _HALF, near_low, near_high)
+        # The difference of two finite values may not be finite.
+        return np.where(np.isfinite(difference), mixed, low * (1 - weights) + high * weights)
+
+
+def _compute_block(
+    matrix: tuple[Float64s, Int64s], quantiles: Sequence[float]
+) -> tuple[tuple[Int64s, Int64s], list[Float64s]]:
+    """Return (counts, not finite) and [mean, std, median, min, max, *quantiles] of each row."""
+    values, present = matrix
+    values.sort(axis=1)  # NaN last; sums are then the same for any order of the runs
+    is_value = ~np.isnan(values)
+    counts = is_value.sum(axis=1)
+    least, median, greatest, *others = _list_quantiles(values, counts, (0.0, 0.5, 1.0, *quantiles))
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        # Rounding may lead out of the range: then equal values would have a spread.
+        mean = np.clip(np.where(is_value, values, 0.0).sum(axis=1) / counts, least, greatest)
+        deviations = np.where(is_value, values - mean[:, np.newaxis], 0.0)
+        variance = np.square(deviations, out=deviations).sum(axis=1) / (counts - 1)
+        std = np.where(counts > 1, np.sqrt(variance), np.nan)
+    return (counts, present - counts), [mean, std, median, least, greatest, *others]
+
+
+def _list_quantiles(
+    values: Float64s, counts: Int64s, quantiles: Sequence[float]
+) -> Iterator[Float64s]:
+    """Yield each quantile of the first `counts` values of each row, which are sorted."""
+    rows = np.arange(len(values))
+    last = np.maximum(counts - 1, 0)
+    for quantile in quantiles:
+        places = quantile * last
+        below = np.floor(places).astype(np.int64)
+        above = np.minimum(below + 1, last)
+        yield _mix(values[rows, below], values[rows, above], places - below)
