@@ -11,7 +11,8 @@ from sqlalchemy import Connection
 from tbservice.errors import NotFound
 from tbservice.experiments import lifecycle, uploads
 from tbservice.runs.columns import RunColumn
-from tbservice.runs.use_cases import RUNS_COLUMN_ITEMS_MAX, read_workspace_runs
+from tbservice.runs.selected_runs import read_workspace_runs
+from tbservice.runs.use_cases import RUNS_COLUMN_ITEMS_MAX
 from tbservice.runs.workspace_runs import WorkspaceRuns
 from tbservice.series.tables.runs_tags import hash_name
 from tbservice.types.experiments import Experiment

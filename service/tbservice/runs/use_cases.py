@@ -12,25 +12,13 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from tbservice.db.clock import read_now
-from tbservice.errors import Invalid, MalformedRequest, NotFound, TooLarge
-from tbservice.experiments import lifecycle, listing, uploads
-from tbservice.experiments.listing import Search
+from tbservice.errors import Invalid, MalformedRequest
 from tbservice.runs.columns import KnownColumns
-from tbservice.runs.experiment_runs import SUMMARY_POINTS_MAX, ExperimentRuns, read_runs
-from tbservice.runs.filters import Filter, find_equal_texts, list_columns, parse_filter
-from tbservice.runs.tables import run_origins
-from tbservice.runs.workspace_runs import RunPosition, SortKey, WorkspaceRuns
-from tbservice.types.experiments import Experiment
+from tbservice.runs.selected_runs import select_runs
+from tbservice.runs.workspace_runs import RunPosition, SortKey
 from tbservice.types.grants import ReadGrant, WorkspaceGrant
-from tbservice.types.identifiers import INT64_MAX, ExperimentId
+from tbservice.types.identifiers import INT64_MAX
 from tbwire.hparams import HparamValue
-
-RUNS_EXPERIMENT_ITEMS_MAX: Final = 2_000
-"""Experiments (items), the newest, whose runs are in the table of a workspace."""
-
-RUNS_ITEMS_MAX: Final = 250_000
-"""Runs (items) of these experiments."""
 
 RUNS_COLUMN_ITEMS_MAX: Final = 200
 """Columns (items) of a page."""
@@ -91,23 +79,16 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
         TooLarge: There are too many runs, or regular expressions take too many steps.
         MalformedRequest: `after` is no page token of this filter and order.
     """
-    tree = parse_filter(query.where)
-    experiments, left_out = _list_experiments(db, grant, tree)
-    runs, pending = read_workspace_runs(db, grant, experiments)
-    known = runs.list_known()
-    resolved = {
-        column.name: known.resolve(column.name, f"the filter, character {column.position}")
-        for column in list_columns(tree)
-    }
+    chosen = select_runs(db, grant, query.where)
+    runs, known, selected = chosen.runs, chosen.known, chosen.selected
     keys = _resolve_sort(known, query.sort)
     names = list(dict.fromkeys([*query.always, *(query.columns or known.list_default())]))
     _check_count("columns", len(names), RUNS_COLUMN_ITEMS_MAX)
     columns = [known.resolve(name, "columns") for name in names]
 
-    selected = runs.select(tree, resolved)
     total = int(selected.sum())
     if query.after is not None:
-        selected &= runs.follows(keys, _decode_token(query, query.after, len(keys)))
+        selected = selected & runs.follows(keys, _decode_token(query, query.after, len(keys)))
     rows = runs.sort(selected, keys)
     page = rows[: query.limit].tolist()
     has_more = len(rows) > query.limit
@@ -117,64 +98,10 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
         total,
         _encode_token(query, runs.position_of(page[-1], keys)) if has_more else None,
         known,
-        left_out,
+        chosen.left_out,
         runs.pending,
-        pending,
+        chosen.pending_grants,
     )
-
-
-def _list_experiments(
-    db: Connection, grant: WorkspaceGrant, tree: Filter | None
-) -> tuple[list[Experiment], bool]:
-    """Return the experiments whose runs a filter may select, newest first.
-
-    Also return whether some are left out.
-    """
-    ids = find_equal_texts(tree, "experiment")
-    if ids is None:
-        page = listing.list_experiments(db, grant, Search(), None, RUNS_EXPERIMENT_ITEMS_MAX)
-        return page.experiments, page.next is not None
-    found = []
-    for id_ in ids:
-        try:
-            read = ReadGrant(grant.workspace_id, ExperimentId(id_))
-            found.append(lifecycle.get_experiment(db, read))
-        except NotFound:  # no run is selected
-            continue
-    return sorted(found, key=lambda each: -each.number), False
-
-
-def read_workspace_runs(
-    db: Connection, grant: WorkspaceGrant, experiments: Sequence[Experiment]
-) -> tuple[WorkspaceRuns, list[ReadGrant]]:
-    """Return the runs of the experiments, and the grants on those with unknown summaries."""
-    parts: list[ExperimentRuns] = []
-    pending: list[ReadGrant] = []
-    points_left = SUMMARY_POINTS_MAX
-    count = 0
-    for experiment in experiments:
-        read = ReadGrant(grant.workspace_id, experiment.experiment_id)
-        part = read_runs(db, read, str(experiment.version), points_left)
-        if part.pending:
-            pending.append(read)
-            points_left = 0
-        count += len(part)
-        if count > RUNS_ITEMS_MAX:
-            limit = f"the limit of {RUNS_ITEMS_MAX} (runs_items_max)"
-            raise TooLarge(
-                f"the table has more runs than {limit}: select experiments, as in "
-                'experiment = "ID" or experiment = "ID"'
-            )
-        parts.append(part)
-    ids = [experiment.experiment_id for experiment in experiments]
-    runs = WorkspaceRuns(
-        experiments,
-        parts,
-        uploads.find_statuses(db, grant, experiments),
-        run_origins.list_origins(db, ids),
-        read_now(db).timestamp(),
-    )
-    return runs, pending
 
 
 def _resolve_sort(known: KnownColumns, names: Sequence[str]) -> list[SortKey]:

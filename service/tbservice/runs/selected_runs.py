@@ -1,0 +1,122 @@
+"""Read the runs of a workspace, and select some by a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tbservice.db.clock import read_now
+from tbservice.errors import NotFound, TooLarge
+from tbservice.experiments import lifecycle, listing, uploads
+from tbservice.experiments.listing import Search
+from tbservice.runs.columns import KnownColumns
+from tbservice.runs.experiment_runs import SUMMARY_POINTS_MAX, ExperimentRuns, read_runs
+from tbservice.runs.filters import Filter, find_equal_texts, list_columns, parse_filter
+from tbservice.runs.run_values import Bools
+from tbservice.runs.tables import run_origins
+from tbservice.runs.workspace_runs import WorkspaceRuns
+from tbservice.types.experiments import Experiment
+from tbservice.types.grants import ReadGrant, WorkspaceGrant
+from tbservice.types.identifiers import ExperimentId
+
+RUNS_EXPERIMENT_ITEMS_MAX: Final = 2_000
+"""Experiments (items), the newest, whose runs are in the table of a workspace."""
+
+RUNS_ITEMS_MAX: Final = 250_000
+"""Runs (items) of these experiments."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedRuns:
+    """The runs of a workspace, and which of them a filter selects.
+
+    `left_out` says that there are more experiments than RUNS_EXPERIMENT_ITEMS_MAX;
+    `pending_grants` names those with series whose minimum and maximum are still computed.
+    """
+
+    runs: WorkspaceRuns
+    known: KnownColumns
+    selected: Bools
+    left_out: bool
+    pending_grants: list[ReadGrant]
+
+
+def select_runs(db: Connection, grant: WorkspaceGrant, where: str) -> SelectedRuns:
+    """Return the runs of a workspace, and which of them a filter selects.
+
+    Args:
+        db: A snapshot of the workspace.
+        grant: Grant to read all of the workspace.
+        where: The filter; "" for all.
+
+    Raises:
+        FilterError: The filter cannot be parsed.
+        UnknownColumn: No run has a column of the filter.
+        TooLarge: There are too many runs, or regular expressions take too many steps.
+    """
+    tree = parse_filter(where)
+    experiments, left_out = _list_experiments(db, grant, tree)
+    runs, pending = read_workspace_runs(db, grant, experiments)
+    known = runs.list_known()
+    resolved = {
+        column.name: known.resolve(column.name, f"the filter, character {column.position}")
+        for column in list_columns(tree)
+    }
+    return SelectedRuns(runs, known, runs.select(tree, resolved), left_out, pending)
+
+
+def _list_experiments(
+    db: Connection, grant: WorkspaceGrant, tree: Filter | None
+) -> tuple[list[Experiment], bool]:
+    """Return the experiments whose runs a filter may select, newest first.
+
+    Also return whether some are left out.
+    """
+    ids = find_equal_texts(tree, "experiment")
+    if ids is None:
+        page = listing.list_experiments(db, grant, Search(), None, RUNS_EXPERIMENT_ITEMS_MAX)
+        return page.experiments, page.next is not None
+    found = []
+    for id_ in ids:
+        try:
+            read = ReadGrant(grant.workspace_id, ExperimentId(id_))
+            found.append(lifecycle.get_experiment(db, read))
+        except NotFound:  # no run is selected
+            continue
+    return sorted(found, key=lambda each: -each.number), False
+
+
+def read_workspace_runs(
+    db: Connection, grant: WorkspaceGrant, experiments: Sequence[Experiment]
+) -> tuple[WorkspaceRuns, list[ReadGrant]]:
+    """Return the runs of the experiments, and the grants on those with unknown summaries."""
+    parts: list[ExperimentRuns] = []
+    pending: list[ReadGrant] = []
+    points_left = SUMMARY_POINTS_MAX
+    count = 0
+    for experiment in experiments:
+        read = ReadGrant(grant.workspace_id, experiment.experiment_id)
+        part = read_runs(db, read, str(experiment.version), points_left)
+        if part.pending:
+            pending.append(read)
+            points_left = 0
+        count += len(part)
+        if count > RUNS_ITEMS_MAX:
+            limit = f"the limit of {RUNS_ITEMS_MAX} (runs_items_max)"
+            raise TooLarge(
+                f"the table has more runs than {limit}: select experiments, as in "
+                'experiment = "ID" or experiment = "ID"'
+            )
+        parts.append(part)
+    ids = [experiment.experiment_id for experiment in experiments]
+    runs = WorkspaceRuns(
+        experiments,
+        parts,
+        uploads.find_statuses(db, grant, experiments),
+        run_origins.list_origins(db, ids),
+        read_now(db).timestamp(),
+    )
+    return runs, pending
