@@ -80,6 +80,15 @@ class PatternSearches:
         self._count(pattern, len(text))
         return pattern.match(text) is not None
 
+    def find_group(self, pattern: Any, text: str) -> str | None:
+        """Return what the only group of the pattern matches; all that matches without a group.
+
+        None if the pattern matches nowhere, or without its group. Raises TooLarge.
+        """
+        self._count(pattern, len(text))
+        match = pattern.search(text)
+        return None if match is None else match.group(min(pattern.groups, 1))
+
     def list_full_matches(self, pattern: str, names: Sequence[tuple[int, str]]) -> list[int]:
         """Return the ids of those (id, name) whose complete name the pattern matches.
 

@@ -148,6 +148,20 @@ TABLE = [
     ("DELETE", "/workspaces/{workspace_id}/tokens/{token_id}", "owner", 404, {}),
     ("GET", "/workspaces/{workspace_id}/links", "owner", 200, {}),
     ("GET", "/workspaces/{workspace_id}/runs", "list in", 200, {}),
+    (
+        "GET",
+        "/workspaces/{workspace_id}/runs/curves",
+        "list in",
+        200,
+        {"params": {"metric": "loss"}},
+    ),
+    (
+        "POST",
+        "/workspaces/{workspace_id}/runs/curves",
+        "list in",
+        200,
+        {"json": {"metric": "loss"}},
+    ),
 ]
 
 GONE_AFTERWARDS = {

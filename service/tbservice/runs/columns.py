@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,12 +67,12 @@ class KnownColumns:
         column = self._find(name)
         if column is not None:
             return column
-        names = list(self._list_names())[:_NEAR_MISS_NAMES_MAX]
-        near = difflib.get_close_matches(name[:200], names, _NEAR_MISS_ITEMS)
-        if not near:
-            near = [each for each in names if name.lower() in each.lower()][:_NEAR_MISS_ITEMS]
-        hint = f": did you mean {', '.join(near)}?" if near else ""
-        raise UnknownColumn(f"{where}: no run has a column {name[:200]!r}{hint}")
+        raise _make_unknown(f"{where}: no run has a column", name, self._list_names())
+
+    def check_metric(self, tag: str, where: str) -> None:
+        """Raise UnknownColumn, with similar tags, unless a run has this scalar tag."""
+        if tag not in self.metrics:
+            raise _make_unknown(f"{where}: no run has a scalar tag", tag, self.metrics)
 
     def _find(self, name: str) -> RunColumn | None:
         if name in RUN_COLUMNS:
@@ -116,6 +116,16 @@ class KnownColumns:
             yield tag
             yield f"{tag}.min"
             yield f"{tag}.max"
+
+
+def _make_unknown(problem: str, name: str, existing: Iterable[str]) -> UnknownColumn:
+    """Return the error with the existing names that are similar."""
+    names = list(existing)[:_NEAR_MISS_NAMES_MAX]
+    near = difflib.get_close_matches(name[:200], names, _NEAR_MISS_ITEMS)
+    if not near:
+        near = [each for each in names if name.lower() in each.lower()][:_NEAR_MISS_ITEMS]
+    hint = f": did you mean {', '.join(near)}?" if near else ""
+    return UnknownColumn(f"{problem} {name[:200]!r}{hint}")
 
 
 def _list_most_common(counts: Counter[str], limit: int) -> Sequence[str]:

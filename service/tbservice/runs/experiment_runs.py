@@ -59,7 +59,8 @@ class ExperimentRuns:
     """The runs of an experiment, by id; only what is computed of them is added later.
 
     `starts` has the session that each run belongs to. `series` has, by tag, the row of each run in
-    `fields`, -1 for none. `pending` counts series without a summary: min and max are missing.
+    `series_ids` and `fields`, -1 for none. `pending` counts series without a summary: min and max
+    are missing.
     """
 
     run_ids: Int64s
@@ -69,6 +70,7 @@ class ExperimentRuns:
     newest: Float64s
     start_times: Float64s
     series: Mapping[str, Int64s]
+    series_ids: Int64s
     fields: Mapping[str, Float64s]
     pending: int = 0
     _columns: dict[str, RunValues] = field(default_factory=dict)
@@ -116,6 +118,12 @@ class ExperimentRuns:
             return None
         position = start.names.positions.get(name)
         return None if position is None else start.values[position]
+
+    def list_hparams(self, rows: Int64s) -> set[str]:
+        """Return the hyperparameters that some of these runs have."""
+        starts = [self.starts[row] for row in rows.tolist()]
+        of_names = {id(each.names): each.names for each in starts if each is not None}
+        return {name for names in of_names.values() for name in names.names}
 
     def metric_of(self, row: int, tag: str, name: str) -> float | None:
         """Return one run's field of METRIC_FIELDS of a scalar tag; None for none."""
@@ -245,6 +253,7 @@ def _read(db: Connection, grant: ReadGrant, points_max: int) -> ExperimentRuns:
         newest,
         np.array([started.get(run_id) for run_id in run_ids.tolist()], np.float64),
         series,
+        columns.series_ids,
         _make_fields(columns),
         pending,
     )

@@ -16,8 +16,8 @@ import numpy as np
 
 from tbservice.types.identifiers import Float64s, Int64s
 
-_MATRIX_VALUES_MAX: Final = 2**21
-"""Values that are sorted at once, 16 MiB: steps of all runs, at least one step."""
+_MATRIX_VALUES_MAX: Final = 2**20
+"""Values that are sorted at once, 8 MiB: steps of all runs, at least one step."""
 
 _HALF: Final = 0.5
 
@@ -56,7 +56,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where the values at some steps are among the points of a run.
+    """Places of the values at some steps among the points of a run.
 
     Those of the steps `start:end` are between the points `left` and `left + 1`, at the fraction
     `weights` of the way; None if all are at `left`.
@@ -80,11 +80,26 @@ def unite_steps(runs: Sequence[RunCurve]) -> Int64s:
 def thin_steps(steps: Int64s, items_max: int) -> Int64s:
     """Return at most this number of the steps, at equal distances in their order.
 
-    The first and the last one remain. Which ones remain depends on the steps alone.
+    The first and the last one remain, of one step the last. Which ones remain depends on the steps
+    alone.
     """
-    if len(steps) <= items_max:
-        return steps
-    return steps[np.linspace(0, len(steps) - 1, items_max).round().astype(np.int64)]
+    return steps[_list_places(len(steps), items_max)] if len(steps) > items_max else steps
+
+
+def list_grid(first: int, last: int, every: int, items_max: int) -> tuple[Int64s, int]:
+    """Return the multiples of `every` from `first` to `last`, thinned, and how many there are."""
+    begin = -(-first // every)
+    count = max(0, last // every - begin + 1)
+    places = _list_places(count, items_max) if count > items_max else range(count)
+    return np.array([(begin + place) * every for place in places], np.int64), count
+
+
+def _list_places(count: int, items_max: int) -> list[int]:
+    """Return `items_max` of the numbers below `count`, at equal distances, as integers: exact."""
+    if items_max == 1:
+        return [count - 1]
+    gaps = items_max - 1
+    return [(index * (count - 1) + gaps // 2) // gaps for index in range(items_max)]
 
 
 def compute_spread(
@@ -172,14 +187,18 @@ def _compute_block(
     """Return (counts, not finite) and [mean, std, median, min, max, *quantiles] of each row."""
     values, present = matrix
     values.sort(axis=1)  # NaN last; sums are then the same for any order of the runs
-    is_value = ~np.isnan(values)
-    counts = is_value.sum(axis=1)
-    least, median, greatest, *others = _list_quantiles(values, counts, (0.0, 0.5, 1.0, *quantiles))
+    is_missing = np.isnan(values)
+    counts = values.shape[1] - is_missing.sum(axis=1)
+    least, median, greatest, *others = list(
+        _list_quantiles(values, counts, (0.0, 0.5, 1.0, *quantiles))
+    )
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         # Rounding may lead out of the range: then equal values would have a spread.
-        mean = np.clip(np.where(is_value, values, 0.0).sum(axis=1) / counts, least, greatest)
-        deviations = np.where(is_value, values - mean[:, np.newaxis], 0.0)
-        variance = np.square(deviations, out=deviations).sum(axis=1) / (counts - 1)
+        values[is_missing] = 0.0
+        mean = np.clip(values.sum(axis=1) / counts, least, greatest)
+        values -= mean[:, np.newaxis]
+        values[is_missing] = 0.0
+        variance = np.square(values, out=values).sum(axis=1) / (counts - 1)
         std = np.where(counts > 1, np.sqrt(variance), np.nan)
     return (counts, present - counts), [mean, std, median, least, greatest, *others]
 

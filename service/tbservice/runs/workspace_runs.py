@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -92,6 +93,14 @@ class WorkspaceRuns:
                 ]
             )
         return self._columns[column]
+
+    def split(self, rows: Int64s) -> Iterator[tuple[int, Int64s]]:
+        """Yield, for each experiment with some of these ascending rows, its index and its rows."""
+        ends = np.cumsum(list(map(len, self.parts)))
+        bounds = np.searchsorted(rows, ends)
+        for index, (start, end) in enumerate(itertools.pairwise([0, *bounds.tolist()])):
+            if start < end:
+                yield index, rows[start:end] - (int(ends[index - 1]) if index else 0)
 
     def select(self, tree: Filter | None, resolved: Mapping[str, RunColumn]) -> Bools:
         """Return which runs a filter selects; `resolved` has its columns by name.
@@ -217,6 +226,14 @@ class _Selection:
         self._runs = runs
         self._resolved = resolved
         self._searches = PatternSearches()
+
+    def split(self, rows: Int64s) -> Iterator[tuple[int, Int64s]]:
+        """Yield, for each experiment with some of these ascending rows, its index and its rows."""
+        ends = np.cumsum(list(map(len, self.parts)))
+        bounds = np.searchsorted(rows, ends)
+        for index, (start, end) in enumerate(itertools.pairwise([0, *bounds.tolist()])):
+            if start < end:
+                yield index, rows[start:end] - (int(ends[index - 1]) if index else 0)
 
     def select(self, tree: Filter) -> Bools:
         match tree:

@@ -59,7 +59,7 @@ from tbservice.api.v1.points import (
     points,
     tail,
 )
-from tbservice.api.v1.runs import runs
+from tbservice.api.v1.runs import curves, runs
 from tbservice.api.v1.sharing import share_links, tokens, workspace_links
 from tbservice.api.v1.uploads import batches, blob_uploads, run_hparams, uploads
 from tbservice.auth.oidc.sign_in import SignIn
@@ -150,6 +150,7 @@ _ROUTER_MODULES = (
     workspace_tokens,
     workspace_links,
     runs,
+    curves,
     experiments,
     run_deletion,
     tokens,

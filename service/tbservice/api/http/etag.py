@@ -1,4 +1,4 @@
-"""Conditional requests (RFC 9110, section 13): GETs of an experiment's data have ETags.
+"""Conditional requests (RFC 9110, section 13): GETs of data have ETags.
 
 The ETag is read before the data. At worst, a response is newer than its ETag, and is sent once more
 on the next request; the reverse would keep clients at outdated data.
@@ -18,7 +18,7 @@ from tbservice.api.http.grant_route import GrantRoute
 from tbservice.api.http.openapi_errors import NOT_MODIFIED
 from tbservice.api.http.shared_answers import SharedAnswers, make_key
 from tbservice.settings import Settings
-from tbservice.types.grants import ReadGrant
+from tbservice.types.grants import Grant
 
 _SOFTWARE_VERSION: Final = version("tbhub")
 _VARY: Final = "Authorization, Accept, Accept-Encoding"
@@ -76,7 +76,7 @@ def is_conditional(request: Request) -> bool:
     return request.method == "GET" and isinstance(request.scope.get("route"), ConditionalRoute)
 
 
-def answer_if_current(request: Request, grant: ReadGrant, state: str) -> None:
+def answer_if_current(request: Request, grant: Grant, state: str) -> None:
     """Set the ETag of the response, and end the request with 304 if `If-None-Match` has it.
 
     Ends it with the answer that this worker has sent to another request, if it has kept one.

@@ -18,7 +18,7 @@ from typing import Final
 from fastapi import Request, Response
 
 from tbservice import limits
-from tbservice.types.grants import ReadGrant
+from tbservice.types.grants import Grant
 
 ANSWER_SECONDS_MAX: Final = 5.0
 """Seconds for which an answer is kept."""
@@ -79,6 +79,6 @@ class SharedAnswers:
             self._bytes -= len(oldest.body)
 
 
-def make_key(request: Request, grant: ReadGrant, etag: str) -> Hashable:
+def make_key(request: Request, grant: Grant, etag: str) -> Hashable:
     """Return the key of the answer to a GET, for all whose grant shows the same."""
     return replace(grant, user_id=None), request.url.path, request.url.query, etag
