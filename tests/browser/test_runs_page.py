@@ -69,6 +69,20 @@ def test_runs_page_is_filtered_and_sorted_by_keyboard(page, address):
     look_again(page, "runs_filtered")
 
 
+def test_runs_page_shows_groups(page, address):
+    page.goto(address)
+    page.get_by_text("Columns, order and groups").click()
+    page.get_by_label("Group by").fill("optimizer")
+    page.get_by_label("Columns, with commas between").fill("loss, val/accuracy.max")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator("tbody tr").first).to_contain_text("adam")
+    expect(page.locator("tbody tr").first.locator("td").nth(2)).to_contain_text("± 0.")
+    page.get_by_role("link", name="loss", exact=True).press("Enter")
+    expect(page.locator("th[aria-sort=ascending]")).to_have_count(1)
+    look_again(page, "runs_groups")
+
+
 def test_runs_page_says_what_is_wrong_without_javascript(
     browser, address, database, workspace, live_service
 ):
@@ -81,6 +95,8 @@ def test_runs_page_says_what_is_wrong_without_javascript(
     page.get_by_role("button", name="Filter").press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("character 6: expected a number")
     expect(page.get_by_label("Filter")).to_have_value("lr < adam")
+    page.goto(f"{address}?group=optimiser")
+    expect(page.get_by_role("alert")).to_contain_text("did you mean optimizer")
     page.get_by_role("link", name="Show all runs").press("Enter")
     expect(page.locator("tbody tr")).to_have_count(25)
     context.close()

@@ -42,6 +42,64 @@ def test_runs_command_prints_json_and_csv(uploader, experiment_id):
     assert "1 of 3 shown" in listed.err
 
 
+@pytest.fixture
+def seeds(uploader, logdir):
+    """An experiment with two configurations of two seeds."""
+    for run, values in {"a/s1": [3.0, 1.0], "a/s2": [4.0, 2.0], "b_|/s1": [5.0]}.items():
+        events = [event_files.scalar_event("loss", *each) for each in enumerate(values)]
+        event_files.write_records(logdir / run / "tfevents.1", events)
+    ended = uploader.run("--logdir", logdir, "--one-shot")
+    assert ended.code == 0
+    return ended.experiment_id
+
+
+def test_runs_command_prints_groups(uploader, seeds):
+    options = ("--where", f'experiment = "{seeds}"', "--run-pattern", "^(.*)/", "--columns", "loss")
+    listed = uploader.run("runs", *options, "--json")
+    assert [json.loads(line) for line in listed.out.splitlines()] == [
+        {
+            "run_pattern": "a",
+            "runs": 2,
+            "loss.mean": 1.5,
+            "loss.std": pytest.approx(0.5**0.5),
+            "loss.count": 2,
+        },
+        {"run_pattern": "b_|", "runs": 1, "loss.mean": 5.0, "loss.std": None, "loss.count": 1},
+    ]
+    listed = uploader.run("runs", *options)
+    assert [line.split() for line in listed.out.splitlines()] == [
+        ["run_pattern", "runs", "loss"],
+        ["a", "2", "1.5", "±", "0.7", "(2)"],
+        ["b_|", "1", "5", "(1)"],
+    ]
+    listed = uploader.run("runs", *options, "--sort=-loss", "--format", "markdown")
+    assert listed.out.splitlines()[2:] == [r"| b\_\| | 1 | 5 (1) |", "| a | 2 | 1.5 ± 0.7 (2) |"]
+    listed = uploader.run("runs", *options, "--group-by", "experiment", "--format", "latex")
+    assert listed.out.splitlines()[2] == r"experiment & run\_pattern & runs & loss \\"
+    wrong = uploader.run("runs", *options, "--group-by", "lost")
+    assert "did you mean loss" in wrong.err
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_workspace_curves_are_data_frames(reader, seeds, library):
+    token = reader.http.headers["Authorization"].removeprefix("Bearer ")
+    workspace = Workspace(server=str(reader.http.base_url), token=token)
+    where = f'experiment = "{seeds}"'
+    query = {"run_pattern": "^(.*)/", "quantiles": [0.9], "library": library}
+    frame = workspace.curves("loss", ["experiment"], where, **query)
+    assert list(frame.columns)[:5] == ["experiment", "run_pattern", "step", "count", "not_finite"]
+    assert list(frame["run_pattern"]) == ["a", "a", "b_|"]
+    assert list(frame["step"]) == [0, 1, 0]
+    assert list(frame["mean"]) == [3.5, 1.5, 5.0]
+    assert list(frame["q0.9"])[:2] == pytest.approx([3.9, 1.9])
+    assert math.isnan(list(frame["std"])[2])
+    assert len(workspace.curves("loss", where='run = "none"', library=library)) == 0
+    (group, _) = workspace.runs(where, columns=["loss"], run_pattern="^(.*)/")
+    assert (group["run_pattern"], group["loss.mean"]) == ("a", 1.5)
+    with pytest.raises(Refused, match="did you mean loss"):
+        workspace.curves("los", where=where, library=library)
+
+
 def test_runs_command_says_where_filter_is_wrong(uploader, experiment_id):
     wrong = uploader.run("runs", "--where", f'experiment = "{experiment_id}" and loss <')
     assert wrong.code == 1

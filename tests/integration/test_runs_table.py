@@ -120,6 +120,50 @@ def test_runs_columns_are_listed(sweep):
     assert (page["pending"], page["left_out"]) == (0, False)
 
 
+def test_runs_are_grouped_with_means(sweep):
+    page = sweep.get(group_by=["optimizer"], column=["loss", "loss.min", "lr", "run"])
+    assert page["grouped"] == {"by": ["optimizer"], "of": ["loss", "loss.min", "lr", "run"]}
+    assert (page["total"], page["next"]) == (3, None)
+    adam, sgd, plain = page["runs"]
+    assert (adam["optimizer"], adam["runs"], adam["loss.count"]) == ("adam", 3, 2)
+    assert (adam["loss.mean"], adam["loss.std"]) == (3.0, pytest.approx(2**0.5))
+    assert (adam["loss.min.mean"], adam["lr.count"], adam["run.mean"]) == (1.0, 3, None)
+    assert (sgd["lr.mean"], sgd["lr.std"], sgd["lr.count"]) == (0.01, None, 1)
+    assert (plain["optimizer"], plain["loss.mean"], plain["loss.count"]) == (None, None, 0)
+    assert page["columns"] == list(adam)
+
+
+def test_runs_groups_are_sorted_and_named(sweep):
+    groups = sweep.get(group_by=["lr"], sort=["-loss"], column=["loss"])["runs"]
+    assert [group["lr"] for group in groups] == ["auto", 0.001, 0.01, 0.1, None]
+    groups = sweep.get(group_by=["lr"], sort=["runs", "-lr"], column=["loss"], limit=2)
+    assert [group["lr"] for group in groups["runs"]] == ["auto", 0.01]
+    assert groups["total"] == 5
+    groups = sweep.get(run_pattern=r"^(r\d|plain)$", column=["val/loss"], where="lr = 0.1")["runs"]
+    assert [(each["run_pattern"], each["val/loss.count"]) for each in groups] == [
+        ("r0", 0),
+        (None, 1),
+    ]
+    assert sweep.get(group_by=["-lr"])["grouped"]["by"] == ["norm", "optimizer"]
+    assert sweep.problem(group_by=["lr"], after="x")[:2] == (422, "invalid")
+    assert "did you mean optimizer" in sweep.problem(group_by=["optimiser"])[2]
+
+
+def test_runs_group_named_as_another_column(api):
+    client = HparamsClient(api)
+    client.write("a", start({"runs": 7, "loss.mean": 5}), scalars("loss", [1], [0.5]))
+    where = f'experiment = "{client.experiment_id}"'
+    (group,) = Table(api, "").get(where, group_by=["*"], column=["loss"])["runs"]
+    assert group == {
+        "hparam.loss.mean": 5.0,
+        "hparam.runs": 7.0,
+        "runs": 1,
+        "loss.mean": 0.5,
+        "loss.std": None,
+        "loss.count": 1,
+    }
+
+
 @pytest.mark.parametrize(
     ("where", "code", "detail"),
     [

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tbservice.runs.spread import RunCurve, compute_spread, thin_steps, unite_steps
+from tbservice.runs.spread import (
+    RunCurve,
+    compute_means,
+    compute_spread,
+    thin_steps,
+    unite_steps,
+)
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FINITE = st.floats(-1e300, 1e300)
@@ -84,6 +90,21 @@ def test_spread_is_same_in_any_order_and_at_fewer_steps(runs, order):
     thinned = compute_spread([curve(points) for points in runs], kept)
     for name in ("counts", "not_finite", "mean", "std", "stderr", "median", "min", "max"):
         np.testing.assert_array_equal(getattr(thinned, name), getattr(whole, name)[places], name)
+
+
+@given(values=st.lists(st.tuples(st.integers(0, 3), VALUES), max_size=20))
+def test_means_of_groups_are_those_of_numpy(values):
+    numbers = np.array([value for _, value in values], np.float64)
+    groups = np.array([group for group, _ in values], np.int64)
+    means = compute_means(numbers, groups, 4)
+    for group in range(4):
+        finite = numbers[(groups == group) & np.isfinite(numbers)]
+        assert means.counts[group] == len(finite)
+        scale = max([1.0, *np.abs(finite)])
+        if scale < 1e150:  # the squares of others are not finite
+            mean = (finite / scale).mean() if len(finite) else math.nan
+            std = (finite / scale).std(ddof=1) if len(finite) > 1 else math.nan
+            assert_close([means.mean[group] / scale, means.std[group] / scale], [mean, std])
 
 
 def test_spread_of_equal_values_is_zero():

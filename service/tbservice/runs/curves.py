@@ -186,7 +186,8 @@ def _select_rows(chosen: SelectedRuns, tag: str) -> Int64s:
 
 
 def _list_series(chosen: SelectedRuns, groups: RunGroups, tag: str) -> GroupedSeries:
-    experiments, sources, ids, points = [], [], [], []
+    experiments: list[tuple[ExperimentId, int]] = []
+    sources, ids, points = [], [], []
     for index, rows in chosen.runs.split(groups.rows):
         part, experiment = chosen.runs.parts[index], chosen.runs.experiments[index]
         places = part.series[tag][rows]
@@ -249,10 +250,9 @@ def _make_curve(
     chunks: list[ScalarPoints], shared: defaultdict[tuple[int, int, int], list[Int64s]]
 ) -> RunCurve:
     # Without the wall times, of which a concatenation would copy as much again.
-    steps, values = (
-        columns[0] if len(columns) == 1 else np.concatenate(columns)
-        for columns in ([chunk.steps for chunk in chunks], [chunk.values for chunk in chunks])
-    )
+    is_whole = len(chunks) == 1
+    steps = chunks[0].steps if is_whole else np.concatenate([each.steps for each in chunks])
+    values = chunks[0].values if is_whole else np.concatenate([each.values for each in chunks])
     if not len(steps):
         return RunCurve(steps, values)
     known = shared[len(steps), int(steps[0]), int(steps[-1])]

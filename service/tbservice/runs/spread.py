@@ -55,6 +55,15 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMeans:
+    """Number of finite values of each group, their mean and sample standard deviation, or NaN."""
+
+    counts: Int64s
+    mean: Float64s
+    std: Float64s
+
+
+@dataclass(frozen=True, slots=True)
 class _Places:
     """Places of the values at some steps among the points of a run.
 
@@ -66,6 +75,23 @@ class _Places:
     end: int
     left: Int64s
     weights: Float64s | None
+
+
+def compute_means(values: Float64s, groups: Int64s, count: int) -> GroupMeans:
+    """Return the statistics of single values, each of the group with its number below `count`."""
+    is_finite = np.isfinite(values)
+    order = np.lexsort((values[is_finite], groups[is_finite]))  # sums as in any order of the runs
+    numbers, owners = values[is_finite][order], groups[is_finite][order]
+    counts = np.bincount(owners, minlength=count)
+    least, greatest = np.full((2, count), np.nan)
+    ends = np.cumsum(counts)[counts > 0]
+    greatest[counts > 0] = numbers[ends - 1]
+    least[counts > 0] = numbers[ends - counts[counts > 0]]
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        mean = np.clip(np.bincount(owners, numbers, count) / counts, least, greatest)
+        squares = np.bincount(owners, np.square(numbers - mean[owners]), count)
+        std = np.where(counts > 1, np.sqrt(squares / (counts - 1)), np.nan)
+    return GroupMeans(counts, mean, std)
 
 
 def unite_steps(runs: Sequence[RunCurve]) -> Int64s:

@@ -83,7 +83,7 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
     runs, known, selected = chosen.runs, chosen.known, chosen.selected
     keys = _resolve_sort(known, query.sort)
     names = list(dict.fromkeys([*query.always, *(query.columns or known.list_default())]))
-    _check_count("columns", len(names), RUNS_COLUMN_ITEMS_MAX)
+    check_columns(names)
     columns = [known.resolve(name, "columns") for name in names]
 
     total = int(selected.sum())
@@ -104,12 +104,22 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
     )
 
 
-def _resolve_sort(known: KnownColumns, names: Sequence[str]) -> list[SortKey]:
+def check_sort(names: Sequence[str]) -> None:
+    """Raise Invalid for more columns than a table is sorted by."""
     _check_count("sort", len(names), RUNS_SORT_ITEMS_MAX)
+
+
+def _resolve_sort(known: KnownColumns, names: Sequence[str]) -> list[SortKey]:
+    check_sort(names)
     return [
         SortKey(known.resolve(name.removeprefix("-"), "sort"), name.startswith("-"))
         for name in names
     ]
+
+
+def check_columns(names: Sequence[str]) -> None:
+    """Raise Invalid for more columns than a page has."""
+    _check_count("columns", len(names), RUNS_COLUMN_ITEMS_MAX)
 
 
 def _check_count(what: str, count: int, limit: int) -> None:

@@ -227,14 +227,6 @@ class _Selection:
         self._resolved = resolved
         self._searches = PatternSearches()
 
-    def split(self, rows: Int64s) -> Iterator[tuple[int, Int64s]]:
-        """Yield, for each experiment with some of these ascending rows, its index and its rows."""
-        ends = np.cumsum(list(map(len, self.parts)))
-        bounds = np.searchsorted(rows, ends)
-        for index, (start, end) in enumerate(itertools.pairwise([0, *bounds.tolist()])):
-            if start < end:
-                yield index, rows[start:end] - (int(ends[index - 1]) if index else 0)
-
     def select(self, tree: Filter) -> Bools:
         match tree:
             case Comparison():

@@ -30,6 +30,9 @@ _OPTIONS_OF_RUNS: Final = frozenset(
         "--columns",
         "--limit",
         "--csv",
+        "--format",
+        "--group-by",
+        "--run-pattern",
         "--list-columns",
         "--workspace",
     ]

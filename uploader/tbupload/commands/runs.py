@@ -14,9 +14,11 @@ from typing import Final
 from tbupload.commands.connect import make_transport
 from tbupload.commands.options.runs import RUNS_DEFAULT
 from tbupload.console.columns import Column, ColumnLayout, display_width, terminal_columns
+from tbupload.console.document_tables import latex_lines, markdown_lines
 from tbupload.console.output import print_json, print_line, print_message
 from tbupload.http.response_schema import Json
 from tbupload.http.run_table import RunTableCalls, find_workspace_id
+from tbwire.mean_text import format_mean
 
 _WIDTH_MAX: Final = 24
 """Width of a column but the last."""
@@ -31,12 +33,17 @@ def list_runs(options: argparse.Namespace) -> int:
     calls = RunTableCalls(transport, options.workspace or find_workspace_id(transport))
     if options.list_columns:
         return _list_columns(calls, options)
-    is_all = options.json or options.csv
+    is_all = options.json or options.csv or options.format is not None
     limit = (options.limit if options.limit is not None else 0 if is_all else RUNS_DEFAULT) or (
         sys.maxsize
     )
     pages = calls.read_pages(
-        options.where, options.sort or (), _split(options.columns or ()), count_max=limit + 1
+        options.where,
+        options.sort or (),
+        _split(options.columns or ()),
+        count_max=limit + 1,
+        group_by=_split(options.group_by or ()),
+        run_pattern=options.run_pattern,
     )
     first = next(pages)
     runs = itertools.chain(first["runs"], (run for page in pages for run in page["runs"]))
@@ -47,10 +54,38 @@ def list_runs(options: argparse.Namespace) -> int:
     elif options.csv:
         _print_csv(first["columns"], shown)
     else:
-        _print_table(first["columns"], shown, is_quiet=options.quiet)
+        columns, rows = _join_means(first, shown)
+        if options.format is None:
+            _print_table(columns, rows, is_quiet=options.quiet)
+        else:
+            lines = markdown_lines if options.format == "markdown" else latex_lines
+            for line in lines(
+                columns, ([_short(row.get(name)) for name in columns] for row in rows)
+            ):
+                print_line(line)
     if not options.quiet:
         _print_notes(first, is_cut=next(runs, None) is not None, limit=limit)
     return 0
+
+
+def _join_means(first: Json, runs: Iterator[Json]) -> tuple[list[str], Iterator[Json]]:
+    """Return columns and rows for people: of groups, each mean with its deviation as one text."""
+    grouped = first.get("grouped")
+    if not grouped:
+        return first["columns"], runs
+    of: Sequence[str] = grouped["of"]
+
+    def join(row: Json) -> Json:
+        return {**row, **{name: _format_mean(row, name) for name in of}}
+
+    return [*grouped["by"], "runs", *of], map(join, runs)
+
+
+def _format_mean(row: Json, name: str) -> str:
+    mean, std, count = (row.get(f"{name}.{suffix}") for suffix in ("mean", "std", "count"))
+    if not isinstance(count, int) or isinstance(mean, str) or isinstance(std, str):
+        return _text(mean)  # infinite: the sum is over the range of numbers
+    return format_mean(mean, std, count)
 
 
 def _print_notes(first: Json, *, is_cut: bool, limit: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 from tbupload.errors import UsageError
 from tbupload.http.account import AccountClient
@@ -35,6 +36,8 @@ _RUNS_PAGE: Final = record(
     rest=plain,
 )
 
+_CURVES: Final = record({"columns": array(string), "groups": array(mapping(plain))}, rest=plain)
+
 
 def find_workspace_id(transport: Transport) -> int:
     """Return the workspace of the token. Raises UsageError if it has none."""
@@ -59,6 +62,8 @@ class RunTableCalls:
         *,
         count_max: int = _PAGE_ITEMS,
         available: bool = False,
+        group_by: Sequence[str] = (),
+        run_pattern: str | None = None,
     ) -> Iterator[Json]:
         """Yield pages: {runs, columns, total, pending, left_out}; at least one.
 
@@ -68,11 +73,14 @@ class RunTableCalls:
             columns: Columns of each run; none for those that most runs have.
             count_max: Runs that are needed.
             available: Whether pages also have `available`, the columns that there are.
+            group_by: Columns to group by: pages then have groups, and `grouped`, their columns.
+            run_pattern: A regular expression whose group names the group of a run.
         """
         fields = [
             ("where", where),
             *(("sort", name) for name in sort),
             *(("column", name) for name in columns),
+            *_list_groups(group_by, run_pattern),
             ("limit", str(min(count_max, _PAGE_ITEMS))),
             ("available", "true" if available else "false"),
         ]
@@ -83,3 +91,27 @@ class RunTableCalls:
             return self._transport.request("GET", f"{self._path}?{query}")
 
         yield from read_pages(read, _RUNS_PAGE)
+
+    def read_curves(
+        self,
+        metric: str,
+        where: str = "",
+        group_by: Sequence[str] = (),
+        run_pattern: str | None = None,
+        query: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Json:
+        """Return the curves of groups of runs: {metric, columns, groups}; docs/runs.md.
+
+        `query` has more parameters of the API, of which None are left out.
+        """
+        fields = [("metric", metric), ("where", where), *_list_groups(group_by, run_pattern)]
+        for name, value in query.items():
+            values = value if isinstance(value, (list, tuple)) else [value]
+            fields += [(name, str(each)) for each in values if each is not None]
+        address = f"{self._path}/curves?{urllib.parse.urlencode(fields)}"
+        return self._transport.request("GET", address).json(_CURVES)
+
+
+def _list_groups(group_by: Sequence[str], run_pattern: str | None) -> list[tuple[str, str]]:
+    pattern = [] if run_pattern is None else [("run_pattern", run_pattern)]
+    return [*(("group_by", name) for name in group_by), *pattern]

@@ -14,6 +14,9 @@ from tbupload.console.terminal import write_line
 from tbupload.http.retry import RetryPolicy
 from tbupload.http.run_table import RunTableCalls, find_workspace_id
 from tbupload.http.transport import Transport
+from tbupload.notebook import data_frames
+from tbupload.notebook.curve_columns import curve_columns
+from tbupload.notebook.data_frames import Library
 
 RETRY_TIMEOUT_SECONDS: Final = 60.0
 """How long a request is retried while the server does not respond."""
@@ -72,24 +75,77 @@ class Workspace:
         sort: str | Sequence[str] = (),
         columns: Sequence[str] = (),
         limit: int | None = None,
+        group_by: str | Sequence[str] = (),
+        run_pattern: str | None = None,
     ) -> list[dict[str, RunValue]]:
         """Return the runs of all experiments, each with its values by column; None for none.
+
+        With `group_by` or `run_pattern`, return groups of runs: `runs` is their number, and each
+        column has mean, sample standard deviation and number of values: loss.mean, .std, .count.
 
         Args:
             where: a filter, as `lr < 0.01 and optimizer = "adam" and loss.min < 0.3`.
             sort: columns to sort by, with `-` before one descending; newest experiments first.
             columns: the columns; by default those that most runs have.
             limit: runs at most; all by default.
+            group_by: columns to group by: "*" means all hyperparameters, "-seed" all but seed.
+            run_pattern: a regular expression (RE2), as r"^(.*)/seed": runs are grouped by what its
+                group matches in their names.
         """
-        keys = [sort] if isinstance(sort, str) else list(sort)
+        keys = _listed(sort)
         calls = RunTableCalls(self._transport, self.workspace_id)
         runs: list[dict[str, RunValue]] = []
         count_max = sys.maxsize if limit is None else max(limit, 1)
-        for page in calls.read_pages(where, keys, columns, count_max=count_max):
+        for page in calls.read_pages(
+            where,
+            keys,
+            columns,
+            count_max=count_max,
+            group_by=_listed(group_by),
+            run_pattern=run_pattern,
+        ):
             runs += page["runs"]
             if limit is not None and len(runs) >= limit:
                 break
         return _restore_numbers(runs[:limit])
+
+    def curves(
+        self,
+        metric: str,
+        group_by: str | Sequence[str] = (),
+        where: str = "",
+        *,
+        run_pattern: str | None = None,
+        quantiles: Sequence[float] = (),
+        library: Library | None = None,
+        **query: Any,
+    ) -> Any:
+        """Return mean and spread of a metric over groups of runs, at each step, as a DataFrame.
+
+        Columns: those that runs are grouped by; step, count (runs that have a value there),
+        not_finite (runs whose value is NaN or infinite), mean, std (sample standard deviation),
+        stderr, median, min, max; and each quantile, as q0.9. A number that does not exist is NaN.
+        A row is a group's step: a run counts from its first to its last step, interpolated.
+
+        Args:
+            metric: a scalar tag.
+            group_by: columns to group by: "*" means all hyperparameters, "-seed" all but seed.
+            where: a filter of the runs, as of `runs`.
+            run_pattern: as of `runs`.
+            quantiles: from 0 to 1.
+            library: "pandas" or "polars"; by default whichever is installed.
+            query: more parameters: downsample (steps of a group at most, 1,000), every, step_min,
+                step_max.
+        """
+        name, _ = data_frames.load(library)  # fails before anything is read
+        answer = RunTableCalls(self._transport, self.workspace_id).read_curves(
+            metric,
+            where,
+            _listed(group_by),
+            run_pattern,
+            {"quantile": list(quantiles), **query},
+        )
+        return data_frames.make(curve_columns(answer), name)
 
     def columns(self) -> dict[str, Any]:
         """Return the columns that runs have: {run, hparams, metrics}, the last two with counts."""
@@ -97,6 +153,10 @@ class Workspace:
         page = next(calls.read_pages(columns=["run"], count_max=1, available=True))
         available: dict[str, Any] = page["available"]
         return available
+
+
+def _listed(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
 
 
 def _restore_numbers(runs: list[dict[str, RunValue]]) -> list[dict[str, RunValue]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -17,8 +18,12 @@ from tbservice.errors import Invalid, MalformedRequest, TooLarge
 from tbservice.pages.people.workspace_view import OwnPage
 from tbservice.runs.comparison import COMPARED_RUNS_ITEMS_MAX, choose_run
 from tbservice.runs.filters import FILTER_CHARS_MAX
+from tbservice.runs.group_table import GroupsPage, MeanValue, list_groups
+from tbservice.runs.grouping import RUN_GROUP_ITEMS_MAX, GroupBy
 from tbservice.runs.use_cases import RunsPage, RunsQuery, list_runs
+from tbservice.types.grants import ReadGrant
 from tbwire.hparams import HparamValue
+from tbwire.mean_text import format_mean
 
 router = APIRouter(include_in_schema=False)
 
@@ -40,21 +45,23 @@ class RunsAddress:
     where: str = ""
     sort: str = ""
     columns: str = ""
+    group: str = ""
     after: str = ""
 
     @property
     def column_names(self) -> list[str]:
-        """Return the columns that are chosen: names with commas are in backticks."""
-        names = [
-            f"{quoted}{suffix}" if quoted else plain.strip()
-            for quoted, suffix, plain in _NAME.findall(self.columns)
-        ]
-        return [name for name in names if name]
+        """Return the columns that are chosen."""
+        return _split_names(self.columns)
+
+    @property
+    def group_names(self) -> list[str]:
+        """Return the columns that runs are grouped by."""
+        return _split_names(self.group)
 
     def link(self, **changes: str) -> str:
         """Return the address with some values changed, of the first page."""
         changed = replace(self, **{"after": "", **changes})
-        fields = ("where", "sort", "columns", "after")
+        fields = ("where", "sort", "columns", "group", "after")
         pairs = {name: getattr(changed, name) for name in fields}
         query = urlencode({name: value for name, value in pairs.items() if value})
         return f"{self.path}?{query}" if query else self.path
@@ -79,23 +86,41 @@ def show_runs(page: OwnPage, request: Request) -> Response:
         query.get("where", "").strip()[: FILTER_CHARS_MAX + 1],
         query.get("sort", "").strip()[:_COLUMNS_CHARS_MAX],
         query.get("columns", "").strip()[:_COLUMNS_CHARS_MAX],
+        query.get("group", "").strip()[:_COLUMNS_CHARS_MAX],
         query.get("after", ""),
     )
     try:
+        if address.group_names:
+            groups = _find_groups(page, request, address)
+            return page.render(
+                "workspace_runs.html", address=address, found=None, groups=groups, show=show_value
+            )
         found = _find(page, request, address)
     except (Invalid, TooLarge) as error:
-        return page.render("workspace_runs.html", error, address=address, found=None)
+        return page.render("workspace_runs.html", error, address=address, found=None, groups=None)
     hidden = {*_ALWAYS, *({"started"} - set(address.column_names))}
     shown = [(index, name) for index, name in enumerate(found.columns) if name not in hidden]
     return page.render(
         "workspace_runs.html",
         address=address,
         found=found,
+        groups=None,
         shown=shown,
         show=show_value,
         refer=refer_to_run,
         compared_max=COMPARED_RUNS_ITEMS_MAX,
     )
+
+
+def _find_groups(page: OwnPage, request: Request, address: RunsAddress) -> GroupsPage:
+    """Read the groups of the runs, all on one page."""
+    grant = page.grant_read()
+    sort = [address.sort] if address.sort else []
+    query = RunsQuery(address.where, sort, address.column_names, limit=RUN_GROUP_ITEMS_MAX)
+    with page.database.snapshot(grant) as db:
+        groups = list_groups(db, grant, query, GroupBy(address.group_names))
+    _fill_summaries(request, groups.pending_grants)
+    return groups
 
 
 def _find(page: OwnPage, request: Request, address: RunsAddress) -> RunsPage:
@@ -111,8 +136,7 @@ def _find(page: OwnPage, request: Request, address: RunsAddress) -> RunsPage:
             found = list_runs(db, grant, query)
         except MalformedRequest:
             found = list_runs(db, grant, replace(query, after=None))
-    for pending in found.pending_grants:
-        request.app.state.summaries.enqueue(pending)
+    _fill_summaries(request, found.pending_grants)
     return found
 
 
@@ -122,8 +146,24 @@ def refer_to_run(experiment_id: str, name: str) -> str:
     return f"{run.experiment_id}:{run.digest}"
 
 
-def show_value(column: str, value: HparamValue | None) -> str:
-    """Return a value for people: numbers with six digits, times in UTC."""
+def _fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
+    for grant in grants:
+        request.app.state.summaries.enqueue(grant)
+
+
+def _split_names(text: str) -> list[str]:
+    """Return names with commas between them; those with commas in them are in backticks."""
+    names = [
+        f"{quoted}{suffix}" if quoted else plain.strip()
+        for quoted, suffix, plain in _NAME.findall(text)
+    ]
+    return [name for name in names if name]
+
+
+def show_value(column: str, value: HparamValue | MeanValue | None) -> str:
+    """Return a value for people: numbers with six digits, times in UTC, means with deviations."""
+    if isinstance(value, MeanValue):
+        return format_mean(*value)
     if column == "started" and isinstance(value, float) and 0 <= value < _SECONDS_MAX:
         return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M")
     if value is None:

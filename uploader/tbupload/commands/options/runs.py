@@ -17,6 +17,8 @@ examples:
   tbupload runs --where 'experiment = "ID"' --sort -accuracy.max --limit 10
   tbupload runs --columns run,lr,loss,loss.min --csv > runs.csv
   tbupload runs --where 'status = "failure"' --json        one object per line
+  tbupload runs --group-by optimizer --columns loss,accuracy.max
+  tbupload runs --group-by=-seed --columns accuracy --format latex    all hyperparameters but seed
   tbupload runs --list-columns                             what there is to choose
 
 Where there is a directory `runs`, `tbupload runs` without one of these options uploads it.
@@ -26,6 +28,9 @@ hyperparameter; or a scalar tag, whose last value it is: .min, .max, .last_step,
 .max_step, .not_finite and .points follow the tag. Other names are in backticks: `my tag`.min. Of
 texts, ~ searches a regular expression (RE2). A run without a value in a column matches only
 `COLUMN is missing`.
+
+Groups have the number of their runs, and of each column mean ± sample standard deviation (number of
+runs with a value).
 """
 
 
@@ -54,6 +59,24 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--csv", action="store_true", help="print comma-separated values with a header"
+    )
+    command.add_argument(
+        "--format",
+        choices=("markdown", "latex"),
+        help="print a table to copy into a document",
+    )
+    command.add_argument(
+        "--group-by",
+        metavar="A,B",
+        action="append",
+        help="a row for each group of runs with equal values in these columns, repeatable: * means "
+        "all hyperparameters, -NAME all but this one (as in --group-by=-seed)",
+    )
+    command.add_argument(
+        "--run-pattern",
+        metavar="RE",
+        help="group by what the group of a regular expression (RE2) matches in the names of the "
+        "runs, as in '^(.*)/seed'",
     )
     command.add_argument(
         "--list-columns", action="store_true", help="print the columns that runs have, and stop"

@@ -26,6 +26,7 @@ from tbservice.runs.curves import (
     read_curves,
 )
 from tbservice.runs.grouping import GroupBy
+from tbservice.types.identifiers import Json
 from tbservice.types.sampling import ALL_STEPS, StepRange
 
 router = make_router(
@@ -136,11 +137,11 @@ def read_run_curves(
 
 def _encode(plan: CurvesPlan, curves: list[GroupCurve]) -> Iterator[bytes]:
     """Yield the answer, group by group: orjson holds Python's lock while it encodes one."""
-    fields = {"metric": plan.query.metric, "columns": plan.names}
-    yield orjson.dumps(fields)[:-1] + b',"groups":['
+    head = {"metric": plan.query.metric, "columns": plan.names}
+    yield orjson.dumps(head)[:-1] + b',"groups":['
     for index, curve in enumerate(curves):
         spread = curve.spread
-        fields = {
+        fields: Json = {
             "group": {
                 name: None if value is None else to_json(value)
                 for name, value in zip(plan.names, curve.key, strict=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final
 
 from fastapi import Query, Request
@@ -11,8 +13,12 @@ from tbservice.api.http.dependencies import MayListIn, UsesDatabase
 from tbservice.api.http.request_models import FewFields
 from tbservice.api.http.routers import make_router
 from tbservice.hparams.values import to_json
-from tbservice.runs.columns import RUN_COLUMNS
-from tbservice.runs.use_cases import RunsPage, RunsQuery, list_runs
+from tbservice.runs.columns import RUN_COLUMNS, KnownColumns
+from tbservice.runs.group_table import RUNS_COLUMN, GroupsPage, list_groups
+from tbservice.runs.grouping import GroupBy
+from tbservice.runs.use_cases import RunsQuery, list_runs
+from tbservice.types.grants import ReadGrant
+from tbwire.hparams import HparamValue
 
 router = make_router(prefix="/api/v1/workspaces/{workspace_id}/runs", tags=["runs"])
 
@@ -34,6 +40,17 @@ class RunsParameters(FewFields):
         default=[],
         description="Column to return; repeatable. Without it, those that most runs have",
     )
+    group_by: list[str] = Field(
+        default=[],
+        description="Column to group by; repeatable: a row for each group, with `runs`, their "
+        "number, and `.mean`, `.std` and `.count` of each column. `*` means all hyperparameters of "
+        "the selected runs, `-NAME` all but this one",
+    )
+    run_pattern: str | None = Field(
+        default=None,
+        description="RE2 expression, searched in the names of the runs: what its group `(…)` "
+        "matches is one more value to group by",
+    )
     available: bool = Field(default=False, description="List the columns that runs have")
     after: str | None = Field(default=None, description="`next` of the previous page")
     limit: int = Field(
@@ -49,15 +66,27 @@ class AvailableColumns(BaseModel):
     metrics: dict[str, int] = Field(description="Scalar tags, with the number of runs")
 
 
-class RunsAnswer(BaseModel):
-    """A page of runs."""
+class GroupedColumns(BaseModel):
+    """The columns of a table of groups."""
 
-    runs: list[dict[str, bool | float | str | None]] = Field(
+    by: list[str] = Field(description="Columns that runs are grouped by")
+    of: list[str] = Field(
+        description="Columns over the runs of each group: with the suffixes `.mean`, `.std` "
+        "(sample standard deviation; null of one run) and `.count` (runs with a finite number)"
+    )
+
+
+class RunsAnswer(BaseModel):
+    """A page of runs, or of groups of runs."""
+
+    runs: list[dict[str, bool | int | float | str | None]] = Field(
         description="Values by column; null for none. NaN and infinities are the strings `NaN`, "
         "`Infinity` and `-Infinity`, several tags lines of one text"
     )
     columns: list[str] = Field(description="The columns, in order")
-    total: int = Field(description="Number of runs that the filter selects")
+    total: int = Field(
+        description="Number of runs that the filter selects, or of the groups that they form"
+    )
     pending: int = Field(
         description="Number of series of the workspace whose minimum and maximum are still "
         "computed in the background: null until then"
@@ -67,6 +96,9 @@ class RunsAnswer(BaseModel):
         "others by `experiment`"
     )
     available: AvailableColumns | None = None
+    grouped: GroupedColumns | None = Field(
+        default=None, description="For a table of groups: which columns are what"
+    )
     next: str | None = Field(description="Page token; null on the last page")
 
 
@@ -79,34 +111,68 @@ def list_workspace_runs(
 ) -> RunsAnswer:
     """List the runs of all experiments of a workspace, with hyperparameters and metrics.
 
+    With `group_by` or `run_pattern`, list groups of runs on one page: `sort` and `column` then
+    name columns of which the means are sorted and returned.
+
     Needs a token or a session that may read the workspace.
     """
+    wanted = RunsQuery(query.where, query.sort, query.column, query.after, query.limit)
+    if query.group_by or query.run_pattern is not None:
+        group_by = GroupBy(query.group_by, query.run_pattern)
+        with database.snapshot(grant) as db:
+            groups = list_groups(db, grant, wanted, group_by)
+        _fill_summaries(request, groups.pending_grants)
+        return _make_groups_answer(groups, with_available=query.available)
     with database.snapshot(grant) as db:
-        page = list_runs(
-            db, grant, RunsQuery(query.where, query.sort, query.column, query.after, query.limit)
-        )
-    for pending in page.pending_grants:
-        request.app.state.summaries.enqueue(pending)
+        page = list_runs(db, grant, wanted)
+    _fill_summaries(request, page.pending_grants)
     return RunsAnswer(
-        runs=[
-            {
-                name: None if value is None else to_json(value)
-                for name, value in zip(page.columns, row, strict=True)
-            }
-            for row in page.rows
-        ],
+        runs=[_to_json(page.columns, row) for row in page.rows],
         columns=page.columns,
         total=page.total,
         pending=page.pending,
         left_out=page.left_out,
-        available=_list_available(page) if query.available else None,
+        available=_list_available(page.known) if query.available else None,
         next=page.next,
     )
 
 
-def _list_available(page: RunsPage) -> AvailableColumns:
+def _fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
+    for grant in grants:
+        request.app.state.summaries.enqueue(grant)
+
+
+def _make_groups_answer(page: GroupsPage, *, with_available: bool) -> RunsAnswer:
+    """Return a row for each group: its values, then the number of runs, then the means."""
+    means = [f"{name}.{suffix}" for name in page.columns for suffix in ("mean", "std", "count")]
+    taken = {RUNS_COLUMN, *means}
+    by = [f"hparam.{name}" if name in taken else name for name in page.names]
+    columns = [*by, RUNS_COLUMN, *means]
+    rows = [[*row.key, row.runs, *itertools.chain(*row.means)] for row in page.rows]
+    return RunsAnswer(
+        runs=[_to_json(columns, row) for row in rows],
+        columns=columns,
+        total=page.total,
+        pending=page.pending,
+        left_out=page.left_out,
+        available=_list_available(page.known) if with_available else None,
+        grouped=GroupedColumns(by=by, of=page.columns),
+        next=None,
+    )
+
+
+def _to_json(
+    columns: Sequence[str], row: Sequence[HparamValue | None]
+) -> dict[str, HparamValue | None]:
+    return {
+        name: None if value is None else to_json(value)
+        for name, value in zip(columns, row, strict=True)
+    }
+
+
+def _list_available(known: KnownColumns) -> AvailableColumns:
     return AvailableColumns(
         run=list(RUN_COLUMNS),
-        hparams=dict(sorted(page.known.hparams.items())),
-        metrics=dict(sorted(page.known.metrics.items())),
+        hparams=dict(sorted(known.hparams.items())),
+        metrics=dict(sorted(known.metrics.items())),
     )
