@@ -35,6 +35,7 @@ BENCHMARKS = (
     "hparams",
     "runs",
     "charts",
+    "curves",
     "katib",
     "export",
     "fairness",

@@ -164,6 +164,7 @@ def test_runs_are_grouped_by_pattern_and_by_experiment(sweep):
         ({"quantile": [1.5]}, "invalid", "quantile"),
         ({"downsample": 0}, "invalid", "downsample"),
         ({"every": 0}, "invalid", "every"),
+        ({"step_min": 9, "step_max": 3}, "invalid", "'step_min' is greater than 'step_max'"),
     ],
 )
 def test_curves_say_what_is_wrong(sweep, query, code, detail):

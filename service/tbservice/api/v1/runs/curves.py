@@ -16,6 +16,7 @@ from tbservice.api.http.openapi_errors import Responses
 from tbservice.api.http.request_models import FewFields
 from tbservice.api.http.routers import make_router
 from tbservice.api.http.streaming import refuse_unread
+from tbservice.errors import Invalid
 from tbservice.hparams.values import to_json
 from tbservice.runs.curves import (
     CURVE_STEPS_MAX,
@@ -89,6 +90,20 @@ class CurvesParameters(FewFields, strict=True):
         description="Highest step, inclusive",
     )
 
+    def to_query(self) -> CurvesQuery:
+        """Return the query; raises Invalid for an empty range of steps."""
+        if self.step_min > self.step_max:
+            raise Invalid("'step_min' is greater than 'step_max'")
+        return CurvesQuery(
+            self.metric,
+            self.where,
+            GroupBy(self.group_by, self.run_pattern),
+            list(dict.fromkeys(self.quantile)),
+            self.downsample,
+            self.every,
+            StepRange(self.step_min, self.step_max),
+        )
+
 
 @get_and_post(
     router,
@@ -114,15 +129,7 @@ def read_run_curves(
 
     Needs a token or a session that may read the workspace.
     """
-    wanted = CurvesQuery(
-        query.metric,
-        query.where,
-        GroupBy(query.group_by, query.run_pattern),
-        list(dict.fromkeys(query.quantile)),
-        query.downsample,
-        query.every,
-        StepRange(query.step_min, query.step_max),
-    )
+    wanted = query.to_query()
     with database.snapshot(grant) as db:
         plan = plan_curves(db, grant, wanted)
         for pending in plan.pending_grants:
