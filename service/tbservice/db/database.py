@@ -9,7 +9,6 @@ from sqlalchemy import Connection, Engine, text
 
 from tbservice import traces
 from tbservice.db import link_views
-from tbservice.db.cluster.citus import is_cluster
 from tbservice.db.cluster.node_watch import NodeWatch
 from tbservice.db.cluster.nodes import Nodes
 from tbservice.db.errors import translate_driver_errors
@@ -115,7 +114,7 @@ class Database:
         """Return a transaction on the server that is best for it."""
         if is_read and self._replica is not None:
             return self._on_replica(self._replica, begin)
-        if isinstance(visible, ExperimentGrant) and self._nodes.is_cluster:
+        if isinstance(visible, ExperimentGrant):
             return self._at_node(begin, visible)
         return self._primary.transaction(begin)
 
@@ -142,7 +141,7 @@ class Database:
         """
         with translate_driver_errors(), ExitStack() as stack:
             db = None
-            if experiment_id is not None and self._nodes.is_cluster:
+            if experiment_id is not None:
                 db = self._nodes.enter_connection(stack, experiment_id)
             yield db or stack.enter_context(self._primary.connect())
 
@@ -163,7 +162,7 @@ class Database:
         if self._replica is None:
             return
         with translate_driver_errors():
-            if self._nodes.is_cluster:
+            if self._nodes.exist:
                 raise StartupError("TBHUB_READ_DATABASE_URL cannot be used with a cluster (Citus)")
             self._replica.check()
 
@@ -183,7 +182,7 @@ class Database:
         """
         with self.transaction() as db:
             timeline = check_writable(db)
-            if not is_cluster(db):
+            if not self._nodes.exist:
                 self._timelines.observe(timeline)
 
     def list_unavailable_nodes(self) -> list[int] | None:

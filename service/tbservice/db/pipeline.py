@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 import psycopg
@@ -11,7 +11,7 @@ from psycopg import sql
 from sqlalchemy import Connection
 
 from tbservice.db.arrays import encode_array
-from tbservice.db.cluster import citus
+from tbservice.db.cluster.citus import PROPAGATE_SETTINGS, Forms
 from tbservice.db.connection import is_pooled
 
 
@@ -73,23 +73,27 @@ def set_locals(db: Connection, settings: Mapping[str, str]) -> None:
     On all nodes of a cluster that the transaction uses, for which each must be a statement and
     cannot have placeholders.
     """
-    if citus.is_cluster(db):
-        for name, value in settings.items():
-            get_driver_connection(db).execute(
-                sql.SQL("SET LOCAL {} = {}").format(
-                    sql.Identifier(*name.split(".")), sql.Literal(value)
-                )
+    _SET_LOCALS.of(db)(db, settings)
+
+
+def _set_by_query(db: Connection, settings: Mapping[str, str]) -> None:
+    # `set_config` and not SET, which takes no parameters:
+    # https://www.postgresql.org/docs/18/functions-admin.html#FUNCTIONS-ADMIN-SET
+    names = {f"setting{number}": name for number, name in enumerate(settings)}
+    calls = ", ".join(f"set_config('{name}', %({key})s, true)" for key, name in names.items())
+    execute_binary(db, f"SELECT {calls}", {key: settings[name] for key, name in names.items()})
+
+
+def _set_by_statements(db: Connection, settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        get_driver_connection(db).execute(
+            sql.SQL("SET LOCAL {} = {}").format(
+                sql.Identifier(*name.split(".")), sql.Literal(value)
             )
-    else:
-        # `set_config` and not SET, which takes no parameters:
-        # https://www.postgresql.org/docs/18/functions-admin.html#FUNCTIONS-ADMIN-SET
-        names = {f"setting{number}": name for number, name in enumerate(settings)}
-        calls = ", ".join(f"set_config('{name}', %({key})s, true)" for key, name in names.items())
-        execute_binary(db, f"SELECT {calls}", {key: settings[name] for key, name in names.items()})
+        )
 
 
-RLS_SETTINGS: Final = "{rls_settings}"
-"""In the FROM of a query for `query_with_rls`: a row that has the settings, one statement less."""
+_SET_LOCALS: Final = Forms(_set_by_query, _set_by_statements)
 
 
 def query_with_rls(
@@ -98,45 +102,50 @@ def query_with_rls(
     """Set `tbhub.<name>` for each of `rls_settings` and fetch a query's rows, in one round trip.
 
     The row policies read these settings. Outside a transaction, all of it is a transaction of its
-    own; inside one, the settings remain until its end. Where the query begins with an outer join
-    of RLS_SETTINGS, they are set by the query itself, before the tables are read.
+    own; inside one, the settings remain until its end.
     """
-    if citus.is_cluster(db):
-        with pipeline_with_rls(db, rls_settings):
-            result = execute_binary(db, statement.replace(RLS_SETTINGS, "(SELECT)"), parameters)
-        return result.rows()
-
-    settings = ", ".join(f"set_config('tbhub.{name}', %({name})s, true)" for name in rls_settings)
-    if RLS_SETTINGS in statement:
-        joined = statement.replace(RLS_SETTINGS, f"(SELECT {settings})")
-        return fetch_binary(db, joined, {**parameters, **rls_settings})
-    with pipeline(db):
-        execute_binary(db, f"SELECT {settings}", rls_settings)
+    with pipeline_with_rls(db, rls_settings):
         result = execute_binary(db, statement, parameters)
     return result.rows()
 
 
 @contextmanager
 def pipeline_with_rls(db: Connection, rls_settings: Mapping[str, str]) -> Iterator[None]:
-    """Send the block's statements in one round trip to a cluster, as `query_with_rls` does one.
+    """Send the block's statements in one round trip, as `query_with_rls` does one.
 
     Rows are fetched after the block.
     """
-    driver = get_driver_connection(db)
-    is_alone = driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-    with pipeline(db):
-        if is_alone:
-            driver.execute("BEGIN")
-            if is_pooled(db):
-                driver.execute(citus.PROPAGATE_SETTINGS)
+    with pipeline(db), _TRANSACTION.of(db)(db):
         set_locals(db, {f"tbhub.{name}": value for name, value in rls_settings.items()})
         yield
-        if is_alone:
-            driver.execute("COMMIT")
 
+
+@contextmanager
+def _begin_if_alone(db: Connection) -> Iterator[None]:
+    driver = get_driver_connection(db)
+    is_alone = driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    if is_alone:
+        driver.execute("BEGIN")
+        if is_pooled(db):
+            driver.execute(PROPAGATE_SETTINGS)
+    yield
+    if is_alone:
+        driver.execute("COMMIT")
+
+
+_TRANSACTION: Final = Forms[Callable[[Connection], AbstractContextManager[object]]](
+    nullcontext, _begin_if_alone
+)
+"""Plain PostgreSQL takes the statements of a pipeline for a transaction."""
 
 EXPERIMENTS: Final = "{experiments}"
 """In a query for `fetch_of_experiments`: a table of one column, the ids of experiments."""
+
+_TABLE_OF_IDS: Final = Forms[tuple[str, Callable[[Sequence[str]], Sequence[Any]]]](
+    plain=("unnest(%(ids)s::text[])", lambda ids: [encode_array("text", ids)]),
+    cluster=("(SELECT %(ids)s::text)", lambda ids: ids),
+)
+"""The table for EXPERIMENTS, and its parameter in each of the queries that are needed."""
 
 
 def fetch_of_experiments(
@@ -146,13 +155,10 @@ def fetch_of_experiments(
 
     In a cluster each may be on another node: one query for each, in one round trip.
     """
-    if not citus.is_cluster(db):
-        query = statement.replace(EXPERIMENTS, "unnest(%(experiment_ids)s::text[])")
-        ids = {"experiment_ids": encode_array("text", experiment_ids)}
-        return fetch_binary(db, query, {**parameters, **ids})
-    query = statement.replace(EXPERIMENTS, "(SELECT %(experiment_id)s::text)")
+    table, divide = _TABLE_OF_IDS.of(db)
+    query = statement.replace(EXPERIMENTS, table)
     result = PendingResult()
     with pipeline(db):
-        for experiment_id in experiment_ids:
-            result += execute_binary(db, query, {**parameters, "experiment_id": experiment_id})
+        for ids in divide(experiment_ids):
+            result += execute_binary(db, query, {**parameters, "ids": ids})
     return result.rows()

@@ -210,12 +210,21 @@ def _send_begin(db: Connection) -> None:
     statements = db.get_execution_options().get(_BEGIN_OPTION, "BEGIN")
     if is_pooled(db):
         statements += _SET_TIMEOUT
-    if not citus.is_cluster(db):
-        driver.execute(statements)
-        return
+    _SEND.of(db)(driver, statements, is_pooled(db))
+
+
+def _send_together(driver: psycopg.Connection[Any], statements: str, _is_pooled: bool) -> None:
+    driver.execute(statements.encode())
+
+
+def _send_singly(driver: psycopg.Connection[Any], statements: str, is_pooled: bool) -> None:
+    """Send a message for each: Citus passes on all of the one that a SET LOCAL is in, BEGIN too."""
     begin, *settings = statements.split("; ")
-    if is_pooled(db):
+    if is_pooled:
         settings.insert(0, citus.PROPAGATE_SETTINGS)
-    with driver.pipeline():  # Citus passes on the whole message that a SET LOCAL is in, BEGIN too
+    with driver.pipeline():
         for statement in (begin, *settings):
-            driver.execute(statement)
+            driver.execute(statement.encode())
+
+
+_SEND: Final = citus.Forms(_send_together, _send_singly)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from tbservice.db.cluster.citus import is_cluster
 from tbservice.db.cluster.reference_tables import CopyDigest, list_reference_tables, read_digests
 from tbservice.db.database import Database
 from tbservice.integrity.findings import Damage
@@ -23,7 +22,7 @@ def compare_reference_tables(database: Database) -> Iterator[Damage]:
     Raises Unavailable if a node does not answer.
     """
     with database.transaction() as db:
-        tables = list_reference_tables(db) if is_cluster(db) else []
+        tables = list_reference_tables(db)
     for table in tables:
         differing: set[str] | None = None
         for look in range(_LOOKS_MAX):

@@ -10,11 +10,11 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.db.cluster import citus
+from tbservice.db.cluster.citus import Forms
 from tbservice.db.pipeline import (
-    RLS_SETTINGS,
     PendingResult,
     execute_binary,
+    fetch_binary,
     pipeline_with_rls,
     query_with_rls,
 )
@@ -107,22 +107,7 @@ def find_owner_and_identity(
         "experiment_id": experiment_id or "",
         "token_digest": (token_digest or b"").hex(),
     }
-    if citus.is_cluster(db):
-        row = _find_in_cluster(db, rls_settings, experiment_id)
-    else:
-        ((*row,),) = query_with_rls(
-            db,
-            rls_settings,
-            f"""
-                SELECT {_OWNER_COLUMNS}, {_IDENTITY_COLUMNS}
-                -- The outer joins make PostgreSQL evaluate the settings, which the row policies
-                -- read, before it reads the tables.
-                FROM {RLS_SETTINGS} AS settings
-                {_join_experiment(experiment_id)}
-                LEFT JOIN tokens AS t ON {_IS_VALID}
-            """,  # noqa: S608 - constants
-            rls_settings,
-        )
+    row = _FIND.of(db)(db, rls_settings, experiment_id)
     owner, identity = _owner(row), None
     token_id, workspace_id, bound_to, scopes, is_recorded, user_id, *rest = row[
         _OWNER_COLUMNS_COUNT:
@@ -142,13 +127,30 @@ def find_owner_and_identity(
     return owner, identity
 
 
-def _find_in_cluster(
+def _find_together(
     db: Connection, rls_settings: Mapping[str, str], experiment_id: ExperimentId | None
 ) -> list[Any]:
-    """Return the columns of an experiment's owner and of a token, each None if there is none.
+    """Return the columns of an experiment's owner and of a token, each None if there is none."""
+    settings = ", ".join(f"set_config('tbhub.{name}', %({name})s, true)" for name in rls_settings)
+    ((*row,),) = fetch_binary(
+        db,
+        f"""
+            SELECT {_OWNER_COLUMNS}, {_IDENTITY_COLUMNS}
+            -- The outer joins make PostgreSQL evaluate the settings, which the row policies read,
+            -- before it reads the tables.
+            FROM (SELECT {settings}) AS settings
+            {_join_experiment(experiment_id)}
+            LEFT JOIN tokens AS t ON {_IS_VALID}
+        """,  # noqa: S608 - constants
+        rls_settings,
+    )
+    return row
 
-    By a statement for each table, which Citus plans at less than the price of one for both.
-    """
+
+def _find_singly(
+    db: Connection, rls_settings: Mapping[str, str], experiment_id: ExperimentId | None
+) -> list[Any]:
+    """Do the same by a statement for each table, which Citus plans at less than one for both."""
     owners = PendingResult()
     with pipeline_with_rls(db, rls_settings):
         if experiment_id is not None:
@@ -169,6 +171,9 @@ def _find_in_cluster(
         )
     owner = next(iter(owners.rows()), (None,) * _OWNER_COLUMNS_COUNT)
     return [*owner, *next(iter(tokens.rows()), (None,) * _IDENTITY_COLUMNS_COUNT)]
+
+
+_FIND: Final = Forms(_find_together, _find_singly)
 
 
 def find_owner_and_session(
@@ -207,8 +212,8 @@ def find_owner_and_session(
     )
     session_id, user_id, member_of, role, is_recorded = rows[0][_OWNER_COLUMNS_COUNT:]
     asked = workspace_id or rows[0][0]
-    if citus.is_cluster(db) and user_id is not None and asked is not None:
-        # The policy by which the query above finds the role looks into another table.
+    if role is None and user_id is not None and asked is not None:
+        # A cluster lacks the policy by which the query above finds the role of a member.
         role = _find_own_role(db, asked, user_id)
         member_of = None if role is None else asked
     identity = None

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from tbservice.db.cluster import citus
 from tbservice.db.database import set_local
 from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.people import Member, Membership, Person, Role
@@ -24,15 +23,13 @@ def lock_workspace(db: Connection, workspace_id: WorkspaceId) -> str | None:
     Every change of its members takes this lock first, so that they happen one after another: two
     last owners cannot both leave. Uploads, which only refer to the workspace, do not wait.
 
-    In a cluster, whose nodes commit one after another, the row is locked on each of them by an
-    UPDATE. After it, a transaction sees the changes of the others on every node.
+    An UPDATE locks the row on each node of a cluster, whose nodes commit one after another. After
+    it, a transaction sees the changes of the others on every node.
     """
-    lock = "SELECT name FROM workspaces WHERE workspace_id = :workspace_id FOR NO KEY UPDATE"
-    if citus.is_cluster(db):
-        lock = """
-            UPDATE workspaces SET name = name WHERE workspace_id = :workspace_id RETURNING name
-        """
-    return db.execute(text(lock), {"workspace_id": workspace_id}).scalar_one_or_none()
+    statement = text("""
+        UPDATE workspaces SET name = name WHERE workspace_id = :workspace_id RETURNING name
+    """)
+    return db.execute(statement, {"workspace_id": workspace_id}).scalar_one_or_none()
 
 
 def put(db: Connection, workspace_id: WorkspaceId, user_id: UserId, role: Role) -> None:
@@ -64,15 +61,13 @@ def find_role(
         user_id: The user.
         lock: The role does not change until the transaction ends.
     """
-    is_cluster = citus.is_cluster(db)
-    if lock and is_cluster:
+    if lock:
         lock_workspace(db, workspace_id)
-    statement = f"""
+    statement = text("""
         SELECT role FROM members WHERE workspace_id = :workspace_id AND user_id = :user_id
-        {"FOR SHARE" if lock and not is_cluster else ""}
-    """  # noqa: S608 - a constant
+    """)
     values = {"workspace_id": workspace_id, "user_id": user_id}
-    role = db.execute(text(statement), values).scalar_one_or_none()
+    role = db.execute(statement, values).scalar_one_or_none()
     return None if role is None else Role(role)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import psycopg
 from sqlalchemy import Connection
 
 from tbservice.auth.tables.auth_lookup import TokenIdentity
-from tbservice.db.cluster import citus
+from tbservice.db.cluster.citus import Forms
 from tbservice.db.pipeline import get_driver_connection, query_with_rls
 from tbservice.types.identifiers import UserId
 
@@ -26,7 +26,7 @@ _paused_until: dict[str, float] = {}
 
 def record_session_use(db: Connection, session_id: str, user_id: UserId) -> None:
     """Set a session's time of last use to now, unless another transaction has locked the row."""
-    _record_use(
+    _RECORD_USE.of(db)(
         db,
         {"user_id": user_id},
         """
@@ -39,7 +39,7 @@ def record_session_use(db: Connection, session_id: str, user_id: UserId) -> None
     )
 
 
-def _record_use(
+def _record_in_cluster(
     db: Connection, rls_settings: Mapping[str, str], statement: str, parameters: Mapping[str, Any]
 ) -> None:
     """Execute an update that a request does not depend on.
@@ -47,9 +47,6 @@ def _record_use(
     Every node of a cluster has these tables, so that it fails while one is down. Then the process
     does not try again for `RECORD_PAUSE_SECONDS`: a node that does not answer takes long to fail.
     """
-    if not citus.is_cluster(db):
-        query_with_rls(db, rls_settings, statement, parameters)
-        return
     driver = get_driver_connection(db)
     if _paused_until.get(driver.info.dbname, 0.0) > time.monotonic():
         return
@@ -66,9 +63,13 @@ def _record_use(
         driver.execute("ROLLBACK" if is_alone else "ROLLBACK TO SAVEPOINT record_use")
 
 
+_RECORD_USE: Final = Forms[Callable[..., object]](query_with_rls, _record_in_cluster)
+"""On plain PostgreSQL, a use that cannot be recorded is an error of its request."""
+
+
 def record_token_use(db: Connection, identity: TokenIdentity) -> None:
     """Set a token's time of last use to now, unless another transaction holds the row's lock."""
-    _record_use(
+    _RECORD_USE.of(db)(
         db,
         {"workspace_id": str(identity.workspace_id)},
         """

@@ -110,9 +110,7 @@ def confirm_address(db: Connection, user_id: UserId, email_key: str) -> None:
 
 def lock(db: Connection, user_id: UserId) -> User | None:
     """Return a user and keep it enabled, or disabled, until the transaction ends; or None."""
-    if not citus.is_cluster(db):
-        return _find(db, "user_id = :value FOR SHARE", user_id)
-    # Locks the row on all nodes: see `members.lock_workspace`.
+    # Locks the row on all nodes of a cluster: see `members.lock_workspace`.
     statement = text(f"UPDATE users SET name = name WHERE user_id = :value RETURNING {_COLUMNS}")  # noqa: S608 - a constant above
     row = db.execute(statement, {"value": user_id}).one_or_none()
     return None if row is None else _user(row)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, NullPool, exc, text
 
+from tbservice.db.cluster.citus import has_extension
 from tbservice.db.engine import make_engine
 from tbservice.db.pipeline import get_driver_connection, set_locals
 from tbservice.errors import StartupError
@@ -101,8 +102,7 @@ class BackupSession:
         role = self._db.execute(
             text("""
                 SELECT rolname, rolsuper OR rolbypassrls AS sees_all,
-                    pg_is_in_recovery() AS is_standby,
-                    EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS is_cluster
+                    pg_is_in_recovery() AS is_standby
                 FROM pg_roles WHERE rolname = current_user
             """)
         ).one()
@@ -118,7 +118,7 @@ class BackupSession:
                 "this PostgreSQL is a standby, where 'sweep-objects' does not see that a backup "
                 "runs: connect to the primary"
             )
-        if role.is_cluster:
+        if has_extension(self._db):
             raise StartupError(
                 "this PostgreSQL is a cluster (Citus), of which no dump has one state: archive the "
                 "write-ahead log of each node, and copy the bucket (docs/backup.md)"

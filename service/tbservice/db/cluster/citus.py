@@ -1,15 +1,15 @@
 """Differences of a PostgreSQL that is a cluster (Citus), in one place, and where shards are.
 
-Statements are the same on both, except for the forms below, each of which costs plain PostgreSQL
-time, or a cluster a second task. Which form it is, is found when a connection is opened. See
-docs/citus.md.
+Statements are the same on both, except for the functions below, and for what other modules declare
+as `Forms`. Which server a connection is to is found when it is opened, and only this module asks
+(docs/decisions/0043). See docs/citus.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import psycopg
 from sqlalchemy import Connection, exc, text
@@ -37,6 +37,23 @@ OpenTransaction = Callable[[str], AbstractContextManager[Connection]]
 
 PROPAGATE_SETTINGS: Final = "SET LOCAL citus.propagate_set_commands = 'local'"
 """Makes a transaction on a cluster pass on the SET LOCALs that follow."""
+
+
+Form = TypeVar("Form")
+
+
+class Forms(NamedTuple, Generic[Form]):
+    """One step in two forms: each is a statement, a function that executes some, or a value.
+
+    For steps whose form for a cluster would cost plain PostgreSQL more than 3 %.
+    """
+
+    plain: Form
+    cluster: Form
+
+    def of(self, db: Connection) -> Form:
+        """Return the form for the server that the connection is to."""
+        return self.cluster if _is_cluster(db) else self.plain
 
 
 class Node(NamedTuple):
@@ -87,18 +104,15 @@ def has_extension(db: Connection) -> bool:
     return bool(db.execute(statement).scalar())
 
 
-def is_cluster(db: Connection) -> bool:
-    """Return whether the connection is of a cluster."""
+def _is_cluster(db: Connection) -> bool:
     return bool(db.info.get(_IS_CLUSTER, False))
 
 
 def node_of(db: Connection, experiment_id: ExperimentId) -> Node | None:
-    """Return the node that has an experiment's rows; None on plain PostgreSQL.
+    """Return the node of a cluster that has an experiment's rows.
 
     It may move at any time: a wrong answer costs time only.
     """
-    if not is_cluster(db):
-        return None
     row = db.execute(
         text("""
             SELECT n.nodename, n.nodeport FROM pg_dist_partition AS t
@@ -116,8 +130,10 @@ def node_of(db: Connection, experiment_id: ExperimentId) -> Node | None:
 def list_nodes(db: Connection) -> dict[int, Node]:
     """Return the nodes of the cluster by group: a standby that replaces one has its group.
 
-    Not those that an administrator has disabled (citus_disable_node).
+    Not those that an administrator has disabled (citus_disable_node). Plain PostgreSQL has none.
     """
+    if not _is_cluster(db):
+        return {}
     rows = db.execute(
         text("""
             SELECT groupid, nodename, nodeport FROM pg_dist_node
@@ -127,7 +143,7 @@ def list_nodes(db: Connection) -> dict[int, Node]:
     return {row.groupid: Node(row.nodename, row.nodeport) for row in rows}
 
 
-def insert_source(db: Connection, *, is_text: bool = False) -> str:
+def insert_source(db: Connection) -> str:
     """Return a sub-select of one row (experiment_id, workspace_id), to insert rows from.
 
     A cluster runs an INSERT … SELECT on the one node that has the experiment's rows if it selects
@@ -135,29 +151,25 @@ def insert_source(db: Connection, *, is_text: bool = False) -> str:
     with a COPY, which row policies forbid. Not from `experiments`, where the policies hide deleted
     ones, which can be restored: what compaction rewrites must not get lost.
 
-    Args:
-        db: The connection.
-        is_text: Whether the statement has SQLAlchemy's parameters (:name).
+    Its parameters are %(experiment_id)s and %(workspace_id)s.
     """
-    if is_cluster(db):
-        parameter = ":experiment_id" if is_text else "%(experiment_id)s"
-        return f"""
-            (SELECT experiment_id, workspace_id FROM experiment_counters
-             WHERE experiment_id = {parameter})
-        """  # noqa: S608 - constants
-    if is_text:
-        return """
-            (SELECT CAST(:experiment_id AS text) AS experiment_id,
-                CAST(:workspace_id AS bigint) AS workspace_id)
-        """
-    return """
+    return _SOURCE.of(db)
+
+
+_SOURCE: Final = Forms(
+    plain="""
         (SELECT %(experiment_id)s::text AS experiment_id, %(workspace_id)s::bigint AS workspace_id)
-    """
+    """,
+    cluster="""
+        (SELECT experiment_id, workspace_id FROM experiment_counters
+         WHERE experiment_id = %(experiment_id)s)
+    """,
+)
 
 
 def begin_counter(db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId) -> None:
     """Insert the row of a new experiment that `insert_source` and `new_ids` need; in a cluster."""
-    if is_cluster(db):
+    if _is_cluster(db):
         statement = text("""
             INSERT INTO experiment_counters (experiment_id, workspace_id)
             VALUES (:experiment_id, :workspace_id)
@@ -180,7 +192,7 @@ def new_ids(db: Connection, grant: ExperimentGrant, count: int) -> range | None:
     experiment do not wait until this one ends. Ids of what is rolled back stay unused. That commit
     need not reach the disk: one that uses the ids comes after it in the same write-ahead log.
     """
-    if not is_cluster(db):
+    if not _is_cluster(db):
         return None
     last = _count_beside(db, grant, count) or _count_on(db, grant.experiment_id, count)
     assert last is not None  # noqa: S101 - each experiment has a counter
@@ -244,7 +256,7 @@ def block_ids(db: Connection, table: str, count: int, levels: tuple[str, ...] = 
         count: Blocks.
         levels: Expressions for the levels to look at, if the table has any.
     """
-    if not is_cluster(db):
+    if not _is_cluster(db):
         return BlockIds("", "", {}, {})
     conditions = [f"AND b.level = {level}" for level in levels] or [""]
     greatest = ", ".join(
@@ -265,7 +277,7 @@ def block_ids(db: Connection, table: str, count: int, levels: tuple[str, ...] = 
 def count_sessions(db: Connection) -> int:
     """Return how many sessions of clients a cluster's database has, on all nodes, this one too.
 
-    Not those that nodes open for a session of another, or for Citus' own work. Raises Unavailable
+    Without sessions that nodes open for one of another, or for Citus' own work. Raises Unavailable
     if a node is away.
     """
     # A role without pg_read_all_stats sees of other roles' sessions no backend_type.
@@ -280,6 +292,12 @@ def count_sessions(db: Connection) -> int:
     return sum(int(count) for _, count in answers)
 
 
+_AT_NODE: Final = """
+    FROM (SELECT count(*) FROM experiment_counters WHERE experiment_id = :at) AS one_row
+"""
+"""Part of a statement that a cluster executes where the experiment `at` is, or would be."""
+
+
 def lock_name(db: Connection, name: str, experiment_id: str | None = None) -> None:
     """Make other transactions that lock this name wait until this one ends.
 
@@ -287,13 +305,13 @@ def lock_name(db: Connection, name: str, experiment_id: str | None = None) -> No
     of the node that has this experiment, or would have one with the name as its id. The rows that
     the lock protects must be on that node: commits on two nodes are two commits.
     """
-    statement = f"SELECT pg_advisory_xact_lock(hashtextextended(:name, 0)) {_at_node(db)}"
+    statement = f"SELECT pg_advisory_xact_lock(hashtextextended(:name, 0)) {_AT_NODE}"
     db.execute(text(statement), {"name": name, "at": experiment_id or name})
 
 
 def try_lock_name(db: Connection, name: str) -> bool:
     """Lock a name as `lock_name` does; return False when another transaction has it."""
-    statement = f"SELECT pg_try_advisory_xact_lock(hashtextextended(:name, 0)) {_at_node(db)}"
+    statement = f"SELECT pg_try_advisory_xact_lock(hashtextextended(:name, 0)) {_AT_NODE}"
     return bool(db.execute(text(statement), {"name": name, "at": name}).scalar_one())
 
 
@@ -304,7 +322,7 @@ def choose_id(
 
     Else who waits for the name could get it before the experiment is there.
     """
-    if locked is None or not is_cluster(db):
+    if locked is None or not _is_cluster(db):
         return generate()
     statement = text("""
         SELECT id FROM unnest(CAST(:ids AS text[])) AS id
@@ -317,11 +335,3 @@ def choose_id(
         chosen: ExperimentId | None = db.execute(statement, {"ids": ids, "locked": locked}).scalar()
         if chosen is not None:
             return chosen
-
-
-def _at_node(db: Connection) -> str:
-    if not is_cluster(db):
-        return ""
-    return """
-        FROM (SELECT count(*) FROM experiment_counters WHERE experiment_id = :at) AS one_row
-    """

@@ -95,7 +95,7 @@ class NodeWatch:
 
     def _look_once(self) -> None:
         try:
-            if not self._nodes.is_cluster:
+            if not self._nodes.exist:
                 self._is_plain = True
                 return
             self._read_catalog()

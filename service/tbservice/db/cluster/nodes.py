@@ -41,7 +41,7 @@ class Nodes:
     """The pools of a cluster's nodes; with the first one, they share a number of connections."""
 
     def __init__(self, url: str, size: int, first: Pool) -> None:
-        """Find out at the first use whether it is a cluster.
+        """Find out at the first use whether it is a cluster; plain PostgreSQL has no nodes.
 
         Args:
             url: The URL of `first`, whose other parameters are for all nodes.
@@ -52,23 +52,23 @@ class Nodes:
         self._size = size
         self._first = first
         self._lock = threading.Lock()
-        self._is_cluster: bool | None = None
+        self._exist: bool | None = None
         self._pools: dict[Node, tuple[Pool, Reachability]] = {}
         self._known: _Known = OrderedDict()
         self._asked: _Known = OrderedDict()
 
     @property
-    def is_cluster(self) -> bool:
+    def exist(self) -> bool:
         """Whether the first pool is of a cluster. Raises the driver's errors until it responds."""
-        if self._is_cluster is None:
+        if self._exist is None:
             with self._first.connect() as db:
-                is_cluster = citus.is_cluster(db)
+                nodes = citus.list_nodes(db)
             with self._lock:
-                if self._is_cluster is None:  # else another thread's seats are in use already
-                    if is_cluster:
+                if self._exist is None:  # else another thread's seats are in use already
+                    if nodes:
                         self._first.seats = threading.Semaphore(self._size)
-                    self._is_cluster = is_cluster
-        return self._is_cluster
+                    self._exist = bool(nodes)
+        return self._exist
 
     def list_pools(self) -> list[Pool]:
         """Return the pools of nodes that were used."""
@@ -80,7 +80,8 @@ class Nodes:
     ) -> Connection | None:
         """Begin a transaction where the experiment's rows are; return its connection.
 
-        Returns None if the node is not known or cannot be reached: then the first pool serves.
+        Returns None on plain PostgreSQL, and if the node is not known or cannot be reached: then
+        the first pool serves.
         """
         with self._lock:  # there is such an experiment: somebody has a grant for it
             if experiment_id in self._asked:
@@ -101,7 +102,7 @@ class Nodes:
         experiment_id: ExperimentId,
         open_connection: Callable[[Pool], AbstractContextManager[Connection]],
     ) -> Connection | None:
-        node = self._find(experiment_id)
+        node = self._find(experiment_id) if self.exist else None
         if node is None:
             return None
         pool, reachability = self._pool_of(node)

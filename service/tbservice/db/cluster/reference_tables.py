@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from tbservice.db.cluster import citus
 from tbservice.errors import Unavailable
 
 _FUNCTION: Final = """
@@ -64,8 +65,9 @@ def drop_function(db: Connection) -> None:
 
 
 def list_reference_tables(db: Connection) -> list[str]:
-    """Return the names of the reference tables; none until migrate has made the function."""
-    if not db.execute(text("SELECT to_regproc('digest_reference_table')")).scalar():
+    """Return the names of a cluster's reference tables; none until migrate made the function."""
+    has_function = text("SELECT to_regproc('digest_reference_table')")
+    if not citus.list_nodes(db) or not db.execute(has_function).scalar():
         return []
     rows = db.execute(
         text("""

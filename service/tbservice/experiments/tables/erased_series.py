@@ -8,6 +8,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import encode_array
 from tbservice.db.cluster import citus
+from tbservice.db.pipeline import execute_binary
 from tbservice.series.tables import points
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
@@ -18,13 +19,14 @@ _SERIES_ITEMS_MAX = 1_000
 
 def insert(db: Connection, grant: ExperimentGrant, series_ids: Sequence[int]) -> None:
     """Note series whose rows this transaction has deleted: their points are to be erased."""
-    db.execute(
-        text(f"""
+    execute_binary(
+        db,
+        f"""
             INSERT INTO erased_series (experiment_id, workspace_id, series_id)
             SELECT e.experiment_id, e.workspace_id, series_id
-            FROM {citus.insert_source(db, is_text=True)} AS e
-            CROSS JOIN unnest(CAST(:series_ids AS bigint[])) AS u (series_id)
-        """),  # noqa: S608 - a constant of ours
+            FROM {citus.insert_source(db)} AS e
+            CROSS JOIN unnest(%(series_ids)s::bigint[]) AS u (series_id)
+        """,  # noqa: S608 - a constant of ours
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,

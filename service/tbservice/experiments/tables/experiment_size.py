@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from tbservice.db.cluster import citus
 from tbservice.objects.tables import blobs
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
@@ -48,15 +47,6 @@ _DIGESTS: Final = f"""
     SELECT workspace_id, digests FROM superseded_blobs WHERE {_IS_LEFT}
 """  # noqa: S608 - a constant above
 
-_BLOBS: Final = f"""
-    SELECT count(*) AS points, coalesce(sum(b.size), 0)::bigint AS bytes
-    FROM ({_DIGESTS}) AS p
-    CROSS JOIN LATERAL (
-        SELECT sum(blobs.size) AS size FROM unnest(p.digests) AS digest
-        JOIN blobs ON blobs.workspace_id = p.workspace_id AND blobs.sha256 = digest
-    ) AS b
-"""  # noqa: S608 - a constant above
-
 
 class Size(NamedTuple):
     """Points, and their size in bytes, estimated."""
@@ -72,18 +62,15 @@ def measure(db: Connection, experiment_id: ExperimentId) -> Size:
     """
     scalars: int = db.execute(text(_SCALARS), {"id": experiment_id}).scalar_one()
     tensors = db.execute(text(_TENSORS), {"id": experiment_id}).one()
-    if citus.is_cluster(db):
-        sequences = _measure_blobs_in_cluster(db, experiment_id)
-    else:
-        sequences = Size(*db.execute(text(_BLOBS), {"id": experiment_id}).one())
+    sequences = _measure_blobs(db, experiment_id)
     return Size(
         scalars + tensors.points + sequences.points,
         scalars * SCALAR_BYTES + tensors.bytes + sequences.bytes,
     )
 
 
-def _measure_blobs_in_cluster(db: Connection, experiment_id: ExperimentId) -> Size:
-    """Measure blob sequences: blobs are a workspace's, and may be on another node."""
+def _measure_blobs(db: Connection, experiment_id: ExperimentId) -> Size:
+    """Measure blob sequences, not by a join: blobs may be on another node of a cluster."""
     points = bytes_ = 0
     counts: Counter[bytes] = Counter()
     workspace_id = None

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
-from tbservice.db.cluster import citus
+from tbservice.db.cluster.citus import Forms
 from tbservice.experiment_values import ExperimentOrder, ExperimentQuery
 from tbservice.experiments.tables import experiment_words
 from tbservice.experiments.tables.experiment_words import WordRange, beginning, exactly
@@ -26,6 +26,12 @@ SORTED_ROWS_MAX: Final = 3_000
 
 HASHED_ROWS_MAX: Final = 100_000
 """Rows of a condition up to which they are put in a hash table, rather than looked up singly."""
+
+_HASH: Final = "(e.number IN (SELECT number FROM experiment_words WHERE {words})) IS TRUE"
+_LOOK_UP: Final = Forms(
+    plain="(SELECT true FROM experiment_words WHERE {words} AND number = e.number LIMIT 1)",
+    cluster=_HASH,  # words may be elsewhere than experiments
+)
 
 MERGED_WORDS_MAX: Final = 32
 """Different words with one beginning whose rows are merged in order."""
@@ -91,12 +97,7 @@ def plan_search(
     for condition in conditions:
         if condition not in used:
             plan.checks.append(
-                _check(
-                    plan,
-                    condition,
-                    is_by_creation=is_by_creation,
-                    is_hashed=citus.is_cluster(db),  # words are elsewhere than experiments
-                )
+                _check(plan, condition, is_by_creation=is_by_creation, look_up=_LOOK_UP.of(db))
             )
     return plan
 
@@ -157,9 +158,7 @@ def _select(plan: SearchPlan, word_range: WordRange) -> str:
     """  # noqa: S608 - placeholders
 
 
-def _check(
-    plan: SearchPlan, condition: _Condition, *, is_by_creation: bool, is_hashed: bool
-) -> str:
+def _check(plan: SearchPlan, condition: _Condition, *, is_by_creation: bool, look_up: str) -> str:
     """Return a condition on `e.number`, which is not made part of a join.
 
     A scalar sub-select is one look-up for each experiment, until the page is full. That takes long
@@ -168,6 +167,5 @@ def _check(
     """
     low, high = map(plan.add_parameter, condition.word_range)
     words = f"workspace_id = :workspace_id AND word >= {low} AND word < {high}"
-    if is_hashed or (condition.rows < HASHED_ROWS_MAX and not is_by_creation):
-        return f"(e.number IN (SELECT number FROM experiment_words WHERE {words})) IS TRUE"  # noqa: S608 - placeholders
-    return f"(SELECT true FROM experiment_words WHERE {words} AND number = e.number LIMIT 1)"  # noqa: S608 - placeholders
+    is_hashed = condition.rows < HASHED_ROWS_MAX and not is_by_creation
+    return (_HASH if is_hashed else look_up).format(words=words)

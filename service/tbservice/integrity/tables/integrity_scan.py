@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from tbservice.db.cluster import citus
+from tbservice.db.cluster.citus import Forms
 from tbservice.db.database import set_local
 from tbservice.db.pipeline import fetch_binary
 from tbservice.series.tables.points import POINT_TABLES
@@ -39,10 +39,13 @@ _PARENTS: Final = {
 }
 """Rows of an experiment whose parent does not exist, by what they are."""
 
-_OF_CLUSTER: Final = {
-    "an experiment without its row in experiment_counters": """
-        SELECT 1 - count(*) FROM experiment_counters WHERE experiment_id = :id""",
-}
+_MORE_PARENTS: Final = Forms[dict[str, str]](
+    plain={},
+    cluster={
+        "an experiment without its row in experiment_counters": """
+            SELECT 1 - count(*) FROM experiment_counters WHERE experiment_id = :id""",
+    },
+)
 """More missing rows, in a cluster only: without them, batches would be refused."""
 
 
@@ -122,10 +125,9 @@ def has_experiment(db: Connection, experiment_id: ExperimentId) -> bool:
 
 def count_orphans(db: Connection, experiment_id: ExperimentId) -> dict[str, int]:
     """Return how many rows, or series with points, have no parent, by what they are."""
-    parents = _PARENTS | _OF_CLUSTER if citus.is_cluster(db) else _PARENTS
     counts = {
         what: int(db.execute(text(statement), {"id": experiment_id}).scalar_one())
-        for what, statement in parents.items()
+        for what, statement in (_PARENTS | _MORE_PARENTS.of(db)).items()
     }
     for table in POINT_TABLES:
         statement = text(f"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, text
@@ -33,7 +33,7 @@ def lock(db: Connection) -> None:
 def _check_alone(db: Connection, seconds: float) -> None:
     """Check that there is no other session, or within `seconds` none. PostgreSQL's have no user."""
     deadline = time.monotonic() + seconds
-    while sessions := _count_others(db):
+    while sessions := _COUNT_OTHERS.of(db)(db):
         if time.monotonic() >= deadline:
             raise StartupError(
                 f"{sessions} other sessions use the database: stop every tbservice first (and "
@@ -44,14 +44,17 @@ def _check_alone(db: Connection, seconds: float) -> None:
 
 
 def _count_others(db: Connection) -> int:
-    if citus.is_cluster(db):
-        return citus.count_sessions(db) - 1
     db.execute(text("SELECT pg_stat_clear_snapshot()"))
     statement = text("""
         SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
             AND usename IS NOT NULL AND pid <> pg_backend_pid()
     """)
     return int(db.execute(statement).scalar_one())
+
+
+_COUNT_OTHERS: Final = citus.Forms[Callable[[Connection], int]](
+    _count_others, lambda db: citus.count_sessions(db) - 1
+)
 
 
 def list_experiment_digests(db: Connection, experiment_id: ExperimentId) -> list[bytes]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
 from tbservice.db.arrays import encode_array, unnest_rows
-from tbservice.db.cluster import citus
 from tbservice.db.pipeline import execute_binary, fetch_binary, pipeline
 from tbservice.series.tables.runs_tags import hash_name
+from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import ExperimentId
 
 _EXTRA_ROWS_FACTOR: Final = 2
@@ -156,25 +157,26 @@ def _lock_pairs(
 
 
 def update_series(
-    db: Connection, experiment_id: ExperimentId, rows: Sequence[Any], types: Mapping[str, str]
+    db: Connection, grant: ExperimentGrant, rows: Sequence[Any], types: Mapping[str, str]
 ) -> None:
     """Update columns of locked series.
 
     Args:
         db: A transaction.
-        experiment_id: The experiment.
-        rows: Objects with `series_id` and the columns as attributes, by ascending series id.
+        grant: Grant on the experiment.
+        rows: Objects with `series_id` and the columns as attributes.
         types: SQL type by column.
     """
-    for start in range(0, len(rows), _UPDATE_ROWS_MAX):
-        page = rows[start : start + _UPDATE_ROWS_MAX]
+    ordered = sorted(rows, key=attrgetter("series_id"))
+    for start in range(0, len(ordered), _UPDATE_ROWS_MAX):
+        page = ordered[start : start + _UPDATE_ROWS_MAX]
         values = {name: [getattr(row, name) for row in page] for name in types}
         columns = [_make_column(name, types[name], values[name]) for name in types]
         statement = f"""
             UPDATE time_series SET {", ".join(column.assignment for column in columns)}
             WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_id)s::bigint[])
         """  # noqa: S608 - called with constants
-        parameters = {"experiment_id": experiment_id} | {
+        parameters = {"experiment_id": grant.experiment_id} | {
             "series_id": encode_array("bigint", [row.series_id for row in page])
         }
         for column in columns:
@@ -215,13 +217,11 @@ class BytesColumn(NamedTuple):
     parameters: dict[str, Any]
 
 
-def make_bytes_column(db: Connection, name: str, values: Sequence[bytes]) -> BytesColumn:
+def make_bytes_column(name: str, values: Sequence[bytes]) -> BytesColumn:
     """Return a column of byte strings for an INSERT … SELECT from `unnest_rows`.
 
-    In a cluster they are one string, of which each row takes its part: see `_make_column`.
+    They are sent as one string, of which each row takes its part: see `_make_column`.
     """
-    if not citus.is_cluster(db):
-        return BytesColumn({name: "bytea"}, name, {name: encode_array("bytea", values)})
     return BytesColumn(
         {f"{name}_start": "integer", f"{name}_length": "integer"},
         f"substring(%({name})s::bytea FROM {name}_start FOR {name}_length)",

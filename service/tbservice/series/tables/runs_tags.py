@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import encode_array
 from tbservice.db.cluster import citus
+from tbservice.db.pipeline import fetch_binary
 from tbservice.series.tables import wing_tables
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import INT64_MAX, ExperimentId
@@ -62,8 +63,9 @@ def _make_resolve_statements(table: str, id_column: str) -> _Resolve:
     """  # noqa: S608 - called with the constants below
     create = f"""
         {insert} SELECT e.experiment_id, e.workspace_id, u.id, u.name, u.digest
-        FROM {{source}} AS e CROSS JOIN unnest(CAST(:ids AS bigint[]),
-            CAST(:names AS text[]), CAST(:digests AS bytea[])) AS u (id, name, digest) {end}
+        FROM {{source}} AS e
+        CROSS JOIN unnest(%(ids)s::bigint[], %(names)s::text[], %(digests)s::bytea[])
+            AS u (id, name, digest) {end}
     """  # noqa: S608 - called with the constants below
     return _Resolve(whole, find.format(names=names), create)
 
@@ -104,30 +106,35 @@ def _resolve(
     # https://www.postgresql.org/docs/18/btree.html: an entry must fit a third of a page.
     by_digest = {hash_name(name): name for name in names}
     while True:
-        if citus.is_cluster(db):
-            rows = _find_or_create_in_cluster(db, statement, grant, by_digest)
-        else:
-            parameters = _name_parameters(grant, by_digest)
-            rows = list(db.execute(text(statement.whole), parameters))
+        rows = _FIND_OR_CREATE.of(db)(db, statement, grant, by_digest)
         # Ends: a name that another transaction has committed is found by the next statement (READ
         # COMMITTED, https://www.postgresql.org/docs/18/transaction-iso.html#XACT-READ-COMMITTED).
         if len(rows) == len(by_digest):
-            return {by_digest[bytes(row.name_digest)]: row.id for row in rows}
+            return {by_digest[bytes(digest)]: id_ for id_, digest in rows}
         # Another transaction created one meanwhile and has committed: the next statement sees it.
+
+
+def _find_or_create(
+    db: Connection, statement: _Resolve, grant: ExperimentGrant, by_digest: Mapping[bytes, str]
+) -> list[Any]:
+    """Return (id, digest) of names, except names that others create meanwhile."""
+    return list(db.execute(text(statement.whole), _name_parameters(grant, by_digest)))
 
 
 def _find_or_create_in_cluster(
     db: Connection, statement: _Resolve, grant: ExperimentGrant, by_digest: Mapping[bytes, str]
-) -> list[Row[Any]]:
-    """Return the rows of names; of those that others create meanwhile, none."""
+) -> list[Any]:
     found = list(db.execute(text(statement.find), _name_parameters(grant, by_digest)))
-    existing = {bytes(row.name_digest) for row in found}
+    existing = {bytes(digest) for _, digest in found}
     new = {digest: name for digest, name in by_digest.items() if digest not in existing}
     if (ids := citus.new_ids(db, grant, len(new)) if new else None) is None:
         return found
-    create = statement.create.format(source=citus.insert_source(db, is_text=True))
+    create = statement.create.format(source=citus.insert_source(db))
     values = {**_name_parameters(grant, new), "ids": encode_array("bigint", ids)}
-    return found + list(db.execute(text(create), values))
+    return found + fetch_binary(db, create, values)
+
+
+_FIND_OR_CREATE: Final = citus.Forms(_find_or_create, _find_or_create_in_cluster)
 
 
 def _name_parameters(grant: ExperimentGrant, by_digest: Mapping[bytes, str]) -> dict[str, Any]:

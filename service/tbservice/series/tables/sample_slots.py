@@ -8,17 +8,19 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from sqlalchemy import Connection, Engine, text
 
-from tbservice.db.cluster import citus
+from tbservice.db.cluster.citus import Forms
 from tbservice.types.identifiers import Booleans, Ranks
 
 SLOT_COUNT: Final = 1 << 16
 
-_DRAW: Final = "SELECT slot FROM sample_slots TABLESAMPLE BERNOULLI (:percent) REPEATABLE (:seed)"
-_DRAW_IN_CLUSTER: Final = """
-    SELECT slot FROM sample_slots
-    WHERE hashint8extended(slot, CAST(:seed AS bigint)) & ((1::bigint << 32) - 1)
-        < CAST(:percent AS float8) / 100 * (1::bigint << 32)
-"""
+_DRAW: Final = Forms(
+    plain="SELECT slot FROM sample_slots TABLESAMPLE BERNOULLI (:percent) REPEATABLE (:seed)",
+    cluster="""
+        SELECT slot FROM sample_slots
+        WHERE hashint8extended(slot, CAST(:seed AS bigint)) & ((1::bigint << 32) - 1)
+            < CAST(:percent AS float8) / 100 * (1::bigint << 32)
+    """,
+)
 
 _ranks_by_engine: WeakKeyDictionary[Engine, Ranks] = WeakKeyDictionary()
 
@@ -41,8 +43,7 @@ def draw_slots(db: Connection, percent: float, seed: int) -> Booleans:
     The same `percent` and `seed` draw the same slots. In a cluster, a hash of slot and seed draws
     them, instead of one of the row's place in the table: each node has its own copy of that.
     """
-    statement = text(_DRAW_IN_CLUSTER if citus.is_cluster(db) else _DRAW)
-    slots = db.execute(statement, {"percent": percent, "seed": seed}).scalars().all()
+    slots = db.execute(text(_DRAW.of(db)), {"percent": percent, "seed": seed}).scalars().all()
     is_drawn = np.zeros(SLOT_COUNT, np.bool_)
     is_drawn[np.array(slots, np.int64)] = True
     return is_drawn

@@ -84,7 +84,7 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -
         stored = [compress(block.points) for block in blocks]
     else:
         stored = [block.packed or pack(block.points) for block in blocks]
-    data = cluster_writes.make_bytes_column(db, "data", stored)
+    data = cluster_writes.make_bytes_column("data", stored)
     execute_binary(
         db,
         f"""

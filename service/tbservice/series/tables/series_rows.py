@@ -15,6 +15,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import encode_array, unnest_rows
 from tbservice.db.cluster import citus
+from tbservice.db.cluster.citus import Forms
 from tbservice.db.pipeline import execute_binary, fetch_binary
 from tbservice.series.tables import cluster_writes
 from tbservice.types.grants import ExperimentGrant
@@ -149,14 +150,18 @@ def lock(
 
     Rows are locked in the order of the keys, as by all transactions: so they cannot deadlock.
     """
-    if citus.is_cluster(db):
-        found = cluster_writes.lock_series(db, experiment_id, _row_columns(db), keys)
-        return {key: SeriesRow._make(columns) for key, columns in found.items()}
+    found = _LOCK.of(db)(db, experiment_id, _row_columns(db), keys)
+    return {key: SeriesRow._make(columns) for key, columns in found.items()}
+
+
+def _lock_rows(
+    db: Connection, experiment_id: ExperimentId, columns: str, keys: Collection[SeriesKey]
+) -> dict[SeriesKey, tuple[Any, ...]]:
     statement = f"""
         SELECT w.tag_digest, s.* FROM {unnest_rows(_KEY_COLUMNS)} AS w
         CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
         CROSS JOIN LATERAL (
-            SELECT {_row_columns(db)} FROM time_series AS s
+            SELECT {columns} FROM time_series AS s
             WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id
                 AND s.tag_id = t.tag_id
             LIMIT 1 FOR UPDATE) AS s
@@ -164,8 +169,10 @@ def lock(
     rows = fetch_binary(
         db, statement, {"experiment_id": experiment_id, **_encode_keys(sorted(keys))}
     )
-    found_rows = ((tag_digest, SeriesRow._make(columns)) for tag_digest, *columns in rows)
-    return {(row.run_id, tag_digest): row for tag_digest, row in found_rows}
+    return {(row[2], row[0]): row[1:] for row in rows}
+
+
+_LOCK: Final = Forms(_lock_rows, cluster_writes.lock_series)
 
 
 def lock_above_threshold(
@@ -263,9 +270,9 @@ def update(
         is_appended = _get_cold_values(before) == _get_cold_values(after)
         (appended if is_appended else changed).append(after)
     if appended:
-        _write(db, grant, appended, _without_missing(db, _HOT_COLUMNS))
+        _WRITE.of(db)(db, grant, appended, _without_missing(db, _HOT_COLUMNS))
     if changed:
-        _write(db, grant, changed, _without_missing(db, _HOT_COLUMNS | _COLD_COLUMNS))
+        _WRITE.of(db)(db, grant, changed, _without_missing(db, _HOT_COLUMNS | _COLD_COLUMNS))
 
 
 def _write(
@@ -277,10 +284,6 @@ def _write(
     choose a plan that compares all series of the experiment with all values
     (docs/decisions/0010).
     """
-    if citus.is_cluster(db):
-        ordered = sorted(rows, key=attrgetter("series_id"))
-        cluster_writes.update_series(db, grant.experiment_id, ordered, types)
-        return
     written = {"series_id": "bigint", **types}
     placeholders = {name: value for name, value in _PLACEHOLDERS.items() if name not in written}
     execute_binary(
@@ -300,6 +303,9 @@ def _write(
             **_encode_columns(rows, written),
         },
     )
+
+
+_WRITE: Final = Forms(_write, cluster_writes.update_series)
 
 
 def has_summaries(db: Connection) -> bool:

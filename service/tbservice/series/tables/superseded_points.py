@@ -13,7 +13,7 @@ import numpy as np
 from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import Array, encode_array
-from tbservice.db.pipeline import fetch_binary
+from tbservice.db.pipeline import execute_binary, fetch_binary
 from tbservice.series.tables.points import (
     SHOWN_TABLES,
     VALUE_COLUMNS,
@@ -117,8 +117,9 @@ def insert(
     statement = make_upsert(
         db, data_class, SUPERSEDED_TABLES[data_class], {"period_start": "float8"}
     )
-    db.execute(
-        text(statement),
+    execute_binary(
+        db,
+        statement,
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,

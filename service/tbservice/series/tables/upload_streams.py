@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, text
 
 from tbservice.db.arrays import Column, encode_array, unnest_rows
 from tbservice.db.cluster import citus
+from tbservice.db.cluster.citus import Forms
 from tbservice.db.pipeline import PendingResult, execute_binary, fetch_binary
 from tbservice.series.tables import cluster_writes
 from tbservice.types.grants import ExperimentGrant
@@ -77,12 +78,11 @@ def lock_streams(
         experiment_id: The experiment.
         runs: The name of each stream's run, by the stream's digest.
     """
-    read_rows = cluster_writes.lock_streams if citus.is_cluster(db) else _lock_rows
     return {
         digest: LockedStream(
             Cursor(Stream(*stream), offset, checksum, skipped), run_id, bool(is_restarted)
         )
-        for digest, run_id, offset, checksum, skipped, is_restarted, *stream in read_rows(
+        for digest, run_id, offset, checksum, skipped, is_restarted, *stream in _LOCK.of(db)(
             db, experiment_id, runs
         )
     }
@@ -106,6 +106,9 @@ def _lock_rows(
         """,  # noqa: S608 - a constant
         {"experiment_id": experiment_id, "digest": encode_array("bytea", list(runs))},
     )
+
+
+_LOCK: Final = Forms(_lock_rows, cluster_writes.lock_streams)
 
 
 _CURSOR_COLUMNS: Final = {
@@ -136,38 +139,17 @@ def move_cursors(
         grant: Grant on the experiment.
         moves: At most one per stream. A move from 0 creates the stream if necessary.
     """
-    # A move from 0 may have to create the row.
-    if len(moves) == 1 and moves[0].start:
-        return _move_existing_cursor(db, grant, moves[0])
-    if citus.is_cluster(db):
-        return _move_in_cluster(db, grant, moves)
-    columns = ", ".join(_CURSOR_COLUMNS)
-    return execute_binary(
-        db,
-        f"""
-            INSERT INTO upload_streams AS old (experiment_id, workspace_id, {columns})
-            SELECT %(experiment_id)s, %(workspace_id)s,
-                {columns.replace("skipped", "skipped::jsonb")}
-            FROM {unnest_rows({**_CURSOR_COLUMNS, "start": "bigint"})} AS u
-            -- A cursor that was deleted meanwhile, with the points before it, is not created again
-            -- at an offset greater than 0.
-            WHERE start = 0 OR EXISTS (SELECT FROM upload_streams AS s
-                WHERE s.experiment_id = %(experiment_id)s AND s.stream_digest = u.stream_digest)
-            ON CONFLICT (experiment_id, stream_digest) DO UPDATE
-                SET cursor = excluded.cursor, checksum = excluded.checksum,
-                    skipped = excluded.skipped, updated_at = now(),
-                    last_wall_time = greatest(old.last_wall_time, excluded.last_wall_time)
-                WHERE (old.stream_digest, old.cursor) IN (
-                    SELECT stream_digest, start
-                    FROM {unnest_rows({"stream_digest": "bytea", "start": "bigint"})} AS w)
-            RETURNING stream_digest
-        """,  # noqa: S608 - the constants above
-        {
-            "experiment_id": grant.experiment_id,
-            "workspace_id": grant.workspace_id,
-            **_encode_columns(sorted(moves, key=lambda move: move.stream_digest)),
-        },
-    )
+    ordered = sorted(moves, key=lambda move: move.stream_digest)  # by all: they cannot deadlock
+    known = [move for move in ordered if move.start]
+    new = [move for move in ordered if not move.start]
+    result = PendingResult()
+    if len(known) == 1:
+        result += _move_existing_cursor(db, grant, known[0])
+    elif known:
+        result += _move_existing_cursors(db, grant, known)
+    if new:
+        result += _move_from_start(db, grant, new)
+    return result
 
 
 def _move_existing_cursor(
@@ -204,48 +186,57 @@ _MOVED_COLUMNS: Final = {
 }
 
 
-def _move_in_cluster(
+def _move_existing_cursors(
     db: Connection, grant: ExperimentGrant, moves: Sequence[CursorMove]
 ) -> PendingResult:
-    """Move cursors on the one node that has them: those that exist, and then those that are new.
+    """Move several existing cursors: found by primary key, whatever the plan of the join is."""
+    values = _encode_columns(moves)
+    return execute_binary(
+        db,
+        f"""
+            UPDATE upload_streams AS s SET cursor = u.cursor, checksum = u.checksum,
+                skipped = u.skipped::jsonb, updated_at = now(),
+                last_wall_time = greatest(s.last_wall_time, u.last_wall_time)
+            FROM {unnest_rows(_MOVED_COLUMNS)} AS u
+            WHERE s.experiment_id = %(experiment_id)s
+                AND s.stream_digest = ANY (%(stream_digest)s::bytea[])
+                AND s.stream_digest = u.stream_digest AND s.cursor = u.start
+            RETURNING s.stream_digest
+        """,  # noqa: S608 - the constants above
+        {
+            "experiment_id": grant.experiment_id,
+            **{name: values[name] for name in _MOVED_COLUMNS},
+        },
+    )
 
-    In the ON CONFLICT of an INSERT, Citus takes neither arrays nor functions of time.
-    """
-    known = [move for move in moves if move.start]
-    new = [move for move in moves if not move.start]
+
+def _move_from_start(
+    db: Connection, grant: ExperimentGrant, moves: Sequence[CursorMove]
+) -> PendingResult:
+    """Create the streams, unless they are there: then move the cursors that are still at 0."""
     columns = ", ".join(_CURSOR_COLUMNS)
-    update = f"""
-        UPDATE upload_streams AS s SET cursor = u.cursor, checksum = u.checksum,
-            skipped = u.skipped::jsonb, updated_at = now(),
-            last_wall_time = greatest(s.last_wall_time, u.last_wall_time)
-        FROM {unnest_rows(_MOVED_COLUMNS)} AS u
-        WHERE s.experiment_id = %(experiment_id)s AND s.stream_digest = u.stream_digest
-            AND s.cursor = u.start
-        RETURNING s.stream_digest
-    """  # noqa: S608 - the constants above
-    insert = f"""
-        INSERT INTO upload_streams AS old (experiment_id, workspace_id, updated_at, {columns})
-        SELECT e.experiment_id, e.workspace_id, now(),
-            {columns.replace("skipped", "skipped::jsonb")}
-        FROM {citus.insert_source(db)} AS e CROSS JOIN {unnest_rows(_CURSOR_COLUMNS)} AS u
-        ON CONFLICT (experiment_id, stream_digest) DO UPDATE
-            SET cursor = excluded.cursor, checksum = excluded.checksum,
-                skipped = excluded.skipped, updated_at = excluded.updated_at,
-                last_wall_time = greatest(old.last_wall_time, excluded.last_wall_time)
-            WHERE old.cursor = 0
-        RETURNING stream_digest
-    """  # noqa: S608 - the constants above
-    result = PendingResult()
-    for statement, names, group in (
-        (update, _MOVED_COLUMNS, known),
-        (insert, _CURSOR_COLUMNS, new),
-    ):
-        if group:
-            encoded = _encode_columns(group)
-            values = {name: encoded[name] for name in names}
-            values |= {"experiment_id": grant.experiment_id}
-            result += execute_binary(db, statement, values)
-    return result
+    values = _encode_columns(moves)
+    # In the ON CONFLICT of an INSERT, a cluster takes neither arrays nor functions of time.
+    return execute_binary(
+        db,
+        f"""
+            INSERT INTO upload_streams AS old (experiment_id, workspace_id, updated_at, {columns})
+            SELECT e.experiment_id, e.workspace_id, now(),
+                {columns.replace("skipped", "skipped::jsonb")}
+            FROM {citus.insert_source(db)} AS e CROSS JOIN {unnest_rows(_CURSOR_COLUMNS)} AS u
+            ON CONFLICT (experiment_id, stream_digest) DO UPDATE
+                SET cursor = excluded.cursor, checksum = excluded.checksum,
+                    skipped = excluded.skipped, updated_at = excluded.updated_at,
+                    last_wall_time = greatest(old.last_wall_time, excluded.last_wall_time)
+                WHERE old.cursor = 0
+            RETURNING stream_digest
+        """,  # noqa: S608 - the constants above
+        {
+            "experiment_id": grant.experiment_id,
+            "workspace_id": grant.workspace_id,
+            **{name: values[name] for name in _CURSOR_COLUMNS},
+        },
+    )
 
 
 def _encode_columns(moves: Sequence[CursorMove]) -> dict[str, Any]:
