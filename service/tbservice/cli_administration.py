@@ -35,6 +35,12 @@ def add_migrate(commands: _Commands) -> None:
         help="let servers store scalars compressed from their next start on, in half the bytes; "
         "servers of the release before refuse to start afterwards: first stop them all",
     )
+    migrate.add_argument(
+        "--sweep-objects",
+        action="store_true",
+        help="let servers delete objects that nothing refers to any more; includes "
+        "--compress-blocks, and servers of the release before refuse to start afterwards, too",
+    )
 
 
 def add_workspace(commands: _Commands) -> None:
@@ -124,7 +130,11 @@ def _migrate(options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.server.administration import check_migrations, upgrade_database
 
     if not options.check:
-        for name in upgrade_database(settings, compress_blocks=options.compress_blocks):
+        for name in upgrade_database(
+            settings,
+            compress_blocks=options.compress_blocks,
+            sweep_objects=options.sweep_objects,
+        ):
             print(name)
         return
     lines, is_current = check_migrations(settings)

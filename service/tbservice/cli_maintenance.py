@@ -92,16 +92,15 @@ def add_sweep(commands: _Commands) -> None:
     """Add `tbservice sweep-objects`."""
     text = (
         "count the objects that nothing refers to, of deleted experiments and runs; with --delete, "
-        "delete them: every tbservice must be stopped for that"
+        "delete them now, while the service runs or not"
     )
     parser = commands.add_parser("sweep-objects", help=text, description=text)
-    add_data_dir(parser, "running or not (for --delete, not)")
+    add_data_dir(parser)
     parser.add_argument(
         "--older-than",
         type=_days,
         metavar="DAYS",
-        default=30.0,
-        help="leave out what was stored later (default: 30)",
+        help="leave out what was stored later (default: TBHUB_SWEEP_OLDER_THAN_DAYS)",
     )
     parser.add_argument("--delete", action="store_true", help="delete them, not only count")
     parser.add_argument("--quiet", action="store_true", help="no lines of progress on stderr")
@@ -113,8 +112,8 @@ def _days(text: str) -> float:
         days = float(text)
     except ValueError:
         days = -1
-    if not 1 <= days < 2**20:  # an upload that was refused or killed has ended after a day
-        raise argparse.ArgumentTypeError(f"{text} is no number of days from 1 on")
+    if not 0 <= days < 2**20:
+        raise argparse.ArgumentTypeError(f"{text} is no number of days")
     return days
 
 
@@ -269,7 +268,7 @@ def _sweep(options: argparse.Namespace) -> int:
     with open_settings(options.data_dir) as settings:
         swept = maintenance.sweep_objects(
             settings,
-            options.older_than,
+            settings.sweep_older_than_days if options.older_than is None else options.older_than,
             maintenance.make_progress(is_quiet=options.quiet),
             deletes=options.delete,
         )

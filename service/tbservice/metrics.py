@@ -153,6 +153,17 @@ _object_calls = _counter(
     "s3_calls", "S3 calls after their retries: done, refused or failed", "operation", "result"
 )
 
+_swept_objects = _counter(
+    "swept_objects", "Objects that nothing referred to, and that this service has deleted"
+)
+_swept_bytes = _counter("swept_object_bytes", "Bytes of these objects")
+_sweep_ended_at = Gauge(
+    "tbhub_last_object_sweep_timestamp_seconds",
+    "When the last look at all workspaces for such objects ended, in this service's processes",
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
+
 _object_store_up = Gauge(
     "tbhub_object_store_up",
     "Result of the last check by /readyz: 1 if the object store responded, else 0; the minimum "
@@ -343,3 +354,14 @@ def observe_object_call(operation: str, status: int | None) -> None:
     if status is not None and status < 500:  # noqa: PLR2004 - an HTTP status class
         result = "refused" if status >= 400 else "done"  # noqa: PLR2004 - an HTTP status class
     _object_calls.labels(operation, result).inc()
+
+
+def observe_sweep(objects: int, size: int) -> None:
+    """Count objects that a sweep has deleted, and their bytes."""
+    _swept_objects.inc(objects)
+    _swept_bytes.inc(size)
+
+
+def observe_sweep_end() -> None:
+    """Record that all workspaces whose sweep was due have been swept."""
+    _sweep_ended_at.set_to_current_time()

@@ -168,6 +168,26 @@ class Settings(BaseSettings):
         default=None, description="Server-side encryption requested for every object"
     )
     s3_kms_key_id: str | None = Field(default=None, description="Key for aws:kms")
+    sweep_hours: float = Field(
+        default=24,
+        ge=0,
+        le=24 * 365,
+        description="Hours between two sweeps of a workspace, which delete objects that nothing "
+        "refers to; 0: none are deleted but by `tbservice sweep-objects --delete`",
+    )
+    sweep_older_than_days: float = Field(
+        default=1,
+        ge=0,
+        le=3650,
+        description="Days that an object is kept at least after it was stored: as many as lie "
+        "between two backups",
+    )
+    sweep_objects_per_second: float = Field(
+        default=50,
+        gt=0,
+        le=100_000,
+        description="Objects that sweeps delete in a second at most, in all processes together",
+    )
     public_url: str = Field(
         default="http://127.0.0.1:6060",
         description="Public URL of the service; links begin with it",

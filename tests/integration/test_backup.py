@@ -307,11 +307,13 @@ def test_backup_follows_object_that_repair_moves(source, tmp_path, monkeypatch):
     def move_then_copy(backup, file):
         for workspace_id in workspaces:
             with database.transaction(workspace_id) as db:
-                if blobs.find(db, workspace_id, digest) is None:
+                known = blobs.find(db, workspace_id, digest)
+                if known is None:
                     continue
-                old = blobs.move(db, workspace_id, digest, ".0123456789abcdef")
-                new = f"{old}.0123456789abcdef"
+                suffix = ".0123456789abcdef"
+                old, new = known.object_key, blobs.object_key(workspace_id, digest, suffix)
                 plain.put_object(Bucket=source.s3_bucket, Key=new, Body=CONTENT)
+                assert blobs.move(db, workspace_id, known, suffix)
                 plain.delete_object(Bucket=source.s3_bucket, Key=old)
                 moved.append((workspace_id, old, new))
         copy_objects(backup, file)
@@ -326,7 +328,8 @@ def test_backup_follows_object_that_repair_moves(source, tmp_path, monkeypatch):
             plain.put_object(Bucket=source.s3_bucket, Key=old, Body=CONTENT)
             plain.delete_object(Bucket=source.s3_bucket, Key=new)
             with database.transaction(workspace_id) as db:
-                blobs.move(db, workspace_id, digest, "")
+                current = blobs.find(db, workspace_id, digest)
+                assert blobs.move(db, workspace_id, current, blobs.suffix_of(old))
         database.close()
         plain.close()
 

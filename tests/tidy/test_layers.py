@@ -109,8 +109,14 @@ MAY_IMPORT = {
         "tbservice.katib",
     },
     "tbservice.integrity": PLAIN
+    | METRICS
     | STORES
-    | {"tbservice.auth.tables", "tbservice.ingest.tables", "tbservice.series"},
+    | {
+        "tbservice.auth.tables",
+        "tbservice.ingest.blob_uploads",
+        "tbservice.ingest.tables",
+        "tbservice.series",
+    },
     "tbservice.backup": PLAIN | STORES | {"tbservice.auth.tables", "tbservice.settings"},
     "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
     "tbservice.handlers": PLAIN | METRICS | {"tbservice.admission", "tbservice.launch"},

@@ -2,8 +2,7 @@
 
 An object is written before the row that names it, and never changes: whatever the state names was
 there when it was read. Objects that are deleted meanwhile are those that a repair has replaced
-(their bytes are under another key), and those that `sweep-objects` deletes, which it refuses
-while a backup has a session.
+(their bytes are under another key): sweeps delete no row while a backup runs.
 """
 
 from __future__ import annotations
@@ -86,6 +85,7 @@ class Backup:
                 file.seek(0)
                 self._copy_objects(file)
                 lost = self._copy_failed()
+            session.release()
         manifest = Manifest(
             name,
             version("tbhub"),

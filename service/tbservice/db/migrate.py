@@ -20,6 +20,7 @@ from tbservice.db.cluster import distribution
 from tbservice.db.engine import make_engine
 from tbservice.db.schema_versions import (
     COMPRESSED_BLOCKS,
+    SWEPT_OBJECTS,
     Migration,
     list_missing_migrations,
     read_revisions,
@@ -33,7 +34,9 @@ _LOCK_NOT_AVAILABLE: Final = "55P03"
 """SQLSTATE of a lock that could not be acquired within lock_timeout (PostgreSQL, appendix A)."""
 
 
-def upgrade(database_url: str, *, compress_blocks: bool = False) -> list[str]:
+def upgrade(
+    database_url: str, *, compress_blocks: bool = False, sweep_objects: bool = False
+) -> list[str]:
     """Run the missing migrations and return their names, oldest first.
 
     If several processes call it at once, one migrates; the others wait and then find nothing to do.
@@ -46,7 +49,10 @@ def upgrade(database_url: str, *, compress_blocks: bool = False) -> list[str]:
     Args:
         database_url: A libpq URL of the role that owns the database.
         compress_blocks: Whether programs must read compressed blocks from now on, so that those
-            that do write them. A database that was empty requires it from its beginning.
+            that do write them.
+        sweep_objects: Whether programs must lock the blobs that they refer to from now on, so that
+            objects may be deleted beside them. A database that was empty requires both from its
+            beginning.
 
     Raises:
         UnknownMigration: This program does not work with the database.
@@ -56,14 +62,14 @@ def upgrade(database_url: str, *, compress_blocks: bool = False) -> list[str]:
     engine = make_engine(database_url, poolclass=NullPool)
     names = []
     with _exclude_others(engine):
-        compress_blocks |= _is_empty(engine)  # no older server has ever used it
+        sweep_objects |= _is_empty(engine)  # no older server has ever used it
         while missing := _list_missing(engine):
             _run(engine, missing[0])
             names.append(missing[0].name)
         _repeat_while_in_use(engine, "distribution", [], lambda: distribution.arrange(engine))
-        if compress_blocks:
+        if compress_blocks or sweep_objects:
             with engine.begin() as db:
-                _require(db, COMPRESSED_BLOCKS)
+                _require(db, SWEPT_OBJECTS if sweep_objects else COMPRESSED_BLOCKS)
     return names
 
 
@@ -75,6 +81,9 @@ class MigrationCheck(NamedTuple):
 
     compresses_blocks: bool
     """Whether servers that are connected from now on write compressed blocks."""
+
+    sweeps_objects: bool
+    """Whether servers delete objects that nothing refers to."""
 
     missing: list[Migration]
     undistributed: list[str]
@@ -99,6 +108,7 @@ def check(database_url: str) -> MigrationCheck:
         return MigrationCheck(
             applied,
             (required or "") >= COMPRESSED_BLOCKS,
+            (required or "") >= SWEPT_OBJECTS,
             list_missing_migrations(db),
             *distribution.list_lacking(db),
         )

@@ -31,6 +31,13 @@ start then. A database requires it from its beginning, from `tbservice migrate -
 on, or from a later release's migration that requires it of all (decision 40).
 """
 
+SWEPT_OBJECTS: Final = "0015_object_sweeps"
+"""The first migration whose programs lock the blobs that they refer to (decision 46).
+
+Objects are deleted only where the database requires programs to know it: others might refer to an
+object while it is deleted.
+"""
+
 REQUIRED_REVISION: Final = """
     SELECT to_jsonb(v) ->> 'required_revision' FROM alembic_version AS v
     ORDER BY version_num DESC LIMIT 1

@@ -146,7 +146,8 @@ def _choose_object(
         return None
     if not is_repair and objects.find_size(known.object_key) == known.size:
         return upload.object_key
-    return blobs.move(db, upload.workspace_id, upload.sha256, upload.object_suffix)
+    is_moved = blobs.move(db, upload.workspace_id, known, upload.object_suffix)
+    return known.object_key if is_moved else upload.object_key
 
 
 def _discard_upload(
@@ -160,5 +161,7 @@ def _discard_upload(
 
 def delete_objects(objects: ObjectStore, upload: BlobUpload) -> None:
     """Delete parts and object, in the transaction that deletes the upload: it fails if S3 does."""
+    if not upload.is_multipart:
+        return  # a sweep finds what it wrote
     objects.abort_multipart(upload.object_key, upload.upload_id)
     objects.delete(upload.object_key)

@@ -7,7 +7,6 @@ SHA-256 was verified.
 
 from __future__ import annotations
 
-import secrets
 from typing import IO, Final
 
 from tbservice import limits
@@ -174,9 +173,9 @@ def _begin_upload(
     # Two clients may begin the same blob: the row decides, and the loser's multipart upload is
     # aborted.
     while upload is None and not is_stored:
-        _delete_stale_uploads(database, objects)
+        delete_stale_uploads(database, objects)
         # A key of its own: parts that do not have the digest must not replace an object in use.
-        suffix = f".{secrets.token_hex(8)}"
+        suffix = blob_uploads.make_suffix()
         upload_id = objects.create_multipart(blobs.object_key(grant.workspace_id, sha256, suffix))
         upload = BlobUpload(
             grant.workspace_id, grant.experiment_id, sha256, size, suffix, upload_id
@@ -191,8 +190,8 @@ def _begin_upload(
     return upload
 
 
-def _delete_stale_uploads(database: Database, objects: ObjectStore) -> None:
-    """Delete a few abandoned uploads; done here, so that no process has to schedule it."""
+def delete_stale_uploads(database: Database, objects: ObjectStore) -> None:
+    """Delete a few abandoned uploads: whenever another one begins, and before each sweep."""
     with database.transaction() as db:
         for upload in blob_uploads.delete_stale(
             db, BLOB_UNFINISHED_SECONDS_MAX, BLOB_SWEEP_ITEMS_MAX

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.errors import Conflict, CursorConflict, RunDeleted
+from tbservice.errors import Conflict, CursorConflict, RunDeleted, Unavailable
 from tbservice.ingest import run_names, superseded
-from tbservice.ingest.batch import Segment, iter_referenced_blobs
+from tbservice.ingest.batch import Segment, iter_inline_blobs, iter_referenced_blobs
 from tbservice.ingest.door import PointWriter
 from tbservice.ingest.series_updates import SeriesUpdate, group_by_series
 from tbservice.ingest.series_writer import Counts
@@ -55,6 +55,7 @@ def write_batch(
         Conflict: `metadata_missing` if a series is new and has no metadata, `blob_missing` if a
             referenced blob was not uploaded, `try_again` if a run was deleted meanwhile.
         RunDeleted: A run was deleted from the experiment, and would be created again.
+        Unavailable: An inline blob was deleted by a sweep since it was stored.
         NotFound: The experiment was deleted.
     """
     db = writer.db
@@ -143,23 +144,29 @@ def _make_replaced_error(segment: Segment, offset: int, checksum: int) -> Cursor
 
 
 def _check_references(db: Connection, grant: AppendGrant, segments: Sequence[Segment]) -> None:
-    """Raise Conflict for references to blobs that the grant may not use.
+    """Keep the blobs of the segments, and raise Conflict for those that the grant may not use.
 
-    Knowing the digest of another tenant's blob must not give access to it.
+    Knowing the digest of another tenant's blob must not give access to it. Raises Unavailable if a
+    blob of the batch itself was deleted since it was stored: the client sends the batch again.
     """
+    inline = {blob.sha256 for blob in iter_inline_blobs(segments)}
     referenced = {(blob.sha256, blob.size) for blob in iter_referenced_blobs(segments)}
-    digests = {digest for digest, _ in referenced}
-    # Without blobs, as in most batches, a query less.
-    usable = blobs.find_usable(db, grant, digests) if digests else {}
+    named = {digest for digest, _ in referenced}
+    if not inline and not named:
+        return  # without blobs, as in most batches, a query less
+    held = blobs.hold(db, grant.workspace_id, inline | named)
+    usable = blobs.select_usable(db, grant, named)
     missing = sorted(
         {
             digest.hex()
             for digest, size in referenced
-            if digest not in usable or usable[digest].size != size
+            if digest not in usable or digest not in held or held[digest].size != size
         }
     )
     if missing:
         raise Conflict(f"upload these blobs first: {', '.join(missing[:10])}", code="blob_missing")
+    if not inline <= held.keys():
+        raise Unavailable("a blob of the batch was deleted meanwhile: send the batch again")
 
 
 def _set_start_times(

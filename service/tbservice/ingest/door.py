@@ -22,6 +22,7 @@ from tbservice.ingest import series_writer
 from tbservice.ingest.batch_size import measure_updates
 from tbservice.ingest.observers import PointObserver, StoredPoints
 from tbservice.ingest.series_updates import IncomingBySeries, SeriesUpdate
+from tbservice.objects.tables import blobs, object_references
 from tbservice.series.tables import upload_streams
 from tbservice.series.tables.upload_streams import CursorMove
 from tbservice.types.grants import AppendGrant, ExperimentGrant, Grant
@@ -96,6 +97,10 @@ class PointWriter:
         for data_class, series_ids in chunks:
             for table in _COPIED_TABLES[data_class]:
                 snapshots.copy_points(self.db, table, source.experiment_id, copy, series_ids)
+            if data_class in object_references.REFERRING_CLASSES:
+                digests = object_references.list_all_digests(self.db, copy, series_ids)
+                # PostgreSQL aborts a copy of references to what was deleted since it began.
+                blobs.hold(self.db, source.workspace_id, digests)
         size = experiment_size.measure(self.db, copy)
         experiments.set_size(self.db, copy, *size)
         self.stored.append(StoredPoints(replace(source, experiment_id=copy), size))

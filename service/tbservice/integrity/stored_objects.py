@@ -7,7 +7,6 @@ listings is looked up again, row first, before it counts.
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -30,7 +29,6 @@ CHECK_ORPHANS_LISTED_ITEMS_MAX: Final = 1_000
 """Orphans (items) that a check lists by key; it counts the others."""
 
 _ROWS_PER_PAGE: Final = 1_000
-_KEY: Final = re.compile(r"\d+/([0-9a-f]{64})(\.[0-9a-f]{16})?")
 
 
 class ObjectCheck:
@@ -128,11 +126,12 @@ class ObjectCheck:
         if not old:
             return
         with self._database.snapshot(workspace_id) as db:
-            unfinished = blob_uploads.list_keys(db, workspace_id)
+            unfinished = blob_uploads.list_suffixes(db, workspace_id)
         for listed in old:
-            name = _KEY.fullmatch(listed.key)
-            blob = self._find(workspace_id, bytes.fromhex(name[1])) if name else None
-            if listed.key in unfinished or (blob is not None and blob.object_key == listed.key):
+            digest = blobs.digest_of(listed.key)
+            blob = self._find(workspace_id, digest) if digest else None
+            is_named = blob is not None and blob.object_key == listed.key
+            if is_named or blobs.suffix_of(listed.key) in unfinished:
                 continue
             self._findings.looked.orphans += 1
             self._findings.looked.orphan_bytes += listed.size

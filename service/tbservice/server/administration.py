@@ -23,15 +23,20 @@ from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Membership, Person, Role
 
 
-def upgrade_database(settings: Settings, *, compress_blocks: bool = False) -> list[str]:
+def upgrade_database(
+    settings: Settings, *, compress_blocks: bool = False, sweep_objects: bool = False
+) -> list[str]:
     """Migrate the database and return the names of the migrations that ran.
 
-    With `compress_blocks`, servers of the release before cannot start on it any more.
+    With `compress_blocks` or `sweep_objects`, servers of the release before cannot start on it any
+    more.
 
     Raises StartupError if the database refuses; the migration that failed has changed nothing.
     """
     with _one_line_errors("migrated"):
-        return migrate.upgrade(_database_url(settings), compress_blocks=compress_blocks)
+        return migrate.upgrade(
+            _database_url(settings), compress_blocks=compress_blocks, sweep_objects=sweep_objects
+        )
 
 
 def check_migrations(settings: Settings) -> tuple[list[str], bool]:
@@ -64,6 +69,11 @@ def check_migrations(settings: Settings) -> tuple[list[str], bool]:
         lines.append(
             "blocks of scalars are not compressed: once no server of an older release runs, "
             "'tbservice migrate --compress-blocks' halves them"
+        )
+    if not found.sweeps_objects:
+        lines.append(
+            "objects of deleted data are kept: once no server of an older release runs, "
+            "'tbservice migrate --sweep-objects' lets servers delete them"
         )
     return lines, True
 

@@ -81,6 +81,7 @@ from tbservice.hparams import routes as hparams
 from tbservice.ingest.door import Door
 from tbservice.ingest.observers import CompactionQueue, PointMetrics
 from tbservice.ingest.service import Ingest
+from tbservice.integrity.sweeper import Sweeper
 from tbservice.katib import run_rows
 from tbservice.objects.object_store import ObjectStore
 from tbservice.pages.base import errors as error_pages
@@ -237,6 +238,13 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.compactor = Compactor(app.state.database)
     app.state.summaries = SummaryFiller(app.state.database)
     app.state.eraser = Eraser(app.state.database)
+    app.state.sweeper = Sweeper(
+        app.state.database,
+        app.state.objects,
+        settings.sweep_hours,
+        settings.sweep_older_than_days,
+        settings.sweep_objects_per_second,
+    )
     observers = [PointMetrics(), CompactionQueue(app.state.compactor)]
     app.state.ingest = Ingest(app.state.objects, Door(app.state.database, observers))
     app.state.notifier = ChangeNotifier(app.state.database)
@@ -337,6 +345,7 @@ async def _start(app: FastAPI) -> None:
     app.state.compactor.start()
     app.state.summaries.start()
     app.state.eraser.start()
+    app.state.sweeper.start()
     await app.state.grpc.start()
 
 
@@ -373,6 +382,7 @@ async def _stop(app: FastAPI) -> None:
     app.state.summaries.stop()
     await run_in_threadpool(app.state.compactor.stop)
     await run_in_threadpool(app.state.eraser.stop)
+    await run_in_threadpool(app.state.sweeper.stop)
     # Cancels what is left, so that closing does not wait for a long read.
     await run_in_threadpool(app.state.database.stop)
     app.state.database.close()

@@ -21,7 +21,8 @@ from tbservice.db.schema import check_schema
 from tbservice.errors import CommandFailed, StartupError, Unavailable
 from tbservice.integrity.check import Check, CheckOptions
 from tbservice.integrity.findings import Damage, Findings
-from tbservice.integrity.sweep import Swept, sweep
+from tbservice.integrity.sweep import Swept
+from tbservice.integrity.sweeper import sweep_now
 from tbservice.objects.object_store import ObjectStore
 from tbservice.server.command_settings import open_settings
 from tbservice.settings import Settings
@@ -109,13 +110,13 @@ def check_service(
 def sweep_objects(settings: Settings, days: float, progress: Progress, *, deletes: bool) -> Swept:
     """Delete objects older than `days` that nothing refers to, or count them.
 
-    Raises StartupError if the database is in use, and Unavailable.
+    Raises StartupError and Unavailable as `sweep_now` does.
     """
     database = Database(settings.database_url.get_secret_value(), 1)
     objects = ObjectStore(settings)
     try:
         check_schema(database)
-        return sweep(database, objects, days, progress, deletes=deletes)
+        return sweep_now(database, objects, days, progress, deletes=deletes)
     finally:
         database.close()
         objects.close()

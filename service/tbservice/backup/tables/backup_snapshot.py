@@ -13,6 +13,7 @@ from tbservice.db.cluster.citus import has_extension
 from tbservice.db.engine import make_engine
 from tbservice.db.pipeline import get_driver_connection, set_locals
 from tbservice.errors import StartupError
+from tbservice.objects.tables import object_references
 from tbservice.objects.tables.blobs import object_key
 from tbservice.types.identifiers import WorkspaceId
 
@@ -54,15 +55,21 @@ class SnapshotFacts:
 
 
 class BackupSession:
-    """A connection with a snapshot at first; until it ends, `sweep-objects` deletes nothing."""
+    """A connection with a snapshot at first, and one that keeps objects from being deleted."""
 
-    def __init__(self, db: Connection) -> None:
+    def __init__(self, db: Connection, lock: Connection) -> None:
         """Use `open_session`."""
         self._db = db
+        self._lock = lock
 
     def begin(self) -> SnapshotFacts:
         """Begin the snapshot. Raises StartupError if the role does not see everything."""
         self._check_role()
+        # Before the snapshot: no object that it names may be deleted until `release`. An open
+        # transaction without a statement keeps no snapshot, and so nothing from vacuum.
+        self._lock.execute(text("BEGIN"))
+        object_references.lock_out_deletion(self._lock)
+        self._lock.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         self._db.execute(text("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
         snapshot_id = self._db.execute(text("SELECT pg_export_snapshot()")).scalar_one()
         migration = self._db.execute(text("SELECT max(version_num) FROM alembic_version"))
@@ -85,6 +92,10 @@ class BackupSession:
     def end(self) -> None:
         """End the snapshot, so that PostgreSQL may clean up; keep the session."""
         self._db.execute(text("COMMIT"))
+
+    def release(self) -> None:
+        """Let objects be deleted again. Raises OperationalError if they might have been before."""
+        self._lock.execute(text("COMMIT"))
 
     def find_key(self, place: BlobPlace) -> str | None:
         """Return the key that a blob's object has by now; None if the blob is gone."""
@@ -115,8 +126,8 @@ class BackupSession:
             )
         if role.is_standby:
             raise StartupError(
-                "this PostgreSQL is a standby, where 'sweep-objects' does not see that a backup "
-                "runs: connect to the primary"
+                "this PostgreSQL is a standby, where a backup cannot keep objects from being "
+                "deleted: connect to the primary"
             )
         if has_extension(self._db):
             raise StartupError(
@@ -130,8 +141,8 @@ def open_session(url: str) -> Iterator[BackupSession]:
     """Connect as the role of backups. Raises StartupError."""
     engine = make_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
     try:
-        with engine.connect() as db:
-            yield BackupSession(db)
+        with engine.connect() as db, engine.connect() as lock:
+            yield BackupSession(db, lock)
     except exc.OperationalError as error:
         raise StartupError(f"the database cannot be used for a backup: {error.orig}") from error
     except exc.ProgrammingError as error:  # no table, or no right to read it

@@ -31,7 +31,7 @@ _REFERENCE_TABLES: Final = (
 )
 """Few rows, read with those of any experiment."""
 
-_WORKSPACE_TABLES: Final = ("blobs", "experiment_words")
+_WORKSPACE_TABLES: Final = ("blobs", "experiment_words", "object_sweeps")
 """Distributed by `workspace_id`; all others by `experiment_id`, the first of which is this one."""
 
 _FIRST: Final = "experiments"

@@ -1,24 +1,35 @@
-"""Queries on `blob_uploads`: unfinished large blobs, each an S3 multipart upload.
+"""Queries on `blob_uploads`: objects that are being written, each under a key that is used once.
 
-Only the transaction that deletes a row may complete or abort its S3 upload. Experiments do not
+Most rows are of one unfinished large blob each, an S3 multipart upload. Only the transaction that
+deletes a row may record what was written, and complete or abort the S3 upload. Experiments do not
 share uploads, so that none can write into another's blob.
 """
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Connection, text
 
 from tbservice.db.database import set_local
 from tbservice.objects.tables.blobs import object_key
-from tbservice.types.grants import ExperimentGrant
+from tbservice.types.grants import AppendGrant, ExperimentGrant
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
+
+_SUFFIX_BYTES: Final = 8
+
+_NO_MULTIPART: Final = "none"
+"""In place of S3's id. S3 has no such upload, should an older release ask it to abort this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlobUpload:
-    """A blob of `size` bytes whose parts are those of the S3 multipart upload `upload_id`."""
+    """A blob of `size` bytes whose parts are those of the S3 multipart upload `upload_id`.
+
+    Or some blobs that are stored without parts: see `begin_puts`.
+    """
 
     workspace_id: WorkspaceId
     experiment_id: ExperimentId
@@ -26,6 +37,11 @@ class BlobUpload:
     size: int
     object_suffix: str
     upload_id: str
+
+    @property
+    def is_multipart(self) -> bool:
+        """Whether S3 has an upload with parts."""
+        return self.upload_id != _NO_MULTIPART
 
     @property
     def object_key(self) -> str:
@@ -47,13 +63,28 @@ def touch(db: Connection, grant: ExperimentGrant, sha256: bytes, size: int) -> B
     return None if row is None else BlobUpload(*identity, row.object_suffix, row.upload_id)
 
 
-def list_keys(db: Connection, workspace_id: WorkspaceId) -> set[str]:
-    """Return the keys that the objects of unfinished uploads of a workspace have, or will have."""
-    statement = text("""
-        SELECT sha256, object_suffix FROM blob_uploads WHERE workspace_id = :workspace_id
-    """)
-    rows = db.execute(statement, {"workspace_id": workspace_id})
-    return {object_key(workspace_id, bytes(row[0]), row[1]) for row in rows}
+def list_suffixes(db: Connection, workspace_id: WorkspaceId) -> set[str]:
+    """Return the suffixes of all keys that unfinished uploads of a workspace write."""
+    statement = text("SELECT object_suffix FROM blob_uploads WHERE workspace_id = :workspace_id")
+    return set(db.execute(statement, {"workspace_id": workspace_id}).scalars())
+
+
+def make_suffix() -> str:
+    """Return a suffix that no key has had, nor will have again."""
+    return f".{secrets.token_hex(_SUFFIX_BYTES)}"
+
+
+def begin_puts(db: Connection, grant: AppendGrant) -> BlobUpload:
+    """Insert the upload of one request's blobs, each in one call: all keys have its suffix.
+
+    Its commit need not reach the disk: without the row, nothing is recorded.
+    """
+    db.execute(text("SET LOCAL synchronous_commit = off"))
+    suffix = make_suffix()
+    identity = bytes.fromhex(suffix.removeprefix("."))  # of many blobs: no SHA-256 is this short
+    upload = BlobUpload(grant.workspace_id, grant.experiment_id, identity, 0, suffix, _NO_MULTIPART)
+    create(db, upload)
+    return upload
 
 
 def create(db: Connection, upload: BlobUpload) -> bool:

@@ -1,17 +1,24 @@
-"""Queries on `blobs`: a workspace's objects in S3. The object is written first, its row last."""
+"""Queries on `blobs`: a workspace's objects in S3. The object is written first, its row last.
+
+Whoever stores a reference to a blob calls `hold` in the same transaction: nothing else keeps a
+sweep (`integrity/sweep.py`) from deleting it. A key is written once, and never again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.db.cluster import citus
 from tbservice.types.grants import AppendGrant
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.series import Blob
 
+_KEY: Final = re.compile(r"\d+/([0-9a-f]{64})(?:\.[0-9a-f]{16})?")
 _DIGESTS_PER_STATEMENT: Final = 10_000
 
 
@@ -26,21 +33,32 @@ class StoredBlob:
 
 
 def object_key(workspace_id: WorkspaceId, sha256: bytes, suffix: str = "") -> str:
-    """Return the key of a blob's object; `suffix` is not empty if it was sent in parts."""
+    """Return the key of a blob's object; `suffix` is empty if an older release stored it."""
     return f"{workspace_id}/{sha256.hex()}{suffix}"
 
 
-def record(db: Connection, workspace_id: WorkspaceId, blobs: Sequence[StoredBlob]) -> None:
-    """Record that these objects exist. Idempotent."""
+def digest_of(key: str) -> bytes | None:
+    """Return the SHA-256 in an object's key; None if it is no key of a blob."""
+    name = _KEY.fullmatch(key)
+    return bytes.fromhex(name[1]) if name else None
+
+
+def suffix_of(key: str) -> str:
+    """Return the suffix of an object's key."""
+    return "." + key.partition(".")[2] if "." in key else ""
+
+
+def record(db: Connection, workspace_id: WorkspaceId, blobs: Sequence[StoredBlob]) -> set[bytes]:
+    """Record that these objects exist; return the SHA-256s of the blobs that had no row."""
     ordered = sorted(blobs, key=lambda blob: blob.sha256)  # one order of locks: no deadlocks
-    db.execute(
+    rows = db.execute(
         text("""
             INSERT INTO blobs (workspace_id, sha256, size, content_type, object_suffix)
             SELECT :workspace_id, sha256, size, content_type, object_suffix
             FROM unnest(CAST(:digests AS bytea[]), CAST(:sizes AS bigint[]),
                 CAST(:content_types AS text[]), CAST(:object_suffixes AS text[]))
                 AS u (sha256, size, content_type, object_suffix)
-            ON CONFLICT DO NOTHING
+            ON CONFLICT DO NOTHING RETURNING sha256
         """),
         {
             "workspace_id": workspace_id,
@@ -50,17 +68,62 @@ def record(db: Connection, workspace_id: WorkspaceId, blobs: Sequence[StoredBlob
             "object_suffixes": [blob.object_suffix for blob in ordered],
         },
     )
+    return {bytes(digest) for digest in rows.scalars()}
 
 
-def move(db: Connection, workspace_id: WorkspaceId, sha256: bytes, object_suffix: str) -> str:
-    """Let a blob's row refer to another object; return the key of the previous object."""
+def move(db: Connection, workspace_id: WorkspaceId, previous: Blob, object_suffix: str) -> bool:
+    """Let a blob's row refer to another object; return False if it no longer names `previous`."""
     statement = text("""
         UPDATE blobs SET object_suffix = :object_suffix
-        WHERE workspace_id = :workspace_id AND sha256 = :sha256
-        RETURNING old.object_suffix
+        WHERE workspace_id = :workspace_id AND sha256 = :sha256 AND object_suffix = :previous
+        RETURNING true
     """)
-    parameters = {"workspace_id": workspace_id, "sha256": sha256, "object_suffix": object_suffix}
-    return object_key(workspace_id, sha256, db.execute(statement, parameters).scalar_one())
+    sha256 = bytes.fromhex(previous.sha256)
+    parameters = {
+        "workspace_id": workspace_id,
+        "sha256": sha256,
+        "object_suffix": object_suffix,
+        "previous": suffix_of(previous.object_key),
+    }
+    return db.execute(statement, parameters).one_or_none() is not None
+
+
+def hold(
+    db: Connection, workspace_id: WorkspaceId, digests: Collection[bytes]
+) -> dict[bytes, Blob]:
+    """Keep these blobs until the transaction ends, and after it if it stores a reference to them.
+
+    Locks their rows, and takes away the mark of a sweep that is about to delete them. Returns those
+    that exist, by SHA-256: the others were never stored, or have been deleted.
+    """
+    # By way of JSON, which also works before the migration 0015.
+    columns = """
+        sha256, size, content_type, object_suffix,
+        to_jsonb(b) ->> 'condemned_by' IS NOT NULL AS is_condemned
+    """
+    statement = f"""
+        SELECT {columns} FROM blobs AS b
+        WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
+        ORDER BY sha256 FOR SHARE
+    """  # noqa: S608 - constants
+    if citus.is_cluster(db):
+        # The row may be on another node, which would end a transaction that has only locked it
+        # before the reference is committed here. One that has written there waits (two phases).
+        statement = f"""
+            UPDATE blobs AS b SET size = size
+            WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
+            RETURNING {columns}
+        """  # noqa: S608 - constants
+    parameters = {"workspace_id": workspace_id, "digests": list(digests)}
+    rows = db.execute(text(statement), parameters).all()
+    condemned = [row.sha256 for row in rows if row.is_condemned]
+    if condemned:
+        spare = text("""
+            UPDATE blobs SET condemned_by = NULL
+            WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
+        """)
+        db.execute(spare, {"workspace_id": workspace_id, "digests": condemned})
+    return _make_blobs(workspace_id, rows)
 
 
 def add_to_experiment(db: Connection, grant: AppendGrant, sha256: bytes) -> None:
@@ -81,15 +144,22 @@ def find_usable(
     db: Connection, grant: AppendGrant, digests: Collection[bytes]
 ) -> dict[bytes, Blob]:
     """Return the blobs that a batch may refer to with this grant, by SHA-256."""
-    if grant.may_name_workspace_blobs:
-        return find_all(db, grant.workspace_id, digests)
+    usable = select_usable(db, grant, digests)
+    return find_all(db, grant.workspace_id, usable) if usable else {}
+
+
+def select_usable(
+    db: Connection, grant: AppendGrant, digests: Collection[bytes]
+) -> Collection[bytes]:
+    """Return the SHA-256s that a batch may name with this grant, of blobs that may not exist."""
+    if grant.may_name_workspace_blobs or not digests:
+        return digests
     statement = text("""
         SELECT sha256 FROM experiment_blobs
         WHERE experiment_id = :experiment_id AND sha256 = ANY (CAST(:digests AS bytea[]))
     """)
     rows = db.execute(statement, {"experiment_id": grant.experiment_id, "digests": list(digests)})
-    usable = [bytes(digest) for digest in rows.scalars()]
-    return find_all(db, grant.workspace_id, usable) if usable else {}
+    return {bytes(digest) for digest in rows.scalars()}
 
 
 def find(db: Connection, workspace_id: WorkspaceId, sha256: bytes) -> Blob | None:
@@ -105,12 +175,8 @@ def find_all(
         SELECT sha256, size, content_type, object_suffix FROM blobs
         WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
     """)
-    blobs = {}
-    for row in db.execute(statement, {"workspace_id": workspace_id, "digests": list(digests)}):
-        digest = bytes(row.sha256)
-        key = object_key(workspace_id, digest, row.object_suffix)
-        blobs[digest] = Blob(key, row.size, row.content_type, digest.hex())
-    return blobs
+    parameters = {"workspace_id": workspace_id, "digests": list(digests)}
+    return _make_blobs(workspace_id, db.execute(statement, parameters))
 
 
 def list_page(
@@ -137,3 +203,12 @@ def list_unknown(
         known = find_all(db, workspace_id, page)
         unknown += [digest for digest in page if digest not in known]
     return unknown
+
+
+def _make_blobs(workspace_id: WorkspaceId, rows: Iterable[Any]) -> dict[bytes, Blob]:
+    blobs = {}
+    for row in rows:
+        digest = bytes(row.sha256)
+        key = object_key(workspace_id, digest, row.object_suffix)
+        blobs[digest] = Blob(key, row.size, row.content_type, digest.hex())
+    return blobs

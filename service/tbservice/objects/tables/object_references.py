@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.db.cluster import citus
 from tbservice.types.identifiers import ExperimentId
 from tbwire.points import DataClass
 
@@ -34,6 +35,12 @@ def _make_references(condition: str) -> str:
         WHERE experiment_id = :experiment_id {condition} AND object_sha256 IS NOT NULL
     """  # noqa: S608 - constants below
 
+
+DELETION_LOCK: Final = "delete objects"
+"""Name of an advisory lock: who has it alone deletes rows of blobs, backups share it.
+
+Shared by a backup from before its snapshot until its objects are copied.
+"""
 
 REFERENCES: Final = _make_references("AND series_id = ANY (CAST(:series_ids AS bigint[]))")
 """The references of some series."""
@@ -135,3 +142,14 @@ def delete_unused(db: Connection, experiment_id: ExperimentId, digests: Sequence
         "digests": list(digests),
     }
     db.execute(statement, parameters)
+
+
+def try_lock_deletion(db: Connection) -> bool:
+    """Keep backups from beginning until the transaction ends; return False while one runs."""
+    return citus.try_lock_name(db, DELETION_LOCK)
+
+
+def lock_out_deletion(db: Connection) -> None:
+    """Let nobody delete rows of blobs until the transaction ends. Waits for who does."""
+    statement = "SELECT pg_advisory_xact_lock_shared(hashtextextended(:name, 0))"
+    db.execute(text(statement), {"name": DELETION_LOCK})
