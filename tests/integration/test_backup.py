@@ -334,6 +334,42 @@ def test_backup_follows_object_that_repair_moves(source, tmp_path, monkeypatch):
         plain.close()
 
 
+def test_backup_keeps_objects_that_are_swept_beside_and_after_it(
+    servers, source, written, tmp_path, monkeypatch
+):
+    """Points are deleted after the dump: their objects stay until they are copied, and no longer."""
+    api, _ = written
+    content, copy_objects = b"deleted during a backup", Backup._copy_objects
+    experiment = api.new_experiment(name="deleted")
+    api.write(experiment, segment(stream(), 0, 1, images("image", [0], [[content]])))
+    postponed = []
+
+    def delete_then_copy(backup, file):
+        series = {"run": "train", "tag": "image"}
+        answer = api.request("DELETE", f"/experiments/{experiment}/series", params=series)
+        assert answer.status_code == 204, answer.text
+        with pytest.raises(StartupError, match="a backup runs") as error:
+            sweep(source)
+        postponed.append(error)
+        copy_objects(backup, file)
+
+    monkeypatch.setattr(Backup, "_copy_objects", delete_then_copy)
+    assert back_up(source, tmp_path).lost == []
+    assert postponed
+    assert sweep(source).blobs == 1
+    with empty_service(servers) as restored:
+        restore(restored, tmp_path)
+        assert check(restored).damage == []
+        with TestClient(create_app(restored)) as client:
+            older = ApiClient(client, api.headers["Authorization"].removeprefix("Bearer "))
+            values = older.get(experiment, "blob_sequences/data")["train"]["image"]["values"]
+            assert older.request("GET", f"/blobs/{values[0][0]['key']}").content == content
+
+
+def sweep(settings):
+    return maintenance.sweep_objects(settings, 0.0, Progress(None), deletes=True)
+
+
 def test_interrupted_backup_is_no_backup(source, tmp_path, maintenance_command):
     target, metrics = tmp_path / "backup", tmp_path / "tbhub.prom"
     url = source.backup_database_url.get_secret_value()

@@ -20,7 +20,7 @@ from tbservice.experiments.eraser import erase_due
 from tbservice.ingest import blobs as ingest_blobs
 from tbservice.ingest import string_lengths
 from tbservice.integrity.check import CheckOptions
-from tbservice.integrity.tables import object_sweep
+from tbservice.integrity.tables import unused_blobs
 from tbservice.objects.tables import blobs, object_references
 from tbservice.server.app import create_app
 from tbservice.server.maintenance import check_service, sweep_objects
@@ -199,7 +199,7 @@ def test_blob_sent_again_during_sweep_is_kept(settings, api, monkeypatch, step):
     def send_again():
         write(api, KEPT)
 
-    at_step(monkeypatch, object_sweep, step, send_again)
+    at_step(monkeypatch, unused_blobs, step, send_again)
     sweep(settings)
     findings = check(settings)
     assert (findings.damage, findings.looked.blobs, findings.looked.orphans) == ([], 1, 0)

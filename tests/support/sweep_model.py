@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Row = tuple[int, str] | None
-"""The key that the blob's row names, and the mark of a sweep; "" for none. None: there is no row."""
-
 Local = tuple
 """A process: its next step, and what it remembers. ("ended",) takes no more."""
 
@@ -26,9 +23,11 @@ class Broken(AssertionError):
 
 
 class World(NamedTuple):
-    """What all processes share: the tables, locks, and the bucket."""
+    """The tables, locks and the bucket, which all processes share."""
 
-    row: Row = (0, "")
+    row: tuple[int, str] | None = (0, "")
+    """The key that the blob's row names, and the mark of a sweep; "" for none. None: no row."""
+
     objects: frozenset[int] = frozenset({0})
     references: frozenset[str] = frozenset({"old"})
     uploads: frozenset[int] = frozenset()
@@ -37,7 +36,7 @@ class World(NamedTuple):
     next_key: int = 1
 
     def check(self):
-        """Whatever a point refers to has a row, and the object that the row names."""
+        """Raise Broken unless what points refer to has a row, and the object that the row names."""
         if self.references and (self.row is None or self.row[0] not in self.objects):
             raise Broken(f"{sorted(self.references)} refer to {self.row}, bucket {self.objects}")
 
@@ -229,7 +228,7 @@ class Model:
         return world._replace(backups=world.backups - {name}), ("ended",)
 
 
-@dataclass(slots=True)
+@dataclass
 class Explored:
     """How many states were reached, and those in which no process has a step left."""
 
@@ -259,7 +258,8 @@ def explore(model: Model, processes: dict[str, str], world: World | None = None)
 def _steps(
     model: Model, names: tuple[str, ...], world: World, locals_: tuple[Local, ...]
 ) -> Iterator[tuple[World, tuple[Local, ...]]]:
-    for index, (name, (step, *memory)) in enumerate(zip(names, locals_, strict=True)):
+    for index, name in enumerate(names):
+        step, *memory = locals_[index]
         if step == "ended":
             continue
         act: Callable[..., Step | None] = getattr(model, step)

@@ -5,8 +5,8 @@ invariant: whatever a point refers to has a row in `blobs`, and the object that 
 
 1. Condemn: mark the rows of blobs that nothing seems to refer to. The statement waits for
    transactions that hold a row (`blobs.hold`).
-2. Look: read all references. Whoever held a row before the mark has committed by now. Whoever holds
-   it later takes the mark away, in the transaction that stores the reference.
+2. Look: read all references. A transaction that held a row before the mark has ended by now. One
+   that holds it later takes the mark away, as it stores the reference.
 3. Delete the rows that still have this sweep's mark and that nothing refers to, and commit.
 4. Delete their objects. No row names these keys, and none ever will: a key is written once, by an
    upload whose row (`blob_uploads`) is deleted in the transaction that records the key.
@@ -26,7 +26,7 @@ from typing import Final, TypeVar
 
 from tbservice.db.database import Database
 from tbservice.ingest.tables import blob_uploads
-from tbservice.integrity.tables import object_sweep
+from tbservice.integrity.tables import unused_blobs
 from tbservice.objects.object_store import ListedObject, ObjectStore
 from tbservice.objects.tables import blobs, object_references
 from tbservice.objects.tables.blobs import StoredBlob
@@ -105,7 +105,7 @@ class Sweep:
         is_last = False
         while not is_last:
             with self.database.transaction(workspace_id) as db:
-                page = object_sweep.list_old_blobs(
+                page = unused_blobs.list_old_blobs(
                     db, workspace_id, after, self.days, SWEEP_PAGE_ITEMS
                 )
             is_last = len(page) < SWEEP_PAGE_ITEMS
@@ -133,14 +133,14 @@ class Sweep:
         experiments = []
         if unused:
             with self.database.transaction(workspace_id) as db:
-                experiments = object_sweep.list_experiments(db, workspace_id)
+                experiments = unused_blobs.list_experiments(db, workspace_id)
         for experiment_id in experiments:
             if not unused:
                 break
             begin = time.perf_counter()
             with self.database.transaction(workspace_id) as db:
                 unused.difference_update(
-                    object_sweep.list_references(db, experiment_id, min(unused), max(unused))
+                    unused_blobs.list_references(db, experiment_id, min(unused), max(unused))
                 )
             self.pause(time.perf_counter() - begin)
         return [blob for blob in page if blob.sha256 in unused]
@@ -151,7 +151,7 @@ class Sweep:
         mark = secrets.randbits(_MARK_BITS)
         for chunk in _chunks(unused):
             with self.database.transaction(workspace_id) as db:
-                object_sweep.condemn(db, workspace_id, [blob.sha256 for blob in chunk], mark)
+                unused_blobs.condemn(db, workspace_id, [blob.sha256 for blob in chunk], mark)
         # Only now: what was referred to between the first look and the mark is seen by this one.
         still_unused = self._select_unused(workspace_id, unused)
         for chunk in _chunks(still_unused):
@@ -160,7 +160,7 @@ class Sweep:
                 # Until the commit: a backup that begins later does not see the rows.
                 if not object_references.try_lock_deletion(db):
                     raise Postponed
-                deleted = object_sweep.delete_condemned(db, workspace_id, digests, mark)
+                deleted = unused_blobs.delete_condemned(db, workspace_id, digests, mark)
             for blob in deleted:
                 self._delete(blobs.object_key(workspace_id, blob.sha256, blob.object_suffix))
                 swept.blobs += 1

@@ -12,7 +12,7 @@ from tbservice.db.database import Database
 from tbservice.errors import ServiceError, StartupError
 from tbservice.ingest.blob_uploads import delete_stale_uploads
 from tbservice.integrity.sweep import Postponed, Sweep, Swept
-from tbservice.integrity.tables import object_sweep
+from tbservice.integrity.tables import unused_blobs
 from tbservice.objects.object_store import ObjectStore
 from tbservice.throttle import Progress, Throttle
 from tbservice.types.identifiers import WorkspaceId
@@ -86,7 +86,7 @@ class Sweeper:
         total = Swept()
         with self._database.transaction() as lock:
             workspace_ids = [workspace_id for workspace_id, _ in workspaces.list_all(lock)]
-            if not object_sweep.may_delete(lock) or not object_sweep.try_lock(lock):
+            if not unused_blobs.may_delete(lock) or not unused_blobs.try_lock(lock):
                 return total
             delete_stale_uploads(self._database, self._objects)
             try:
@@ -101,7 +101,7 @@ class Sweeper:
 
     def _sweep_if_due(self, workspace_id: WorkspaceId, total: Swept) -> None:
         with self._database.transaction(workspace_id) as db:
-            state = object_sweep.find_state(db, workspace_id, self._hours)
+            state = unused_blobs.find_state(db, workspace_id, self._hours)
         if state.is_due:
             _sweep_workspace(self._sweep, workspace_id, state.after, total)
 
@@ -128,8 +128,8 @@ def sweep_now(
 ) -> Swept:
     """Delete what is older than `days` and not referred to, or with `deletes` false count it.
 
-    At any time, whoever else sweeps. Deleted experiments that can be restored, and points that are
-    still to be erased, count as references.
+    At any time, also beside other sweeps. Deleted experiments that can be restored count as
+    references, and so do points that are still to be erased.
 
     Raises:
         StartupError: Objects are to be deleted, and programs of an older release may use the
@@ -146,7 +146,7 @@ def sweep_now(
     )
     with database.transaction() as db:
         workspace_ids = [workspace_id for workspace_id, _ in workspaces.list_all(db)]
-        if deletes and not object_sweep.may_delete(db):
+        if deletes and not unused_blobs.may_delete(db):
             raise StartupError(_UPDATE_FIRST)
     try:
         for workspace_id in workspace_ids:
@@ -170,7 +170,7 @@ def _sweep_workspace(sweep: Sweep, workspace_id: WorkspaceId, after: bytes, tota
         if sweep.deletes:
             metrics.observe_sweep(objects, size)
             with sweep.database.transaction(workspace_id) as db:
-                object_sweep.save_state(db, workspace_id, after, objects, size, has_ended=has_ended)
+                unused_blobs.save_state(db, workspace_id, after, objects, size, has_ended=has_ended)
 
     place = after
     try:

@@ -238,13 +238,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.compactor = Compactor(app.state.database)
     app.state.summaries = SummaryFiller(app.state.database)
     app.state.eraser = Eraser(app.state.database)
-    app.state.sweeper = Sweeper(
-        app.state.database,
-        app.state.objects,
-        settings.sweep_hours,
-        settings.sweep_older_than_days,
-        settings.sweep_objects_per_second,
-    )
+    app.state.sweeper = _make_sweeper(app.state.database, app.state.objects, settings)
     observers = [PointMetrics(), CompactionQueue(app.state.compactor)]
     app.state.ingest = Ingest(app.state.objects, Door(app.state.database, observers))
     app.state.notifier = ChangeNotifier(app.state.database)
@@ -268,6 +262,16 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(UnicodeEncodeError, _render_unencodable)
     app.add_exception_handler(Exception, _render_unexpected)
     return app
+
+
+def _make_sweeper(database: Database, objects: ObjectStore, settings: Settings) -> Sweeper:
+    return Sweeper(
+        database,
+        objects,
+        settings.sweep_hours,
+        settings.sweep_older_than_days,
+        settings.sweep_objects_per_second,
+    )
 
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:

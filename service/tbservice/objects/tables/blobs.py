@@ -1,7 +1,7 @@
 """Queries on `blobs`: a workspace's objects in S3. The object is written first, its row last.
 
-Whoever stores a reference to a blob calls `hold` in the same transaction: nothing else keeps a
-sweep (`integrity/sweep.py`) from deleting it. A key is written once, and never again.
+A transaction that stores a reference to a blob calls `hold`: nothing else keeps a sweep
+(`integrity/sweep.py`) from deleting it. A key is written once, and never again.
 """
 
 from __future__ import annotations
