@@ -16,7 +16,6 @@ from sqlalchemy import Connection, exc, text
 
 from tbservice import limits
 from tbservice.db.arrays import Array, encode_array
-from tbservice.errors import Unavailable
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
@@ -272,24 +271,6 @@ def block_ids(db: Connection, table: str, count: int, levels: tuple[str, ...] = 
         {"ordinal": "bigint"},
         {"ordinal": encode_array("bigint", range(1, count + 1))},
     )
-
-
-def count_sessions(db: Connection) -> int:
-    """Return how many sessions of clients a cluster's database has, on all nodes, this one too.
-
-    Without sessions that nodes open for one of another, or for Citus' own work. Raises Unavailable
-    if a node is away.
-    """
-    # A role without pg_read_all_stats sees of other roles' sessions no backend_type.
-    on_a_node = """
-        SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-            AND usename IS NOT NULL AND application_name NOT ILIKE 'citus%'
-    """
-    statement = text("SELECT success, result FROM run_command_on_all_nodes(:query)")
-    answers = db.execute(statement, {"query": on_a_node}).all()
-    if not all(is_answer for is_answer, _ in answers):
-        raise Unavailable("a node of the cluster does not answer")
-    return sum(int(count) for _, count in answers)
 
 
 _AT_NODE: Final = """

@@ -88,6 +88,27 @@ def move(db: Connection, workspace_id: WorkspaceId, previous: Blob, object_suffi
     return db.execute(statement, parameters).one_or_none() is not None
 
 
+# By way of JSON, which also works before the migration 0015.
+_HELD: Final = """
+    sha256, size, content_type, object_suffix,
+    to_jsonb(b) ->> 'condemned_by' IS NOT NULL AS is_condemned
+"""
+# The row may be on another node, which would end a transaction that has only locked it before the
+# reference is committed here. One that has written there waits (two phases).
+_HOLD: Final = citus.Forms(
+    f"""
+        SELECT {_HELD} FROM blobs AS b
+        WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
+        ORDER BY sha256 FOR SHARE
+    """,  # noqa: S608 - constants
+    f"""
+        UPDATE blobs AS b SET size = size
+        WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
+        RETURNING {_HELD}
+    """,  # noqa: S608 - constants
+)
+
+
 def hold(
     db: Connection, workspace_id: WorkspaceId, digests: Collection[bytes]
 ) -> dict[bytes, Blob]:
@@ -96,26 +117,8 @@ def hold(
     Locks their rows, and takes away the mark of a sweep that is about to delete them. Returns those
     that exist, by SHA-256: the others were never stored, or have been deleted.
     """
-    # By way of JSON, which also works before the migration 0015.
-    columns = """
-        sha256, size, content_type, object_suffix,
-        to_jsonb(b) ->> 'condemned_by' IS NOT NULL AS is_condemned
-    """
-    statement = f"""
-        SELECT {columns} FROM blobs AS b
-        WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
-        ORDER BY sha256 FOR SHARE
-    """  # noqa: S608 - constants
-    if citus.is_cluster(db):
-        # The row may be on another node, which would end a transaction that has only locked it
-        # before the reference is committed here. One that has written there waits (two phases).
-        statement = f"""
-            UPDATE blobs AS b SET size = size
-            WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
-            RETURNING {columns}
-        """  # noqa: S608 - constants
     parameters = {"workspace_id": workspace_id, "digests": list(digests)}
-    rows = db.execute(text(statement), parameters).all()
+    rows = db.execute(text(_HOLD.of(db)), parameters).all()
     condemned = [row.sha256 for row in rows if row.is_condemned]
     if condemned:
         spare = text("""
