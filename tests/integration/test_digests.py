@@ -277,10 +277,11 @@ def test_objects_that_are_lost_or_damaged_are_named(
         assert checked(api, experiment, **query) == whole
     digests = {step: hashlib.sha256(content).hexdigest() for step, content in contents.items()}
     with closing(s3_client(settings)) as plain:
-        plain.delete_object(Bucket=settings.s3_bucket, Key=f"{workspace_id}/{digests[7]}")
+        listed = plain.list_objects_v2(Bucket=settings.s3_bucket, Prefix=f"{workspace_id}/")
+        keys = {each["Key"].partition("/")[2][:64]: each["Key"] for each in listed["Contents"]}
+        plain.delete_object(Bucket=settings.s3_bucket, Key=keys[digests[7]])
         for step, content in ((20, b"short"), (21, bytes(22))):
-            key = f"{workspace_id}/{digests[step]}"
-            plain.put_object(Bucket=settings.s3_bucket, Key=key, Body=content)
+            plain.put_object(Bucket=settings.s3_bucket, Key=keys[digests[step]], Body=content)
     expected = {(7, digests[7]): "missing", (20, digests[20]): "wrong_size"}
     assert checked(api, experiment, limit=10)[2] == expected
     assert checked(api, experiment, deep=True)[2] == expected | {(21, digests[21]): "damaged"}
