@@ -247,6 +247,19 @@ def test_scripts_and_frames_get_no_token(browser, experiment, headers):
         assert answer.headers["location"] == f"{page_of(experiment, CONTENT)}{path}?token="
 
 
+def test_reader_of_link_gets_to_own_page_on_public_origin(client, api, experiment):
+    link = api.request("POST", f"/experiments/{experiment}/links", json={}).json()["token"]
+    stranger = Browser(client)
+    _, answer = stranger.open(f"{page_of(experiment)}?token={link}")
+    own_page = f"http://testserver/experiment/{experiment}/about"
+    assert f'href="{own_page}?token={link}"' in answer.text
+    answer = client.get(f"{own_page}?token={link}", headers=HERE, follow_redirects=False)
+    assert answer.headers["location"] == f"/experiment/{experiment}/about"
+    assert f"tbhub_read={link}; " in answer.headers["set-cookie"]
+    read = {"cookie": f"tbhub_read={link}"}
+    assert client.get(own_page, headers=HERE | read, follow_redirects=False).status_code == 200
+
+
 PUBLIC_PATHS = (
     *("/", "/me", "/sign-in", "/sign-in/link?token=x", "/device", "/invitation?token=x"),
     *("/experiment/{experiment}/about", "/experiment/{experiment}/edit"),
