@@ -44,7 +44,7 @@ CURVE_STEPS_MAX: Final = 200_000
 CURVE_QUANTILE_ITEMS_MAX: Final = 20
 """Quantiles (items) at each step."""
 
-_READ_POINTS: Final = 2_000_000
+_READ_POINTS: Final = 5_000_000
 """Points of the groups that are read together, at least one group."""
 
 
