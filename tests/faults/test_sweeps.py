@@ -121,8 +121,10 @@ def test_sweeps_beside_everything_lose_and_leave_nothing(
         for each in running:
             each.result()
     damage = check(settings).damage
-    with Database(database_url, 1).transaction(workspace.workspace_id) as db:
+    database = Database(database_url, 1)
+    with database.transaction(workspace.workspace_id) as db:
         db.execute(text("DELETE FROM blob_uploads"))  # of killed servers: after 7 days they count
+    database.close()
     last = sweep(settings).objects
     findings = check(settings)
     plain = s3_client(settings)

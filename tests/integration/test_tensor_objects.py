@@ -185,12 +185,19 @@ def test_point_moves_between_row_and_object(api, experiment):
         assert value["data"] == ([1.0] if tensor is other else list(range(6)))
 
 
+def key_of_mesh(settings, workspace_id):
+    prefix = stored_blobs.object_key(workspace_id, digest(MESH.data))
+    with closing(s3_client(settings)) as plain:
+        (listed,) = plain.list_objects_v2(Bucket=settings.s3_bucket, Prefix=prefix)["Contents"]
+    return listed["Key"]
+
+
 def test_objects_of_tensors_are_checked(api, in_objects, workspace_id, settings):
     path = f"/experiments/{in_objects}/digests/objects"
     sizes = {digest(tensor.data): len(tensor.data) for _, tensor in SERIES.values()}.values()
     answer = api.request("GET", path).json()
     assert (answer["objects"], answer["bytes"], answer["faults"]) == (len(sizes), sum(sizes), [])
-    key = stored_blobs.object_key(workspace_id, digest(MESH.data))
+    key = key_of_mesh(settings, workspace_id)
     with closing(s3_client(settings)) as plain:
         plain.delete_object(Bucket=settings.s3_bucket, Key=key)
     (fault,) = api.request("GET", path).json()["faults"]
@@ -271,7 +278,7 @@ def test_answer_over_limit_fetches_no_object(api, in_objects, monkeypatch):
 
 
 def test_object_that_was_lost_is_error(api, in_objects, workspace_id, settings):
-    key = stored_blobs.object_key(workspace_id, digest(MESH.data))
+    key = key_of_mesh(settings, workspace_id)
     path, tag = f"/experiments/{in_objects}/tensors/data", {"tag": "cloud_VERTEX"}
     with closing(s3_client(settings)) as plain:
         for damage in ("other bytes", "fewer bytes", "gone"):
