@@ -124,6 +124,19 @@ def test_link_shows_its_slice_and_what_people_wrote(api, client):
         assert "secret" not in answer.text
 
 
+def test_link_shows_hyperparameters_that_its_pattern_shows(api, client, experiment):
+    hparams = HparamsClient(api, experiment)
+    for run in ("train", "secret-run"):
+        hparams.write(run, start({"lr": 0.125, f"of {run}": 1}), scalars("loss", [1], [0.625]))
+    for tags, is_shown in (("loss", False), ("loss|_hparams_/.*", True), (None, True)):
+        link = make_link(api, experiment, runs="train", **({"tags": tags} if tags else {}))
+        headers = {**HTML, "cookie": f"tbhub_read={link['token']}"}
+        page = client.get(about(experiment), headers=headers).text
+        assert "0.625" in page
+        assert ("0.125" in page) is is_shown
+        assert "secret-run" not in page
+
+
 def test_page_takes_token_of_address_into_its_cookie(api, client, experiment):
     link = make_link(api, experiment)
     answer = client.get(

@@ -209,7 +209,7 @@ def read_runs(db: Connection, grant: ReadGrant, version: str, points_max: int) -
 
     Args:
         db: A snapshot.
-        grant: Grant on the experiment; all of it is shown.
+        grant: Grant on the experiment: what it shows is read.
         version: A text that changes with its data.
         points_max: Points that are read to compute unknown summaries; others remain pending.
     """
@@ -224,7 +224,7 @@ def read_runs(db: Connection, grant: ReadGrant, version: str, points_max: int) -
 
 def _read(db: Connection, grant: ReadGrant, points_max: int) -> ExperimentRuns:
     records = read_records(db, grant)
-    columns = summary_rows.list_summaries(db, grant.experiment_id)
+    columns = summary_rows.list_summaries(db, grant.experiment_id, is_view=grant.view is not None)
     pending = _fill_unknown(db, grant, columns, points_max)
     started = run_origins.list_start_times(db, grant.experiment_id)
     tag_ids = np.unique(columns.tag_ids)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase
-from tbservice.auth import grants, members, people
+from tbservice.auth import members, people
 from tbservice.db.database import Database
 from tbservice.errors import Forbidden
 from tbservice.experiment_values import ExperimentNotes
@@ -32,9 +32,9 @@ from tbservice.pages.sharing.experiment_tokens import tokens_context
 from tbservice.pages.sharing.share_page import links_context
 from tbservice.pages.stock_page import page_auth
 from tbservice.reading import catalog
-from tbservice.runs.use_cases import RunsQuery, list_runs
+from tbservice.runs.experiment_table import list_first_runs
 from tbservice.types.experiments import Experiment
-from tbservice.types.grants import AdminGrant, Scope
+from tbservice.types.grants import AdminGrant
 from tbservice.types.sampling import Selection
 from tbwire.points import DataClass
 
@@ -45,9 +45,6 @@ IMAGES_ITEMS_MAX: Final = 12
 
 _MEMBERS_SHOWN: Final = 30
 _UPLOADS_SHOWN: Final = 20
-_RUN_COLUMNS: Final = ("run", "status")
-_OF_EXPERIMENT: Final = frozenset({"experiment", "experiment_name", "run", "started"})
-"""Default columns of the table of runs that are the same for all of an experiment, or its name."""
 
 
 @router.get("/about")
@@ -71,6 +68,7 @@ def show_about(
         notes = lifecycle.get_notes(db, experiment)
         context |= {
             "images": _list_images(db, reader),
+            "table": list_first_runs(db, grant, experiment, limits.LIST_PAGE_ITEMS),
             "charts": read_experiment_charts(db, ChartSource(grant, reader.token), address),
             "description": render_markdown(experiment.description),
             "notes": render_markdown(notes.notes),
@@ -80,7 +78,6 @@ def show_about(
             **_describe_people(db, reader, experiment, notes),
         }
     context |= _administer(database, reader, session, links_context)
-    context["table"] = _find_runs(request, database, reader, session)
     return render(request, "experiment.html", **context, show=show_value)
 
 
@@ -165,26 +162,3 @@ def _administer(
             return {"may_change": True, **make(db, grant)}
     except Forbidden:  # a frozen copy, which nobody may change
         return {"may_change": False}
-
-
-def _find_runs(
-    request: Request, database: Database, reader: PageReader, session: PersonSession | None
-) -> dict[str, Any] | None:
-    """Return the first rows of the experiment's table of runs, which members see; else None."""
-    if reader.membership is None or session is None:
-        return None
-    with database.without_transaction() as db:
-        grant = grants.grant_workspace(db, session.secret, Scope.READ, reader.grant.workspace_id)
-    where = f'experiment = "{reader.grant.experiment_id}"'
-    with database.snapshot(grant) as db:
-        found = list_runs(
-            db, grant, RunsQuery(where, limit=limits.LIST_PAGE_ITEMS, always=_RUN_COLUMNS)
-        )
-    for pending in found.pending_grants:
-        request.app.state.summaries.enqueue(pending)
-    shown = [
-        (index, name)
-        for index, name in enumerate(found.columns)
-        if name not in _OF_EXPERIMENT and any(row[index] is not None for row in found.rows)
-    ]
-    return {"found": found, "shown": shown, "where": where}

@@ -105,14 +105,18 @@ def store(
     )
 
 
-def list_summaries(db: Connection, experiment_id: ExperimentId) -> SummaryColumns:
+def list_summaries(
+    db: Connection, experiment_id: ExperimentId, *, is_view: bool = False
+) -> SummaryColumns:
     """Return all scalar series of an experiment, in no order; reads all of its rows of series.
+
+    With `is_view`, `db` shows what a restricted link shows, without summaries: all are unknown.
 
     Results are packed into one value per column: a row for each of 1,000,000 series would take
     longer to fetch than to select.
     """
     size = summary_format.RECORD_DTYPE.itemsize
-    summary = "summary" if series_rows.has_summaries(db) else "''::bytea"
+    summary = "''::bytea" if is_view or not series_rows.has_summaries(db) else "summary"
     with pipeline(db):
         # PostgreSQL would read all series of all workspaces, with two more processes.
         set_locals(db, {"enable_seqscan": "off", "max_parallel_workers_per_gather": "0"})
