@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
 _Commands = Any  # the type of `add_subparsers` has no public name
 
+_QUOTA_UNITS = {
+    "points": "points",
+    "tensor_bytes": "bytes of tensors",
+    "blob_bytes": "bytes of media and large tensors",
+    "experiments": "experiments",
+    "members": "members",
+}
+"""The limits of a workspace, as in `types/quotas.py`, which needs no import here for `--help`."""
+
 _PERSON = "the person's e-mail address, or their id (`tbservice user list` shows it)"
 
 
@@ -50,6 +59,29 @@ def add_workspace(commands: _Commands) -> None:
     create = _add(places, "create", _create_workspace, "create a workspace and print its id")
     create.add_argument("name")
     _add(places, "list", _list_workspaces, "print the id and name of every workspace")
+    _add_quota(places)
+
+
+def _add_quota(places: _Commands) -> None:
+    text = "print what a workspace stores and may store, or change what it may"
+    quota = _add(places, "quota", _workspace_quota, text)
+    quota.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
+    quota.add_argument(
+        "--plan", metavar="NAME", help="a plan of the file TBHUB_PLANS_FILE; 'default' for none"
+    )
+    for name, unit in _QUOTA_UNITS.items():
+        quota.add_argument(
+            f"--{name.replace('_', '-')}",
+            dest=name,
+            metavar="N",
+            help=f"{unit} at most; 'none' for no limit, 'plan' for that of its plan",
+        )
+    quota.add_argument(
+        "--clear", action="store_true", help="first remove the plan and limits that were set before"
+    )
+    quota.add_argument(
+        "--recount", action="store_true", help="count all that is stored again, from the points"
+    )
 
 
 def add_token(commands: _Commands) -> None:
@@ -154,6 +186,36 @@ def _list_workspaces(_options: argparse.Namespace, settings: Settings) -> None:
 
     for workspace_id, name in read_workspaces(settings):
         print(f"{workspace_id}\t{name}")
+
+
+def _workspace_quota(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.quota_administration import change_quota, read_quota, recount
+
+    given = {name: getattr(options, name) for name in _QUOTA_UNITS}
+    limits = {name: _parse_limit(name, text) for name, text in given.items() if text is not None}
+    if limits or options.plan is not None or options.clear:
+        change_quota(settings, options.workspace, options.plan, limits, clears=options.clear)
+    if options.recount:
+        print(f"experiments counted again: {recount(settings, options.workspace)}")
+    plan, totals = read_quota(settings, options.workspace)
+    print(f"plan\t{plan or 'default'}")
+    for name, limit in totals.quota.as_dict().items():
+        print(f"{name}\t{totals.used(name)}\t{'none' if limit is None else limit}")
+
+
+def _parse_limit(name: str, text: str) -> int | None:
+    """Return the limit that an option names; None for that of the plan. Raises Invalid."""
+    from tbservice.errors import Invalid
+    from tbservice.types.quotas import QUOTA_MAX
+
+    if text in ("none", "plan"):
+        return QUOTA_MAX if text == "none" else None
+    if not (text.isascii() and text.isdecimal()) or int(text) > QUOTA_MAX:
+        raise Invalid(
+            f"--{name.replace('_', '-')} {text}: a limit is a whole number from 0 to {QUOTA_MAX}, "
+            "'none' or 'plan'"
+        )
+    return int(text)
 
 
 def _create_token(options: argparse.Namespace, settings: Settings) -> None:

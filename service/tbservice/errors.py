@@ -19,6 +19,7 @@ ServiceError            HTTP
   TooManyRequests       429      the caller has used up its share of the server: wait
   Unavailable           503      PostgreSQL or S3 is not available: try again later
     ObjectUnreadable             the object store fails to read an object
+  QuotaExceeded         507      the workspace has no room: nothing was stored
 """
 
 from __future__ import annotations
@@ -170,6 +171,31 @@ class RunDeleted(Conflict):
         super().__init__(detail)
         self.runs = runs
         self.segments = segments
+
+
+class QuotaExceeded(ServiceError):
+    """A quota of the workspace has no room for what the request adds; nothing of it was stored.
+
+    507 (RFC 4918, 11.5), as WebDAV has it for quotas (RFC 4331, 6): not 403, which is about rights,
+    nor 413 and 429, after which a client sends less, or the same again soon.
+
+    `quota` is the name of the limit; `used` and `limit` are counts, `needed` what would be added.
+    """
+
+    status = 507
+    code = "quota_exceeded"
+
+    def __init__(self, quota: str, unit: str, used: int, limit: int, needed: int) -> None:
+        remaining = max(0, limit - used)
+        super().__init__(
+            f"the workspace may store {limit:,} {unit}, of which {used:,} are used and "
+            f"{remaining:,} remain; this needs {needed:,} more. Delete what is not needed, or ask "
+            "the administrator of this service for more"
+        )
+        self.quota = quota
+        self.used = used
+        self.limit = limit
+        self.needed = needed
 
 
 class StartupError(Exception):

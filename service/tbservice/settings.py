@@ -134,6 +134,11 @@ class Settings(BaseSettings):
         description="PostgreSQL URL for `tbservice backup`, of a role that reads all rows "
         "(BYPASSRLS and pg_read_all_data); empty: TBHUB_DATABASE_URL",
     )
+    plans_file: Path | None = Field(
+        default=None,
+        description="TOML file with the limits of each plan for workspaces; `default` is that of "
+        "workspaces without one. Empty: the plans that were stored last, at first none",
+    )
     backup_s3_endpoint: str | None = Field(
         default=None,
         description="URL of the S3 server of backups (s3://…); empty: that of TBHUB_S3_ENDPOINT",

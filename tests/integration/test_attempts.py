@@ -298,8 +298,8 @@ def test_deletion_takes_superseded_points(job, api, what):
 def test_usage_counts_superseded_points(job, workspace_id):
     write_restarts(job, [1000.0, 2000.0], range(20))
     with job.database.transaction(workspace_id) as db:
-        usage = read_usage(db, WorkspaceGrant(workspace_id))
-    assert usage.points == usage.largest[0].points == 120
+        usage = read_usage(db, WorkspaceGrant(workspace_id), largest=1)
+    assert usage.totals.stored.points == usage.largest[0].usage.points == 120
 
 
 def test_superseded_blocks_are_merged_while_a_job_repeats_steps(job):

@@ -508,7 +508,7 @@ def test_flush_into_known_series_takes_six_trips_and_no_planning(
                 result = commit.write_batch(PointWriter(db), grant, decode_batch(sent))
                 assert result.counts.scalars == count
         words = [statement.split(maxsplit=1)[0].strip(";") for statement in proxy.statements]
-        assert words == ["SELECT", "BEGIN"] + ["SELECT"] * 2 + ["INSERT"] * 2 + ["UPDATE"] * 2 + [
+        assert words == ["SELECT", "BEGIN"] + ["SELECT"] * 2 + ["INSERT"] * 2 + ["UPDATE"] * 3 + [
             "COMMIT"
         ]
         assert proxy.trips == 6

@@ -132,6 +132,7 @@ TABLE = [
     ("GET", "/workspaces/{workspace_id}", "member", 200, {}),
     ("PATCH", "/workspaces/{workspace_id}", "owner", 200, {"json": {"name": "new"}}),
     ("GET", "/workspaces/{workspace_id}/members", "member", 200, {}),
+    ("GET", "/workspaces/{workspace_id}/usage", "member", 200, {}),
     ("PATCH", "/workspaces/{workspace_id}/members/{user_id}", "owner", 200, VIEWER),
     ("DELETE", "/workspaces/{workspace_id}/members/{user_id}", "owner", 204, {}),
     ("GET", "/workspaces/{workspace_id}/invitations", "owner", 200, {}),

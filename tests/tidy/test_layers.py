@@ -35,6 +35,7 @@ STORES = {"tbservice.db", "tbservice.objects"}
 CORE = [
     "tbservice.db",
     "tbservice.objects",
+    "tbservice.quotas",
     "tbservice.auth",
     "tbservice.series",
     "tbservice.experiments.tables",
@@ -66,18 +67,27 @@ HTTP = {"tbservice.api.http", "tbservice.api.formats"}
 MAY_IMPORT = {
     "tbservice.db": PLAIN | METRICS,
     "tbservice.objects": PLAIN | METRICS | DB | {"tbservice.settings"},
-    "tbservice.auth": PLAIN | DB | {"tbservice.settings"},
-    "tbservice.series": PLAIN | METRICS | DB | {"tbservice.auth.tables.workspaces"},
+    "tbservice.quotas": PLAIN | DB,
+    "tbservice.auth": PLAIN | DB | {"tbservice.quotas", "tbservice.settings"},
+    "tbservice.series": PLAIN
+    | METRICS
+    | DB
+    | {"tbservice.auth.tables.workspaces", "tbservice.quotas.tables"},
     "tbservice.experiments.tables": PLAIN
     | DB
-    | {"tbservice.auth.tables", "tbservice.series.tables", "tbservice.objects.tables"},
+    | {
+        "tbservice.auth.tables",
+        "tbservice.quotas.tables",
+        "tbservice.series.tables",
+        "tbservice.objects.tables",
+    },
     "tbservice.experiments": PLAIN
     | STORES
-    | {"tbservice.auth", "tbservice.series", "tbservice.ingest"},
+    | {"tbservice.auth", "tbservice.quotas", "tbservice.series", "tbservice.ingest"},
     "tbservice.ingest": PLAIN
     | METRICS
     | STORES
-    | {"tbservice.series", "tbservice.experiments.tables"},
+    | {"tbservice.quotas", "tbservice.series", "tbservice.experiments.tables"},
     "tbservice.reading": PLAIN
     | STORES
     | {"tbservice.auth", "tbservice.series", "tbservice.experiments"},
@@ -115,6 +125,8 @@ MAY_IMPORT = {
         "tbservice.auth.tables",
         "tbservice.ingest.blob_uploads",
         "tbservice.ingest.tables",
+        "tbservice.experiments.tables",
+        "tbservice.quotas.tables",
         "tbservice.series",
     },
     "tbservice.backup": PLAIN | STORES | {"tbservice.auth.tables", "tbservice.settings"},

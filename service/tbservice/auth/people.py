@@ -21,6 +21,7 @@ from tbservice.auth.tables import (
 from tbservice.auth.tables.users import User
 from tbservice.db.database import set_local
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
+from tbservice.quotas import room
 from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.people import Membership, Person, Role
 
@@ -191,10 +192,15 @@ def add_member(db: Connection, workspace_id: WorkspaceId, user_id: UserId, role:
 def check_room(db: Connection, workspace_id: WorkspaceId, current: Role | None) -> None:
     """Check that a workspace, which is locked, has room for another member.
 
-    `current` is the person's role until now, None for a new member. Raises Conflict.
+    `current` is the person's role until now, None for a new member. Raises Conflict, and
+    QuotaExceeded.
     """
-    if current is None and members.count(db, workspace_id) >= MEMBERS_ITEMS_MAX:
+    if current is not None:
+        return
+    count = members.count(db, workspace_id)
+    if count >= MEMBERS_ITEMS_MAX:
         raise Conflict(f"a workspace has at most {MEMBERS_ITEMS_MAX} members")
+    room.check_members(db, workspace_id, count)
 
 
 def sign_in_identity(

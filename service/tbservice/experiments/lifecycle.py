@@ -17,9 +17,12 @@ from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.metadata import Metadata, check_text, make_columns
 from tbservice.experiments.search_words import collect_words
 from tbservice.experiments.tables import experiment_words, experiments, share_links, uploads
+from tbservice.quotas import room
+from tbservice.quotas.tables import usage_counters
 from tbservice.types.experiments import Experiment, Visibility
 from tbservice.types.grants import AdminGrant, ExperimentGrant, ReadGrant, WorkspaceGrant
 from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.quotas import Usage
 
 NOT_FOUND = "there is no such experiment, or it is not yours"
 
@@ -37,8 +40,8 @@ def create_experiment(
 ) -> Experiment:
     """Create an experiment, or return the one created with the same `request_key`.
 
-    Raises Invalid for texts over their limit, and Forbidden if it would be visible by link and the
-    grant may not share.
+    Raises Invalid for texts over their limit, Forbidden if it would be visible by link and the
+    grant may not share, and QuotaExceeded if the workspace may not have another one.
     """
     if metadata.visibility is Visibility.LINK and not grant.may_share:
         raise Forbidden("to create an experiment that is visible by link takes the scope admin")
@@ -54,6 +57,9 @@ def create_experiment(
         is_name_locked=is_name_locked,
     )
     if is_new:
+        room.check_experiments(db, grant.workspace_id)
+        if usage_counters.exist(db):
+            usage_counters.create(db, grant.workspace_id, experiment.experiment_id, Usage())
         index_words(db, grant.workspace_id, experiment)
     return experiment
 

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from tbservice.db.database import Database
 from tbservice.errors import NotFound
 from tbservice.experiments.tables import deleted_runs, erased_series, experiment_size, experiments
+from tbservice.ingest import charges
 from tbservice.objects.tables import object_references
 from tbservice.pagination import cut_page, decode_digest_token, encode_digest_token
 from tbservice.series.tables import runs_tags, time_series, upload_streams
@@ -141,8 +142,10 @@ def _finish(db: Connection, grant: AdminGrant, tag_ids: Sequence[int]) -> None:
     """
     experiment_id = grant.experiment_id
     runs_tags.delete_unused_tags(db, experiment_id, tag_ids)
-    experiments.set_size(db, experiment_id, *experiment_size.measure(db, experiment_id))
     experiments.bump_version(db, experiment_id)
+    # Measured with its row locked: what a batch adds to other runs comes before, or after it.
+    experiments.set_size(db, experiment_id, *experiment_size.measure(db, experiment_id))
+    charges.count_again(db, grant)
 
 
 def erase_points(database: Database, grant: AdminGrant) -> None:

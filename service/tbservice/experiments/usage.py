@@ -1,21 +1,58 @@
-"""Usage of a workspace: how much it stores."""
+"""Usage of a workspace: how much it stores, of what, by whom and since when."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import Connection
 
 from tbservice.experiments.tables import workspace_usage
+from tbservice.quotas.tables import usage_counters, workspace_quotas
 from tbservice.types.experiments import WorkspaceUsage
 from tbservice.types.grants import WorkspaceGrant
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
+from tbservice.types.quotas import Quota, Usage, WorkspaceTotals
 
-_LARGEST: Final = 10
+USAGE_EXPERIMENTS_ITEMS_MAX: Final = 10_000
+"""Experiments (items) that the usage of a workspace names, the largest first."""
 
 
-def read_usage(db: Connection, grant: WorkspaceGrant) -> WorkspaceUsage:
-    """Return what the workspace stores; `grant` is for the scope read.
+def read_usage(db: Connection, grant: WorkspaceGrant, largest: int) -> WorkspaceUsage:
+    """Return what the workspace stores, and its `largest` experiments.
 
-    Deleted experiments do not count; blobs do until they are erased.
+    `grant` is for the scope read. Deleted experiments count until they are erased, blobs until they
+    are swept. Reads a row per experiment, and no series.
     """
-    return workspace_usage.read(db, grant.workspace_id, _LARGEST)
+    months, members = workspace_usage.list_groups(db, grant.workspace_id)
+    return WorkspaceUsage(
+        read_totals(db, grant),
+        months,
+        members,
+        workspace_usage.list_largest(db, grant.workspace_id, largest),
+    )
+
+
+def read_totals(db: Connection, grant: WorkspaceGrant) -> WorkspaceTotals:
+    """Return what the workspace stores and may store; `grant` is for the scope read."""
+    experiments, copies, uncounted, arrived = workspace_usage.count_all(db, grant.workspace_id)
+    members = workspace_quotas.count_members(db, grant.workspace_id)
+    if not usage_counters.exist(db):
+        return WorkspaceTotals(
+            Quota(), Usage(arrived), experiments, members, copies, experiments + copies
+        )
+    return WorkspaceTotals(
+        workspace_quotas.find(db, grant.workspace_id),
+        usage_counters.sum_all(db, grant.workspace_id),
+        experiments,
+        members,
+        copies,
+        uncounted,
+    )
+
+
+def list_experiments_to_count(
+    db: Connection, workspace_id: WorkspaceId, *, counts_all: bool
+) -> Sequence[ExperimentId]:
+    """Return the experiments that have no counter, or all. For administrators."""
+    return workspace_usage.list_to_count(db, workspace_id, counts_all=counts_all)

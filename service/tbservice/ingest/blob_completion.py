@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.db.database import Database
 from tbservice.errors import Invalid
+from tbservice.ingest import charges
 from tbservice.ingest.blobs import DIGEST_MISMATCH
 from tbservice.ingest.tables import blob_uploads
 from tbservice.ingest.tables.blob_uploads import BlobUpload
@@ -129,7 +130,7 @@ def _record_blob(
         if not blob_uploads.delete(db, upload):
             is_stored = upload.sha256 in blobs.find_usable(db, grant, [upload.sha256])
             return BlobState(is_stored=is_stored, received_bytes=upload.size if is_stored else 0)
-        blobs.record(db, grant.workspace_id, [stored])
+        charges.record_blobs(db, grant, [stored])
         blobs.add_to_experiment(db, grant, upload.sha256)
         unused_key = _choose_object(db, objects, upload, is_repair=is_repair)
     if unused_key is not None:

@@ -12,6 +12,7 @@ from typing import IO, Final
 from tbservice import limits
 from tbservice.db.database import Database
 from tbservice.errors import Invalid, TooLarge
+from tbservice.ingest import charges
 from tbservice.ingest.blob_completion import (
     BlobState,
     count_received_bytes,
@@ -174,6 +175,9 @@ def _begin_upload(
     # aborted.
     while upload is None and not is_stored:
         delete_stale_uploads(database, objects)
+        with database.transaction(grant) as db:
+            is_known = blobs.find(db, grant.workspace_id, sha256) is not None
+            charges.reserve_blobs(db, grant, 0 if is_known else size)
         # A key of its own: parts that do not have the digest must not replace an object in use.
         suffix = blob_uploads.make_suffix()
         upload_id = objects.create_multipart(blobs.object_key(grant.workspace_id, sha256, suffix))

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from tbservice.db.database import Database
 from tbservice.errors import Invalid, ObjectMissing, ObjectUnreadable, ServiceError, Unavailable
+from tbservice.ingest import charges
 from tbservice.ingest.batch import InlineBlob, Segment, iter_inline_blobs
 from tbservice.ingest.tables import blob_uploads
 from tbservice.ingest.tables.blob_uploads import BlobUpload
@@ -35,13 +36,16 @@ def store_inline(
     A lost object is missing or has another size. The size of every known blob's object is read:
     that takes half the time of storing it again. Runs before the transaction of the batch, so that
     no connection waits for S3. If the batch is refused afterwards, objects remain that nothing
-    refers to. Raises Unavailable if a sweep has taken this for an upload that had ended.
+    refers to. Raises Unavailable if a sweep has taken this for an upload that had ended, and
+    QuotaExceeded: before any is stored, and afterwards only if others took the room.
     """
     sent = {blob.sha256: blob for blob in iter_inline_blobs(segments)}
     if not sent:
         return
     with database.transaction(grant) as db:
         known = blobs.find_all(db, grant.workspace_id, sent)
+        new = (len(blob.content) for digest, blob in sent.items() if digest not in known)
+        charges.reserve_blobs(db, grant, sum(new))
 
     def is_missing(blob: InlineBlob) -> bool:
         stored = known.get(blob.sha256)
@@ -63,7 +67,7 @@ def store_inline(
 
             stored = list(pool.map(put, missing))
             with database.transaction(grant) as db:
-                unused = _record(db, upload, stored, known)
+                unused = _record(db, grant, upload, stored, known)
     _delete_unused(objects, unused)
 
 
@@ -92,6 +96,7 @@ def store(
 
     with database.transaction(grant) as db:
         known = blobs.find_all(db, grant.workspace_id, [sha256])
+        charges.reserve_blobs(db, grant, 0 if known else size)
     # Not stored again without a look: the key would be another one, and readers may have this one.
     if sha256 in known and _is_sound(objects, known[sha256]):
         with database.transaction(grant) as db:
@@ -102,7 +107,7 @@ def store(
         objects.put(blobs.object_key(grant.workspace_id, sha256, suffix), content)
         stored = StoredBlob(sha256, size, find_media_type(head), suffix)
         with database.transaction(grant) as db:
-            unused = _record(db, upload, [stored], known)
+            unused = _record(db, grant, upload, [stored], known)
             blobs.add_to_experiment(db, grant, sha256)
     _delete_unused(objects, unused)
 
@@ -124,7 +129,11 @@ def _begin_puts(database: Database, grant: AppendGrant) -> Iterator[BlobUpload]:
 
 
 def _record(
-    db: Connection, upload: BlobUpload, stored: Sequence[StoredBlob], known: Mapping[bytes, Blob]
+    db: Connection,
+    grant: AppendGrant,
+    upload: BlobUpload,
+    stored: Sequence[StoredBlob],
+    known: Mapping[bytes, Blob],
 ) -> list[str]:
     """Record objects that were written; return the keys that no row names now.
 
@@ -132,7 +141,7 @@ def _record(
     """
     if not blob_uploads.delete(db, upload):
         raise Unavailable("the upload took too long, and its objects count as unused: try again")
-    recorded = blobs.record(db, upload.workspace_id, stored)
+    recorded = charges.record_blobs(db, grant, stored)
     unused = []
     for blob in stored:
         if blob.sha256 in recorded:

@@ -57,6 +57,7 @@ def write_batch(
         RunDeleted: A run was deleted from the experiment, and would be created again.
         Unavailable: An inline blob was deleted by a sweep since it was stored.
         NotFound: The experiment was deleted.
+        QuotaExceeded: The workspace has no room for what the segments add.
     """
     db = writer.db
     locked = _lock_streams(db, grant, segments)
@@ -73,8 +74,8 @@ def write_batch(
     restarted = {stream.run_id for stream in locked.values() if stream.is_restarted}
     restarted |= {move.run_id for move in moves if move.start == 0}
     # Before the write: an upsert of a tensor or blob sequence replaces the point that lost.
-    superseded.keep(db, grant, updates, moves, restarted)
-    moved = writer.write(grant, updates, moves)
+    kept = superseded.keep(db, grant, updates, moves, restarted)
+    moved = writer.write(grant, updates, moves, kept)
     _check_all_moved(db, grant, moved, new)
 
     cursors |= {move.stream_digest: move.cursor for move in moves}

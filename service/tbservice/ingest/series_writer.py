@@ -170,15 +170,21 @@ def count_points(updates: Iterable[SeriesUpdate]) -> Counts:
 
 def insert_tensors_and_blobs(
     db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]
-) -> None:
-    """Insert tensors and blob sequences, and add the new steps to the counts of their series."""
+) -> int:
+    """Insert tensors and blob sequences, and add the new steps to the counts of their series.
+
+    Returns by how many bytes the tensors that are stored have grown.
+    """
+    tensor_bytes = 0
     for data_class in (DataClass.TENSOR, DataClass.BLOB_SEQUENCE):
         group = _of_data_class(updates, data_class)
         if group:
             keys = _make_point_keys(db, group)
             values = encode_values(data_class, [update.deduplicated for update in group])
-            new_counts = upsert_points(db, grant, data_class, keys, values)
-            _add_new_step_counts(new_counts, group)
+            added = upsert_points(db, grant, data_class, keys, values)
+            _add_new_step_counts(added.new_steps, group)
+            tensor_bytes += added.tensor_bytes
+    return tensor_bytes
 
 
 def insert_scalars(db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]) -> None:

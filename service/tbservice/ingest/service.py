@@ -53,6 +53,7 @@ class Ingest:
             CursorConflict: A segment does not start at its stream's cursor; the error has it.
             Conflict: `metadata_missing` or `blob_missing`; send the segment with it.
             NotFound: The experiment was deleted.
+            QuotaExceeded: The workspace has no room; after a deletion, send the same batch again.
             Unavailable, TooManyRequests: Nothing was stored; send the same batch again.
         """
         segments = _decode(content, hold_decoding)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,17 +16,19 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice.ingest.batch import SentPoints
+from tbservice.ingest.batch_size import as_usage
 from tbservice.ingest.series_updates import SeriesUpdate
 from tbservice.ingest.series_writer import encode_values
 from tbservice.sample_order import compute_rank_and_key
 from tbservice.series import superseded
 from tbservice.series.restarts import find_periods, get_starts, read_bounds, select_superseded
 from tbservice.series.tables import sample_slots, superseded_points
-from tbservice.series.tables.points import PointKeys
+from tbservice.series.tables.points import PointKeys, Upserted
 from tbservice.series.tables.stream_times import StreamTimes
 from tbservice.series.tables.upload_streams import CursorMove
 from tbservice.types.grants import AppendGrant
 from tbservice.types.identifiers import Float64s, Ranks
+from tbservice.types.quotas import Usage
 from tbwire.points import DataClass, Rows, ScalarPoints
 
 _VALUE_CLASSES: Final = (DataClass.TENSOR, DataClass.BLOB_SEQUENCE)
@@ -51,8 +53,8 @@ def keep(
     updates: Sequence[SeriesUpdate],
     moves: Sequence[CursorMove],
     restarted: Collection[int],
-) -> None:
-    """Store superseded points before the batch is inserted.
+) -> Usage:
+    """Store superseded points before the batch is inserted; return what that adds.
 
     Costs nothing in runs of one file, and where every point follows those of before.
 
@@ -65,7 +67,7 @@ def keep(
     """
     suspects = [update for update in updates if _is_suspect(update, restarted)]
     if not suspects:
-        return
+        return Usage()
     by_run = read_bounds(
         db,
         grant.experiment_id,
@@ -74,11 +76,12 @@ def keep(
     )
     suspects = [update for update in suspects if update.row.run_id in by_run]
     restarts = {update.series_id: by_run[update.row.run_id] for update in suspects}
-    superseded.keep(db, grant, _list_repeated_scalars(suspects), restarts)
+    kept = Usage(superseded.keep(db, grant, _list_repeated_scalars(suspects), restarts))
     for data_class in _VALUE_CLASSES:
         group = [update for update in suspects if update.row.data_class == data_class]
-        if group:
-            _keep_values(db, grant, data_class, group, restarts)
+        for added in _keep_values(db, grant, data_class, group, restarts) if group else ():
+            kept = kept.plus(as_usage(data_class, added))
+    return kept
 
 
 def _is_suspect(update: SeriesUpdate, restarted: Collection[int]) -> bool:
@@ -121,7 +124,8 @@ def _keep_values(
     data_class: DataClass,
     updates: Sequence[SeriesUpdate],
     restarts: Mapping[int, Float64s],
-) -> None:
+) -> Iterator[Upserted]:
+    """Store points of one data class; yield what each statement adds."""
     ranks = sample_slots.get_ranks(db)
     losers = [
         candidates
@@ -132,10 +136,12 @@ def _keep_values(
         _list_sent(update, restarts[update.series_id]) for update in updates if update.is_rewrite
     ]
     if sent:
-        losers += _compare_with_shown(db, grant, data_class, sent, ranks)
+        lost, copied = _compare_with_shown(db, grant, data_class, sent, ranks)
+        losers += lost
+        yield copied
     losers = [candidates for candidates in losers if len(candidates.points)]
     if losers:
-        _insert(db, grant, data_class, losers, ranks)
+        yield _insert(db, grant, data_class, losers, ranks)
 
 
 def _select_repeated(update: SeriesUpdate, restarts: Float64s) -> _Candidates | None:
@@ -159,8 +165,8 @@ def _compare_with_shown(
     data_class: DataClass,
     sent: Sequence[_Candidates],
     ranks: Ranks,
-) -> list[_Candidates]:
-    """Copy the stored points that are superseded; return the sent ones that are."""
+) -> tuple[list[_Candidates], Upserted]:
+    """Copy the stored points that are superseded; return the sent ones that are, and the copies."""
     keys = _make_keys(sent, ranks)
     indices, shown = superseded_points.find_wall_times(db, grant.experiment_id, data_class, keys)
     shown_wall_times = np.full(len(keys.steps), np.nan)
@@ -181,12 +187,12 @@ def _compare_with_shown(
         is_replaced = is_known & (shown_periods < periods)
         replaced[rows] = is_replaced
         period_starts.append(get_starts(shown_periods[is_replaced], candidates.restarts))
-    if replaced.any():
-        selected = _select_keys(keys, replaced)
-        superseded_points.keep_shown(
-            db, grant.experiment_id, data_class, selected, np.concatenate(period_starts)
-        )
-    return lost
+    if not replaced.any():
+        return lost, Upserted({}, 0)
+    selected = _select_keys(keys, replaced)
+    return lost, superseded_points.keep_shown(
+        db, grant.experiment_id, data_class, selected, np.concatenate(period_starts)
+    )
 
 
 def _insert(
@@ -195,7 +201,7 @@ def _insert(
     data_class: DataClass,
     losers: Sequence[_Candidates],
     ranks: Ranks,
-) -> None:
+) -> Upserted:
     keys = _make_keys(losers, ranks)
     period_starts = np.concatenate(
         [
@@ -207,7 +213,7 @@ def _insert(
         ]
     )
     values = encode_values(data_class, [candidates.points for candidates in losers])
-    superseded_points.insert(db, grant, data_class, keys, period_starts, values)
+    return superseded_points.insert(db, grant, data_class, keys, period_starts, values)
 
 
 def _make_keys(groups: Sequence[_Candidates], ranks: Ranks) -> PointKeys:

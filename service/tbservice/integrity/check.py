@@ -10,6 +10,7 @@ from typing import Final
 from tbservice.auth.tables import workspaces
 from tbservice.db.database import Database
 from tbservice.errors import NotFound
+from tbservice.integrity import usage_counters
 from tbservice.integrity.findings import Damage, Findings
 from tbservice.integrity.reference_tables import compare_reference_tables
 from tbservice.integrity.scalar_series import ScalarCheck
@@ -79,6 +80,10 @@ class Check:
             self._record(self._check_experiment(workspace_id, experiment_id))
             self.findings.last_experiment_id = experiment_id
             self._progress.report(partial(self._describe, number, len(places)))
+        if self._options.only is None:
+            for workspace_id in workspace_ids:
+                with self._database.snapshot(workspace_id) as db:
+                    self._record(usage_counters.check_blobs(db, workspace_id))
         if not self._options.skips_objects:
             for workspace_id in workspace_ids:
                 self._record(self._objects.run(workspace_id, self._report_objects))
@@ -106,7 +111,7 @@ class Check:
         self, workspace_id: WorkspaceId, experiment_id: ExperimentId
     ) -> Iterator[Damage]:
         place = workspace_id, experiment_id
-        looked = self.findings.looked
+        looked, damaged_before = self.findings.looked, len(self.findings.damage)
         with self._database.snapshot(workspace_id) as db:
             if not integrity_scan.has_experiment(db, experiment_id):
                 return  # erased since it was listed
@@ -133,6 +138,8 @@ class Check:
                 for sha256 in unknown:
                     yield Damage("reference", f"no blob has the SHA-256 {sha256.hex()}", *place)
             yield from ValueCheck(db, place, ranks, self._throttle, looked).run(values)
+            if len(self.findings.damage) == damaged_before:  # else the points are to blame
+                yield from usage_counters.check_experiment(db, *place)
         looked.experiments += 1
 
     def _record(self, damage: Iterator[Damage]) -> None:

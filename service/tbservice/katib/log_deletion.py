@@ -58,7 +58,8 @@ def delete_logs(writer: PointWriter, place: AppendGrant, name: str) -> None:
     )
     affected = time_series.list_series(db, place.experiment_id, selection) if deleted else []
     kept = _remove_points(db, place, run_id, affected, deleted)
-    writer.write(place, writer.plan(place, _group_kept(run_id, affected, kept)))
+    updates = writer.plan(place, _group_kept(run_id, affected, kept))
+    writer.write(place, updates, is_rewrite=True)
 
 
 def _remove_points(

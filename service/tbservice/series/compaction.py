@@ -18,6 +18,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.quotas.tables import usage_counters
 from tbservice.series import compaction_plan, summary_scan, superseded, thinning
 from tbservice.series.compaction_plan import PackedSeries, SeriesInput, SeriesMerge, SeriesPlan
 from tbservice.series.compaction_thresholds import IDLE_THRESHOLD, limit_points
@@ -33,6 +34,7 @@ from tbservice.series.tables.scalar_blocks import BlockKey, NewBlock
 from tbservice.series.tables.scalar_format import concatenate, unpack_raw
 from tbservice.series.tables.series_rows import SeriesRow
 from tbservice.types.grants import ExperimentGrant
+from tbservice.types.quotas import Usage
 from tbwire.points import ScalarPoints
 
 SERIES_PER_COMPACTION: Final = 256
@@ -89,13 +91,16 @@ def compact_run(
     blocks += _thin(db, grant, packed)
     if blocks:
         scalar_blocks.insert(db, grant, blocks)
-    _keep_superseded(db, grant, run_id, packed)
+    kept = _keep_superseded(db, grant, run_id, packed)
 
     compacted = [_make_row(row, series) for row, series in zip(rows, packed, strict=True)]
     if series_rows.has_summaries(db):
         # Of all points in the tables; the inline buffers, still there too, have the same points.
         compacted = summary_scan.fill_rows(db, grant.experiment_id, compacted)
     series_rows.update(db, grant, zip(rows, compacted, strict=True))
+    removed = sum(row.count for row in rows) - sum(row.count for row in compacted) - kept
+    if removed and usage_counters.exist(db):
+        usage_counters.adjust_locked(db, grant.experiment_id, Usage(scalars=-removed))
 
     return CompactionResult(
         series=len(rows),
@@ -193,17 +198,21 @@ def _thin(db: Connection, grant: ExperimentGrant, packed: Sequence[PackedSeries]
 
 def _keep_superseded(
     db: Connection, grant: ExperimentGrant, run_id: int, packed: Sequence[PackedSeries]
-) -> None:
-    """Store the points that lost their step to a later attempt of the run; drop other losers."""
+) -> int:
+    """Store the points that lost their step to a later attempt of the run; drop other losers.
+
+    Returns how many more are stored than before.
+    """
     repeated = {
         series.series_id: series.repeated for series in packed if series.repeated is not None
     }
     if not repeated:
-        return
+        return 0
     # After the points, which were read before: each is committed with its stream.
     restarts = read_bounds(db, grant.experiment_id, [run_id]).get(run_id)
-    if restarts is not None:
-        superseded.keep(db, grant, repeated, dict.fromkeys(repeated, restarts))
+    if restarts is None:
+        return 0
+    return superseded.keep(db, grant, repeated, dict.fromkeys(repeated, restarts))
 
 
 def _make_row(row: SeriesRow, packed: PackedSeries) -> SeriesRow:

@@ -38,8 +38,10 @@ def keep(
     grant: ExperimentGrant,
     repeated: Mapping[int, ScalarPoints],
     restarts: Mapping[int, Float64s],
-) -> None:
+) -> int:
     """Store the repeated points that are superseded, but no points repeated in one period.
+
+    Returns how many more are stored than before.
 
     Args:
         db: A transaction that has locked the rows of the series.
@@ -55,7 +57,7 @@ def keep(
         for group, points in _group(series_id, candidates, restarts[series_id])
     }
     if not added:
-        return
+        return 0
     series_ids = {group.series_id for group in added}
     stored: defaultdict[int, list[SupersededBlock]] = defaultdict(list)
     # Metadata only: the bytes of a block are read by the statement that deletes it.
@@ -79,6 +81,7 @@ def keep(
             group = replace(group, superseded_by=None)  # noqa: PLW2901 - the same points
         new += _make_blocks(group, deduplicate_steps(concatenate([*parts, points])))
     superseded_blocks.insert(db, grant, new)
+    return sum(len(block.points) for block in new) - sum(block.count for block in to_delete)
 
 
 def _group(

@@ -80,13 +80,13 @@ def check_migrations(settings: Settings) -> tuple[list[str], bool]:
 
 def add_workspace(settings: Settings, name: str) -> WorkspaceId:
     """Create a workspace and return its id."""
-    with _open_database(settings) as database, database.transaction() as db:
+    with open_database(settings) as database, database.transaction() as db:
         return create_workspace(db, name)
 
 
 def read_workspaces(settings: Settings) -> list[tuple[WorkspaceId, str]]:
     """Return the id and name of every workspace."""
-    with _open_database(settings) as database, database.transaction() as db:
+    with open_database(settings) as database, database.transaction() as db:
         return list_workspaces(db)
 
 
@@ -100,7 +100,7 @@ def issue_owner_token(settings: Settings, workspace_id: int, label: str) -> str:
             f"there is no workspace {workspace_id}: `tbservice workspace list` shows them"
         )
     workspace = WorkspaceId(workspace_id)
-    with _open_database(settings) as database, database.transaction(workspace) as db:
+    with open_database(settings) as database, database.transaction(workspace) as db:
         return create_owner_token(db, workspace, label)[1]
 
 
@@ -134,7 +134,7 @@ def invite_user(
         Forbidden: The person is disabled.
         Conflict: The workspace is full, or as `people.admit` does.
     """
-    with _open_database(settings) as database, database.transaction() as db:
+    with open_database(settings) as database, database.transaction() as db:
         person = people.admit(db, named, name, is_new=is_new)
         secret = create_link(db, person.user_id)
         if workspace_id is not None:
@@ -144,7 +144,7 @@ def invite_user(
 
 def read_users(settings: Settings) -> list[ListedUser]:
     """Return everyone, the oldest first."""
-    with _open_database(settings) as database, database.transaction() as db:
+    with open_database(settings) as database, database.transaction() as db:
         return [
             ListedUser(
                 user.person, user.is_disabled, people.list_memberships(db, user.person.user_id)
@@ -155,13 +155,13 @@ def read_users(settings: Settings) -> list[ListedUser]:
 
 def disable_user(settings: Settings, named: str) -> None:
     """Disable a person: end their sessions, links and tokens. Raises NotFound. Idempotent."""
-    with _open_database(settings) as database, database.transaction() as db:
+    with open_database(settings) as database, database.transaction() as db:
         people.disable(db, people.find_named(db, named).user_id)
 
 
 def enable_user(settings: Settings, named: str) -> None:
     """Enable a person again, without what was ended. Raises NotFound. Idempotent."""
-    with _open_database(settings) as database, database.transaction() as db:
+    with open_database(settings) as database, database.transaction() as db:
         people.enable(db, people.find_named(db, named).user_id)
 
 
@@ -179,7 +179,7 @@ def _one_line_errors(done: str) -> Iterator[None]:
 
 
 @contextmanager
-def _open_database(settings: Settings) -> Iterator[Database]:
+def open_database(settings: Settings) -> Iterator[Database]:
     """Open the database of the settings. Raises SchemaMismatch if its schema is another."""
     database = Database(_database_url(settings), 1)
     try:

@@ -47,6 +47,7 @@ from tbservice.api.v1.people import (
     me,
     members,
     workspace_tokens,
+    workspace_usage,
     workspaces,
 )
 from tbservice.api.v1.points import (
@@ -68,6 +69,7 @@ from tbservice.db.schema import check_schema
 from tbservice.errors import (
     CursorConflict,
     ObjectMissing,
+    QuotaExceeded,
     RunDeleted,
     ServiceError,
     StartupError,
@@ -112,6 +114,7 @@ from tbservice.series.compactor import Compactor
 from tbservice.series.summary_filler import SummaryFiller
 from tbservice.server.grpc_service import GrpcService
 from tbservice.server.logs import log_failure
+from tbservice.server.quota_administration import apply_plans
 from tbservice.server.signals import ForcedExit, on_shutdown_signal
 from tbservice.settings import Settings
 from tbservice.tensorboard.mount import mount
@@ -147,6 +150,7 @@ _ROUTER_MODULES = (
     me,
     workspaces,
     members,
+    workspace_usage,
     invitations,
     workspace_tokens,
     workspace_links,
@@ -316,11 +320,13 @@ def prepare_backends(app: FastAPI) -> None:
     Starts traces, too.
 
     Raises SchemaMismatch if a migration is missing, Unavailable if PostgreSQL or S3 is, and
-    StartupError if traces are wanted and OpenTelemetry is missing.
+    StartupError if traces are wanted and OpenTelemetry is missing, or the plans are not readable.
     """
     check_schema(app.state.database)
     app.state.database.check_replica()
     app.state.objects.ensure_bucket()
+    if app.state.settings.plans_file is not None:
+        apply_plans(app.state.database, app.state.settings.plans_file)
     app.state.stop_traces = _start_traces(app.state.settings)
     app.state.is_prepared = True
 
@@ -400,13 +406,21 @@ async def _redirect_to_sign_in(request: Request, _error: Exception) -> Response:
 
 async def _render(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)  # noqa: S101 - registered for these alone
-    more: dict[str, int | list[int]] = {}
+    more: dict[str, int | str | list[int]] = {}
     headers = {}
     if isinstance(error, CursorConflict):
         more = {"segment": error.segment, "offset": error.offset, "checksum": error.checksum}
     if isinstance(error, RunDeleted) and error.segments:
         # The first one by itself, for uploaders that know no others.
         more = {"segment": error.segments[0], "segments": list(error.segments)}
+    if isinstance(error, QuotaExceeded):
+        more = {
+            "quota": error.quota,
+            "used": error.used,
+            "limit": error.limit,
+            "remaining": max(0, error.limit - error.used),
+            "needed": error.needed,
+        }
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = _make_challenge(request)
     if isinstance(error, ObjectMissing):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tbservice.types.identifiers import ExperimentId, UserId
+from tbservice.types.quotas import Usage, WorkspaceTotals
 
 
 class Visibility(enum.StrEnum):
@@ -18,23 +19,35 @@ class Visibility(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExperimentUsage:
-    """How many series and points one experiment has."""
+    """Usage of one experiment, with its frozen copies; blobs that came by it first."""
 
     experiment_id: ExperimentId
     name: str
-    series: int
-    points: int
+    usage: Usage
+    frozen_copies: int = 0
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UsageGroup:
+    """Usage of the experiments of a month, or of a person."""
+
+    key: str
+    name: str
+    experiments: int
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceUsage:
-    """The data of a workspace; `largest` are its experiments with the most points."""
+    """Usage of a workspace: in all, by month of creation, by person, and its largest experiments.
 
-    experiments: int
-    series: int
-    points: int
-    blobs: int
-    blob_bytes: int
+    Months and people have the experiments that they have created, with frozen copies of these.
+    """
+
+    totals: WorkspaceTotals
+    months: list[UsageGroup]
+    members: list[UsageGroup]
     largest: list[ExperimentUsage]
 
 

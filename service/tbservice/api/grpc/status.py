@@ -30,8 +30,9 @@ _STATUS: Final = {
     422: grpc.StatusCode.INVALID_ARGUMENT,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
+    507: grpc.StatusCode.FAILED_PRECONDITION,
 }
-"""gRPC status by HTTP status. 413 is not RESOURCE_EXHAUSTED, at which clients repeat a call."""
+"""gRPC status by HTTP status. 413 and 507 are not RESOURCE_EXHAUSTED, at which clients repeat."""
 
 
 def status_of(error: ServiceError) -> grpc.StatusCode:

@@ -28,6 +28,8 @@ _REFERENCE_TABLES: Final = (
     "browser_sessions",
     "device_logins",
     "tokens",
+    "workspace_quotas",
+    "quota_plans",
 )
 """Few rows, read with those of any experiment."""
 

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, text
 from tbservice.db.cluster import citus
 from tbservice.db.database import set_local
 from tbservice.experiments.tables.experiments import COLUMNS, make_experiment
+from tbservice.quotas.tables import usage_counters
 from tbservice.series.tables import wing_tables
 from tbservice.series.tables.points import POINT_TABLES
 from tbservice.types.experiments import Experiment
@@ -57,10 +58,13 @@ def hide(db: Connection, experiment_id: ExperimentId, seconds: int) -> Experimen
                     erase_at = now() + make_interval(secs => :seconds)
                 WHERE deleted_at IS NULL
                     AND (experiment_id = :experiment_id OR snapshot_of = :experiment_id)
-                RETURNING {COLUMNS}
+                RETURNING {COLUMNS}, workspace_id
             """),  # noqa: S608 - a constant above
             {"experiment_id": experiment_id, "seconds": seconds},
         ).all()
+    if not seconds and usage_counters.exist(db):
+        for row in rows:  # nobody can restore them
+            usage_counters.release(db, row.workspace_id, row.experiment_id)
     hidden = [make_experiment(row) for row in rows]
     return next((each for each in hidden if each.experiment_id == experiment_id), None)
 
@@ -173,6 +177,8 @@ def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> bo
         if rows_left <= 0:
             return False
 
+    if usage_counters.exist(db):
+        _release(db, experiment_id)
     # On plain PostgreSQL a cascade would do it. Citus has none to a table that all nodes have.
     db.execute(text("DELETE FROM tokens WHERE experiment_id = :id"), {"id": experiment_id})
     with _shown(db):
@@ -183,6 +189,15 @@ def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> bo
             {"id": experiment_id},
         )
     return True
+
+
+def _release(db: Connection, experiment_id: ExperimentId) -> None:
+    """Let an experiment that is erased count no longer, unless it was released when deleted."""
+    with _shown(db):
+        statement = text("SELECT workspace_id FROM experiments WHERE experiment_id = :id")
+        workspace_id = db.execute(statement, {"id": experiment_id}).scalar()
+    if workspace_id is not None:
+        usage_counters.release(db, WorkspaceId(workspace_id), experiment_id)
 
 
 @contextmanager

@@ -1,78 +1,148 @@
-"""Usage of a workspace, summed over `experiments`, their points, and `blobs`."""
+"""Usage of a workspace, summed over `experiments` and `usage_counters`; no series are read."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
-from tbservice.types.experiments import ExperimentUsage, WorkspaceUsage
+from tbservice.db.database import set_local
+from tbservice.quotas.tables import usage_counters
+from tbservice.types.experiments import ExperimentUsage, UsageGroup
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
+from tbservice.types.quotas import Usage
 
-_POINTS: Final = """
-    WITH points AS MATERIALIZED (
-        SELECT coalesce(snapshot_of, experiment_id) AS experiment_id,
-            CASE WHEN snapshot_of IS NULL THEN name END AS name,
-            s.series, s.points + p.points AS points
-        FROM experiments AS e CROSS JOIN LATERAL (
-            SELECT count(*) AS series, coalesce(sum(count), 0)::bigint AS points
-            FROM time_series AS t WHERE t.experiment_id = e.experiment_id
-        ) AS s CROSS JOIN LATERAL (
-            SELECT coalesce(sum(count), 0)::bigint AS points FROM (
-                SELECT sum(count) FROM superseded_blocks AS b
-                WHERE b.experiment_id = e.experiment_id
-                UNION ALL SELECT count(*) FROM superseded_tensors AS t
-                WHERE t.experiment_id = e.experiment_id
-                UNION ALL SELECT count(*) FROM superseded_blobs AS b
-                WHERE b.experiment_id = e.experiment_id
-            ) AS superseded (count)
-        ) AS p
-        WHERE workspace_id = :workspace_id AND deleted_at IS NULL
-    ), sums AS (
-        SELECT experiment_id, max(name) AS name, sum(series)::bigint AS series,
-            sum(points)::bigint AS points
-        FROM points GROUP BY experiment_id
-    )
-    SELECT NULL AS experiment_id, '' AS name, count(*) AS experiments,
-        coalesce(sum(series), 0)::bigint AS series,
-        coalesce(sum(points), 0)::bigint AS points
-    FROM sums
-    UNION ALL (
-        SELECT experiment_id, name, 1, series, points FROM sums
-        WHERE points > 0 ORDER BY points DESC, experiment_id LIMIT :largest
-    )
+_NO_COUNTERS: Final = """
+    (SELECT NULL AS experiment_id, 0 AS scalars, 0 AS tensors, 0 AS blob_sequences,
+        0 AS tensor_bytes, 0 AS blob_bytes WHERE false)
 """
+"""Before the migration: all experiments count as what arrived."""
+
+_SUMS: Final = ", ".join(f"sum({name})::bigint AS {name}" for name in Usage._fields)
 
 
-def read(db: Connection, workspace_id: WorkspaceId, largest: int) -> WorkspaceUsage:
-    """Return the sums of a workspace, and its `largest` experiments by points.
+def count_all(db: Connection, workspace_id: WorkspaceId) -> tuple[int, int, int, int]:
+    """Return the numbers of experiments, of frozen copies, of those without a counter, and points.
 
-    It reads the row of every series: about a second per million. Points of earlier attempts count,
-    and those of an experiment's frozen copies, as the experiment's.
+    The points are those that arrived in the last, which deleted ones are not among.
     """
+    with _shown(db):
+        row = db.execute(
+            text(f"""
+                WITH e AS ({_rows(db)})
+                SELECT count(*) FILTER (WHERE NOT is_copy) AS experiments,
+                    count(*) FILTER (WHERE is_copy) AS copies,
+                    count(*) FILTER (WHERE NOT is_counted AND NOT is_deleted) AS uncounted,
+                    coalesce(sum(scalars) FILTER (WHERE NOT is_counted AND NOT is_deleted), 0)
+                        ::bigint AS arrived
+                FROM e
+            """),  # noqa: S608 - constants
+            {"workspace_id": workspace_id},
+        ).one()
+    return row.experiments, row.copies, row.uncounted, row.arrived
+
+
+def list_groups(
+    db: Connection, workspace_id: WorkspaceId
+) -> tuple[list[UsageGroup], list[UsageGroup]]:
+    """Return usage by month of creation, the latest first, and by who created, the most first.
+
+    The month is "YYYY-MM" in UTC. The name of a person; empty for machines' tokens.
+    """
+    with _shown(db):
+        rows = db.execute(
+            text(f"""
+                WITH e AS MATERIALIZED ({_rows(db)}), sums AS (
+                    SELECT grouping(month) = 0 AS is_month, month, created_by,
+                        count(*) FILTER (WHERE NOT is_copy) AS experiments, {_SUMS}
+                    FROM e GROUP BY GROUPING SETS ((month), (created_by))
+                )
+                SELECT s.*, u.name FROM sums AS s LEFT JOIN users AS u ON u.user_id = s.created_by
+            """),  # noqa: S608 - constants
+            {"workspace_id": workspace_id},
+        ).all()
+    months = [_group(row, row.month, row.month) for row in rows if row.is_month]
+    people = [_group(row, row.created_by or "", row.name or "") for row in rows if not row.is_month]
+    months.sort(key=lambda group: group.key, reverse=True)
+    people.sort(key=lambda group: group.usage.points, reverse=True)
+    return months, people
+
+
+def list_largest(db: Connection, workspace_id: WorkspaceId, limit: int) -> list[ExperimentUsage]:
+    """Return the experiments with the most points, each with its frozen copies.
+
+    With deleted ones that can be restored.
+    """
+    with _shown(db):
+        rows = db.execute(
+            text(f"""
+                WITH e AS MATERIALIZED ({_rows(db)})
+                SELECT shown AS experiment_id, max(name) FILTER (WHERE NOT is_copy) AS name,
+                    bool_or(is_deleted) AS is_deleted,
+                    count(*) FILTER (WHERE is_copy) AS frozen_copies, {_SUMS}
+                FROM e GROUP BY shown
+                ORDER BY sum(scalars) + sum(tensors) + sum(blob_sequences) DESC, shown
+                LIMIT :limit
+            """),  # noqa: S608 - constants
+            {"workspace_id": workspace_id, "limit": limit},
+        ).all()
+    return [
+        ExperimentUsage(
+            ExperimentId(row.experiment_id),
+            row.name or "",
+            _usage(row),
+            row.frozen_copies,
+            is_deleted=row.is_deleted,
+        )
+        for row in rows
+    ]
+
+
+def list_to_count(
+    db: Connection, workspace_id: WorkspaceId, *, counts_all: bool
+) -> list[ExperimentId]:
+    """Return the experiments without a counter, or all that are not deleted."""
     rows = db.execute(
-        text(_POINTS),
-        {"workspace_id": workspace_id, "largest": largest},
-    ).all()
-    blobs = db.execute(
         text("""
-            SELECT count(*) AS blobs, coalesce(sum(size), 0)::bigint AS bytes
-            FROM blobs WHERE workspace_id = :workspace_id
+            SELECT e.experiment_id FROM experiments AS e
+            WHERE e.workspace_id = :workspace_id AND (:counts_all OR NOT EXISTS (
+                SELECT FROM usage_counters AS u WHERE u.experiment_id = e.experiment_id))
         """),
-        {"workspace_id": workspace_id},
-    ).one()
-    (total,) = (row for row in rows if row.experiment_id is None)
-    listed = sorted(
-        (row for row in rows if row.experiment_id is not None), key=lambda row: -row.points
+        {"workspace_id": workspace_id, "counts_all": counts_all},
     )
-    return WorkspaceUsage(
-        total.experiments,
-        total.series,
-        total.points,
-        blobs.blobs,
-        blobs.bytes,
-        [
-            ExperimentUsage(ExperimentId(row.experiment_id), row.name, row.series, row.points)
-            for row in listed
-        ],
-    )
+    return [ExperimentId(each) for each in rows.scalars()]
+
+
+def _rows(db: Connection) -> str:
+    """Return a query for all experiments of a workspace that count, with what they store."""
+    counted = "u.experiment_id IS NOT NULL"
+    others = ", ".join(f"coalesce(u.{name}, 0) AS {name}" for name in Usage._fields[1:])
+    return f"""
+        SELECT coalesce(e.snapshot_of, e.experiment_id) AS shown, e.name, e.created_by,
+            to_char(e.created_at AT TIME ZONE 'UTC', 'YYYY-MM') AS month,
+            e.snapshot_of IS NOT NULL AS is_copy, e.deleted_at IS NOT NULL AS is_deleted,
+            {counted} AS is_counted,
+            coalesce(u.scalars, e.points) AS scalars, {others}
+        FROM experiments AS e
+        LEFT JOIN {"usage_counters" if usage_counters.exist(db) else _NO_COUNTERS} AS u
+            ON u.experiment_id = e.experiment_id
+        WHERE e.workspace_id = :workspace_id AND (e.deleted_at IS NULL OR e.erase_at > now())
+    """  # noqa: S608 - constants
+
+
+def _group(row: Row[Any], key: str, name: str) -> UsageGroup:
+    return UsageGroup(key, name, row.experiments, _usage(row))
+
+
+def _usage(row: Row[Any]) -> Usage:
+    return Usage(*(getattr(row, name) for name in Usage._fields))
+
+
+@contextmanager
+def _shown(db: Connection) -> Iterator[None]:
+    """Let the row policies show deleted experiments to the statements of the block."""
+    set_local(db, "shows_deleted", "on")
+    yield
+    set_local(db, "shows_deleted", "off")

@@ -16,7 +16,9 @@ from tbservice.db.database import set_local
 from tbservice.db.schema_versions import REQUIRED_REVISION, SWEPT_OBJECTS
 from tbservice.objects.tables.blobs import StoredBlob
 from tbservice.objects.tables.object_references import ALL_REFERENCES
+from tbservice.quotas.tables import usage_counters
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
+from tbservice.types.quotas import Usage
 
 SWEEP_LOCK: Final = "sweep objects"
 """Name of the advisory lock of the server that sweeps: two would do the same work twice."""
@@ -112,8 +114,11 @@ def delete_condemned(
 ) -> list[StoredBlob]:
     """Delete the rows, of these, that still have the mark, and return them.
 
-    Rights to them (`experiment_blobs`) remain, and name nothing.
+    Rights to them (`experiment_blobs`) remain, and name nothing. The workspace uses less then.
     """
+    has_counters = usage_counters.exist(db)
+    if has_counters:
+        usage_counters.create_of_workspace(db, workspace_id)
     statement = text("""
         DELETE FROM blobs
         WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
@@ -121,10 +126,14 @@ def delete_condemned(
         RETURNING sha256, size, content_type, object_suffix
     """)
     parameters = {"workspace_id": workspace_id, "digests": list(digests), "mark": mark}
-    return [
+    deleted = [
         StoredBlob(bytes(row.sha256), row.size, row.content_type, row.object_suffix)
         for row in db.execute(statement, parameters)
     ]
+    if has_counters and deleted:
+        freed = Usage(blob_bytes=-sum(blob.size for blob in deleted))
+        usage_counters.adjust(db, usage_counters.workspace_counter(workspace_id), freed)
+    return deleted
 
 
 def find_state(db: Connection, workspace_id: WorkspaceId, hours: float) -> SweepState:

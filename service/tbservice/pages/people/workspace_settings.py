@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -17,6 +19,9 @@ from tbservice.pages.people.workspace_view import (
     OwnPage,
     WorkspacePage,
 )
+
+_LARGEST_SHOWN: Final = 10
+"""Experiments on the page of usage."""
 
 router = APIRouter(prefix="/workspace", include_in_schema=False)
 
@@ -52,7 +57,7 @@ def show_usage(page: OwnPage) -> Response:
     """Show what the workspace stores."""
     grant = page.grant_read()
     with page.database.snapshot(grant) as db:
-        stored = usage.read_usage(db, grant)
+        stored = usage.read_usage(db, grant, _LARGEST_SHOWN)
     return page.render("workspace_usage.html", usage=stored)
 
 

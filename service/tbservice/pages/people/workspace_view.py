@@ -14,7 +14,14 @@ from starlette.responses import Response
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants
 from tbservice.db.database import Database
-from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
+from tbservice.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    QuotaExceeded,
+    ServiceError,
+)
 from tbservice.pages.base.frame import render
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import SignedIn
@@ -22,7 +29,7 @@ from tbservice.types.grants import OwnerGrant, Scope, WorkspaceGrant
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Membership
 
-SHOWN_ERRORS: Final = (Conflict, Forbidden, Invalid, NotFound)
+SHOWN_ERRORS: Final = (Conflict, Forbidden, Invalid, NotFound, QuotaExceeded)
 """Errors of a form that its page shows above its content."""
 
 _DIGITS_MAX: Final = 18

@@ -16,7 +16,14 @@ from starlette.responses import Response
 from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase, UsesIngest, UsesSettings
 from tbservice.db.database import Database
-from tbservice.errors import Conflict, Invalid, NotFound, ServiceError, TooLarge
+from tbservice.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    QuotaExceeded,
+    ServiceError,
+    TooLarge,
+)
 from tbservice.experiments import lifecycle, share_links
 from tbservice.pages.base.experiment_admin import grant_admin
 from tbservice.pages.base.forms import FormFields
@@ -27,7 +34,7 @@ from tbservice.types.grants import AdminGrant, ReadGrant
 
 _PAGE_ITEMS: Final = 100
 
-_SHOWN_ERRORS: Final = (Conflict, Invalid, NotFound, TooLarge)
+_SHOWN_ERRORS: Final = (Conflict, Invalid, NotFound, QuotaExceeded, TooLarge)
 """Errors of a form that its page shows above its content."""
 
 _EMPTY_FORM: Final[Mapping[str, str]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection, text
@@ -116,17 +116,28 @@ def make_on_conflict(data_class: DataClass, more: Iterable[str]) -> str:
     """
 
 
+class Upserted(NamedTuple):
+    """New steps by series, without series that have none; and bytes of tensors that were added."""
+
+    new_steps: dict[int, int]
+    tensor_bytes: int
+
+    @property
+    def new(self) -> int:
+        """Points that replaced no other."""
+        return sum(self.new_steps.values())
+
+
 def upsert_points(
     db: Connection,
     grant: ExperimentGrant,
     data_class: DataClass,
     keys: PointKeys,
     values: Mapping[str, Array],
-) -> dict[int, int]:
-    """Insert points, or replace those of the same step; return the number of new steps by series.
+) -> Upserted:
+    """Insert points, or replace those of the same step. Idempotent.
 
-    A stored point with a greater wall time is not replaced. Series without a new step are missing
-    in the result. Idempotent.
+    A stored point with a greater wall time is not replaced.
 
     Args:
         db: A transaction of the grant's workspace.
@@ -135,19 +146,38 @@ def upsert_points(
         keys: Columns of the points, at most one point per series and step.
         values: VALUE_COLUMNS of the points.
     """
-    statement = f"""
-        {make_upsert(db, data_class, SHOWN_TABLES[data_class], {})}
-        RETURNING CASE WHEN xmax = 0 THEN series_id END  -- 0 for an inserted row
-    """
     parameters = {
         "experiment_id": grant.experiment_id,
         "workspace_id": grant.workspace_id,
         **keys.to_parameters(),
         **values,
     }
+    statement = make_upsert(db, data_class, SHOWN_TABLES[data_class], {})
+    return execute_upsert(db, statement, data_class, parameters)
+
+
+def execute_upsert(
+    db: Connection, statement: str, data_class: DataClass, parameters: Mapping[str, Any]
+) -> Upserted:
+    """Execute an INSERT with `make_on_conflict`, and count what it has added."""
+    # The sizes of values are known without reading them; `was` has no row where one was inserted:
+    # https://www.postgresql.org/docs/18/dml-returning.html
+    size = "coalesce(octet_length({0}.data), {0}.object_size, 0)"
+    added = f"{size.format('now')} - {size.format('was')}"
+    statement = f"""
+        {statement}
+        RETURNING WITH (OLD AS was, NEW AS now) now.series_id,
+            CAST(was.series_id IS NULL AS integer) AS new,
+            {added if data_class is DataClass.TENSOR else "0"} AS bytes
+    """
+    new_steps: Counter[int] = Counter()
+    tensor_bytes = 0
     # Not counted by a query around it: a cluster runs no INSERT within a query on one node.
-    rows = fetch_binary(db, statement, parameters)
-    return Counter(series_id for (series_id,) in rows if series_id is not None)
+    for series_id, new, bytes_ in fetch_binary(db, statement, parameters):
+        if new:
+            new_steps[series_id] += int(new)
+        tensor_bytes += int(bytes_)
+    return Upserted(new_steps, tensor_bytes)
 
 
 def delete_series_points(

@@ -13,11 +13,13 @@ import numpy as np
 from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import Array, encode_array
-from tbservice.db.pipeline import execute_binary, fetch_binary
+from tbservice.db.pipeline import fetch_binary
 from tbservice.series.tables.points import (
     SHOWN_TABLES,
     VALUE_COLUMNS,
     PointKeys,
+    Upserted,
+    execute_upsert,
     make_on_conflict,
     make_upsert,
 )
@@ -56,14 +58,15 @@ def keep_shown(
     data_class: DataClass,
     keys: PointKeys,
     period_starts: Float64s,
-) -> None:
-    """Copy shown points, which the caller is about to replace.
+) -> Upserted:
+    """Copy shown points, which the caller is about to replace; return what that adds.
 
     `period_starts` has the restart that the period of each point began with, -inf for the first.
     """
     copied = ("series_id", "rank", "sample_key", "step", "wall_time", *VALUE_COLUMNS[data_class])
-    db.execute(
-        text(f"""
+    return execute_upsert(
+        db,
+        f"""
             INSERT INTO {SUPERSEDED_TABLES[data_class]} AS old
                 (experiment_id, workspace_id, period_start, {", ".join(copied)})
             SELECT p.experiment_id, p.workspace_id, w.period_start,
@@ -74,7 +77,8 @@ def keep_shown(
             JOIN {SHOWN_TABLES[data_class]} AS p ON p.experiment_id = :experiment_id
                 AND p.series_id = w.series_id AND p.rank = w.rank AND p.sample_key = w.sample_key
             {make_on_conflict(data_class, ["period_start"])}
-        """),  # noqa: S608 - constants above
+        """,  # noqa: S608 - constants above
+        data_class,
         {
             "experiment_id": experiment_id,
             **keys.to_parameters(),
@@ -112,14 +116,15 @@ def insert(
     keys: PointKeys,
     period_starts: Float64s,
     values: Mapping[str, Array],
-) -> None:
+) -> Upserted:
     """Insert points, with VALUE_COLUMNS; of one step and period the newest remains."""
     statement = make_upsert(
         db, data_class, SUPERSEDED_TABLES[data_class], {"period_start": "float8"}
     )
-    execute_binary(
+    return execute_upsert(
         db,
         statement,
+        data_class,
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,

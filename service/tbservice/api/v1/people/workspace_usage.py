@@ -1,0 +1,170 @@
+"""Route for what a workspace stores and may store, as JSON or CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from fastapi import Query, Response
+from pydantic import BaseModel, Field
+
+from tbservice.api.formats.csv_fields import quote
+from tbservice.api.http.dependencies import MaySeeMembers, UsesDatabase
+from tbservice.api.http.routers import make_router
+from tbservice.experiments import usage
+from tbservice.types.experiments import WorkspaceUsage
+from tbservice.types.quotas import QUOTA_NAMES, Usage, WorkspaceTotals
+
+router = make_router(prefix="/api/v1/workspaces/{workspace_id}/usage", tags=["workspaces"])
+
+_CSV = "text/csv; charset=utf-8"
+
+
+class LimitAnswer(BaseModel):
+    """How much of a limit is used."""
+
+    used: int
+    limit: int | None = Field(description="null: no limit")
+    remaining: int | None = Field(description="null: no limit; 0 also if more is used")
+
+
+class StoredAnswer(BaseModel):
+    """Points and bytes that are stored, with those of earlier attempts and of frozen copies."""
+
+    scalars: int
+    tensors: int
+    blob_sequences: int
+    tensor_bytes: int = Field(description="Bytes of the values of tensors")
+    blob_bytes: int = Field(
+        description="Bytes of the blobs that came by these experiments first: each is stored once"
+    )
+
+
+class MonthAnswer(StoredAnswer):
+    """Usage of the experiments that were created in a month."""
+
+    month: str = Field(description="YYYY-MM, in UTC")
+    experiments: int
+
+
+class CreatorAnswer(StoredAnswer):
+    """Usage of the experiments that a person has created, or machines' tokens."""
+
+    user_id: str = Field(description="Empty: machines' tokens")
+    name: str
+    experiments: int
+
+
+class StoringExperimentAnswer(StoredAnswer):
+    """Usage of an experiment, with its frozen copies."""
+
+    experiment_id: str
+    name: str
+    frozen_copies: int
+    deleted: bool = Field(description="Deleted: it counts until it is erased, or restored")
+
+
+class UsageAnswer(BaseModel):
+    """Usage and limits of a workspace."""
+
+    limits: dict[str, LimitAnswer] = Field(
+        description="By name: points, tensor_bytes, blob_bytes, experiments, members"
+    )
+    stored: StoredAnswer
+    frozen_copies: int
+    uncounted_experiments: int = Field(
+        description="Experiments from before quotas that count as what arrived, as scalars: they "
+        "are counted exactly when something is added to them, or by an administrator"
+    )
+    months: list[MonthAnswer] = Field(description="By creation of the experiments, latest first")
+    members: list[CreatorAnswer] = Field(description="By who created, the most points first")
+    experiments: list[StoringExperimentAnswer] = Field(description="The most points first")
+
+
+@router.get(
+    "",
+    response_model=UsageAnswer,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+def show_usage(
+    grant: MaySeeMembers,
+    database: UsesDatabase,
+    format_: Annotated[
+        Literal["json", "csv"],
+        Query(alias="format", description="`csv`: a line for each limit and group"),
+    ] = "json",
+    limit: Annotated[
+        int,
+        Query(ge=0, le=usage.USAGE_EXPERIMENTS_ITEMS_MAX, description="Maximum experiments"),
+    ] = 100,
+) -> UsageAnswer | Response:
+    """Return what a workspace stores and may store. Needs the scope read; a machine's token, admin.
+
+    It is exact after each write and deletion. Deleted experiments count until they are erased,
+    blobs until they are swept.
+    """
+    with database.snapshot(grant) as db:
+        stored = usage.read_usage(db, grant, limit)
+    if format_ == "csv":
+        return Response("".join(_csv_lines(stored)), media_type=_CSV)
+    return UsageAnswer(
+        limits=_limits(stored.totals),
+        stored=StoredAnswer(**stored.totals.stored._asdict()),
+        frozen_copies=stored.totals.frozen_copies,
+        uncounted_experiments=stored.totals.uncounted,
+        months=[
+            MonthAnswer(month=each.key, experiments=each.experiments, **each.usage._asdict())
+            for each in stored.months
+        ],
+        members=[
+            CreatorAnswer(
+                user_id=each.key,
+                name=each.name,
+                experiments=each.experiments,
+                **each.usage._asdict(),
+            )
+            for each in stored.members
+        ],
+        experiments=[
+            StoringExperimentAnswer(
+                experiment_id=each.experiment_id,
+                name=each.name,
+                frozen_copies=each.frozen_copies,
+                deleted=each.is_deleted,
+                **each.usage._asdict(),
+            )
+            for each in stored.largest
+        ],
+    )
+
+
+def _limits(totals: WorkspaceTotals) -> dict[str, LimitAnswer]:
+    return {
+        name: LimitAnswer(
+            used=totals.used(name),
+            limit=limit,
+            remaining=None if limit is None else max(0, limit - totals.used(name)),
+        )
+        for name, limit in totals.quota.as_dict().items()
+    }
+
+
+def _csv_lines(stored: WorkspaceUsage) -> Iterator[str]:
+    """Yield a header, and a line for each limit, the workspace, and each group; LF ends each."""
+    yield ",".join(("by", "key", "name", "experiments", *Usage._fields, "used", "limit")) + "\n"
+    limits = stored.totals.quota.as_dict()
+    for name in QUOTA_NAMES:
+        limit = "" if limits[name] is None else str(limits[name])
+        yield f"limit,{name},,,,,,,,{stored.totals.used(name)},{limit}\n"
+    yield _csv_line("workspace", "", "", stored.totals.experiments, stored.totals.stored)
+    for month in stored.months:
+        yield _csv_line("month", month.key, "", month.experiments, month.usage)
+    for member in stored.members:
+        yield _csv_line("member", member.key, member.name, member.experiments, member.usage)
+    for each in stored.largest:
+        yield _csv_line("experiment", each.experiment_id, each.name, 1, each.usage)
+
+
+def _csv_line(by: str, key: str, name: str, experiments: int, stored: Usage) -> str:
+    numbers = ",".join(map(str, (experiments, *stored)))
+    return f"{by},{key},{quote(name)},{numbers},,\n"

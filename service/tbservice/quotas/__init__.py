@@ -1,0 +1,1 @@
+"""What each workspace stores and may store."""

@@ -1,0 +1,1 @@
+"""SQL of the tables of usage and quotas."""

@@ -1,0 +1,96 @@
+"""What a workspace stores and may store, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final, NamedTuple
+
+QUOTA_MAX: Final = 2**63 - 1
+"""Points, bytes or items of the greatest limit: a bigint of PostgreSQL. This one is no limit."""
+
+
+class Usage(NamedTuple):
+    """Stored points by data class, and bytes. Also a difference of two of these.
+
+    Points include those of earlier attempts. Bytes of tensors are those of their values, bytes of
+    blobs those of the objects, each of which a workspace has once.
+    """
+
+    scalars: int = 0
+    tensors: int = 0
+    blob_sequences: int = 0
+    tensor_bytes: int = 0
+    blob_bytes: int = 0
+
+    @property
+    def points(self) -> int:
+        """Points of all data classes."""
+        return self.scalars + self.tensors + self.blob_sequences
+
+    def plus(self, other: Usage) -> Usage:
+        """Return the sum."""
+        return Usage(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+NOTHING: Final = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Limits of a workspace; None for no limit. Points and bytes are those of `Usage`."""
+
+    points: int | None = None
+    tensor_bytes: int | None = None
+    blob_bytes: int | None = None
+    experiments: int | None = None
+    members: int | None = None
+
+    def as_dict(self) -> dict[str, int | None]:
+        """Return the limits by name."""
+        return {name: getattr(self, name) for name in QUOTA_NAMES}
+
+    @staticmethod
+    def of(limits: Mapping[str, int | None]) -> Quota:
+        """Return the quota with these limits; QUOTA_MAX is none."""
+        return Quota(
+            **{name: None if value == QUOTA_MAX else value for name, value in limits.items()}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceTotals:
+    """Usage and limits of a workspace.
+
+    `experiments` are those that can be restored, too; `uncounted` are the ones of `stored` that
+    count as what arrived, since nothing was added to them since they are counted. Frozen copies
+    count in `stored` like experiments.
+    """
+
+    quota: Quota
+    stored: Usage
+    experiments: int
+    members: int
+    frozen_copies: int = 0
+    uncounted: int = 0
+
+    def used(self, name: str) -> int:
+        """Return how much of a limit is used, by its name."""
+        own: int = getattr(self.stored if name in COUNTED else self, name)
+        return own
+
+
+QUOTA_NAMES: Final = tuple(field.name for field in fields(Quota))
+"""Names of the limits, which are columns of the tables of quotas and keys of the file of plans."""
+
+COUNTED: Final = ("points", "tensor_bytes", "blob_bytes")
+"""The limits on what `Usage` counts; the others are on numbers of rows."""
+
+UNITS: Final = {
+    "points": "points",
+    "tensor_bytes": "bytes of tensors",
+    "blob_bytes": "bytes of blobs",
+    "experiments": "experiments",
+    "members": "members",
+}
+"""Units of the limits, for people."""

@@ -1,0 +1,43 @@
+"""Set quotas, and compare what is counted with the tables."""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+
+from tbservice.experiments.tables import experiment_size
+from tbservice.quotas import plans
+from tbservice.quotas.tables import usage_counters
+from tbservice.types.identifiers import ExperimentId
+from tbservice.types.quotas import QUOTA_NAMES
+
+
+def set_quota(database, workspace_id, **limits):
+    """Set the limits of a workspace, as an administrator does; the others are none."""
+    with database.transaction(workspace_id) as db:
+        plans.set_quota(db, workspace_id, None, dict.fromkeys(QUOTA_NAMES) | limits)
+
+
+def stored_usage(database, workspace_id):
+    """Return what the counters of a workspace say together."""
+    with database.transaction(workspace_id) as db:
+        return usage_counters.sum_all(db, workspace_id)
+
+
+def assert_counted(database, workspace_id):
+    """Compare each counter with the points of its experiment, and all of them with the blobs."""
+    with database.snapshot(workspace_id) as db:
+        db.execute(text("SELECT set_config('tbhub.shows_deleted', 'on', true)"))
+        counters = db.execute(text("SELECT * FROM usage_counters")).all()
+        blobs = db.execute(text("SELECT coalesce(sum(size), 0) FROM blobs")).scalar_one()
+        assert sum(counter.blob_bytes for counter in counters) == blobs
+        of_experiments = {each.experiment_id: each for each in counters}
+        of_experiments.pop(usage_counters.workspace_counter(workspace_id), None)
+        for experiment_id, counter in of_experiments.items():
+            stored = experiment_size.measure_usage(db, ExperimentId(experiment_id))
+            counted = (
+                counter.scalars,
+                counter.tensors,
+                counter.blob_sequences,
+                counter.tensor_bytes,
+            )
+            assert counted == stored[:4], experiment_id
