@@ -39,6 +39,7 @@ BENCHMARKS = (
     "katib",
     "export",
     "fairness",
+    "quotas",
     "suggestions",
     "search",
     "citus",

@@ -57,7 +57,7 @@ Server and token: --server, then TBHUB_SERVER and TBHUB_TOKEN, then ~/.config/tb
 There is no option for the token: other users of the machine could read it in the process list.
 
 exit codes: 0 everything is committed; 1 failed, or something was skipped; 2 wrong usage; 75 server
-unavailable: run the same command again later, nothing is lost.
+unavailable, or the workspace has no room: run the same command again later, nothing is lost.
 """
 
 Command = Callable[[argparse.Namespace], int]

@@ -14,7 +14,8 @@ UploadError
     │   ├── Conflict     409 on a batch: resume from the server's upload cursor
     │   └── BlobLost     the server has a point, but no longer the bytes of its blob
     └── Unreachable      no valid response within the retry timeout; nothing is lost
-        └── Unreadable   the server could not read some objects: request them again
+        ├── Unreadable   the server could not read some objects: request them again
+        └── QuotaExceeded  507: the workspace has no room until something is deleted, or allowed
 """
 
 from __future__ import annotations
@@ -105,6 +106,13 @@ class Unreadable(Unreachable):
 
     def __init__(self, explanation: str) -> None:
         super().__init__(explanation, is_mid_response=True)
+
+
+class QuotaExceeded(Unreachable):
+    """The workspace has no room for what was sent. Nothing of it was stored.
+
+    An upload that is begun again later sends the rest, as after an outage.
+    """
 
 
 class Refused(ServerError):

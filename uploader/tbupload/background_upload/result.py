@@ -19,8 +19,8 @@ class Result:
 
     Attributes:
         exit_code: 0 everything is committed; 1 failed, or something was skipped; 2 wrong usage;
-            75 server unavailable, retry later; negative: killed by that signal. None if the
-            uploader could not be started, or was still sending when the wait was over.
+            75 server unavailable or no room, retry later; negative: killed by that signal. None if
+            the uploader could not be started, or was still sending when the wait was over.
         experiment_id: the experiment's ID, or None if it is unknown.
         url: the experiment's URL, or None if it is unknown.
         scalars: number of scalar points that were sent.

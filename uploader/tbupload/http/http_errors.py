@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import urllib3
 
-from tbupload.errors import Conflict, Refused
+from tbupload.errors import Conflict, QuotaExceeded, Refused
 from tbupload.http.connection_pool import find_proxy
 from tbupload.http.response_body import final_text
 from tbupload.http.response_schema import INTEGER_MAX
@@ -22,6 +22,8 @@ UNKNOWN_ROUTE_STATUSES: Final = frozenset({404, 405})
 UNAUTHORIZED: Final = 401  # RFC 9110, section 15.5.2
 CONFLICT: Final = 409  # RFC 9110, section 15.5.10
 TOO_LARGE: Final = 413
+QUOTA_EXCEEDED: Final = "quota_exceeded"
+"""Code of the refusal, 507, of what is over a quota of the workspace."""
 
 STATUS_ADVICE: Final = {
     UNAUTHORIZED: "the server does not accept the token: it may have expired or been revoked. "
@@ -57,8 +59,8 @@ def refused_error(
     content: dict[str, Any],
     *,
     has_token: bool,
-) -> Refused:
-    """Return the error for a final HTTP error: Conflict for 409, or Refused.
+) -> Refused | QuotaExceeded:
+    """Return the error for a final HTTP error: Conflict for 409, QuotaExceeded, or Refused.
 
     Args:
         server: The server's address.
@@ -89,6 +91,8 @@ def refused_error(
     elif code not in EXPLAINED_CODES and status in STATUS_ADVICE:
         explanation = f"{STATUS_ADVICE[status]} ({explanation})"
 
+    if code == QUOTA_EXCEEDED:
+        return QuotaExceeded(explanation)
     if status != CONFLICT:
         return Refused(explanation, status=status, code=code)
     return Conflict(

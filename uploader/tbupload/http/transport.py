@@ -262,7 +262,7 @@ class Transport:
     ) -> tuple[urllib3.BaseHTTPResponse, bytes] | _RetryableFailure:
         """Return the successful response and its body, or a failure that may pass.
 
-        Raises Unreachable, Conflict or Refused for any other failure.
+        Raises Unreachable, QuotaExceeded, Conflict or Refused for any other failure.
         """
         try:
             response = self._open(method, path, body, headers)

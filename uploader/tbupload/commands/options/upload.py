@@ -42,7 +42,7 @@ that was trained again from its start, into new files in place of the uploaded o
 says otherwise.
 
 exit codes: 0 everything is committed; 1 failed, or something was skipped; 2 wrong usage; 75 server
-unavailable: run the same command again later, nothing is lost.
+unavailable, or the workspace has no room: run the same command again later, nothing is lost.
 """
 
 
