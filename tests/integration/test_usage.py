@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
@@ -21,7 +21,7 @@ from tbservice.integrity.tables import unused_blobs
 from tbservice.types.grants import KatibGrant
 
 EXAMPLES = 6
-FILES = 3
+FILES, WIDTH = 3, 64
 
 pytestmark = pytest.mark.own_database
 
@@ -64,7 +64,13 @@ class Workspace:
         self.job.write(
             f"events.{file}",
             1000.0 * file + 1,
-            scalars("loss", steps, times, times),
+            # Enough to be compacted.
+            scalars(
+                "loss",
+                [step * WIDTH + number for step in steps for number in range(WIDTH)],
+                [time for time in times for _ in range(WIDTH)],
+                [time for time in times for _ in range(WIDTH)],
+            ),
             texts("note", steps, values, times),
             images("image", steps, [[value or b"x"] for value in values], times),
         )
@@ -130,6 +136,7 @@ class Workspace:
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+@example(operations=[("write", 0, [1, 2, 3], 1)] * 2 + [("write", 1, [2], 1), ("compact",)] * 2)
 @given(operations=st.lists(OPERATIONS, min_size=4, max_size=16))
 def test_usage_is_a_recount_after_random_operations(
     client, owner_token, database, workspace_id, operations

@@ -12,6 +12,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.db.cluster import citus
 from tbservice.db.pipeline import PendingResult, execute_binary
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
 from tbservice.types.quotas import COUNTED, QUOTA_MAX, Usage
@@ -152,24 +153,25 @@ def reset_maxima(db: Connection, workspace_id: WorkspaceId) -> None:
 
 
 def take_back(db: Connection, workspace_id: WorkspaceId, counter_id: str) -> None:
-    """Take from the other counters what they may still grow by, but from those in use right now."""
+    """Take from the other counters what they may still grow by, but from those in use right now.
+
+    In a cluster, also from those, after a wait: it locks no rows of several nodes in a sub-select.
+    """
     lowered = ", ".join(
         f"{_MAXIMA[name]} = least(u.{_MAXIMA[name]}, {count})" for name, count in _COUNTS.items()
     )
     has_room = " OR ".join(f"u.{_MAXIMA[name]} > {count}" for name, count in _COUNTS.items())
-    db.execute(
-        text(f"""
-            UPDATE usage_counters AS u SET {lowered} FROM (
-                SELECT u.experiment_id FROM usage_counters AS u
-                WHERE u.workspace_id = :workspace_id AND u.experiment_id <> :counter_id
-                    AND ({has_room})
-                -- Waiting here for a batch that waits for the quota would be a deadlock.
-                FOR UPDATE SKIP LOCKED
-            ) AS free
-            WHERE u.experiment_id = free.experiment_id
-        """),  # noqa: S608 - constants above
-        {"workspace_id": workspace_id, "counter_id": counter_id},
-    )
+    others = f"""
+        u.workspace_id = :workspace_id AND u.experiment_id <> :counter_id AND ({has_room})
+    """
+    if not citus.is_cluster(db):
+        # Waiting for a batch that waits for the quota would be a deadlock.
+        others = f"""
+            u.experiment_id IN (SELECT u.experiment_id FROM usage_counters AS u
+                WHERE {others} FOR UPDATE SKIP LOCKED)
+        """  # noqa: S608 - constants above
+    statement = text(f"UPDATE usage_counters AS u SET {lowered} WHERE {others}")  # noqa: S608 - constants above
+    db.execute(statement, {"workspace_id": workspace_id, "counter_id": counter_id})
 
 
 def sum_all(db: Connection, workspace_id: WorkspaceId) -> Usage:
