@@ -74,7 +74,7 @@ def test_new_experiment_over_quota_exits_with_75(uploader: Uploader, logdir, all
     assert "0 points, of which 0 are used" in ended.err
 
 
-def test_training_goes_on_when_its_upload_meets_a_quota(run_script, allow):
+def test_training_survives_an_upload_over_quota(run_script, allow):
     allow(10)
     ended = run_script(
         """

@@ -1,1 +1,1 @@
-"""What each workspace stores and may store."""
+"""Usage and quotas of workspaces."""

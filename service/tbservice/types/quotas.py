@@ -1,4 +1,4 @@
-"""What a workspace stores and may store, as plain values."""
+"""Usage and limits of a workspace, as plain values."""
 
 from __future__ import annotations
 
