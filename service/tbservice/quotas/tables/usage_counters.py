@@ -152,25 +152,29 @@ def reset_maxima(db: Connection, workspace_id: WorkspaceId) -> None:
     db.execute(statement, {"workspace_id": workspace_id})
 
 
+_LOWERED: Final = ", ".join(
+    f"{_MAXIMA[name]} = least(u.{_MAXIMA[name]}, {count})" for name, count in _COUNTS.items()
+)
+_HAS_ROOM: Final = " OR ".join(f"u.{_MAXIMA[name]} > {count}" for name, count in _COUNTS.items())
+_OTHERS: Final = (
+    f"u.workspace_id = :workspace_id AND u.experiment_id <> :counter_id AND ({_HAS_ROOM})"
+)
+# Waiting for a batch that waits for the quota would be a deadlock.
+_TAKEN_FROM: Final = citus.Forms(
+    f"""
+        u.experiment_id IN (SELECT u.experiment_id FROM usage_counters AS u
+            WHERE {_OTHERS} FOR UPDATE SKIP LOCKED)
+    """,  # noqa: S608 - constants
+    _OTHERS,
+)
+
+
 def take_back(db: Connection, workspace_id: WorkspaceId, counter_id: str) -> None:
     """Take from the other counters what they may still grow by, but from those in use right now.
 
     In a cluster, also from those, after a wait: it locks no rows of several nodes in a sub-select.
     """
-    lowered = ", ".join(
-        f"{_MAXIMA[name]} = least(u.{_MAXIMA[name]}, {count})" for name, count in _COUNTS.items()
-    )
-    has_room = " OR ".join(f"u.{_MAXIMA[name]} > {count}" for name, count in _COUNTS.items())
-    others = f"""
-        u.workspace_id = :workspace_id AND u.experiment_id <> :counter_id AND ({has_room})
-    """
-    if not citus.is_cluster(db):
-        # Waiting for a batch that waits for the quota would be a deadlock.
-        others = f"""
-            u.experiment_id IN (SELECT u.experiment_id FROM usage_counters AS u
-                WHERE {others} FOR UPDATE SKIP LOCKED)
-        """  # noqa: S608 - constants above
-    statement = text(f"UPDATE usage_counters AS u SET {lowered} WHERE {others}")  # noqa: S608 - constants above
+    statement = text(f"UPDATE usage_counters AS u SET {_LOWERED} WHERE {_TAKEN_FROM.of(db)}")  # noqa: S608 - constants
     db.execute(statement, {"workspace_id": workspace_id, "counter_id": counter_id})
 
 
