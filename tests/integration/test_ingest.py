@@ -514,7 +514,7 @@ def test_flush_into_known_series_takes_six_trips_and_no_planning(
         assert proxy.trips == 6
         prepared = list(prepared_statements(database))
         database.close()
-    assert len(prepared) == 7
+    assert len(prepared) == 8
     assert max(custom_plans for _, custom_plans, _ in prepared) <= 5
     (writing,) = (plan for _, _, plan in prepared if " on time_series " in plan.splitlines()[0])
     assert not {"Join", "Nested"} & set(writing.split()), (

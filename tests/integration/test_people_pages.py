@@ -17,6 +17,7 @@ from support.servers import new_workspace
 from support.share_links import make_link
 from tbservice.auth import invitations, members, people, tokens
 from tbservice.server import app as application
+from tbservice.server import routes
 from tbservice.types.grants import OwnerGrant, Scope
 from tbservice.types.people import Role
 
@@ -75,7 +76,7 @@ def page_routes():
     """(method, path) of every route of our own pages that takes part in the table."""
     return {
         (method, route.path)
-        for module in application._PAGE_MODULES
+        for module in routes.PAGE_MODULES
         for route in module.router.routes
         if isinstance(route, APIRoute) and route.path not in PUBLIC
         for method in route.methods

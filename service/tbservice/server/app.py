@@ -38,31 +38,6 @@ from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddlewar
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.http.shared_answers import SharedAnswers
 from tbservice.api.http.traces_middleware import TracesMiddleware
-from tbservice.api.operation import health, metrics
-from tbservice.api.v0_classic import files, series
-from tbservice.api.v1.experiments import experiments, run_deletion, tables
-from tbservice.api.v1.people import (
-    device_logins,
-    invitations,
-    me,
-    members,
-    workspace_tokens,
-    workspace_usage,
-    workspaces,
-)
-from tbservice.api.v1.points import (
-    attempts,
-    blobs,
-    catalog,
-    changes,
-    digests,
-    object_checks,
-    points,
-    tail,
-)
-from tbservice.api.v1.runs import curves, runs
-from tbservice.api.v1.sharing import share_links, tokens, workspace_links
-from tbservice.api.v1.uploads import batches, blob_uploads, run_hparams, uploads
 from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.db.database import Database
 from tbservice.db.schema import check_schema
@@ -79,7 +54,6 @@ from tbservice.errors import (
 )
 from tbservice.experiments.eraser import Eraser
 from tbservice.handlers.pool import HandlerPool
-from tbservice.hparams import routes as hparams
 from tbservice.ingest.door import Door
 from tbservice.ingest.observers import CompactionQueue, PointMetrics
 from tbservice.ingest.service import Ingest
@@ -87,34 +61,15 @@ from tbservice.integrity.sweeper import Sweeper
 from tbservice.katib import run_rows
 from tbservice.objects.object_store import ObjectStore
 from tbservice.pages.base import errors as error_pages
-from tbservice.pages.base import static_files
 from tbservice.pages.base.content_origin import ContentOriginMiddleware
 from tbservice.pages.base.signed_in import SignInRequired
-from tbservice.pages.documentation import routes as documentation_routes
-from tbservice.pages.experiments import (
-    card,
-    experiment_about,
-    experiment_list,
-    experiment_page,
-    experiment_runs,
-    experiment_selection,
-)
-from tbservice.pages.people import (
-    account,
-    invitation,
-    runs_comparison,
-    workspace_members,
-    workspace_runs,
-    workspace_settings,
-    workspace_token_list,
-)
-from tbservice.pages.sharing import experiment_tokens, share_page, workspace_link_list
-from tbservice.pages.sign_in import device, oidc, sign_in
+from tbservice.pages.sign_in import sign_in
 from tbservice.series.compactor import Compactor
 from tbservice.series.summary_filler import SummaryFiller
 from tbservice.server.grpc_service import GrpcService
 from tbservice.server.logs import log_failure
 from tbservice.server.quota_administration import apply_plans
+from tbservice.server.routes import PAGE_MODULES, ROUTER_MODULES
 from tbservice.server.signals import ForcedExit, on_shutdown_signal
 from tbservice.settings import Settings
 from tbservice.tensorboard.mount import mount
@@ -145,67 +100,6 @@ _DESCRIPTION = """A hosted service for TensorBoard data. Send `Authorization: Be
 error is `{"code", "detail"}`: the code is for programs, the detail says what to do. Numbers that
 are not finite are the strings "NaN", "Infinity" and "-Infinity".
 """
-
-_ROUTER_MODULES = (
-    me,
-    workspaces,
-    members,
-    workspace_usage,
-    invitations,
-    workspace_tokens,
-    workspace_links,
-    runs,
-    curves,
-    experiments,
-    run_deletion,
-    tokens,
-    device_logins,
-    share_links,
-    batches,
-    blob_uploads,
-    run_hparams,
-    uploads,
-    catalog,
-    attempts,
-    points,
-    hparams,
-    digests,
-    blobs,
-    object_checks,
-    changes,
-    tables,
-    tail,
-    health,
-    metrics,
-    series,
-    files,
-)
-"""The modules of the routes, each with a `router`."""
-
-_PAGE_MODULES = (
-    static_files,
-    card,
-    experiment_list,
-    experiment_selection,
-    experiment_about,
-    experiment_page,
-    experiment_runs,
-    experiment_tokens,
-    sign_in,
-    oidc,
-    device,
-    account,
-    invitation,
-    workspace_settings,
-    workspace_runs,
-    runs_comparison,
-    workspace_members,
-    workspace_token_list,
-    workspace_link_list,
-    share_page,
-    documentation_routes,
-)
-"""Modules of our own pages; their routers have `include_in_schema=False`."""
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -250,7 +144,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
 
     run_rows.register()
-    for module in (*_ROUTER_MODULES, *_PAGE_MODULES):
+    for module in (*ROUTER_MODULES, *PAGE_MODULES):
         app.router.routes.extend(module.router.routes)
     app.state.handlers = HandlerPool(*HANDLER_MODULES)
     app.state.grpc = GrpcService(app.state)

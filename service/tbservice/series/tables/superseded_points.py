@@ -71,10 +71,10 @@ def keep_shown(
                 (experiment_id, workspace_id, period_start, {", ".join(copied)})
             SELECT p.experiment_id, p.workspace_id, w.period_start,
                 {", ".join(f"p.{name}" for name in copied)}
-            FROM unnest(CAST(:series_id AS bigint[]), CAST(:rank AS smallint[]),
-                CAST(:sample_key AS bigint[]), CAST(:period_start AS float8[]))
+            FROM unnest(CAST(%(series_id)s AS bigint[]), CAST(%(rank)s AS smallint[]),
+                CAST(%(sample_key)s AS bigint[]), CAST(%(period_start)s AS float8[]))
                 AS w (series_id, rank, sample_key, period_start)
-            JOIN {SHOWN_TABLES[data_class]} AS p ON p.experiment_id = :experiment_id
+            JOIN {SHOWN_TABLES[data_class]} AS p ON p.experiment_id = %(experiment_id)s
                 AND p.series_id = w.series_id AND p.rank = w.rank AND p.sample_key = w.sample_key
             {make_on_conflict(data_class, ["period_start"])}
         """,  # noqa: S608 - constants above

@@ -1,0 +1,112 @@
+"""The modules of all routes, in the order of the OpenAPI document."""
+
+from __future__ import annotations
+
+from tbservice.api.operation import health, metrics
+from tbservice.api.v0_classic import files, series
+from tbservice.api.v1.experiments import experiments, run_deletion, tables
+from tbservice.api.v1.people import (
+    device_logins,
+    invitations,
+    me,
+    members,
+    workspace_tokens,
+    workspace_usage,
+    workspaces,
+)
+from tbservice.api.v1.points import (
+    attempts,
+    blobs,
+    catalog,
+    changes,
+    digests,
+    object_checks,
+    points,
+    tail,
+)
+from tbservice.api.v1.runs import curves, runs
+from tbservice.api.v1.sharing import share_links, tokens, workspace_links
+from tbservice.api.v1.uploads import batches, blob_uploads, run_hparams, uploads
+from tbservice.hparams import routes as hparams
+from tbservice.pages.base import static_files
+from tbservice.pages.documentation import routes as documentation_routes
+from tbservice.pages.experiments import (
+    card,
+    experiment_about,
+    experiment_list,
+    experiment_page,
+    experiment_runs,
+    experiment_selection,
+)
+from tbservice.pages.people import (
+    account,
+    invitation,
+    runs_comparison,
+    workspace_members,
+    workspace_runs,
+    workspace_settings,
+    workspace_token_list,
+)
+from tbservice.pages.sharing import experiment_tokens, share_page, workspace_link_list
+from tbservice.pages.sign_in import device, oidc, sign_in
+
+ROUTER_MODULES = (
+    me,
+    workspaces,
+    members,
+    workspace_usage,
+    invitations,
+    workspace_tokens,
+    workspace_links,
+    runs,
+    curves,
+    experiments,
+    run_deletion,
+    tokens,
+    device_logins,
+    share_links,
+    batches,
+    blob_uploads,
+    run_hparams,
+    uploads,
+    catalog,
+    attempts,
+    points,
+    hparams,
+    digests,
+    blobs,
+    object_checks,
+    changes,
+    tables,
+    tail,
+    health,
+    metrics,
+    series,
+    files,
+)
+"""The modules of the routes, each with a `router`."""
+
+PAGE_MODULES = (
+    static_files,
+    card,
+    experiment_list,
+    experiment_selection,
+    experiment_about,
+    experiment_page,
+    experiment_runs,
+    experiment_tokens,
+    sign_in,
+    oidc,
+    device,
+    account,
+    invitation,
+    workspace_settings,
+    workspace_runs,
+    runs_comparison,
+    workspace_members,
+    workspace_token_list,
+    workspace_link_list,
+    share_page,
+    documentation_routes,
+)
+"""Modules of our own pages; their routers have `include_in_schema=False`."""
