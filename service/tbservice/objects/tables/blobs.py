@@ -90,22 +90,23 @@ def move(db: Connection, workspace_id: WorkspaceId, previous: Blob, object_suffi
 
 # By way of JSON, which also works before the migration 0015.
 _HELD: Final = """
-    sha256, size, content_type, object_suffix,
-    to_jsonb(b) ->> 'condemned_by' IS NOT NULL AS is_condemned
+    SELECT sha256, size, content_type, object_suffix,
+        to_jsonb(b) ->> 'condemned_by' IS NOT NULL AS is_condemned
+    FROM blobs AS b
+    WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
+    ORDER BY sha256
 """
 # The row may be on another node, which would end a transaction that has only locked it before the
 # reference is committed here. One that has written there waits (two phases).
 _HOLD: Final = citus.Forms(
-    f"""
-        SELECT {_HELD} FROM blobs AS b
-        WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
-        ORDER BY sha256 FOR SHARE
-    """,  # noqa: S608 - constants
-    f"""
-        UPDATE blobs AS b SET size = size
-        WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
-        RETURNING {_HELD}
-    """,  # noqa: S608 - constants
+    [text(f"{_HELD} FOR SHARE")],
+    [
+        text("""
+            UPDATE blobs SET size = size
+            WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
+        """),
+        text(_HELD),
+    ],
 )
 
 
@@ -118,7 +119,10 @@ def hold(
     that exist, by SHA-256: the others were never stored, or have been deleted.
     """
     parameters = {"workspace_id": workspace_id, "digests": list(digests)}
-    rows = db.execute(text(_HOLD.of(db)), parameters).all()
+    *locks, reading = _HOLD.of(db)
+    for lock in locks:
+        db.execute(lock, parameters)
+    rows = db.execute(reading, parameters).all()
     condemned = [row.sha256 for row in rows if row.is_condemned]
     if condemned:
         spare = text("""
