@@ -87,6 +87,9 @@ UPLOAD_PACKAGES_ITEMS_MAX: Final = 1_000
 UPLOAD_DETAIL_CHARS_MAX: Final = 200
 """Characters that say how a training ended."""
 
+UPLOAD_TEXT_CHARS_MAX: Final = 16_000
+"""Characters of the last lines of a training's console, and of the difference to its git commit."""
+
 UPLOAD_SILENT_SECONDS_MAX: Final = 900
 """Seconds after which an upload that is running, and says nothing, is silent; `tbupload` says
 something every 300 s."""

@@ -101,6 +101,11 @@ def remove_controls(content: str) -> str:
     )
 
 
+def remove_controls_of_lines(content: str) -> str:
+    """Return a text of several lines, each without controls, as `remove_controls`."""
+    return "\n".join(map(remove_controls, content.split("\n")))
+
+
 def check_pairs(what: str, pairs: Mapping[str, str]) -> dict[str, str]:
     """Return the pairs. Raises Invalid for too many, and for a key or value over its limit."""
     if len(pairs) > limits.EXPERIMENT_PROPERTIES_ITEMS_MAX:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from sqlalchemy import Connection
@@ -11,7 +12,11 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import Invalid, NotFound
 from tbservice.experiment_values import NewUpload, UploadEnd, UploadRecord, UploadStatus
-from tbservice.experiments.metadata import check_pairs, remove_controls
+from tbservice.experiments.metadata import (
+    check_pairs,
+    remove_controls,
+    remove_controls_of_lines,
+)
 from tbservice.experiments.tables import uploads
 from tbservice.pagination import cut_page, decode_page_token, encode_page_token
 from tbservice.types.experiments import Experiment
@@ -46,14 +51,25 @@ def record_upload(db: Connection, grant: AppendGrant, upload_id: str, new: NewUp
 
 
 def report_upload(
-    db: Connection, grant: AppendGrant, upload_id: str, end: UploadEnd | None
+    db: Connection,
+    grant: AppendGrant,
+    upload_id: str,
+    end: UploadEnd | None,
+    texts: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Note that an uploader is there, and with `end`, that the status has changed.
 
+    `texts`, of several lines, are added to the origin by their names, or replace those there.
+
     Raises:
         NotFound: The experiment has no such upload, for example because somebody removed it.
-        Invalid: The detail is over its limit.
+        Invalid: The detail or a text is over its limit.
     """
+    if any(len(content) > limits.UPLOAD_TEXT_CHARS_MAX for content in texts.values()):
+        raise Invalid(f"a text has at most {limits.UPLOAD_TEXT_CHARS_MAX} characters")
+    if texts:
+        lines = {name: remove_controls_of_lines(content) for name, content in texts.items()}
+        uploads.add_to_origin(db, grant.experiment_id, upload_id, lines)
     if end is None:
         is_known = uploads.touch(db, grant.experiment_id, upload_id)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -77,6 +77,22 @@ def touch(db: Connection, experiment_id: ExperimentId, upload_id: str) -> bool:
     """)
     parameters = {"experiment_id": experiment_id, "upload_id": upload_id}
     return db.execute(statement, parameters).rowcount == 1
+
+
+def add_to_origin(
+    db: Connection, experiment_id: ExperimentId, upload_id: str, texts: Mapping[str, str]
+) -> None:
+    """Add texts to the origin of an upload, or replace them; a no-op if there is no such upload."""
+    statement = text("""
+        UPDATE uploads SET origin = origin || CAST(:texts AS jsonb)
+        WHERE experiment_id = :experiment_id AND upload_id = :upload_id
+    """)
+    parameters = {
+        "experiment_id": experiment_id,
+        "upload_id": upload_id,
+        "texts": json.dumps(dict(texts)),
+    }
+    db.execute(statement, parameters)
 
 
 def set_status(db: Connection, experiment_id: ExperimentId, upload_id: str, end: UploadEnd) -> bool:

@@ -73,6 +73,21 @@ class UploadChange(FewFields):
         description="Exit code, type of the exception, or signal",
     )
     ended_at: _Time | None = Field(default=None, description="By the uploader's clock")
+    console: str | None = Field(
+        default=None,
+        max_length=limits.UPLOAD_TEXT_CHARS_MAX,
+        description="Last lines that the training has printed; added to the origin",
+    )
+    git_diff: str | None = Field(
+        default=None,
+        max_length=limits.UPLOAD_TEXT_CHARS_MAX,
+        description="Difference of the files to the git commit; added to the origin",
+    )
+
+    def to_texts(self) -> dict[str, str]:
+        """Return the texts that are added to the origin, by name."""
+        texts = {"console": self.console, "git_diff": self.git_diff}
+        return {name: text for name, text in texts.items() if text is not None}
 
     def to_end(self) -> UploadEnd | None:
         """Return the change of the status; None if there is none."""
@@ -95,7 +110,9 @@ class UploadAnswer(BaseModel):
     ended_at: datetime | None
     created_at: datetime = Field(description="When it was recorded, by the server's clock")
     seen_at: datetime = Field(description="Time of the last report of its uploader; the same clock")
-    origin: dict[str, str]
+    origin: dict[str, str] = Field(
+        description="As recorded, and `console` and `git_diff` (several lines) if there are any"
+    )
     packages: list[str]
 
 
@@ -145,10 +162,12 @@ def change_upload(
 ) -> None:
     """Say that the uploader of a recorded upload is there, or how the training has ended.
 
+    Texts of several lines (`console`, `git_diff`) are added to its origin; control characters in
+    them are replaced.
     The response is 404 if the record was removed: then nothing is recorded any more.
     """
     with database.transaction(grant) as db:
-        uploads.report_upload(db, grant, upload_id, change.to_end())
+        uploads.report_upload(db, grant, upload_id, change.to_end(), change.to_texts())
 
 
 def _make_answer(upload: UploadRecord) -> UploadAnswer:
