@@ -19,7 +19,11 @@ from tbupload.commands.exit_codes import (
     EXIT_TEMPORARY_FAILURE,
     EXIT_USAGE,
 )
-from tbupload.commands.find_command import explain_unrecognized, order_arguments
+from tbupload.commands.find_command import (
+    explain_unrecognized,
+    order_arguments,
+    split_at_dashes,
+)
 from tbupload.console.argument_parser import ConsoleParser, add_parser
 from tbupload.console.output import (
     discard_stdout,
@@ -38,6 +42,7 @@ examples:
   tbupload --logdir runs/                     upload, and follow the files until Ctrl-C
   tbupload runs/                              the same
   tbupload --logdir runs/ --one-shot          upload what is there now, and exit
+  tbupload run --logdir runs/ -- python train.py   run a training, and upload beside it
   tbupload --logdir runs/ --dry-run           report what would be sent, and send nothing
   tbupload --logdir runs/ --experiment ID     add to an existing experiment, from any machine
   tbupload verify --logdir runs/ --experiment ID   compare every point with the stored ones
@@ -66,6 +71,7 @@ AddOptions = Callable[[argparse.ArgumentParser], None]
 
 _COMMANDS: Final = {
     "upload": "upload a log directory (the default command)",
+    "run": "run a command, upload what it writes, and record how it ends",
     "verify": "check that an experiment contains every point of a log directory",
     "export": "write experiments to Parquet, CSV or event files",
     "tail": "print an experiment's new points as they are committed",
@@ -110,8 +116,12 @@ def _main(given: list[str]) -> int:
     except UsageError as error:
         return _report_error(error, EXIT_USAGE)
 
+    behind_dashes: list[str] = []
+    if argv[:1] == ["run"]:
+        argv, behind_dashes = split_at_dashes(argv)
     parser = _build_parser(argv[0] if argv else None)
     options, unrecognized = parser.parse_known_args(argv)
+    options.behind_dashes = behind_dashes
     if "command" not in options:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
@@ -163,6 +173,8 @@ def _load(name: str) -> Command:  # noqa: C901, PLR0912 - a table of imports
     command: Command
     if name == "upload":
         from tbupload.commands.upload import upload as command
+    elif name == "run":
+        from tbupload.commands.run import run as command
     elif name == "verify":
         from tbupload.commands.verify import verify as command
     elif name == "export":
@@ -207,6 +219,8 @@ def _load_options(name: str) -> AddOptions:  # noqa: C901, PLR0912 - the same
     add: AddOptions
     if name == "upload":
         from tbupload.commands.options.upload import add_options as add
+    elif name == "run":
+        from tbupload.commands.options.run import add_options as add
     elif name == "verify":
         from tbupload.commands.options.verify import add_options as add
     elif name == "export":

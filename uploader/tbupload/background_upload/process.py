@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -65,11 +66,12 @@ logger: Final = logging.getLogger("tbupload")
 class UploaderProcess:
     """A running uploader; two threads read its stdout (events) and stderr (messages).
 
-    It ends by itself after this process has. Its stdin takes commands. The constructor raises
-    OSError, ValueError or RuntimeError if the process cannot be started.
+    It ends by itself after this process has. Its stdin takes commands. `script` describes what it
+    records as the training, by default this process. The constructor raises OSError, ValueError or
+    RuntimeError if the process cannot be started.
     """
 
-    def __init__(self, options: list[str], token: str | None) -> None:
+    def __init__(self, options: list[str], token: str | None, script: str | None = None) -> None:
         self._options = options
         self._owner_pid = os.getpid()
         self._started_at = time.monotonic()
@@ -82,7 +84,7 @@ class UploaderProcess:
         self._asked_at = math.inf
         self._has_output = True
         self._may_end = False
-        self._process = _start(options, token)
+        self._process = _start(options, token, describe_script() if script is None else script)
         # DataLoader workers are forks: an inherited pipe would keep the uploader's stdin open after
         # this process has died.
         _close_pipes_after_fork()
@@ -91,8 +93,9 @@ class UploaderProcess:
             threading.Thread(target=work, name=f"tbupload {self._process.pid}", daemon=True)
             for work in (self._read_events, self._read_messages)
         ]
-        for reader in self._readers:
-            reader.start()
+        with signals_blocked():
+            for reader in self._readers:
+                reader.start()
 
     @property
     def is_owned_here(self) -> bool:
@@ -139,6 +142,10 @@ class UploaderProcess:
         """Let the uploader record how the training is, or has ended."""
         fields = {"status": ending.status, "detail": ending.detail, "at": time.time()}
         self._command(f"status {json.dumps(fields)}", may_end=self._may_end)
+
+    def report_console(self, text: str) -> None:
+        """Let the uploader record the last lines that the training has printed."""
+        self._command(f"console {json.dumps(text, ensure_ascii=False)}", may_end=self._may_end)
 
     def request_look(self) -> str:
         """Ask for a look at the files now; return its name, for `wait_for_look`."""
@@ -273,12 +280,12 @@ class UploaderProcess:
         return f"the upload failed ({_code_text(code)}): {reason}; to send the rest, run: {command}"
 
 
-def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
+def _start(options: list[str], token: str | None, script: str) -> subprocess.Popen[bytes]:
     # The token goes by the environment: arguments are visible to all users of the machine (ps).
     environment = dict(os.environ)
     if token is not None:
         environment["TBHUB_TOKEN"] = token
-    environment[SCRIPT_VARIABLE] = describe_script()
+    environment[SCRIPT_VARIABLE] = script
 
     # In its own session, the uploader does not receive the terminal's Ctrl-C.
     platform_options: dict[str, Any] = {"start_new_session": True}
@@ -327,6 +334,19 @@ def _lower_priority(process_id: int) -> None:
     group = Path(f"/proc/{process_id}/autogroup")
     if group.exists():
         group.write_text(str(min(niceness, NICENESS_MAX)))
+
+
+@contextlib.contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Block signals in threads that are started in the block: they are for the caller's own."""
+    if sys.platform == "win32":
+        yield
+        return
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @contextlib.contextmanager

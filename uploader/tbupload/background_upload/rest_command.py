@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-_FOLLOWING: Final = ("--poll-seconds", "--system-metrics")
+_FOLLOWING: Final = ("--poll-seconds", "--system-metrics", "--git-diff")
 """Options that are for following alone."""
 
 _CREATING: Final = (
     *("--name", "--description", "--visibility", "--experiment-name", "--experiment"),
-    *("--new", "--resume"),
+    *("--tag", "--note", "--new", "--resume"),
 )
 """Options that choose or describe an experiment before there is one."""
 

@@ -166,12 +166,18 @@ def _exit() -> None:
             each.process.report_ending(ending)
     try:
         flush_writers()
-        _wait_for([each for each in running if each.exit_seconds > 0])
+        waited = [each for each in running if each.exit_seconds > 0]
+        wait_for_all(waited, "end_seconds of follow")
     except KeyboardInterrupt:
         logger.warning("tbupload: interrupted; the rest is sent in the background")
 
 
-def _wait_for(uploaders: list[Uploader]) -> None:
+def wait_for_all(uploaders: list[Uploader], limit_name: str) -> list[Result]:
+    """Wait until each uploader has committed all that is in its files now; log and return results.
+
+    `limit_name` is what sets the longest time that is waited, as the user knows it.
+    """
+    results = []
     began = time.monotonic()
     # All are asked before the first is waited for: they look at the same time.
     looks = [each.process.request_look() for each in uploaders]
@@ -182,9 +188,12 @@ def _wait_for(uploaders: list[Uploader]) -> None:
         if result.exit_code is None and rest > 0:
             is_known = each.process.has_experiment
             logger.warning(
-                "tbupload: waiting up to %.0f s %s (end_seconds of follow); Ctrl-C ends the wait",
+                "tbupload: waiting up to %.0f s %s (%s); Ctrl-C ends the wait",
                 rest if is_known else min(rest, each.answer_seconds),
                 "until everything is uploaded" if is_known else "for the server to answer",
+                limit_name,
             )
             result = each.process.wait_for_look(look, rest, each.answer_seconds, began)
         log_result(result)
+        results.append(result)
+    return results

@@ -21,24 +21,16 @@ _FLAGS: Final = frozenset({"--json", "--verbose", "-v", "--quiet", "-q"})
 _VALUED: Final = frozenset({"--server", "--profile", "--cacert"})
 """The options that every command has, as `add_common_options` adds them."""
 
-_OPTIONS_OF_RUNS: Final = frozenset(
-    [
-        "-h",
-        "--help",
-        "--where",
-        "--sort",
-        "--columns",
-        "--limit",
-        "--csv",
-        "--format",
-        "--group-by",
-        "--run-pattern",
-        "--list-columns",
-        "--workspace",
-    ]
+_RUNS: Final = (
+    "--where --sort --columns --limit --csv --format --group-by --run-pattern --list-columns "
+    "--workspace"
 )
-"""Options that mean the command `runs` where there is a directory of this name, too: most log
-directories have it, and `tbupload runs` uploads it.
+_OPTIONS_OF: Final = {
+    "runs": frozenset(["-h", "--help", *_RUNS.split()]),
+    "run": frozenset(["-h", "--help", "--", "--console", "--end-seconds"]),
+}
+"""Arguments that mean this command where there is a directory of its name, too: most log
+directories are called `runs`, and `tbupload runs` uploads it.
 """
 
 _SIMILARITY_MIN: Final = 0.66
@@ -64,6 +56,7 @@ _SYNONYMS: Final = {
     "pull": "export",
     "push": "upload",
     "sync": "upload",
+    "exec": "run",
     "new": "create",
     "follow": "tail",
     "watch": "tail",
@@ -94,7 +87,7 @@ def order_arguments(arguments: Sequence[str], commands: Collection[str]) -> list
 
     position = _skip_common_options(arguments)
     word = arguments[position] if position < len(arguments) else "-"
-    if word in commands and not _is_directory_runs(word, arguments[position + 1 :]):
+    if word in commands and not _is_directory(word, arguments[position + 1 :]):
         return [word, *arguments[:position], *arguments[position + 1 :]]
     if not word.startswith("-"):
         _check_directory(word, commands)
@@ -120,6 +113,8 @@ def explain_unrecognized(
     meant = [name for option in options if (name := suggest(option, known))]
     if meant:
         return f"{text} (did you mean {', '.join(meant)}?)"
+    if arguments[:1] == ["run"] and "--" not in arguments:
+        return f"{text} (put -- before the command: tbupload run [options] -- python train.py)"
     methods = [word.upper() for word in arguments if word.upper() in METHODS]
     if methods and "api" in arguments:
         return f"{text} (the method is an option: tbupload api -X {methods[0]} PATH)"
@@ -150,10 +145,17 @@ def _skip_common_options(arguments: Sequence[str]) -> int:
     return position
 
 
-def _is_directory_runs(word: str, following: Sequence[str]) -> bool:
-    """Return whether the word `runs` is the directory, and not the command."""
+def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments before and behind the first `--`, which is in neither."""
+    arguments = list(arguments)
+    position = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:position], arguments[position + 1 :]
+
+
+def _is_directory(word: str, following: Sequence[str]) -> bool:
+    """Return whether a word that may be a command or a directory is the directory."""
     options = {argument.partition("=")[0] for argument in following}
-    return word == "runs" and Path(word).is_dir() and not options & _OPTIONS_OF_RUNS
+    return word in _OPTIONS_OF and Path(word).is_dir() and not options & _OPTIONS_OF[word]
 
 
 def _check_directory(word: str, commands: Collection[str]) -> None:

@@ -15,6 +15,7 @@ from tbupload.commands.connect import (
     series_filter_from_options,
 )
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
+from tbupload.commands.uploading.check_options import check_options
 from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS, DryRun
 from tbupload.commands.uploading.dry_run_target import plan_target
 from tbupload.commands.uploading.follow_requests import start_control
@@ -51,7 +52,7 @@ ONE_SHOT_RETRY_TIMEOUT_SECONDS: Final = 300.0
 
 def upload(options: argparse.Namespace) -> int:
     """Run `tbupload upload`: send a log directory to a new or an existing experiment."""
-    _check_options(options)
+    check_options(options)
     check_recording(options)
 
     hparams = NO_HPARAMS
@@ -289,35 +290,3 @@ def _print_end_event(event: dict[str, Any], summary: Summary, options: argparse.
     if options.json:
         with ignore_broken_pipe():
             print_json({**event, **summary.as_json()})
-
-
-def _check_options(options: argparse.Namespace) -> None:
-    """Raise UsageError for combinations that argparse cannot express."""
-    names = ("name", "description", "visibility", "tag", "note")
-    fields = [name for name in names if getattr(options, name) is not None]
-
-    if options.experiment is not None and fields:
-        raise UsageError(
-            f"--{fields[0]} is only for a new experiment; to change an existing one, "
-            "use `tbupload update-metadata`"
-        )
-
-    for name in ("wait_for_logdir", "end_with_process"):
-        if options.one_shot and getattr(options, name):
-            raise UsageError(f"--{name.replace('_', '-')} and --one-shot exclude each other")
-    if options.commands_from_stdin and options.end_with_process is None:
-        raise UsageError("--commands-from-stdin needs --end-with-process")
-
-    new = "--new" if options.new else "--resume never"
-    is_new = options.new or options.resume == "never"
-    excluding = (
-        ("--new", options.new, f"--resume {options.resume}", options.resume in {"must", "allow"}),
-        (new, is_new, "--experiment", options.experiment is not None),
-        (new, is_new, "--experiment-name", options.experiment_name is not None),
-        ("--name", options.name, "--experiment-name", options.experiment_name is not None),
-        ("--experiment", options.experiment, "--experiment-name", options.experiment_name),
-        ("--resume must", options.resume == "must", "--experiment-name", options.experiment_name),
-    )
-    for option, is_given, other, is_other_given in excluding:
-        if is_given and is_other_given:
-            raise UsageError(f"{option} and {other} exclude each other: use only one of them")

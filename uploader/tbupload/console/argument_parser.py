@@ -18,6 +18,11 @@ class ConsoleParser(argparse.ArgumentParser):
         """Return the names of the options, such as `--logdir`."""
         return list(self._option_string_actions)
 
+    @property
+    def destinations(self) -> list[str]:
+        """Return the names under which the arguments are stored, in the order of the help."""
+        return [action.dest for action in self._actions]
+
     def error(self, message: str) -> NoReturn:
         """Print the error on stderr, without all of the options, and exit with 2."""
         self.exit(2, f"{self.prog}: {message}\n(`{self.prog} --help` lists what it takes)\n")

@@ -61,14 +61,20 @@ def find_origin(logdir: Path, training: Training = Training()) -> dict[str, str]
         "user": _find_user(),
         "directory": directory,
         "command": shlex.join(mask_secrets(command)),
-        **_find_git([*([script.directory] if script else []), str(logdir), directory]),
+        **_find_git(find_directories(logdir, training)),
         "python": f"{platform.python_implementation()} {platform.python_version()}"
-        if script
+        if script is not None and script.path
         else "",
         "platform": platform.platform(),
         "cpus": _count_cpus(),
     }
     return clean_values(origin)
+
+
+def find_directories(logdir: Path, training: Training) -> list[str]:
+    """Return where to look for a repository, in this order; some may be empty."""
+    directories = [str(logdir), _find_command(training)[1]]
+    return directories if training.script is None else [training.script.directory, *directories]
 
 
 def clean_values(values: dict[str, str]) -> dict[str, str]:

@@ -19,8 +19,9 @@ from typing import Any, Final
 from tbupload.errors import Refused, Unreachable
 from tbupload.http.client import Client
 from tbupload.recording.exit_status import RUNNING, VANISHED, Ending
+from tbupload.recording.git_diff import find_git_diff
 from tbupload.recording.nvidia_smi import NvidiaSmi
-from tbupload.recording.origin import Training, clean_values, find_origin
+from tbupload.recording.origin import Training, clean_values, find_directories, find_origin
 from tbupload.recording.packages import list_packages
 
 HEARTBEAT_SECONDS: Final = 300.0
@@ -32,16 +33,21 @@ RETRY_SECONDS: Final = 30.0
 UPLOAD_ID_BYTES: Final = 8
 
 MOVED: Final = {"status": "unknown", "detail": "a run was trained again: see another experiment"}
+
+UNKNOWN_FIELD: Final = 422
+"""The status of a server's answer to a field that it does not know."""
+
 STOPPED: Final = Ending("unknown", "the upload was stopped before")
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Subject of a recording: which training, found where, since when."""
+    """Subject of a recording: which training, found where, since when, with the git diff or not."""
 
     training: Training
     logdir: Path
     started_at: float
+    has_git_diff: bool = False
 
     @property
     def status_of(self) -> str:
@@ -62,6 +68,15 @@ class Recording:
             "status_of": self.status_of,
             "started_at": _format(self.started_at),
         }
+
+    def find_git_diff(self) -> str:
+        """Return the difference to the git commit; "" if it is not to be recorded.
+
+        Takes seconds.
+        """
+        if not self.has_git_diff:
+            return ""
+        return find_git_diff(find_directories(self.logdir, self.training))
 
 
 class Recorder:
@@ -85,6 +100,8 @@ class Recorder:
         self._ended_at: float | None = None
         self._exited_at = math.inf
         self._told: Ending | None = None
+        self._texts: dict[str, str] = {}
+        self._told_texts: dict[str, str] = {}
         self._ignores_exit = self._is_closing = self._is_over = False
         self._thread: threading.Thread | None = None
 
@@ -119,6 +136,20 @@ class Recorder:
             self._ignores_exit = True
             self._update()
 
+    def set_console(self, text: str) -> None:
+        """Set the last lines that the training has printed, secrets masked."""
+        self._set_text("console", text)
+
+    def _set_text(self, name: str, text: str) -> None:
+        if text:
+            with self._changed:
+                self._texts[name] = text
+                self._changed.notify_all()
+
+    @property
+    def _has_told_all(self) -> bool:
+        return self._told == self._ending and self._told_texts == self._texts
+
     def _update(self) -> None:
         told, exit_ = self._told_by_script, self._exit
         has_failed = exit_ is not None and exit_.status in {"failed", "killed"}
@@ -132,7 +163,7 @@ class Recorder:
     def flush(self, seconds: float) -> None:
         """Wait until the server knows the present status, at most for this time."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or self._told == self._ending, seconds)
+            self._changed.wait_for(lambda: self._is_over or self._has_told_all, seconds)
 
     def close(self, seconds: float, *, is_complete: bool) -> None:
         """End the recording with the upload; wait for that at most for this time.
@@ -164,8 +195,9 @@ class Recorder:
     def _record(self) -> None:
         """Tell the server, until the upload ends or the server refuses."""
         description = self._recording.describe()
+        self._set_text("git_diff", self._recording.find_git_diff())
         recorded_with: str | None = None
-        while not (self._is_closing and self._told == self._ending):
+        while not (self._is_closing and self._has_told_all):
             try:
                 experiment_id = self._experiment_id or ""
                 if recorded_with != experiment_id:
@@ -190,12 +222,15 @@ class Recorder:
         self._client.put_upload(experiment_id, self.upload_id, description)
         with self._changed:
             self._told = RUNNING
+            self._told_texts = {}
             self._changed.notify_all()
 
     def _tell(self, experiment_id: str) -> None:
-        """Say that the uploader is there, and the status if it has changed."""
+        """Say that the uploader is there, and the status and the texts if they have changed."""
         with self._changed:
-            ending, ended_at = self._ending, self._ended_at
+            ending, ended_at, texts = self._ending, self._ended_at, dict(self._texts)
+        if texts != self._told_texts:
+            self._tell_texts(experiment_id, texts)
         fields: dict[str, Any] = {}
         if ending != self._told:
             fields = {"status": ending.status, "detail": ending.detail}
@@ -203,13 +238,22 @@ class Recorder:
                 fields["ended_at"] = _format(ended_at)
         self._client.change_upload(experiment_id, self.upload_id, fields)
         with self._changed:
-            self._told = ending
+            self._told, self._told_texts = ending, texts
             self._changed.notify_all()
+
+    def _tell_texts(self, experiment_id: str, texts: dict[str, str]) -> None:
+        """Record the texts, in a request of their own: an older server does not know them."""
+        try:
+            self._client.change_upload(experiment_id, self.upload_id, texts)
+        except Refused as refusal:
+            if refusal.status != UNKNOWN_FIELD:
+                raise
+            self._debug(f"the server does not record {' and '.join(texts)}: {refusal}")
 
     def _wait(self, seconds: float, recorded_with: str | None) -> None:
         def is_due() -> bool:
             is_moved = recorded_with != self._experiment_id
-            return self._is_closing or is_moved or self._told not in {None, self._ending}
+            return self._is_closing or is_moved or not (self._told is None or self._has_told_all)
 
         with self._changed:
             self._changed.wait_for(is_due, seconds)

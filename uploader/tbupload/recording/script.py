@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,10 +33,23 @@ class Script:
 def describe_script() -> str:
     """Return the description of this process for its uploader; it is not longer than it may be."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
-    description = {
-        "argv": [each for each in sys.argv if isinstance(each, str)],
-        "path": [each or str(Path.cwd()) for each in sys.path if isinstance(each, str)],
-        "directory": str(Path(main).absolute().parent) if isinstance(main, str) else "",
+    return _encode(
+        [each for each in sys.argv if isinstance(each, str)],
+        [each or str(Path.cwd()) for each in sys.path if isinstance(each, str)],
+        str(Path(main).absolute().parent) if isinstance(main, str) else "",
+    )
+
+
+def describe_command(command: Sequence[str]) -> str:
+    """Return the description of a command that starts now; of its packages, nothing is known."""
+    return _encode(list(command), [], str(Path.cwd()))
+
+
+def _encode(argv: list[str], path: list[str], directory: str) -> str:
+    description: dict[str, object] = {
+        "argv": argv,
+        "path": path,
+        "directory": directory,
         "started_at": time.time(),
     }
     for dropped in (None, "argv", "path"):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tbupload.commands.options.metadata import add_tags_and_notes
 from tbupload.commands.options.shared import (
+    OptionGroup,
     add_logdir,
     add_retry_timeout,
     add_series_filter,
@@ -62,6 +63,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="read everything, send nothing, and report what would be sent; needs no "
         "server, and asks one only for an experiment that would be resumed",
     )
+    add_experiment_options(command)
+    _add_timing(command)
+    _add_readers(command)
+    _add_subprocess(command)
+
+
+def add_experiment_options(command: argparse.ArgumentParser) -> None:
+    """Add the options that choose an experiment, what is sent to it, and what is recorded."""
     _add_target(command)
 
     new_experiment = command.add_argument_group("a new experiment")
@@ -84,9 +93,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add_series_filter(command, "to upload")
 
     _add_recording(command)
-    _add_timing(command)
-    _add_readers(command)
-    _add_subprocess(command)
 
 
 def _add_recording(command: argparse.ArgumentParser) -> None:
@@ -96,6 +102,12 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not record host, user, directory, command (secrets masked), git commit, platform, "
         "CPUs, GPUs, start, end and status; --dry-run lists what is recorded",
+    )
+    recording.add_argument(
+        "--git-diff",
+        action="store_true",
+        help="record the uncommitted changes of tracked files too, secrets masked, as `git diff "
+        "HEAD` prints them when the upload begins: at most 16,000 bytes",
     )
     recording.add_argument(
         "--system-metrics",
@@ -161,14 +173,7 @@ def _add_logdir(command: argparse.ArgumentParser) -> None:
 
 def _add_timing(command: argparse.ArgumentParser) -> None:
     timing = command.add_argument_group("timing")
-    timing.add_argument(
-        "--poll-seconds",
-        metavar="N",
-        type=parse_seconds,
-        default=5.0,
-        help="longest time until new runs, files and data are noticed; growing files are read "
-        "5 times per second (default: %(default)s)",
-    )
+    add_poll_seconds(timing)
     add_retry_timeout(timing, None, "300 with --one-shot, otherwise unlimited")
     timing.add_argument(
         "--end-with-process",
@@ -183,6 +188,18 @@ def _add_timing(command: argparse.ArgumentParser) -> None:
         type=parse_seconds,
         default=10.0,
         help="with --end-with-process: how long the files must be unchanged (default: %(default)s)",
+    )
+
+
+def add_poll_seconds(group: OptionGroup) -> None:
+    """Add the option that says how often an upload that follows its files looks for new ones."""
+    group.add_argument(
+        "--poll-seconds",
+        metavar="N",
+        type=parse_seconds,
+        default=5.0,
+        help="longest time until new runs, files and data are noticed; growing files are read "
+        "5 times per second (default: %(default)s)",
     )
 
 

@@ -2,8 +2,8 @@
 
 `tbupload.follow()` starts uploaders with both. A command is a line: `look NAME`, to commit what is
 in the files now and to report it as `{"event": "looked", "look": NAME, ...}`; `retire SECONDS`, to
-end once the files have been unchanged for that time; `status STATUS DETAIL`, to record how the
-training is or has ended; `stop`, to end now.
+end once the files have been unchanged for that time; `status JSON`, to record how the training is
+or has ended; `console JSON`, to record the last lines that it has printed; `stop`, to end now.
 """
 
 from __future__ import annotations
@@ -109,6 +109,9 @@ def _obey_stdin(
             if recorder is not None:
                 fields = json.loads(argument)
                 recorder.set_ending(Ending(fields["status"], fields["detail"]), fields["at"])
+        elif command == "console":
+            if recorder is not None:
+                recorder.set_console(json.loads(argument))
         else:
             stop_token.stop()
     # Elsewhere, the end of the process is noticed by itself: it may have replaced its program.

@@ -150,4 +150,4 @@ def _make_recording(options: argparse.Namespace, training: Training, logdir: Pat
         started_at = training.script.started_at
     elif options.end_with_process is not None:
         started_at = process_started_at(options.end_with_process) or started_at
-    return Recording(training, logdir, started_at)
+    return Recording(training, logdir, started_at, options.git_diff)
