@@ -159,12 +159,28 @@ def test_change_over_its_limits_is_refused(api, experiment):
         {"status": "asleep"},
         {"status": "silent"},
         {"status": "failed", "detail": "x" * 201},
+        {"console": "x" * 16_001},
+        {"git_diff": "x" * 16_001},
+        {"console": ["x"]},
         {"status": "failed", "ended_at": "0001-01-01T00:00:00+23:59"},
         {"weather": "x"},
     ):
         assert change(api, experiment, **fields).status_code == 422
     for upload_id in ("x" * 16, "0" * 15, "0" * 17, "A" * 16):
         assert put(api, experiment, upload_id).status_code == 422
+
+
+def test_texts_are_added_to_the_origin(api, experiment):
+    put(api, experiment)
+    change(api, experiment, git_diff="-a\n+b", status="failed", detail="x").raise_for_status()
+    change(api, experiment, console="one\n\ttwo\x1b[1m\r\u202e").raise_for_status()
+    (upload,) = listed(api, experiment)["uploads"]
+    console = "one\n\ufffdtwo\ufffd[1m\ufffd\ufffd"
+    assert upload["origin"] == {**ORIGIN, "git_diff": "-a\n+b", "console": console}
+    assert (upload["status"], upload["detail"]) == ("failed", "x")
+    change(api, experiment, console="x" * 16_000).raise_for_status()
+    assert listed(api, experiment)["uploads"][0]["origin"]["console"] == "x" * 16_000
+    assert change(api, experiment, "e" * 16, console="x").status_code == 404
 
 
 def test_control_characters_are_replaced(api, experiment):
@@ -215,7 +231,8 @@ def test_anonymous_link_tells_nothing_of_uploads(client, api, experiment, is_fro
 def record_marked(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(9))))
     put(api, experiment, origin=dict.fromkeys(ORIGIN, MARK), packages=[MARK]).raise_for_status()
-    change(api, experiment, status="failed", detail=MARK).raise_for_status()
+    texts = {"console": MARK, "git_diff": MARK}
+    change(api, experiment, status="failed", detail=MARK, **texts).raise_for_status()
 
 
 def test_link_that_hides_no_origin_shows_uploads(client, api, experiment):
@@ -244,9 +261,10 @@ def test_page_shows_uploads_to_members_and_escapes_them(
     origin = {HOSTILE: HOSTILE, "host": HOSTILE, "command": HOSTILE, "gpus": "2 x A100"}
     put(api, experiment, origin=origin, packages=[HOSTILE, "numpy==2.1"]).raise_for_status()
     change(api, experiment, status="killed", detail=HOSTILE, ended_at=END).raise_for_status()
+    change(api, experiment, console=f"last words\n{HOSTILE}", git_diff="+lr").raise_for_status()
     member = new_reader(client, database, new_member(database, workspace_id))
     page = member.get(f"/experiment/{experiment}/about").text
-    for shown in ("Killed", "2 x A100", "numpy==2.1", "2 packages", "training started", ID[:8]):
+    for shown in ("Killed", "2 x A100", "numpy==2.1", "2 packages", "training started", ID[:8], "last words"):
         assert shown in page
     assert "alert(1)" in page
     assert "<script>alert" not in page
@@ -257,3 +275,4 @@ def test_page_shows_uploads_to_members_and_escapes_them(
     stranger = other.get(f"/experiment/{experiment}/about")
     assert stranger.status_code == 200
     assert "2 x A100" not in stranger.text
+    assert "last words" not in stranger.text

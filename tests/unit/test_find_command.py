@@ -16,6 +16,7 @@ def directory(tmp_path, monkeypatch):
     """A working directory with the directories `runs` and `list`, and a file."""
     monkeypatch.setenv("TBHUB_CONFIG", str(tmp_path / "none.toml"))
     monkeypatch.delenv("TBHUB_SERVER", raising=False)
+    (tmp_path / "run").mkdir()
     (tmp_path / "runs").mkdir()
     (tmp_path / "list").mkdir()
     (tmp_path / "file").touch()
@@ -43,6 +44,12 @@ def directory(tmp_path, monkeypatch):
         ("runs --where a<1", "runs --where a<1"),
         ("--json runs --limit=3", "runs --json --limit=3"),
         ("runs --help", "runs --help"),
+        ("run", "upload run"),
+        ("run --one-shot", "upload run --one-shot"),
+        ("run --logdir a -- train --lr 1", "run --logdir a -- train --lr 1"),
+        ("-q run -- train", "run -q -- train"),
+        ("run --console", "run --console"),
+        ("run --help", "run --help"),
         ("./list", "upload ./list"),
         ("file", "upload file"),
         ("no/such", "upload no/such"),
