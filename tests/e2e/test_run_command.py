@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -206,6 +207,7 @@ def test_server_that_is_away_changes_nothing(start):
     options = ("--end-seconds", "1", "--console")
     process = start(*options, source=source, server="http://127.0.0.1:9")
     code, out, err = end(process)
+    psutil.Process(int(re.search(r"process (\d+) is still sending", err)[1])).kill()
     assert (code, out) == (4, b"done\n"), err
     assert "if it does not finish, run: tbupload --logdir=runs" in err
     assert "--one-shot" in err

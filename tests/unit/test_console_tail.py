@@ -75,7 +75,7 @@ def test_tail_has_the_last_lines_of_both_streams():
 def test_tail_is_the_same_however_it_is_cut():
     written = b"".join(b"%d\r\nx\r\x1b[1mbar %d\n" % (number, number) for number in range(50))
     for seed in range(100):
-        rng = random.Random(seed)  # noqa: S311
+        rng = random.Random(seed)  # noqa: S311 - cuts a text
         cuts = sorted(rng.sample(range(len(written)), rng.randint(0, 20)))
         ends = [*cuts, len(written)]
         pieces = [written[a:b] for a, b in zip([0, *cuts], ends)]  # noqa: B905 - Python 3.9

@@ -31,10 +31,10 @@ from tbupload.recording.script import describe_command
 
 EXIT_NOT_FOUND: Final = 127
 EXIT_NOT_RUNNABLE: Final = 126
-"""As those of a shell: POSIX.1-2017, XCU 2.8.2."""
+"""Exit codes of a shell for a command that it does not find, or cannot run: POSIX, XCU 2.8.2."""
 
 SIGNAL_EXIT: Final = 128
-"""What a shell adds to the number of the signal that has killed a command."""
+"""Number that a shell adds to that of the signal that has killed a command."""
 
 STOP_SECONDS: Final = 10.0
 """How long the uploader may take to exit once everything is committed."""
@@ -164,7 +164,7 @@ class _BesideUpload:
     def _report_rest(self, result: Result) -> None:
         """Say what is left, unless `wait_for_all` has logged it."""
         if result.is_growing and not result.explanation:
-            self._warn("files are still changing: the upload goes on in the background")
+            self._warn("files are still changing: the upload continues in the background")
         elif result.exit_code not in {0, None} and result.exit_code > 0:
             self._warn(result.explanation)
 

@@ -84,7 +84,7 @@ def bound_lines(lines: list[str], *, is_tail: bool) -> str:
 def _shorten(line: bytes) -> bytes:
     """Return the beginning of what a terminal shows of a line; a last carriage return is kept.
 
-    It belongs to the end of the line if that comes next, and otherwise begins it anew.
+    It belongs to the end of the line if that comes next; otherwise, the line begins again.
     """
     end = b"\r" if line.endswith(b"\r") else b""
     body = line.rstrip(b"\r")

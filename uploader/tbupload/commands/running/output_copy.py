@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import sys
@@ -84,8 +83,7 @@ class _Copy(threading.Thread):
     def _copy_chunk(self, bytes_max: int) -> int:
         """Copy what is there, or wait for it; return its size, 0 at the end. Raise OSError."""
         chunk = os.read(self._source, bytes_max)
-        with contextlib.suppress(MemoryError):
-            self._feed(chunk)
+        self._feed(chunk)
         rest = memoryview(chunk)
         while rest:
             try:
