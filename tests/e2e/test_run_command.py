@@ -213,6 +213,18 @@ def test_server_that_is_away_changes_nothing(start):
     assert "--one-shot" in err
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_after_the_end_ends_the_wait(start, number):
+    process = start(source="write(range(10)); sys.exit(4)", server="http://127.0.0.1:9")
+    while b"Ctrl-C ends the wait" not in process.stderr.readline():
+        pass
+    process.send_signal(number)
+    code, _, err = end(process)
+    psutil.Process(int(re.search(r"process (\d+) is still sending", err)[1])).kill()
+    assert code == 4, err
+    assert "run: tbupload --logdir=runs" in err
+
+
 @pytest.mark.parametrize("console", [(), ("--console",)])
 def test_killed_uploader_changes_nothing(start, reader, console):
     source = "print('ready', flush=True); input(); write(range(10)); sys.exit(6)"

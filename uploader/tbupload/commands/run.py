@@ -157,9 +157,9 @@ class _BesideUpload:
             self._report_rest(result)
 
     def report_interrupted(self) -> None:
-        """Say that the upload is not waited for any more."""
+        """Say that the upload is not waited for any more, and how to send the rest."""
         if self._process is not None:
-            self._report_rest(self._process.wait(0))
+            self._warn(self._process.wait(0).explanation)
 
     def _report_rest(self, result: Result) -> None:
         """Say what is left, unless `wait_for_all` has logged it."""
