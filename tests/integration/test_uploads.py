@@ -264,7 +264,15 @@ def test_page_shows_uploads_to_members_and_escapes_them(
     change(api, experiment, console=f"last words\n{HOSTILE}", git_diff="+lr").raise_for_status()
     member = new_reader(client, database, new_member(database, workspace_id))
     page = member.get(f"/experiment/{experiment}/about").text
-    for shown in ("Killed", "2 x A100", "numpy==2.1", "2 packages", "training started", ID[:8], "last words"):
+    for shown in (
+        "Killed",
+        "2 x A100",
+        "numpy==2.1",
+        "2 packages",
+        "training started",
+        ID[:8],
+        "last words",
+    ):
         assert shown in page
     assert "alert(1)" in page
     assert "<script>alert" not in page
