@@ -317,7 +317,10 @@ def test_share_prints_link(run, server):
 
 
 def test_share_sends_what_link_shows(run, server):
-    server.replies = [reply({**LINK, "token": "t", "url": "u"}, 201)]
+    server.replies = [
+        reply({**LINK, "token": "t", "url": "u"}, 201),
+        reply({"runs": [{"run": "train/1", "start_time": None}]}),
+    ]
     patterns = ("--runs", "train.*", "--tags", "loss|lr")
     assert run("share", "abc", *patterns, "--anonymous", "--frozen")[0] == 0
     asked = json.loads(server.requests[0].body)
