@@ -183,17 +183,19 @@ def test_invited_person_joins_and_sees_a_curve(
 def test_tabs_of_workspace_look_well(page, live_service, database, ann, uploader, tmp_path):
     workspace_id = uploader_workspace(database, uploader, ann)
     address = f"{live_service.url}/workspace/{workspace_id}"
-    set_quota(database, workspace_id, points=2_100, members=1)
+    set_quota(database, workspace_id, points=50_000, members=1)
     write_records(
         tmp_path / "train" / "events.out.tfevents.1.host",
         [version_event(), *(scalar_event("loss", step, 0.5) for step in range(2_000))],
     )
-    experiment = uploader.run("--logdir", tmp_path, "--one-shot", "--name", "Usage").experiment_id
+    ended = uploader.run("--logdir", tmp_path, "--one-shot", "--name", "Usage")
+    assert ended.code == 0, ended.err
+    experiment = ended.experiment_id
     open_as(page, database, ann, live_service.url)
     look_at(page, f"{address}/usage", "workspace_usage")
     expect(page.get_by_role("cell", name="2,000").first).to_be_visible()
     expect(page.get_by_role("meter", name="Points used")).to_be_visible()
-    expect(page.get_by_text("of 2,100", exact=True)).to_be_visible()
+    expect(page.get_by_text("of 50,000", exact=True)).to_be_visible()
     look_at(page, f"{address}/tokens", "workspace_tokens")
     look_at(page, f"{address}/settings", "workspace_settings")
     page.set_viewport_size({"width": 390, "height": 844})

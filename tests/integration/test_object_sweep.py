@@ -251,6 +251,7 @@ def test_damaged_object_is_replaced_under_new_key(settings, api, plain):
     assert (again["Key"], check(settings).damage) == (after["Key"], [])
 
 
+@pytest.mark.plain("a cluster has no backups")
 def test_sweep_leaves_rows_alone_while_backup_runs(settings, database_url, api, plain):
     delete_series(api, write(api, KEPT))
     database = Database(database_url, 1)

@@ -100,9 +100,9 @@ def test_flush_takes_one_thread_and_few_statements(api, experiment, count):
 
     answer, counts = count(flush)
     assert answer.status_code == 200
-    # Look-up, begin, streams, series, points, cursor, version; the commit is no cursor's.
+    # Look-up, begin, streams, series, points, cursor, version, usage; the commit is no cursor's.
     assert counts["threads"] == 1
-    assert counts["statements"] <= 7
+    assert counts["statements"] <= 8
 
 
 @pytest.mark.parametrize("query", ["downsample=-1", "sampling=some", "last=x"])

@@ -182,8 +182,11 @@ class Database:
         """
         with self.transaction() as db:
             timeline = check_writable(db)
-            if not self._nodes.exist:
-                self._timelines.observe(timeline)
+        # Afterwards: the first time, this needs a connection of its own.
+        with translate_driver_errors():
+            has_nodes = self._nodes.exist
+        if not has_nodes:
+            self._timelines.observe(timeline)
 
     def list_unavailable_nodes(self) -> list[int] | None:
         """Return the numbers of the nodes of a cluster that could not write when last looked at.
