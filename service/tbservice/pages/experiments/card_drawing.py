@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from markupsafe import Markup
 
+from tbservice.pages.experiments.plotting import find_range, format_number, place, split_at_gaps
 from tbservice.reading.curves import Curve
 from tbservice.types.identifiers import Float64s
 
@@ -22,6 +23,7 @@ _ROW_HEIGHT: Final = 18
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 34, 26
 _TICKS: Final = 5
 _DECADES_MAX: Final = 3
+_NO_RANGE: Final = (0.0, 1.0)
 
 _COLOURS: Final = (
     *("#0f6fc6", "#d9480f", "#2b8a3e", "#ae3ec9"),
@@ -86,12 +88,7 @@ class _Axis:
     end: float
 
     def place(self, numbers: Float64s) -> Float64s:
-        if not self.high > self.low:
-            middle = (self.start + self.end) / 2
-            return np.where(np.isfinite(numbers), middle, np.nan)
-        # Halves: the difference of two large numbers may be infinite.
-        fraction = (numbers / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
-        return np.asarray(self.start + fraction * (self.end - self.start), np.float64)
+        return place(numbers, self.low, self.high, self.start, self.end)
 
     def ticks(self) -> list[float]:
         """Return round numbers within the axis, at most some _TICKS + 2 of them."""
@@ -121,8 +118,10 @@ def draw_card(title: str, curves: Sequence[Curve], hidden: int, look: Look) -> s
     columns = 2 if look.width >= _TWO_COLUMNS_MIN and len(entries) > 2 else 1  # noqa: PLR2004 - rows
     rows = [entries[start : start + columns] for start in range(0, len(entries), columns)]
     bottom = max(_TOP, look.height - _BOTTOM - len(rows) * _ROW_HEIGHT)
-    x_axis = _Axis(*_range([steps for steps, _ in drawn]), _LEFT, look.width - _RIGHT)
-    y_axis = _Axis(*_range([values for _, values in drawn]), bottom, _TOP)
+    x_axis = _Axis(
+        *(find_range([steps for steps, _ in drawn]) or _NO_RANGE), _LEFT, look.width - _RIGHT
+    )
+    y_axis = _Axis(*(find_range([values for _, values in drawn]) or _NO_RANGE), bottom, _TOP)
     lines = [
         _draw(x_axis.place(steps), y_axis.place(values), _COLOURS[number % len(_COLOURS)])
         for number, (steps, values) in enumerate(drawn)
@@ -159,48 +158,35 @@ def _smooth(values: Float64s, weight: float) -> Float64s:
     return smoothed
 
 
-def _range(columns: Sequence[Float64s]) -> tuple[float, float]:
-    """Return the least and the greatest finite number; 0 to 1 without any."""
-    finite = [column[np.isfinite(column)] for column in columns]
-    present = [column for column in finite if len(column)]
-    if not present:
-        return 0.0, 1.0
-    return float(min(map(np.min, present))), float(max(map(np.max, present)))
-
-
 def _draw(xs: Float64s, ys: Float64s, colour: str) -> Markup:
     """Return a line for each part without a gap; a dot for a point alone."""
-    parts = []
-    is_drawn = np.isfinite(xs) & np.isfinite(ys)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], is_drawn, [False]]).astype(np.int8)))
-    for start, end in edges.reshape(-1, 2).tolist():
-        places = [f"{x:.1f},{y:.1f}" for x, y in zip(xs[start:end], ys[start:end], strict=True)]
-        if len(places) == 1:
-            parts.append(_DOT.format(colour, *places[0].split(",")))
-        else:
-            parts.append(_LINE.format(colour, " ".join(places)))
-    return Markup("").join(parts)
+    return Markup("").join(
+        _LINE.format(colour, " ".join(points))
+        if len(points) > 1
+        else _DOT.format(colour, *points[0].split(","))
+        for points in split_at_gaps(xs, ys)
+    )
 
 
 def _draw_axes(x_axis: _Axis, y_axis: _Axis, look: Look) -> Markup:
     parts = []
     y_ticks = y_axis.powers() if look.is_logarithmic else y_axis.ticks()
-    for tick, place in zip(y_ticks, y_axis.place(np.array(y_ticks)).tolist(), strict=True):
-        text = _number(10.0**tick if look.is_logarithmic else tick)
+    for tick, position in zip(y_ticks, y_axis.place(np.array(y_ticks)).tolist(), strict=True):
+        text = format_number(10.0**tick if look.is_logarithmic else tick)
         parts.append(
             _Y_TICK.format(
                 left=_LEFT,
                 right=look.width - _RIGHT,
-                y=place,
+                y=position,
                 label=_LEFT - 6,
-                baseline=place + 4,
+                baseline=position + 4,
                 text=text,
             )
         )
-    for tick, place in zip(
+    for tick, position in zip(
         x_axis.ticks(), x_axis.place(np.array(x_axis.ticks())).tolist(), strict=True
     ):
-        parts.append(_X_TICK.format(place, round(y_axis.start) + 16, _number(tick)))
+        parts.append(_X_TICK.format(position, round(y_axis.start) + 16, format_number(tick)))
     return Markup("\n").join(parts)
 
 
@@ -232,11 +218,7 @@ def _draw_legend(rows: Sequence[Sequence[tuple[str, str]]], top: int, look: Look
 
 
 def _last(values: Float64s) -> str:
-    return _number(float(values[-1])) if len(values) else ""
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
+    return format_number(float(values[-1])) if len(values) else ""
 
 
 def _clip(text: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from markupsafe import Markup
 
+from tbservice.pages.experiments.plotting import find_range, format_number, place, split_at_gaps
 from tbservice.reading.curves import Chart
 from tbservice.types.identifiers import Float64s
 
@@ -35,18 +35,17 @@ def draw_chart(chart: Chart, kind: str = "spark", colors: Sequence[int] | None =
         colors: For each curve, the end of its line's class; by default its position.
     """
     curves = chart.curves
-    finite = [curve.values[np.isfinite(curve.values)] for curve in curves]
-    present = [values for values in finite if len(values)]
-    if not present:
+    steps = [curve.steps.astype(np.float64) for curve in curves]
+    y_range = find_range([curve.values for curve in curves])
+    x_range = find_range(steps)
+    if x_range is None or y_range is None:
         return Markup("")
-    steps = np.concatenate([curve.steps for curve in curves]).astype(np.float64)
-    low, high = min(map(np.min, present)), max(map(np.max, present))
     drawn = Markup("").join(
         _draw(
             kind,
             index if colors is None else colors[index],
-            _scale(curve.steps.astype(np.float64), steps.min(), steps.max(), _WIDTH),
-            _HEIGHT - _scale(curve.values, low, high, _HEIGHT),
+            place(steps[index], *x_range, _MARGIN, _WIDTH - _MARGIN),
+            place(curve.values, *y_range, _HEIGHT - _MARGIN, _MARGIN),
         )
         for index, curve in reversed(list(enumerate(curves)))
     )
@@ -64,35 +63,13 @@ def describe(chart: Chart) -> str:
 def last_value(chart: Chart) -> str:
     """Return the last value of the newest run; "" without points."""
     values = chart.curves[0].values
-    return _number(float(values[-1])) if len(values) else ""
-
-
-def _scale(numbers: Float64s, low: float, high: float, size: int) -> Float64s:
-    """Return numbers from [low, high] as positions within the margins of an axis."""
-    inner = size - 2 * _MARGIN
-    if not high > low:
-        return np.where(np.isfinite(numbers), size / 2, np.nan)
-    # Halves: the difference of two large numbers may be infinite.
-    fraction = (numbers / 2 - low / 2) / (high / 2 - low / 2)
-    return _MARGIN + inner * np.asarray(fraction, np.float64)
+    return format_number(float(values[-1])) if len(values) else ""
 
 
 def _draw(kind: str, color: int, xs: Float64s, ys: Float64s) -> Markup:
-    parts: list[Markup] = []
-    points: list[str] = []
-    for x, y in zip([*xs.tolist(), math.nan], [*ys.tolist(), math.nan], strict=True):
-        if math.isfinite(x) and math.isfinite(y):
-            points.append(f"{x:.1f},{y:.1f}")
-        elif points:
-            is_line = len(points) > 1
-            parts.append(
-                _LINE.format(kind, color, " ".join(points))
-                if is_line
-                else _DOT.format(kind, color, *points[0].split(","))
-            )
-            points = []
-    return Markup("").join(parts)
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
+    return Markup("").join(
+        _LINE.format(kind, color, " ".join(points))
+        if len(points) > 1
+        else _DOT.format(kind, color, *points[0].split(","))
+        for points in split_at_gaps(xs, ys)
+    )

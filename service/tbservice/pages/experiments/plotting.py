@@ -1,0 +1,44 @@
+"""Geometry of curves as SVG, for small curves in pages and for charts of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tbservice.types.identifiers import Float64s
+
+
+def find_range(columns: Sequence[Float64s]) -> tuple[float, float] | None:
+    """Return the least and the greatest finite number; None without any."""
+    finite = [column[np.isfinite(column)] for column in columns]
+    present = [column for column in finite if len(column)]
+    if not present:
+        return None
+    return float(min(map(np.min, present))), float(max(map(np.max, present)))
+
+
+def place(numbers: Float64s, low: float, high: float, start: float, end: float) -> Float64s:
+    """Return numbers from [low, high] as positions from `start` to `end`.
+
+    Without a difference of `low` and `high`, finite ones are in the middle.
+    """
+    if not high > low:
+        return np.where(np.isfinite(numbers), (start + end) / 2, np.nan)
+    # Halves: the difference of two large numbers may be infinite.
+    fraction = (numbers / 2 - low / 2) / (high / 2 - low / 2)
+    return start + np.asarray(fraction, np.float64) * (end - start)
+
+
+def split_at_gaps(xs: Float64s, ys: Float64s) -> Iterator[list[str]]:
+    """Yield the positions of points between gaps, each as SVG writes it; a gap is not finite."""
+    is_drawn = np.isfinite(xs) & np.isfinite(ys)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], is_drawn, [False]]).astype(np.int8)))
+    for start, end in edges.reshape(-1, 2).tolist():
+        pairs = zip(xs[start:end].tolist(), ys[start:end].tolist(), strict=True)
+        yield [f"{x:.1f},{y:.1f}" for x, y in pairs]
+
+
+def format_number(value: float) -> str:
+    """Return a number with four significant digits."""
+    return f"{value:.4g}"
