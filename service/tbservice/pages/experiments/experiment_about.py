@@ -26,7 +26,7 @@ from tbservice.pages.experiments.chart_cards import (
     parse_charts_address,
     read_experiment_charts,
 )
-from tbservice.pages.experiments.experiment_reader import PageReader, open_experiment
+from tbservice.pages.experiments.experiment_reader import PageReader, find_reader
 from tbservice.pages.people.workspace_runs import show_value
 from tbservice.pages.sharing.experiment_tokens import tokens_context
 from tbservice.pages.sharing.share_page import links_context
@@ -60,20 +60,21 @@ def show_about(
         response = redirect(f"/experiment/{experiment_id}/about")
         page_auth.set_read_cookie(response, request, offered)
         return response
-    reader = open_experiment(request, experiment_id, session, database)
+    reader = find_reader(request, experiment_id, session, database)
     address = parse_charts_address(f"/experiment/{experiment_id}/about", request.query_params)
     grant = reader.grant
     with database.snapshot(grant) as db:
         experiment, context = _describe(db, reader)
         notes = lifecycle.get_notes(db, experiment)
+        table = list_first_runs(db, grant, experiment, limits.LIST_PAGE_ITEMS)
         context |= {
             "images": _list_images(db, reader),
-            "table": list_first_runs(db, grant, experiment, limits.LIST_PAGE_ITEMS),
+            "table": table,
             "charts": read_experiment_charts(db, ChartSource(grant, reader.token), address),
             "description": render_markdown(experiment.description),
             "notes": render_markdown(notes.notes),
             "properties": notes.properties,
-            "runs": len(catalog.list_runs(db, grant)),
+            "runs": table.total,
             "plugins": catalog.list_plugins(db, grant),
             **_describe_people(db, reader, experiment, notes),
         }
@@ -86,7 +87,7 @@ def show_downloads(
     request: Request, experiment_id: str, session: MaybeSignedIn, database: UsesDatabase
 ) -> Response:
     """Show what can be downloaded of an experiment."""
-    reader = open_experiment(request, experiment_id, session, database)
+    reader = find_reader(request, experiment_id, session, database)
     with database.snapshot(reader.grant) as db:
         _, context = _describe(db, reader)
     context |= _administer(database, reader, session, lambda _db, _grant: {})
@@ -98,7 +99,7 @@ def show_access(
     request: Request, experiment_id: str, session: MaybeSignedIn, database: UsesDatabase
 ) -> Response:
     """Show members who can read an experiment, and those who may change it its tokens."""
-    reader = open_experiment(request, experiment_id, session, database)
+    reader = find_reader(request, experiment_id, session, database)
     if reader.membership is None:
         raise Forbidden("this page is for members of the experiment's workspace")
     with database.snapshot(reader.grant) as db:

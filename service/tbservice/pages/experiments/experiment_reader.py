@@ -35,7 +35,7 @@ class PageReader:
         return self.membership is not None and Scope.ADMIN in self.membership.role.scopes
 
 
-def open_experiment(
+def find_reader(
     request: Request, experiment_id: str, session: PersonSession | None, database: Database
 ) -> PageReader:
     """Return the reader of an experiment's page.
