@@ -83,6 +83,8 @@ class Nodes:
         Returns None on plain PostgreSQL, and if the node is not known or cannot be reached: then
         the first pool serves.
         """
+        if not self.exist:  # before the lock, which all requests would share
+            return None
         with self._lock:  # there is such an experiment: somebody has a grant for it
             if experiment_id in self._asked:
                 self._known[experiment_id] = self._asked.pop(experiment_id)
@@ -94,6 +96,8 @@ class Nodes:
 
         Returns None as `enter_transaction` does.
         """
+        if not self.exist:
+            return None
         return self._enter(stack, experiment_id, Pool.connect)
 
     def _enter(
@@ -102,7 +106,7 @@ class Nodes:
         experiment_id: ExperimentId,
         open_connection: Callable[[Pool], AbstractContextManager[Connection]],
     ) -> Connection | None:
-        node = self._find(experiment_id) if self.exist else None
+        node = self._find(experiment_id)
         if node is None:
             return None
         pool, reachability = self._pool_of(node)
