@@ -282,7 +282,7 @@ def test_concurrent_writers_and_compactors_equal_one_writer(series):
     assert dict(zip(sample.steps.tolist(), sample.values.tolist(), strict=True)) == expected
 
 
-def test_compaction_statements_do_not_grow_with_series(database, monkeypatch):
+def test_compaction_statements_do_not_grow_with_series(database, monkeypatch, pytestconfig):
     """Steps in no order make compaction run every kind of statement."""
     statements, execute = [], psycopg.Cursor.execute
 
@@ -301,4 +301,5 @@ def test_compaction_statements_do_not_grow_with_series(database, monkeypatch):
         return len(statements)
 
     count_statements(["tag"])  # reads the ranks of the slots, once
-    assert count_statements(["tag"]) == count_statements([f"tag {i}" for i in range(10)]) <= 15
+    most = 15 if pytestconfig.getoption("citus") else 14
+    assert count_statements(["tag"]) == count_statements([f"tag {i}" for i in range(10)]) <= most
