@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, NullPool, exc, text
 from tbservice import limits
 from tbservice.db import schema_versions
 from tbservice.db.blockers import describe_blockers
-from tbservice.db.cluster import distribution
+from tbservice.db.cluster import distribution, policies
 from tbservice.db.engine import make_engine
 from tbservice.db.schema_versions import (
     COMPRESSED_BLOCKS,
@@ -125,7 +125,8 @@ def apply(db: Connection, name: str) -> None:
     configuration.set_main_option("script_location", directory)
     # Migrations are plain SQL: several statements per string, and % without a meaning.
     configuration.attributes["connection"] = db.execution_options(no_parameters=True)
-    command.upgrade(configuration, name)
+    with policies.adapting(db):
+        command.upgrade(configuration, name)
 
 
 @contextmanager

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, text
 
+from tbservice.db.cluster import citus
 from tbservice.errors import StartupError
 
 _SUBQUERY: Final = re.compile(
     r"\( SELECT (current_setting\('[^']*'::text, true\)|\w+\(\)) AS \w+\)"
 )
 """Subquery of policies around a setting, so that it is evaluated once: Citus allows none."""
+
+_SUBQUERY_OF_MIGRATION: Final = re.compile(
+    r"\(\s*SELECT (current_setting\('[^']*', true\)|\w+\(\))\s*\)"
+)
+"""The same as migrations spell it."""
 
 _CALL: Final = re.compile(r"current_setting\('[^']*'::text, true\)|\b(current_\w+|shows_\w+)\(\)")
 """A call of the same without the subquery."""
@@ -89,6 +96,28 @@ def adapt(db: Connection) -> None:
     )
     if rejected := [f"{name} of {table}" for table, name in rows]:
         raise StartupError(f"Citus rejects the sub-queries of policies: {', '.join(rejected)}")
+
+
+@contextmanager
+def adapting(db: Connection) -> Iterator[None]:
+    """Create policies in the block without sub-queries, if it is a cluster.
+
+    Citus rejects them for tables that are distributed already. `adapt` does the rest afterwards.
+    """
+
+    def change(_db: Any, _cursor: Any, statement: str, parameters: Any, *_more: Any) -> Any:
+        if "CREATE POLICY" in statement:
+            statement = _SUBQUERY_OF_MIGRATION.sub(r"\1", statement)
+        return statement, parameters
+
+    if not citus.has_extension(db):
+        yield
+        return
+    event.listen(db, "before_cursor_execute", change, retval=True)
+    try:
+        yield
+    finally:
+        event.remove(db, "before_cursor_execute", change)
 
 
 def restore(db: Connection) -> None:
