@@ -44,7 +44,10 @@ SEVERAL = {
     "freezing": "SELECT %(snapshot)s",
     "trials of Katib by name": "SELECT t.experiment_id FROM katib_trials AS t JOIN experiments",
     "trials of Katib of other experiments": "SELECT name_digest, experiment_id FROM katib_trials",
-    "usage of a workspace": "WITH points AS MATERIALIZED",
+    "usage of a workspace": "SELECT coalesce(e.snapshot_of, e.experiment_id) AS shown",
+    "what a workspace stores": "FROM usage_counters AS u WHERE u.workspace_id",
+    "blobs that no counter has": "FROM usage_counters WHERE workspace_id",
+    "reservations that have ended": "DELETE FROM usage_counters WHERE workspace_id",
 }
 """Statements of several tasks, by what they are for; each is in docs/citus.md."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 
 import psycopg
 from sqlalchemy import Engine, event
@@ -61,13 +62,13 @@ def _explain(connection: psycopg.Connection, statement: str, params) -> str:
         return "\n".join(row[0] for row in explain.fetchall())
 
 
-def _make_cursor(kind: type, plans: Plans) -> type:
+def _make_cursor(kind: type, plans: Plans, open_aside: Callable) -> type:
     class Explaining(kind):
         def execute(self, query, params=None, **options):
             statement = query.decode() if isinstance(query, bytes) else query
             is_of_service = self.connection.info.user == APPLICATION
             if is_of_service and isinstance(statement, str) and _EXPLAINED.match(statement):
-                plans.note(statement, _explain(self.connection, statement, params))
+                plans.note(statement, _explain(open_aside(), statement, params))
             return super().execute(query, params, **options)
 
     return Explaining
@@ -79,11 +80,23 @@ def explained_statements() -> Iterator[Plans]:
     plans = Plans()
 
     def use_cursors(connection, _record):
-        connection.cursor_factory = _make_cursor(psycopg.Cursor, plans)
-        connection.server_cursor_factory = _make_cursor(psycopg.ServerCursor, plans)
+        @cache
+        def open_aside():
+            # In a transaction, Citus explains some statements by executing a part, and rejects
+            # others afterwards ("cannot switch local execution status").
+            info = connection.info
+            return stack.enter_context(
+                psycopg.connect(
+                    info.dsn, autocommit=True, context=connection, password=info.password
+                )
+            )
 
-    event.listen(Engine, "connect", use_cursors)
-    try:
-        yield plans
-    finally:
-        event.remove(Engine, "connect", use_cursors)
+        connection.cursor_factory = _make_cursor(psycopg.Cursor, plans, open_aside)
+        connection.server_cursor_factory = _make_cursor(psycopg.ServerCursor, plans, open_aside)
+
+    with ExitStack() as stack:
+        event.listen(Engine, "connect", use_cursors)
+        try:
+            yield plans
+        finally:
+            event.remove(Engine, "connect", use_cursors)
