@@ -107,7 +107,7 @@ DEPENDS_ON = {
     "uploader/tbupload/logdir/tree.py": {
         "backend/event_processing/io_wrapper.py": "takes the same files for event files",
     },
-    "uploader/tbupload/upload/projector.py": {
+    "uploader/tbupload/upload/plugins/projector.py": {
         "plugins/projector/projector_plugin.py": "finds configs, and the files they name, in the same places",
     },
 }

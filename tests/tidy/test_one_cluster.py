@@ -18,6 +18,7 @@ ASKS = re.compile(r"\b_?is_cluster\b|tbhub_is_cluster|Forms(\[.*\])?\((plain=)?(
 MAY_ASK_FOR_EXTENSION = {
     KNOWS,
     "tbservice.db.cluster.distribution",
+    "tbservice.db.cluster.policies",
     "tbservice.db.blockers",
     "tbservice.backup.tables.backup_snapshot",
 }

@@ -8,7 +8,7 @@ import pytest
 
 from tbupload.cli import main
 from tbupload.errors import UsageError
-from tbupload.upload.hparams_file import read_hparams_file
+from tbupload.upload.plugins.hparams_file import read_hparams_file
 
 
 def read(tmp_path, content, name="hparams.json"):

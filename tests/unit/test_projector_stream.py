@@ -12,7 +12,7 @@ from support.projector import IN_CHECKPOINT, write_projector_run
 from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS
 from tbupload.events.filters import SeriesFilter
 from tbupload.logdir.scan import scan_logdir
-from tbupload.upload.projector_stream import ProjectorStream, state_checksum
+from tbupload.upload.plugins.projector_stream import ProjectorStream, state_checksum
 from tbwire import wire_pb2
 
 

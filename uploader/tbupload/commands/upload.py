@@ -42,7 +42,7 @@ from tbupload.http.cancellation import StopToken
 from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir, has_uploadable_files, is_there, no_files_text
 from tbupload.upload.filter_check import explain_filters, misspelled_plugin
-from tbupload.upload.hparams_file import NO_HPARAMS, read_hparams_file
+from tbupload.upload.plugins.hparams_file import NO_HPARAMS, read_hparams_file
 from tbupload.upload.session import PAUSE_SECONDS_MAX, Upload, UploadOptions
 from tbupload.upload.summary import Summary
 

@@ -17,8 +17,8 @@ from tbupload.events.tag_registry import STOCK_PLUGINS
 from tbupload.http.wire_limits import WireLimits
 from tbupload.limits import CHUNK_BYTES
 from tbupload.logdir.scan import scan_logdir
-from tbupload.upload.projector_stream import PLUGIN as PROJECTOR
-from tbupload.upload.projector_stream import ProjectorStream
+from tbupload.upload.plugins.projector_stream import PLUGIN as PROJECTOR
+from tbupload.upload.plugins.projector_stream import ProjectorStream
 from tbupload.upload.read_options import ReadOptions
 
 NAMES_MAX: Final = 10_000

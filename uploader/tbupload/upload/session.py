@@ -25,9 +25,9 @@ from tbupload.upload.file_errors import CONFIRM_SECONDS
 from tbupload.upload.file_upload import REREAD_SECONDS_MIN, FileUpload
 from tbupload.upload.filter_check import EVERYTHING, FilterMonitor
 from tbupload.upload.follow_control import FollowControl
-from tbupload.upload.hparams_file import NO_HPARAMS, HparamsFile
-from tbupload.upload.hparams_upload import HparamsUpload
-from tbupload.upload.projector import ProjectorUpload
+from tbupload.upload.plugins.hparams_file import NO_HPARAMS, HparamsFile
+from tbupload.upload.plugins.hparams_upload import HparamsUpload
+from tbupload.upload.plugins.projector import ProjectorUpload
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.restart_report import RestartReport
 from tbupload.upload.retraining import RetrainingGuard

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tbupload.upload.tag_owners import series_kind
+from tbupload.upload.plugins.tag_owners import series_kind
 from tbupload.verify.spool import Extent, Spool
 from tbupload.verify.step_order import RecordSource, merge_in_step_order
 from tbwire import wire_pb2

@@ -14,7 +14,7 @@ from tbupload.events.points import Blob
 from tbupload.http.client import Client
 from tbupload.logdir.scan import scan_logdir
 from tbupload.upload.file_upload import FileUpload
-from tbupload.upload.projector_stream import ProjectorStream
+from tbupload.upload.plugins.projector_stream import ProjectorStream
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.round_robin import round_robin
 from tbupload.upload.segments import EncodedSegment

@@ -11,7 +11,7 @@ import numpy as np
 from tbupload.console.texts import counted
 from tbupload.errors import Refused
 from tbupload.http.client import Client
-from tbupload.upload.projector_stream import PLUGIN as PROJECTOR
+from tbupload.upload.plugins.projector_stream import PLUGIN as PROJECTOR
 from tbupload.verify.findings import Finding, Status
 from tbupload.verify.local_series import LocalRuns, LocalSeries
 from tbupload.verify.step_order import Differences, compare

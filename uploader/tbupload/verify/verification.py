@@ -18,8 +18,8 @@ from tbupload.http.client import Client
 from tbupload.logdir.scan import LogdirScan, no_files_text, scan_logdir
 from tbupload.recording.metrics_options import TAG_PREFIX, is_metrics_run
 from tbupload.upload.file_upload import FileUpload, read_together
-from tbupload.upload.projector_stream import PLUGIN as PROJECTOR
-from tbupload.upload.projector_stream import ProjectorStream
+from tbupload.upload.plugins.projector_stream import PLUGIN as PROJECTOR
+from tbupload.upload.plugins.projector_stream import ProjectorStream
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.round_robin import round_robin
 from tbupload.upload.skipped_files import add_skipped

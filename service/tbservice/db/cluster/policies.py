@@ -20,7 +20,7 @@ _SUBQUERY: Final = re.compile(
 _SUBQUERY_OF_MIGRATION: Final = re.compile(
     r"\(\s*SELECT (current_setting\('[^']*', true\)|\w+\(\))\s*\)"
 )
-"""The same as migrations spell it."""
+"""That subquery in the spelling of migrations."""
 
 _CALL: Final = re.compile(r"current_setting\('[^']*'::text, true\)|\b(current_\w+|shows_\w+)\(\)")
 """A call of the same without the subquery."""

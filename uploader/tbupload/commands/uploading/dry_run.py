@@ -15,15 +15,15 @@ from tbupload.events.projector_files import CONFIG_NAME
 from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.scan import LogdirScan, no_files_text, scan_logdir
 from tbupload.upload.file_upload import FileUpload, read_together
-from tbupload.upload.hparams_file import HparamsFile
-from tbupload.upload.projector_stream import ProjectorStream
+from tbupload.upload.plugins.hparams_file import HparamsFile
+from tbupload.upload.plugins.projector_stream import ProjectorStream
+from tbupload.upload.plugins.tag_owners import TagOwners
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.round_robin import round_robin
 from tbupload.upload.segments import EncodedSegment
 from tbupload.upload.skipped_files import add_skipped
 from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.upload.summary import Summary, repeated_counts
-from tbupload.upload.tag_owners import TagOwners
 from tbwire.hparams import SESSION_START_TAG
 
 DEFAULT_LIMITS: Final = WireLimits(

@@ -15,7 +15,7 @@ from tbupload.http.response_schema import unreadable_answer
 from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.entries import Folder
 from tbupload.upload.file_errors import run_deleted_text
-from tbupload.upload.projector_stream import ProjectorStream, state_checksum
+from tbupload.upload.plugins.projector_stream import ProjectorStream, state_checksum
 from tbupload.upload.scheduler import RUN_DELETED, SEGMENT_FAULT_STATUSES, WriteOutcome
 from tbupload.upload.segments import EncodedSegment
 from tbupload.upload.stream_cursors import StreamCursors

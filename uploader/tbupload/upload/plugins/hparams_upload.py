@@ -10,7 +10,7 @@ from tbupload.errors import Refused
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.client import Client
 from tbupload.logdir.entries import Folder
-from tbupload.upload.hparams_file import HparamsFile
+from tbupload.upload.plugins.hparams_file import HparamsFile
 from tbwire.hparams import SESSION_START_TAG
 
 POLL_SECONDS_MAX: Final = 0.25
