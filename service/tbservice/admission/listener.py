@@ -18,6 +18,7 @@ import os
 import resource
 import socket
 import struct
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -44,8 +45,12 @@ _FILES_PER_WAITING_MIN: Final = 16
 _KEPT_PER_TURN_MAX: Final = 64
 """Connections that a turn of the loop keeps: other workers that have less to do take the rest."""
 
-_RESET_PER_TURN_MAX: Final = 1_024
-"""Connections that a turn of the loop resets: about 20 milliseconds."""
+_ACCEPT_SECONDS_MAX: Final = 0.01
+"""Seconds for which a turn of the loop accepts or resets connections.
+
+That is some 500 of them; while a thread computes, each takes ten times as long, because a system
+call gives Python's lock away.
+"""
 
 _NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NO_FILES_PAUSE_SECONDS: Final = 1.0
@@ -125,11 +130,12 @@ class Acceptor:
     def _accept(self) -> None:
         """Keep new connections that are permitted, and reset the others."""
         kept = reset = 0
+        until = time.monotonic() + _ACCEPT_SECONDS_MAX
         over_limit: set[str] = set()  # addresses
         while (
             kept < _KEPT_PER_TURN_MAX
-            and reset < _RESET_PER_TURN_MAX
             and self._count < self._waiting_max
+            and time.monotonic() < until
         ):
             try:
                 number, address = _accept(self._listening)

@@ -34,6 +34,13 @@ A batch of many small series allocates many objects; with Python's default of 70
 interrupted by hundreds of collections.
 """
 
+_COLLECTIONS_OF_YOUNGER: Final = (2, 50)
+"""Collections of the youngest generation that start one of the next, and of that one the oldest.
+
+With Python's default of 10, refused connections by the thousand, which end in cycles, let one of
+the next stop all threads for 0.2 s.
+"""
+
 
 def limit_memory_growth() -> None:
     """Tune malloc and the garbage collector. Call it when all long-lived objects exist."""
@@ -42,7 +49,7 @@ def limit_memory_growth() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()  # `tbservice` starts without
-    gc.set_threshold(_COLLECTED_OBJECTS_MIN, *gc.get_threshold()[1:])
+    gc.set_threshold(_COLLECTED_OBJECTS_MIN, *_COLLECTIONS_OF_YOUNGER)
 
 
 def _tune_malloc() -> None:
