@@ -3,43 +3,71 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Final
 
 
 class Waits:
-    """The number of threads that wait. Thread-safe."""
+    """The number of threads that wait, in all and by caller. Thread-safe."""
 
     def __init__(self) -> None:
         """Start from zero."""
         self.count = 0
+        self.by_caller: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def add(self, amount: int) -> None:
-        """Count that more or fewer threads wait."""
+    def add(self, caller: str, amount: int) -> None:
+        """Count that more or fewer threads of a caller wait."""
         with self._lock:
             self.count += amount
+            self.by_caller[caller] += amount
+            # Counters keep zeros: with a key for each address, memory would grow for ever.
+            if not self.by_caller[caller]:
+                del self.by_caller[caller]
 
 
-_current: Final[ContextVar[Waits | None]] = ContextVar("tbhub_waits", default=None)
+@dataclass(slots=True)
+class _Request:
+    """A request of a caller: where its waits are counted, and their seconds."""
+
+    waits: Waits
+    caller: str
+    seconds: float = 0.0
 
 
-def count_in(waits: Waits) -> None:
-    """Count the waits of this task, and of the tasks and threads that it starts."""
-    _current.set(waits)
+_current: Final[ContextVar[_Request | None]] = ContextVar("tbhub_waits", default=None)
+
+
+def count_in(waits: Waits, caller: str) -> None:
+    """Count the waits of this task, and of the tasks and threads it starts, as a request's."""
+    _current.set(_Request(waits, caller))
+
+
+def take_seconds() -> float:
+    """Return the seconds that this request has waited since the last call."""
+    request = _current.get()
+    if request is None:
+        return 0.0
+    seconds, request.seconds = request.seconds, 0.0
+    return seconds
 
 
 @contextmanager
 def waiting() -> Iterator[None]:
     """Count this thread as waiting during the block, if it works for a request."""
-    waits = _current.get()
-    if waits is None:
+    request = _current.get()
+    if request is None:
         yield
         return
-    waits.add(1)
+    began = time.monotonic()
+    request.waits.add(request.caller, 1)
     try:
         yield
     finally:
-        waits.add(-1)
+        request.waits.add(request.caller, -1)
+        request.seconds += time.monotonic() - began

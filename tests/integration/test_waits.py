@@ -8,7 +8,7 @@ import threading
 from sqlalchemy import text
 
 from support.waiting import wait_until
-from tbservice.waits import Waits, count_in
+from tbservice.waits import Waits, count_in, take_seconds
 
 _LOCK = text("SELECT pg_advisory_xact_lock(12018)")
 
@@ -21,11 +21,15 @@ def test_thread_counts_as_waiting_while_postgresql_works(database):
             db.execute(_LOCK)
 
     context = contextvars.copy_context()
-    context.run(count_in, waits)
+    context.run(count_in, waits, "a caller")
     with database.transaction() as db:
         db.execute(_LOCK)
         thread = threading.Thread(target=context.run, args=(lock,))
         thread.start()
         wait_until(lambda: waits.count == 1)
+        assert waits.by_caller == {"a caller": 1}
     thread.join()
-    assert waits.count == 0
+    assert not waits.count
+    assert not waits.by_caller
+    assert context.run(take_seconds) > 0
+    assert not context.run(take_seconds)

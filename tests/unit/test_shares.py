@@ -5,6 +5,8 @@ clients.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -24,6 +26,7 @@ from tbservice.admission.turns import Turns
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.http.streaming import refuse_unread
 from tbservice.errors import RequestTimeout, TooLarge, TooManyRequests
+from tbservice.waits import count_in, waiting
 
 JSON_PATH = "/api/v1/experiments/x/scalars/data"
 BATCH_PATH = "/api/v1/experiments/x/batches"
@@ -99,7 +102,7 @@ class Clock:
 def test_turns_are_one_at_time_while_others_work():
     clock = Clock()
     turns = Turns(8, 2, Activity(clock), clock)
-    turns.waits.add(8)  # none of them computes
+    turns.waits.add("others", 8)  # none of them computes
     assert [turns.try_acquire(CALLER) for _ in range(3)] == [True, True, False]
     turns.release(CALLER)
     assert turns.try_acquire(OTHER)
@@ -113,7 +116,7 @@ def test_turns_are_one_at_time_while_others_work():
 def test_turn_held_for_long_lets_another_of_workspace_begin():
     clock = Clock()
     turns = Turns(8, 2, Activity(clock), clock)
-    turns.waits.add(8)  # none of them computes
+    turns.waits.add("others", 8)  # none of them computes
     assert turns.try_acquire(CALLER)
     clock.seconds += limits.CONTENTION_SECONDS / 2
     assert turns.try_acquire(OTHER)
@@ -141,6 +144,48 @@ def test_turn_is_served_when_its_limit_ends(monkeypatch):
     asyncio.run(run())
 
 
+def test_turn_that_waits_lets_another_of_its_account_begin():
+    clock = Clock()
+    turns = Turns(8, 2, Activity(clock), clock)
+    assert turns.try_acquire(CALLER)
+    assert not turns.try_acquire(OTHER)  # which makes the caller one of several
+    turns.waits.add(CALLER.key, 1)
+    assert [turns.try_acquire(CALLER) for _ in range(2)] == [True, False]
+
+
+def test_turn_is_served_when_another_begins_to_wait():
+    async def run():
+        turns = Turns(8, 2, Activity())
+        await turns.wait(CALLER)
+        waiting = asyncio.create_task(turns.wait(OTHER))
+        await asyncio.sleep(0)
+        turns.waits.add(CALLER.key, 1)  # no turn is released
+        await waiting
+
+    asyncio.run(run())
+
+
+def test_cost_of_turn_leaves_out_what_it_waited():
+    clock = Clock()
+    turns = Turns(8, 2, Activity(clock), clock)
+
+    def use(caller, seconds, waited):
+        count_in(turns.waits, caller.key)
+        assert turns.try_acquire(caller)
+        clock.seconds += seconds
+        if waited:
+            with waiting():
+                time.sleep(waited)
+        turns.release(caller)
+        return turns._places.places[caller.path[0]].cost
+
+    holder = person_of("holder")
+    turns.waits.add("others", 8)
+    assert turns.try_acquire(holder)  # so that costs are kept
+    assert contextvars.copy_context().run(use, CALLER, 0.5, 0) == 0.5
+    assert contextvars.copy_context().run(use, OTHER, 0.5, 0.01) < 0.495
+
+
 def person_of(name, *sponsors):
     """Return a person who was invited by the last one of these."""
     families = tuple(f"family of {each}" for each in (*sponsors, name))
@@ -165,9 +210,9 @@ def test_turns_are_few_while_several_callers_compute():
     turns = Turns(8, 2, Activity(clock := Clock()), clock)
     callers = [person_of(f"{number}") for number in range(4)]
     assert [turns.try_acquire(caller) for caller in callers] == [True, False, False, False]
-    turns.waits.add(1)  # it waits for PostgreSQL
+    turns.waits.add("others", 1)  # it waits for PostgreSQL
     assert [turns.try_acquire(caller) for caller in callers[1:]] == [True, False, False]
-    turns.waits.add(-1)
+    turns.waits.add("others", -1)
     assert not turns.try_acquire(callers[2])
     clock.seconds += limits.CONTENTION_SECONDS * 1.01
     assert [turns.try_acquire(caller) for caller in callers[2:]] == [True, False]

@@ -37,7 +37,7 @@ def admit(caller: Caller, shares: WorkerShares) -> AdmittedRequest:
     """
     admitted = AdmittedRequest(caller, shares, Turn(shares.turns, caller))
     _current.set(admitted)
-    count_in(shares.turns.waits)
+    count_in(shares.turns.waits, caller.key)
     return admitted
 
 

@@ -12,7 +12,7 @@ from tbservice import limits
 from tbservice.admission.contention import Activity
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Caller
-from tbservice.waits import Waits
+from tbservice.waits import Waits, take_seconds
 
 COMPUTING_REQUESTS_ITEMS_MAX: Final = 1
 """Requests (items) that a worker computes at once while several callers work.
@@ -20,16 +20,22 @@ COMPUTING_REQUESTS_ITEMS_MAX: Final = 1
 Others may wait for PostgreSQL or for a handler process meanwhile.
 """
 
+_WAKE_SECONDS: Final = 0.01
+"""Seconds between two looks at the queue while requests wait in it.
+
+A thread that told the event loop of each of its waits would pay for all those of a millisecond.
+"""
+
 
 class Turns(FairQueue):
-    """The turns of all requests. While others work too, an account has one turn at a time.
+    """The turns of all requests. While others work too, an account has one turn that computes.
 
     Requests that compute hold Python's lock in turns, so each of them slows down every other: next
     to three requests of an attacker, a read takes four times as long as alone
     (`make bench ARGS=fairness`). So few compute at once while several callers work, and that caller
-    is next whose turns took the least time of late. A request that takes longer than
-    `CONTENTION_SECONDS` lets another one begin, also of its account: a slow request must not block
-    everybody.
+    is next whose turns took the least time of late, without what they waited. A request that takes
+    longer than `CONTENTION_SECONDS` lets another one begin, also of its account: a slow request
+    must not block everybody.
     """
 
     def __init__(
@@ -49,7 +55,7 @@ class Turns(FairQueue):
 
     def caller_max(self, caller: Caller) -> int:
         """Return how many turns this caller may have at once, as of now."""
-        return 1 if self._is_limited(caller) else super().caller_max(caller)
+        return self._limit(caller, super().caller_max(caller))
 
     def try_acquire(self, caller: Caller, amount: int = 1) -> bool:
         """Acquire a turn as `Shares.try_acquire`, and record the caller as active."""
@@ -62,20 +68,22 @@ class Turns(FairQueue):
         await super().wait(caller, amount)
 
     def _cost(self, caller: Caller, amount: int) -> float:
-        """Return the seconds for which a turn was held that ends."""
+        """Return the seconds for which a turn was held that ends, less those of waiting.
+
+        With these, who writes would be passed by all who only compute.
+        """
         acquired_at = self._acquired_at.setdefault(caller.key, deque())
         if amount > 0:
             acquired_at.append(self._clock())
             return 0.0
-        seconds = self._clock() - acquired_at.popleft()
+        seconds = self._clock() - acquired_at.popleft() - take_seconds()
         if not acquired_at:
             del self._acquired_at[caller.key]
-        return seconds
+        return max(0.0, seconds)
 
     def _group_max(self, caller: Caller) -> int:
-        if not caller.is_anonymous and self._is_limited(caller):
-            return 1
-        return super()._group_max(caller)
+        group_max = super()._group_max(caller)
+        return group_max if caller.is_anonymous else self._limit(caller, group_max)
 
     def _total_max(self) -> int:
         """Return how many requests may be worked on at once, as of now."""
@@ -87,6 +95,16 @@ class Turns(FairQueue):
         apart = max(self.waits.count, long)
         return min(self._total, COMPUTING_REQUESTS_ITEMS_MAX + apart)
 
+    def _limit(self, caller: Caller, turns_max: int) -> int:
+        """Return how many of so many turns the caller may have, as of now.
+
+        One, and one more for each of its threads that waits: else its write, which waits for
+        PostgreSQL, would delay its reads.
+        """
+        if not self._is_limited(caller):
+            return turns_max
+        return min(turns_max, 1 + self.waits.by_caller[caller.key])
+
     def _is_limited(self, caller: Caller) -> bool:
         acquired_at = self._acquired_at.get(caller.key)
         # A slow request waits for PostgreSQL or S3, and does not compete for the processor.
@@ -95,10 +113,10 @@ class Turns(FairQueue):
         return self._activity.has_others(caller.key)
 
     def _schedule_wake(self) -> None:
-        """Serve the queue again after a while: the end of a limit releases nothing."""
+        """Serve the queue again soon: a request that begins to wait releases nothing."""
         if not self._is_wake_scheduled:
             self._is_wake_scheduled = True
-            asyncio.get_running_loop().call_later(limits.CONTENTION_SECONDS, self._wake_again)
+            asyncio.get_running_loop().call_later(_WAKE_SECONDS, self._wake_again)
 
     def _wake_again(self) -> None:
         self._is_wake_scheduled = False
