@@ -149,6 +149,7 @@ TABLE = [
     ("DELETE", "/workspaces/{workspace_id}/tokens/{token_id}", "owner", 404, {}),
     ("GET", "/workspaces/{workspace_id}/links", "owner", 200, {}),
     ("GET", "/workspaces/{workspace_id}/runs", "list in", 200, {}),
+    ("GET", "/workspaces/{workspace_id}/runs/table", "list in", 200, {}),
     (
         "GET",
         "/workspaces/{workspace_id}/runs/curves",
@@ -159,6 +160,20 @@ TABLE = [
     (
         "POST",
         "/workspaces/{workspace_id}/runs/curves",
+        "list in",
+        200,
+        {"json": {"metric": "loss"}},
+    ),
+    (
+        "GET",
+        "/workspaces/{workspace_id}/runs/curves/table",
+        "list in",
+        200,
+        {"params": {"metric": "loss"}},
+    ),
+    (
+        "POST",
+        "/workspaces/{workspace_id}/runs/curves/table",
         "list in",
         200,
         {"json": {"metric": "loss"}},

@@ -13,11 +13,12 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from tbservice.errors import Invalid, MalformedRequest
-from tbservice.runs.columns import KnownColumns
+from tbservice.runs.columns import KnownColumns, RunColumn
+from tbservice.runs.run_values import RunValues
 from tbservice.runs.selected_runs import select_runs
 from tbservice.runs.workspace_runs import RunPosition, SortKey
 from tbservice.types.grants import ReadGrant, WorkspaceGrant
-from tbservice.types.identifiers import INT64_MAX
+from tbservice.types.identifiers import INT64_MAX, Int64s
 from tbwire.hparams import HparamValue
 
 RUNS_COLUMN_ITEMS_MAX: Final = 200
@@ -64,6 +65,33 @@ class RunsPage:
     pending_grants: list[ReadGrant] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class RunsTable:
+    """All runs that a filter selects: their values by column, and in `order` the row of each.
+
+    `pending_grants` are those of `RunsPage`.
+    """
+
+    columns: dict[str, RunValues]
+    order: Int64s
+    pending_grants: list[ReadGrant]
+
+
+def read_table(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsTable:
+    """Return the runs of a workspace as a table, whatever `after` and `limit` are.
+
+    Takes and raises what `list_runs` does.
+    """
+    chosen = select_runs(db, grant, query.where)
+    keys = _resolve_sort(chosen.known, query.sort)
+    columns = _resolve_columns(chosen.known, query)
+    return RunsTable(
+        {name: chosen.runs.column(column) for name, column in columns.items()},
+        chosen.runs.sort(chosen.selected, keys),
+        chosen.pending_grants,
+    )
+
+
 def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPage:
     """Return a page of the runs of a workspace.
 
@@ -82,9 +110,7 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
     chosen = select_runs(db, grant, query.where)
     runs, known, selected = chosen.runs, chosen.known, chosen.selected
     keys = _resolve_sort(known, query.sort)
-    names = list(dict.fromkeys([*query.always, *(query.columns or known.list_default())]))
-    check_columns(names)
-    columns = [known.resolve(name, "columns") for name in names]
+    columns = _resolve_columns(known, query)
 
     total = int(selected.sum())
     if query.after is not None:
@@ -93,8 +119,8 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
     page = rows[: query.limit].tolist()
     has_more = len(rows) > query.limit
     return RunsPage(
-        names,
-        runs.read_rows(page, columns),
+        list(columns),
+        runs.read_rows(page, list(columns.values())),
         total,
         _encode_token(query, runs.position_of(page[-1], keys)) if has_more else None,
         known,
@@ -115,6 +141,13 @@ def _resolve_sort(known: KnownColumns, names: Sequence[str]) -> list[SortKey]:
         SortKey(known.resolve(name.removeprefix("-"), "sort"), name.startswith("-"))
         for name in names
     ]
+
+
+def _resolve_columns(known: KnownColumns, query: RunsQuery) -> dict[str, RunColumn]:
+    """Return the columns of a table by name. Raises UnknownColumn, Invalid."""
+    names = list(dict.fromkeys([*query.always, *(query.columns or known.list_default())]))
+    check_columns(names)
+    return {name: known.resolve(name, "columns") for name in names}
 
 
 def check_columns(names: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from tbservice.api.v1.points import (
     points,
     tail,
 )
-from tbservice.api.v1.runs import curves, runs
+from tbservice.api.v1.runs import curves, run_tables, runs
 from tbservice.api.v1.sharing import share_links, tokens, workspace_links
 from tbservice.api.v1.uploads import batches, blob_uploads, run_hparams, uploads
 from tbservice.hparams import routes as hparams
@@ -59,6 +59,7 @@ ROUTER_MODULES = (
     workspace_tokens,
     workspace_links,
     runs,
+    run_tables,
     curves,
     experiments,
     run_deletion,

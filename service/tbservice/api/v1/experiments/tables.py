@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Final
+from collections.abc import Iterator
+from typing import Annotated, Final
 
 from fastapi import Query, Response
 from pydantic import Field
 
 from tbservice import limits
-from tbservice.api.formats.record_tables import (
-    TABLE_MEDIA_TYPES,
-    RecordTable,
-    TableFormat,
-    encode_table,
-)
+from tbservice.api.formats.record_tables import TableFormat
+from tbservice.api.formats.table_response import FORMAT, TABLE_OPTIONS, respond_table
 from tbservice.api.http.dependencies import (
     MayRead,
     MayReadByToken,
@@ -23,10 +19,8 @@ from tbservice.api.http.dependencies import (
     UsesSettings,
 )
 from tbservice.api.http.get_and_post import get_and_post
-from tbservice.api.http.openapi_errors import Responses
 from tbservice.api.http.request_models import FewFields, Names
 from tbservice.api.http.routers import make_router
-from tbservice.api.http.streaming import stream_response
 from tbservice.api.v1.experiments import table_contents
 from tbservice.api.v1.experiments.experiment_schemas import ExperimentAnswer, make_answer
 from tbservice.api.v1.points.point_queries import SeriesQuery
@@ -42,39 +36,22 @@ from tbwire.points import DATA_CLASSES, DataClass, DataClassName
 
 router = make_router(prefix="/api/v1/experiments/{experiment_id}/tables", tags=["tables"])
 
-_HEADERS: Final = {"X-Content-Type-Options": "nosniff"}
-"""Without it, browsers may render names and values that clients sent as a page."""
-
-_RESPONSES: Final[Responses] = {
-    200: {
-        "description": "The table, streamed while it is read: a truncated response ends without "
-        "HTTP's last chunk.",
-        "content": {
-            media_type.partition(";")[0]: {"schema": {"type": "string", "format": "binary"}}
-            for media_type in TABLE_MEDIA_TYPES.values()
-        },
-    }
-}
-_OPTIONS: Final[dict[str, Any]] = {"responses": _RESPONSES, "response_class": Response}
-
 _POST_FOR: Final = "more runs and tags than fit in a URL"
 
-_FORMAT: Final = "Format of the response"
-
-_Format = Annotated[TableFormat, Query(alias="format", description=_FORMAT)]
+_Format = Annotated[TableFormat, Query(alias="format", description=FORMAT)]
 
 
 class RunsTableQuery(FewFields, strict=True):
     """The selected runs, and the format of their table."""
 
     run: Names = Field(default=None, description="Name of a run; repeatable")
-    format: TableFormat = Field(default=TableFormat.PARQUET, strict=False, description=_FORMAT)
+    format: TableFormat = Field(default=TableFormat.PARQUET, strict=False, description=FORMAT)
 
 
 class BlobsTableQuery(SeriesQuery):
     """The selected series, and the format of the table."""
 
-    format: TableFormat = Field(default=TableFormat.PARQUET, strict=False, description=_FORMAT)
+    format: TableFormat = Field(default=TableFormat.PARQUET, strict=False, description=FORMAT)
 
 
 class SeriesTableQuery(BlobsTableQuery):
@@ -83,7 +60,7 @@ class SeriesTableQuery(BlobsTableQuery):
     data_class: DataClassName | None = Field(default=None, description="Data class of the series")
 
 
-@router.get("/experiment", **_OPTIONS)
+@router.get("/experiment", **TABLE_OPTIONS)
 def read_experiment_table(
     grant: MayRead,
     database: UsesDatabase,
@@ -95,10 +72,10 @@ def read_experiment_table(
     Times are ISO 8601 in UTC. Properties and origin are the table `properties`.
     """
     answer = _read_experiment(grant, database, settings)
-    return _respond(format_, lambda: table_contents.experiment_table(answer))
+    return respond_table(format_, lambda: table_contents.experiment_table(answer))
 
 
-@router.get("/properties", **_OPTIONS)
+@router.get("/properties", **TABLE_OPTIONS)
 def read_properties_table(
     grant: MayRead,
     database: UsesDatabase,
@@ -107,10 +84,10 @@ def read_properties_table(
 ) -> Response:
     """Return a table of properties and origin: kind ("property" or "origin"), name, value."""
     answer = _read_experiment(grant, database, settings)
-    return _respond(format_, lambda: table_contents.properties_table(answer))
+    return respond_table(format_, lambda: table_contents.properties_table(answer))
 
 
-@router.get("/uploads", **_OPTIONS)
+@router.get("/uploads", **TABLE_OPTIONS)
 def read_uploads_table(
     grant: MayReadByToken, database: UsesDatabase, format_: _Format = TableFormat.PARQUET
 ) -> Response:
@@ -119,7 +96,9 @@ def read_uploads_table(
     `origin` is JSON, times are ISO 8601 in UTC. It takes a token, also if everyone may read the
     experiment.
     """
-    return _respond(format_, lambda: table_contents.uploads_table(_iter_uploads(grant, database)))
+    return respond_table(
+        format_, lambda: table_contents.uploads_table(_iter_uploads(grant, database))
+    )
 
 
 def _iter_uploads(grant: ReadGrant, database: Database) -> Iterator[UploadRecord]:
@@ -132,7 +111,7 @@ def _iter_uploads(grant: ReadGrant, database: Database) -> Iterator[UploadRecord
             return
 
 
-@get_and_post(router, "/runs", post_for=_POST_FOR, **_OPTIONS)
+@get_and_post(router, "/runs", post_for=_POST_FOR, **TABLE_OPTIONS)
 def read_runs_table(grant: MayRead, query: RunsTableQuery, database: UsesDatabase) -> Response:
     """Return a table of runs: run, start_time (seconds since the epoch, or missing)."""
     with database.snapshot(grant) as db:
@@ -140,10 +119,10 @@ def read_runs_table(grant: MayRead, query: RunsTableQuery, database: UsesDatabas
     if query.run is not None:
         selected = frozenset(query.run)
         runs = [run for run in runs if run.name in selected]
-    return _respond(query.format, lambda: table_contents.runs_table(runs))
+    return respond_table(query.format, lambda: table_contents.runs_table(runs))
 
 
-@get_and_post(router, "/series", post_for=_POST_FOR, **_OPTIONS)
+@get_and_post(router, "/series", post_for=_POST_FOR, **TABLE_OPTIONS)
 def read_series_table(grant: MayRead, query: SeriesTableQuery, database: UsesDatabase) -> Response:
     """Return a table of series, with their summary metadata.
 
@@ -153,10 +132,12 @@ def read_series_table(grant: MayRead, query: SeriesTableQuery, database: UsesDat
     """
     data_class = None if query.data_class is None else DATA_CLASSES[query.data_class]
     selection = query.to_selection(data_class)
-    return _respond(query.format, lambda: table_contents.series_table(database, grant, selection))
+    return respond_table(
+        query.format, lambda: table_contents.series_table(database, grant, selection)
+    )
 
 
-@router.get("/sessions", **_OPTIONS)
+@router.get("/sessions", **TABLE_OPTIONS)
 def read_sessions_table(
     grant: MayRead,
     database: UsesDatabase,
@@ -171,10 +152,12 @@ def read_sessions_table(
     only: the hyperparameters are in the table `hparams`, too.
     """
     reader = ExperimentReader(grant, database, objects)
-    return _respond(format_, lambda: table_contents.sessions_table(open_session_columns(reader)))
+    return respond_table(
+        format_, lambda: table_contents.sessions_table(open_session_columns(reader))
+    )
 
 
-@router.get("/hparams", **_OPTIONS)
+@router.get("/hparams", **TABLE_OPTIONS)
 def read_hparams_table(
     grant: MayRead,
     database: UsesDatabase,
@@ -186,10 +169,10 @@ def read_hparams_table(
     `type` is "number", "string" or "bool", and the value in the column number, text or flag.
     """
     reader = ExperimentReader(grant, database, objects)
-    return _respond(format_, lambda: table_contents.hparams_table(iter_hparams(reader)))
+    return respond_table(format_, lambda: table_contents.hparams_table(iter_hparams(reader)))
 
 
-@get_and_post(router, "/blobs", post_for=_POST_FOR, **_OPTIONS)
+@get_and_post(router, "/blobs", post_for=_POST_FOR, **TABLE_OPTIONS)
 def read_blobs_table(grant: MayRead, query: BlobsTableQuery, database: UsesDatabase) -> Response:
     """Return a table of the blobs of all points, a row each.
 
@@ -197,7 +180,7 @@ def read_blobs_table(grant: MayRead, query: BlobsTableQuery, database: UsesDatab
     (the path of its bytes in an export). Fetch the bytes at `/api/v1/blobs/{key}`.
     """
     selection = query.to_selection()
-    return _respond(
+    return respond_table(
         query.format,
         lambda: table_contents.blobs_table(
             stream_all(database, grant, selection, DataClass.BLOB_SEQUENCE)
@@ -213,9 +196,3 @@ def _read_experiment(
         notes = lifecycle.get_notes(db, experiment, grant)
         status = uploads.find_status(db, grant, experiment)
     return make_answer(settings, experiment, notes, status)
-
-
-def _respond(format_: TableFormat, make: Callable[[], RecordTable]) -> Response:
-    return stream_response(
-        lambda: encode_table(format_, make()), _HEADERS, TABLE_MEDIA_TYPES[format_]
-    )

@@ -16,6 +16,8 @@ from tbservice.api.http.openapi_errors import Responses
 from tbservice.api.http.request_models import FewFields
 from tbservice.api.http.routers import make_router
 from tbservice.api.http.streaming import refuse_unread
+from tbservice.api.v1.runs.runs import fill_summaries
+from tbservice.db.database import Database
 from tbservice.errors import Invalid
 from tbservice.hparams.values import to_json
 from tbservice.runs.curves import (
@@ -27,6 +29,7 @@ from tbservice.runs.curves import (
     read_curves,
 )
 from tbservice.runs.grouping import GroupBy
+from tbservice.types.grants import WorkspaceGrant
 from tbservice.types.identifiers import Json
 from tbservice.types.sampling import ALL_STEPS, StepRange
 
@@ -129,17 +132,27 @@ def read_run_curves(
 
     Needs a token or a session that may read the workspace.
     """
-    wanted = query.to_query()
+    plan, curves = read_groups(grant, query.to_query(), database, request)
+    return Response(b"".join(_encode(plan, curves)), media_type="application/json")
+
+
+def read_groups(
+    grant: WorkspaceGrant, query: CurvesQuery, database: Database, request: Request
+) -> tuple[CurvesPlan, list[GroupCurve]]:
+    """Return the curves of groups of runs.
+
+    Raises NotModified if the client has them, TooManyRequests if it does not read its answers, and
+    what `plan_curves` raises.
+    """
     with database.snapshot(grant) as db:
-        plan = plan_curves(db, grant, wanted)
-        for pending in plan.pending_grants:
-            request.app.state.summaries.enqueue(pending)
+        plan = plan_curves(db, grant, query)
+        fill_summaries(request, plan.pending_grants)
         if is_conditional(request):
             answer_if_current(request, grant, plan.state)
         curves = list(read_curves(db, plan))
-    arrays = 9 + len(wanted.quantiles)
+    arrays = 9 + len(query.quantiles)
     refuse_unread(sum(len(curve.spread.steps) for curve in curves) * arrays * _NUMBER_BYTES)
-    return Response(b"".join(_encode(plan, curves)), media_type="application/json")
+    return plan, curves
 
 
 def _encode(plan: CurvesPlan, curves: list[GroupCurve]) -> Iterator[bytes]:

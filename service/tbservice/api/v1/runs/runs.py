@@ -121,11 +121,11 @@ def list_workspace_runs(
         group_by = GroupBy(query.group_by, query.run_pattern)
         with database.snapshot(grant) as db:
             groups = list_groups(db, grant, wanted, group_by)
-        _fill_summaries(request, groups.pending_grants)
+        fill_summaries(request, groups.pending_grants)
         return _make_groups_answer(groups, with_available=query.available)
     with database.snapshot(grant) as db:
         page = list_runs(db, grant, wanted)
-    _fill_summaries(request, page.pending_grants)
+    fill_summaries(request, page.pending_grants)
     return RunsAnswer(
         runs=[_to_json(page.columns, row) for row in page.rows],
         columns=page.columns,
@@ -137,7 +137,8 @@ def list_workspace_runs(
     )
 
 
-def _fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
+def fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
+    """Let the missing summaries of these experiments be computed in the background."""
     for grant in grants:
         request.app.state.summaries.enqueue(grant)
 
