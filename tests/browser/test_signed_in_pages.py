@@ -215,6 +215,29 @@ def test_tabs_of_workspace_look_well(page, live_service, database, ann, uploader
     expect(page).to_have_url(re.compile(r"/\?workspace=\d+$"))
 
 
+def test_colours_are_chosen_and_kept(browser, live_service):
+    context = browser.new_context(java_script_enabled=False, color_scheme="dark")
+    page = context.new_page()
+
+    def background():
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    page.goto(f"{live_service.url}/docs/uploading?from=here")
+    dark = background()
+    colours = page.get_by_role("form", name="Colours")
+    colours.get_by_role("button", name="Light").click()
+    expect(page).to_have_url(f"{live_service.url}/docs/uploading?from=here")
+    expect(colours.get_by_role("button", pressed=True)).to_have_text("Light")
+    light = background()
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{live_service.url}/sign-in")
+    colours.get_by_role("button", name="Dark").click()
+    assert background() == dark != light
+    colours.get_by_role("button", name="System").click()
+    assert background() == light
+    context.close()
+
+
 def uploader_workspace(database, uploader, member):
     """Make a person owner of the uploader's workspace; return its id."""
     with database.transaction() as db:

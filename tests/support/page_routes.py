@@ -15,6 +15,7 @@ TABLE = [
     ("/docs/uploading.md", None, (200, 200, 200, 200, 200)),
     ("/docs/uploading", None, (200, 200, 200, 200, 200)),
     ("/docs/images/experiments.png", None, (200, 200, 200, 200, 200)),
+    ("/theme", {"theme": "dark"}, (303, 303, 303, 303, 303)),
     ("/sign-in", None, (200, 303, 303, 303, 303)),
     ("/sign-in/link", None, (404, 404, 404, 404, 404)),
     ("/sign-in/link", {"token": "x"}, (404, 404, 404, 404, 404)),

@@ -28,6 +28,7 @@ from tbservice.api.v1.runs import curves, run_tables, runs
 from tbservice.api.v1.sharing import share_links, tokens, workspace_links
 from tbservice.api.v1.uploads import batches, blob_uploads, run_hparams, uploads
 from tbservice.hparams import routes as hparams
+from tbservice.pages import theme
 from tbservice.pages.base import static_files
 from tbservice.pages.documentation import routes as documentation_routes
 from tbservice.pages.experiments import (
@@ -89,6 +90,7 @@ ROUTER_MODULES = (
 
 PAGE_MODULES = (
     static_files,
+    theme,
     card,
     experiment_list,
     experiment_selection,

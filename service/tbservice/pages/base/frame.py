@@ -6,6 +6,7 @@ Templates escape every value. They extend `base.html`; `_macros.html` has what s
 from __future__ import annotations
 
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -23,8 +24,12 @@ from tbservice.types.identifiers import WorkspaceId
 _STATE: Final = "tbhub.person_session"
 
 _WORKSPACE_COOKIE: Final = "tbhub_workspace"
-_WORKSPACE_SECONDS: Final = 365 * 24 * 3600
-"""Seconds for which a browser keeps it, longer than any session."""
+_COOKIE_SECONDS: Final = 365 * 24 * 3600
+"""Seconds for which a browser keeps a choice, longer than any session."""
+
+_THEME_COOKIE: Final = "tbhub_theme"
+THEMES: Final = ("system", "light", "dark")
+"""Colours of our own pages; `system` is what the browser prefers."""
 
 _DIGITS_MAX: Final = 18
 
@@ -60,7 +65,8 @@ def render(
     """Return a page of a template, with the headers of a page that nobody stores or frames.
 
     The template also gets `signed_in` (the PersonSession or None), `csrf` (the hidden field that
-    every form of a person who is signed in contains), `path` and `query` of the request.
+    every form of a person who is signed in contains), `path` and `query` of the request, `here`,
+    the address that shows the page again, the `theme` of this browser and all `themes`.
 
     Args:
         request: A dependency of `signed_in.py` must have run for it; else it shows nobody.
@@ -77,6 +83,10 @@ def render(
         "csrf": Markup("") if session is None else csrf_field(session.secret),
         "path": request.url.path,
         "query": request.query_params,
+        # Not of an error: pages of things that are not there look alike.
+        "here": "/" if status >= HTTPStatus.BAD_REQUEST else _find_address(request),
+        "theme": _find_theme(request),
+        "themes": THEMES,
     }
     page = TEMPLATES.render(template, **(context | frame_values))
     # A form may lead to a page of an experiment, and this to the content origin.
@@ -99,14 +109,36 @@ def redirect(path: str, **query: str) -> Response:
     return RedirectResponse(address, status_code=303, headers={"Cache-Control": "no-store"})
 
 
+def keep_theme(request: Request, response: Response, theme: str) -> None:
+    """Let this browser show our pages in one of `THEMES`."""
+    _keep(request, response, _THEME_COOKIE, theme)
+
+
+def _find_address(request: Request) -> str:
+    """Return path and query of a page, "/" of one that answers a form."""
+    if request.method != "GET":
+        return "/"
+    query = request.url.query
+    return f"{request.url.path}?{query}" if query else request.url.path
+
+
+def _find_theme(request: Request) -> str:
+    values = cookie_values(request.headers.get("cookie", ""), _THEME_COOKIE)
+    return next((value for value in values if value in THEMES), THEMES[0])
+
+
 def _keep_workspace(request: Request, response: Response, workspace_id: WorkspaceId) -> None:
-    """Let the next sign-in on this browser begin with this workspace; the cookie gives no right."""
-    if last_workspace(request) == workspace_id:
-        return
+    """Let the next sign-in on this browser begin with this workspace."""
+    if last_workspace(request) != workspace_id:
+        _keep(request, response, _WORKSPACE_COOKIE, str(workspace_id))
+
+
+def _keep(request: Request, response: Response, name: str, value: str) -> None:
+    """Let this browser send a cookie, which gives no right."""
     response.set_cookie(
-        _WORKSPACE_COOKIE,
-        str(workspace_id),
-        max_age=_WORKSPACE_SECONDS,
+        name,
+        value,
+        max_age=_COOKIE_SECONDS,
         secure=get_settings(request).public_url.startswith("https:"),
         httponly=True,
         samesite="lax",

@@ -15,7 +15,7 @@ const config = JSON.parse(page.dataset.charts);
 const settings = { axis: "step", isLog: false, smoothing: 0.6, ...readStored() };
 const runIndex = new Map(config.runs.map(({ source, run }, index) => [`${source}\n${run}`, index]));
 const hidden = new Set();
-const isDark = matchMedia("(prefers-color-scheme: dark)");
+const isDark = matchMedia(document.getElementById("dark")?.media ?? "not all");
 let colors = [];
 
 function readStored() {
