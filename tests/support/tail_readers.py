@@ -11,7 +11,7 @@ from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.v1.points import tail
 from tbservice.api.v1.points.changes import FollowQuery
 from tbservice.auth import grants
-from tbupload.http.sse import read_events
+from tbupload.export.tail import read_events
 
 
 @asynccontextmanager

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tbupload.console import progress, throughput
+from tbupload.console import progress
 from tbupload.console.progress import (
     LINE_SECONDS,
     ConsoleProgress,
     LiveProgress,
     ProgressState,
+    Rates,
+    ThroughputMeter,
     bar_text,
+    duration_text,
     join_fitting,
     truncate,
 )
@@ -23,7 +26,6 @@ from tbupload.console.texts import (
     counted,
     size_text,
 )
-from tbupload.console.throughput import Rates, ThroughputMeter, duration_text
 from tbupload.upload.summary import Summary
 
 MIB = 1 << 20
@@ -48,7 +50,7 @@ def clock(monkeypatch):
 
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
-    monkeypatch.setattr(throughput, "time", clock)
+    monkeypatch.setattr(progress, "time", clock)
     return clock
 
 

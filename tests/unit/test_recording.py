@@ -16,7 +16,7 @@ from support.waiting import wait_until
 from tbupload.commands.uploading.process_watch import WatchedProcess, process_started_at
 from tbupload.config import Config, Profile, read_config, write_config
 from tbupload.errors import UsageError
-from tbupload.recording import packages
+from tbupload.recording import recorder as recording
 from tbupload.recording.exit_status import (
     FINISHED,
     RUNNING,
@@ -49,7 +49,7 @@ def test_packages_are_those_of_the_path_without_places(tmp_path):
     install(second, "wheel-of", "0.3", '{"url": "https://t0ken@host/x.whl?sig=hunter2"}')
     install(second, "broken", "1", "{")
     (second / "empty-1.dist-info").mkdir()
-    assert packages.list_packages([str(first), str(second), "/nowhere"]) == [
+    assert recording.list_packages([str(first), str(second), "/nowhere"]) == [
         "edited==0.2 (local)",
         f"ours==0.1 @ git+https://***@host/org/repo?***@{'a' * 40}",
         "torch==2.5.1+cu121",
@@ -59,7 +59,7 @@ def test_packages_are_those_of_the_path_without_places(tmp_path):
 
 
 def test_packages_are_those_of_this_environment():
-    listed = packages.list_packages(sys.path)
+    listed = recording.list_packages(sys.path)
     assert any(each.startswith("numpy==") for each in listed)
     assert listed == sorted(listed, key=str.lower) or len(listed) > 10
     assert len(listed) == len(set(listed))
@@ -68,11 +68,11 @@ def test_packages_are_those_of_this_environment():
 def test_packages_are_bounded(tmp_path, monkeypatch):
     for number in range(8):
         install(tmp_path, f"p{number}", "1" * 50)
-    monkeypatch.setattr(packages, "PACKAGES_ITEMS_MAX", 5)
-    listed = packages.list_packages([str(tmp_path)])
+    monkeypatch.setattr(recording, "PACKAGES_ITEMS_MAX", 5)
+    listed = recording.list_packages([str(tmp_path)])
     assert (len(listed), listed[-1]) == (5, "... and 4 more")
-    monkeypatch.setattr(packages, "PACKAGES_CHARS_MAX", 300)
-    listed = packages.list_packages([str(tmp_path)])
+    monkeypatch.setattr(recording, "PACKAGES_CHARS_MAX", 300)
+    listed = recording.list_packages([str(tmp_path)])
     assert (listed[-1], sum(map(len, listed)) <= 300) == ("... and 5 more", True)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Final
 
 from tbupload.background_upload.arguments import command_line
-from tbupload.background_upload.final_look import look_again
 from tbupload.background_upload.process import UploaderProcess, logger
+from tbupload.background_upload.rest_command import command_for_rest
 from tbupload.background_upload.result import Result
 from tbupload.background_upload.uploaders import (
     Uploader,
@@ -20,10 +22,15 @@ from tbupload.background_upload.uploaders import (
     rejoin,
     start,
 )
+from tbupload.console.texts import counted
+from tbupload.errors import UploadError
 from tbupload.recording.exit_status import FINISHED, ending_of_exception
+from tbupload.remote_files import make_path
 
 WAIT_SECONDS: Final = 60.0
 """Default time that `wait` and `stop` wait for the remaining data to be sent."""
+
+_NOT_UPLOADED = "were written after the uploader had ended, and are not uploaded"
 
 
 def follow(  # noqa: PLR0913  # the options of the command, by their names
@@ -277,3 +284,37 @@ class Following:
     def _set_result(self, result: Result) -> None:
         self._result = result
         log_result(result)
+
+
+def look_again(result: Result, options: Sequence[str]) -> Result:
+    """Return the result of an upload that has ended, with what it says of the files as they are.
+
+    `options` are those of its command, `--logdir` first. A result that is not complete is returned
+    as it is; so is one if the files cannot be listed.
+    """
+    if not result.is_complete:
+        return result
+    # Here, because the script needs it only after the end of an upload.
+    from tbupload.events.filters import SeriesFilter  # noqa: PLC0415
+    from tbupload.logdir.scan import scan_logdir  # noqa: PLC0415
+
+    texts = dict(option[2:].split("=", 1) for option in options if "=" in option)
+    include, exclude = (
+        re.compile(texts[name]) if name in texts else None
+        for name in ("include-runs", "exclude-runs")
+    )
+    series_filter = SeriesFilter(include_runs=include, exclude_runs=exclude)
+    try:
+        scan = scan_logdir(make_path(texts["logdir"]), series_filter, sys.maxsize)
+    except (UploadError, OSError):
+        return result
+
+    new_bytes, new_files = scan.bytes - result.file_bytes, len(scan.files) - result.files
+    if new_bytes <= 0 and new_files <= 0:
+        return result
+    what = counted(new_files, "file")
+    if new_bytes > 0:
+        what = f"{counted(new_bytes, 'byte')} of event files"
+    command = command_for_rest(options, result.experiment_id)
+    explanation = f"{what} {_NOT_UPLOADED}; to send the rest, run: {command}"
+    return replace(result, is_growing=True, explanation=explanation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,21 @@ from tbupload.commands.connect import (
 )
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_TEMPORARY_FAILURE
 from tbupload.commands.experiment_address import find_experiment_id, resolve_experiment_id
-from tbupload.commands.export_hparams import check_options, export_hparams
 from tbupload.commands.options.export import DEFAULT_FORMAT
 from tbupload.commands.stored_series import explain_filters_of
 from tbupload.console.output import print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import PROBLEMS_SHOWN, counted, size_text
 from tbupload.errors import ServerError, Unreachable, UsageError
+from tbupload.events.filters import SeriesFilter
 from tbupload.export.client import ExportClient
 from tbupload.export.destination import Destination
 from tbupload.export.directory_names import MANIFEST
 from tbupload.export.export_options import ExportOptions, ExportSummary, filters_as_json
 from tbupload.export.exporter import Exporter
 from tbupload.export.progress import ExportProgress
+from tbupload.export.session_files import check_file, write_sessions
+from tbupload.export.sessions import read_sessions
 from tbupload.http.client import Client
 from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
@@ -41,14 +44,14 @@ def export(options: argparse.Namespace) -> int:
     """
     progress = progress_from_options(options)
     if options.hparams is not None:
-        check_options(options)
+        _check_options(options)
     if options.attempt is not None and (options.all or options.hparams is not None):
         raise UsageError("--attempt is for --output, and the points of one --experiment")
     access = access_from_options(options, progress)
     retry_policy = RetryPolicy(options.retry_timeout)
     transport = Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
     if options.hparams is not None:
-        return export_hparams(transport, progress, options)
+        return _export_hparams(transport, progress, options)
 
     options.format = options.format or DEFAULT_FORMAT
     code = 0
@@ -183,3 +186,51 @@ def _warn_of_lost_points(summary: ExportSummary, progress: ConsoleProgress) -> N
         f"left out {count}: the server has lost the bytes or cannot read them. Send them again "
         "from the files (tbupload verify --repair), then export into another directory"
     )
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """Raise UsageError for options of other exports, or a file that cannot be written."""
+    if options.experiment is None:
+        raise UsageError("--hparams needs --experiment: it writes the sessions of one experiment")
+    if options.format is not None:
+        raise UsageError("--format is for --output: with --hparams, the file's suffix says it")
+    if series_filter_from_options(options) != SeriesFilter():
+        raise UsageError("--hparams writes all sessions: it cannot be used with filters of series")
+    check_file(options.hparams.expanduser())
+
+
+def _export_hparams(
+    transport: Transport, progress: ConsoleProgress, options: argparse.Namespace
+) -> int:
+    """Write the sessions, and return 0. Raise UploadError if that fails: no file is left then."""
+    path: Path = options.hparams.expanduser()
+    experiment_id = resolve_experiment_id(options.experiment, Client(transport))
+    display = ExportProgress(progress, experiment_id, "sessions")
+    is_first = True
+
+    def show(sessions: int, total: int) -> None:
+        nonlocal is_first
+        if is_first:
+            display.begin(total)
+            is_first = False
+        display.job_done(sessions)
+
+    try:
+        summary = write_sessions(read_sessions(transport, experiment_id), path, show)
+    except ServerError as error:
+        if options.json:
+            print_json({"event": "failed", "experiment_id": experiment_id, "error": str(error)})
+        raise
+    finally:
+        display.close()
+
+    if options.json:
+        done = {"event": "done", "file": str(path), "experiment_id": experiment_id}
+        print_json({**done, **asdict(summary)})
+    else:
+        print_line(str(path))
+    progress.info(
+        f"exported {summary.sessions:,} sessions: {summary.columns:,} columns"
+        f" ({size_text(summary.bytes)})"
+    )
+    return 0

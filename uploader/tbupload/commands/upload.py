@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from tbupload.commands.connect import (
@@ -14,7 +22,7 @@ from tbupload.commands.connect import (
     progress_from_options,
     series_filter_from_options,
 )
-from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
+from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TEMPORARY_FAILURE
 from tbupload.commands.uploading.check_options import check_options
 from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS, DryRun
 from tbupload.commands.uploading.dry_run_target import plan_target
@@ -31,23 +39,29 @@ from tbupload.commands.uploading.resolve_experiment import (
     TargetResolver,
     new_name,
 )
-from tbupload.commands.uploading.stdin_watch import stop_on_stdin
-from tbupload.commands.uploading.stop_signals import stop_on_signals
 from tbupload.console.output import ignore_broken_pipe, print_json
 from tbupload.console.progress import ConsoleProgress
+from tbupload.console.terminal import write_raw
 from tbupload.errors import LogdirError, Refused, RunRetrained, ServerError, Unreachable, UsageError
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.malloc_tuning import retain_freed_memory
-from tbupload.http.cancellation import StopToken
+from tbupload.http.cancellation import STOP_GRACE_SECONDS, StopToken
 from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir, has_uploadable_files, is_there, no_files_text
 from tbupload.upload.filter_check import explain_filters, misspelled_plugin
+from tbupload.upload.follow_control import FollowControl
 from tbupload.upload.plugins.hparams_file import NO_HPARAMS, read_hparams_file
 from tbupload.upload.session import PAUSE_SECONDS_MAX, Upload, UploadOptions
 from tbupload.upload.summary import Summary
 
 ONE_SHOT_RETRY_TIMEOUT_SECONDS: Final = 300.0
 """Default `--retry-timeout` of `--one-shot`; an upload that follows its files has no timeout."""
+
+_PARENT_POLL_SECONDS: Final = 2.0
+"""Interval of the check that the parent lives: its other children may keep our stdin open."""
+
+_CLEAR_LIVE_LINES: Final = b"\r\x1b[J"
+"""Moves to the start of the line and erases to the end: the progress lines and an echoed `^C`."""
 
 
 def upload(options: argparse.Namespace) -> int:
@@ -161,9 +175,9 @@ class _UploadRun:
 
     def run(self) -> int:
         """Upload, report, and return the exit code. Raise ServerError and UsageError."""
-        with stop_on_signals(self._stop_token, self._control, self._progress):
+        with _stop_on_signals(self._stop_token, self._control, self._progress):
             if self._options.end_with_stdin:
-                stop_on_stdin(self._stop_token)
+                _stop_on_stdin(self._stop_token)
             self._recording.announce()
             if self._options.commands_from_stdin:
                 with ignore_broken_pipe():
@@ -290,3 +304,63 @@ def _print_end_event(event: dict[str, Any], summary: Summary, options: argparse.
     if options.json:
         with ignore_broken_pipe():
             print_json({**event, **summary.as_json()})
+
+
+def _stop_on_stdin(stop_token: StopToken) -> None:
+    """Start a thread that requests an orderly stop on stdin data or EOF, or the parent's exit."""
+    thread = threading.Thread(
+        target=_wait_and_stop, args=(stop_token, os.getppid()), name="stdin", daemon=True
+    )
+    thread.start()
+
+
+def _wait_and_stop(stop_token: StopToken, parent: int) -> None:
+    try:
+        _wait_for_stdin(parent)
+    finally:
+        stop_token.stop()
+
+
+def _wait_for_stdin(parent: int) -> None:
+    if sys.stdin is None:
+        return
+    descriptor = sys.stdin.fileno()
+    # Windows can only select from sockets, and does not change the parent ID of orphans.
+    if sys.platform == "win32":
+        os.read(descriptor, 1)
+        return
+    while (
+        os.getppid() == parent and not select.select([descriptor], [], [], _PARENT_POLL_SECONDS)[0]
+    ):
+        pass
+
+
+@contextlib.contextmanager
+def _stop_on_signals(
+    stop_token: StopToken, control: FollowControl | None, progress: ConsoleProgress
+) -> Iterator[None]:
+    """Stop gracefully on the first Ctrl-C or SIGTERM during the block, and exit on the second."""
+    is_stop_requested = False
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        nonlocal is_stop_requested
+        # The main thread may hold the console's lock when the signal arrives: write without it.
+        clear = _CLEAR_LIVE_LINES if progress.is_live else b""
+        if is_stop_requested:
+            # sys.exit would wait for the requests of other threads.
+            write_raw(clear + b"tbupload: stopped at once; committed data is kept\n")
+            os._exit(EXIT_TEMPORARY_FAILURE)
+        is_stop_requested = True
+        if number == signal.SIGTERM and control is not None:
+            control.hurry()
+        else:
+            stop_token.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
+        if progress.shows_info:
+            write_raw(clear + b"stopping after sending what is there now; repeat to stop at once\n")
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
@@ -20,7 +21,6 @@ from tbupload.console.texts import (
     size_text,
     skipped_text,
 )
-from tbupload.console.throughput import Rates, ThroughputMeter, duration_text
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -39,6 +39,12 @@ CTRL_C_COLUMNS: Final = 3
 
 COLUMNS_UNKNOWN: Final = 80
 """Width assumed for a terminal that does not report it."""
+
+_RATE_WINDOW_SECONDS: Final = 10.0
+"""Time that rates are measured over, or that since the last sample if it is longer."""
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+_DAY: Final = 86400
 
 
 @dataclass(frozen=True)
@@ -289,3 +295,44 @@ def _terminal_columns(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).columns or COLUMNS_UNKNOWN
     except (OSError, ValueError):
         return COLUMNS_UNKNOWN
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes of event files and points per second."""
+
+    bytes_per_second: float
+    points_per_second: float
+
+    def seconds_for(self, size: int) -> float | None:
+        """Return how long `size` bytes take; None at a rate of zero."""
+        return size / self.bytes_per_second if self.bytes_per_second > 0 else None
+
+
+class ThroughputMeter:
+    """Measures rates from samples of the last _RATE_WINDOW_SECONDS; starts at zero, now."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int, int]] = deque([(time.monotonic(), 0, 0)])
+
+    def rates(self, sent_bytes: int, points: int) -> Rates:
+        """Add a sample of what has been sent so far, and return the rates."""
+        now = time.monotonic()
+        while len(self._samples) > 1 and self._samples[1][0] <= now - _RATE_WINDOW_SECONDS:
+            self._samples.popleft()
+        then, bytes_then, points_then = self._samples[0]
+        self._samples.append((now, sent_bytes, points))
+        seconds = max(now - then, 1e-3)
+        return Rates((sent_bytes - bytes_then) / seconds, (points - points_then) / seconds)
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration in its two largest units."""
+    whole = round(seconds)
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
+    if whole < _DAY:
+        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
+    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"

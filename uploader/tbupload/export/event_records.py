@@ -8,6 +8,7 @@ PyTorch), a legacy histogram (more fields than its tensor), and audio with a con
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -20,30 +21,6 @@ from tbupload.events.linear_checksum import checksums, mask
 from tbupload.events.points import LegacyHistogram, Tensor
 from tbupload.events.skip_reasons import ValueRefused
 from tbupload.events.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, footer, header
-from tbupload.export.protobuf_fields import (
-    AUDIO_CONTENT,
-    AUDIO_CONTENT_TYPE,
-    DTYPE_DOUBLE,
-    DTYPE_FLOAT,
-    EVENT_STEP,
-    EVENT_SUMMARY,
-    EVENT_WALL_TIME,
-    SUMMARY_VALUE,
-    TENSOR_CONTENT,
-    TENSOR_DTYPE,
-    TENSOR_SHAPE,
-    TENSOR_STRING,
-    VALUE_AUDIO,
-    VALUE_METADATA,
-    VALUE_SIMPLE,
-    VALUE_TAG,
-    VALUE_TENSOR,
-    WALL_TIME,
-    column_bytes,
-    encode_field,
-    encode_varints,
-    varint_widths,
-)
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
 from tbwire.messages import parse
@@ -51,6 +28,28 @@ from tbwire.points import ScalarPoints
 from tbwire.wire_format import encode_varint
 
 _FLOAT32: Final = np.dtype("<f4")
+
+# `DataType` of `tensorboard/compat/proto/types.proto`.
+_DTYPE_FLOAT: Final = 1
+_DTYPE_DOUBLE: Final = 2
+_WALL_TIME: Final = struct.Struct("<d")
+# Keys of fields: number << 3 | wire type. The prefix is the message.
+_EVENT_WALL_TIME: Final = b"\x09"
+_EVENT_STEP: Final = b"\x10"
+_EVENT_SUMMARY: Final = b"\x2a"
+_SUMMARY_VALUE: Final = b"\x0a"
+_VALUE_TAG: Final = b"\x0a"
+_VALUE_SIMPLE: Final = b"\x15"
+_VALUE_AUDIO: Final = b"\x32"
+_VALUE_TENSOR: Final = b"\x42"
+_VALUE_METADATA: Final = b"\x4a"
+_TENSOR_DTYPE: Final = b"\x08"
+_TENSOR_SHAPE: Final = b"\x12"
+_TENSOR_CONTENT: Final = b"\x22"
+_TENSOR_STRING: Final = b"\x42"
+_AUDIO_CONTENT: Final = b"\x22"
+_AUDIO_CONTENT_TYPE: Final = b"\x2a"
+_Bytes = npt.NDArray[np.uint8]
 
 
 def version_record(wall_time: float) -> bytes:
@@ -89,7 +88,7 @@ def scalar_records(
 
     begin = int(metadata is not None)
     steps = columns.steps[begin:]
-    widths = varint_widths(steps)
+    widths = _varint_widths(steps)
     bounds = [0, *(np.flatnonzero(np.diff(widths)) + 1).tolist(), len(steps)]
     # Records of equal length, since ascending steps change their varint length only a few times.
     for start, end in zip(bounds, bounds[1:]):
@@ -147,12 +146,12 @@ def blob_record_head(
     The blobs are the elements of a string tensor. They are not passed here, so that the caller can
     stream blobs of any size. `sizes` and the returned size are in bytes.
     """
-    prefixes = [TENSOR_STRING + encode_varint(size) for size in sizes]
+    prefixes = [_TENSOR_STRING + encode_varint(size) for size in sizes]
     shape = pb.TensorShapeProto(dim=[pb.TensorShapeProto.Dim(size=len(sizes))]).SerializeToString()
-    described = TENSOR_DTYPE + encode_varint(tensors.STRING) + encode_field(TENSOR_SHAPE, shape)
+    described = _TENSOR_DTYPE + encode_varint(tensors.STRING) + _encode_field(_TENSOR_SHAPE, shape)
     strings_bytes = sum(map(len, prefixes)) + sum(sizes)
     head = _head(tag, metadata, encode_varint(step), described, strings_bytes)
-    payload_head = EVENT_WALL_TIME + WALL_TIME.pack(wall_time) + head
+    payload_head = _EVENT_WALL_TIME + _WALL_TIME.pack(wall_time) + head
     return payload_head, prefixes, len(payload_head) + strings_bytes
 
 
@@ -160,12 +159,12 @@ def audio_record_head(
     tag: str, step: int, wall_time: float, size: int, content_type: str, metadata: bytes | None
 ) -> tuple[bytes, list[bytes], int]:
     """Return the same for one audio clip as legacy audio, since tensors have no content type."""
-    before = AUDIO_CONTENT + encode_varint(size)
-    typed = encode_field(AUDIO_CONTENT_TYPE, content_type.encode())
-    field_head = VALUE_AUDIO + encode_varint(len(typed) + len(before) + size) + typed
+    before = _AUDIO_CONTENT + encode_varint(size)
+    typed = _encode_field(_AUDIO_CONTENT_TYPE, content_type.encode())
+    field_head = _VALUE_AUDIO + encode_varint(len(typed) + len(before) + size) + typed
     described = None if metadata is None else _name_and_description(metadata).SerializeToString()
     head = _value_head(tag, described, encode_varint(step), field_head, len(before) + size)
-    payload_head = EVENT_WALL_TIME + WALL_TIME.pack(wall_time) + head
+    payload_head = _EVENT_WALL_TIME + _WALL_TIME.pack(wall_time) + head
     return payload_head, [before], len(payload_head) + len(before) + size
 
 
@@ -189,29 +188,29 @@ def _scalar_rows(
     is_simple: bool,
 ) -> bytes:
     """Return the records of points with steps of equal varint length; at least one."""
-    width = int(varint_widths(steps[:1])[0])
+    width = int(_varint_widths(steps[:1])[0])
     if is_simple:
-        head = _value_head(tag, metadata, bytes(width), VALUE_SIMPLE, values.itemsize)
+        head = _value_head(tag, metadata, bytes(width), _VALUE_SIMPLE, values.itemsize)
     else:
-        dtype = encode_varint(DTYPE_FLOAT if values.dtype == _FLOAT32 else DTYPE_DOUBLE)
+        dtype = encode_varint(_DTYPE_FLOAT if values.dtype == _FLOAT32 else _DTYPE_DOUBLE)
         described = (
-            TENSOR_DTYPE
+            _TENSOR_DTYPE
             + dtype
-            + encode_field(TENSOR_SHAPE, b"")
-            + TENSOR_CONTENT
+            + _encode_field(_TENSOR_SHAPE, b"")
+            + _TENSOR_CONTENT
             + encode_varint(values.itemsize)
         )
         head = _head(tag, metadata, bytes(width), described, values.itemsize)
-    wall_time_at = len(EVENT_WALL_TIME)
-    step_at = wall_time_at + WALL_TIME.size + len(EVENT_STEP)
-    template = EVENT_WALL_TIME + bytes(WALL_TIME.size) + head + bytes(values.itemsize)
+    wall_time_at = len(_EVENT_WALL_TIME)
+    step_at = wall_time_at + _WALL_TIME.size + len(_EVENT_STEP)
+    template = _EVENT_WALL_TIME + bytes(_WALL_TIME.size) + head + bytes(values.itemsize)
     payloads = np.empty((len(steps), len(template)), np.uint8)
     payloads[:] = np.frombuffer(template, np.uint8)
-    payloads[:, wall_time_at : wall_time_at + WALL_TIME.size] = column_bytes(
+    payloads[:, wall_time_at : wall_time_at + _WALL_TIME.size] = _column_bytes(
         wall_times.astype("<f8", copy=False)
     )
-    payloads[:, step_at : step_at + width] = encode_varints(steps, width)
-    payloads[:, -values.itemsize :] = column_bytes(values)
+    payloads[:, step_at : step_at + width] = _encode_varints(steps, width)
+    payloads[:, -values.itemsize :] = _column_bytes(values)
     differing = [
         *range(wall_time_at, step_at + width),
         *range(len(template) - values.itemsize, len(template)),
@@ -219,7 +218,7 @@ def _scalar_rows(
     rows = np.empty((len(steps), len(template) + FRAME_BYTES), np.uint8)
     rows[:, :HEADER_BYTES] = np.frombuffer(header(len(template)), np.uint8)
     rows[:, HEADER_BYTES:-FOOTER_BYTES] = payloads
-    rows[:, -FOOTER_BYTES:] = column_bytes(
+    rows[:, -FOOTER_BYTES:] = _column_bytes(
         mask(checksums(payloads, np.array(differing))).astype("<u4")
     )
     return rows.tobytes()
@@ -229,7 +228,7 @@ def _head(
     tag: str, metadata: bytes | None, step: bytes, tensor_head: bytes, rest_bytes: int
 ) -> bytes:
     """Return an event from its step on, without the last `rest_bytes` of its tensor."""
-    tensor = VALUE_TENSOR + encode_varint(len(tensor_head) + rest_bytes) + tensor_head
+    tensor = _VALUE_TENSOR + encode_varint(len(tensor_head) + rest_bytes) + tensor_head
     return _value_head(tag, metadata, step, tensor, rest_bytes)
 
 
@@ -237,12 +236,12 @@ def _value_head(
     tag: str, metadata: bytes | None, step: bytes, field_head: bytes, rest_bytes: int
 ) -> bytes:
     """Return an event from its step on, without the last `rest_bytes` of the field `field_head`."""
-    fields = encode_field(VALUE_TAG, tag.encode())
+    fields = _encode_field(_VALUE_TAG, tag.encode())
     if metadata is not None:
-        fields += encode_field(VALUE_METADATA, metadata)
+        fields += _encode_field(_VALUE_METADATA, metadata)
     fields += field_head
-    value = SUMMARY_VALUE + encode_varint(len(fields) + rest_bytes) + fields
-    return EVENT_STEP + step + EVENT_SUMMARY + encode_varint(len(value) + rest_bytes) + value
+    value = _SUMMARY_VALUE + encode_varint(len(fields) + rest_bytes) + fields
+    return _EVENT_STEP + step + _EVENT_SUMMARY + encode_varint(len(value) + rest_bytes) + value
 
 
 def _legacy_value(tag: str, histogram: LegacyHistogram, metadata: bytes | None) -> pb.Summary.Value:
@@ -285,3 +284,30 @@ def _as_float32_if_exact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         narrow = wide.astype("<f4")
         fits = np.array_equal(narrow.astype("<f8").view(np.uint64), wide.view(np.uint64))
     return narrow if fits else wide
+
+
+def _varint_widths(steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the length of each step as a varint, in bytes: 10 for negative ones."""
+    bits = steps.view(np.uint64)
+    widths = np.ones(len(steps), np.int64)
+    for septets in range(1, 10):
+        widths += bits >> np.uint64(7 * septets) > 0
+    return widths
+
+
+def _encode_varints(steps: npt.NDArray[np.int64], width: int) -> _Bytes:
+    """Return the steps as varints of `width` bytes each, one per row."""
+    shifts = np.arange(width, dtype=np.uint64) * np.uint64(7)
+    septets = (steps.view(np.uint64)[:, None] >> shifts & np.uint64(0x7F)).astype(np.uint8)
+    septets[:, : width - 1] |= 0x80
+    return septets
+
+
+def _column_bytes(column: npt.NDArray[Any]) -> _Bytes:
+    """Return the bytes of a column's elements, one element per row."""
+    return np.ascontiguousarray(column).view(np.uint8).reshape(len(column), column.itemsize)
+
+
+def _encode_field(key: bytes, content: bytes) -> bytes:
+    """Return a length-delimited field: a string, bytes or message."""
+    return key + encode_varint(len(content)) + content

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Union
+
+import numpy as np
 
 from tbupload.config import check_token, find_access
 from tbupload.console.terminal import write_line
@@ -15,8 +17,7 @@ from tbupload.http.retry import RetryPolicy
 from tbupload.http.run_table import RunTableCalls, find_workspace_id
 from tbupload.http.transport import Transport
 from tbupload.notebook import data_frames
-from tbupload.notebook.curve_columns import curve_columns
-from tbupload.notebook.data_frames import Library
+from tbupload.notebook.data_frames import Library, NullableColumn
 
 RETRY_TIMEOUT_SECONDS: Final = 60.0
 """How long a request is retried while the server does not respond."""
@@ -24,6 +25,9 @@ RETRY_TIMEOUT_SECONDS: Final = 60.0
 RunValue = Union[float, bool, str, None]
 
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+_INTEGERS: Final = {"steps": "step", "count": "count", "not_finite": "not_finite"}
+_NUMBERS: Final = ("mean", "std", "stderr", "median", "min", "max")
 
 
 class Workspace:
@@ -145,7 +149,7 @@ class Workspace:
             run_pattern,
             {"quantile": list(quantiles), **query},
         )
-        return data_frames.make(curve_columns(answer), name)
+        return data_frames.make(_curve_columns(answer), name)
 
     def columns(self) -> dict[str, Any]:
         """Return the columns that runs have: {run, hparams, metrics}, the last two with counts."""
@@ -178,3 +182,41 @@ def _restore_numbers(runs: list[dict[str, RunValue]]) -> list[dict[str, RunValue
 
 def _warn(message: str) -> None:
     write_line(sys.stderr, f"tbupload: {message}")
+
+
+def _curve_columns(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of all groups: their values, then the statistics, a row for each step.
+
+    A value that runs are grouped by has the name `group.NAME` if a statistic has its own.
+    """
+    groups = answer["groups"]
+    lengths = [len(group["steps"]) for group in groups]
+    statistics = {
+        label: _concatenate([group[name] for group in groups], np.int64)
+        for name, label in _INTEGERS.items()
+    }
+    statistics.update(
+        (name, _concatenate([group[name] for group in groups], np.float64)) for name in _NUMBERS
+    )
+    for quantile in groups[0]["quantiles"] if groups else ():
+        arrays = [group["quantiles"][quantile] for group in groups]
+        statistics[f"q{quantile}"] = _concatenate(arrays, np.float64)
+    keys = {}
+    for name in answer["columns"]:
+        label = f"group.{name}" if name in statistics else name
+        keys[label] = _repeat([group["group"][name] for group in groups], lengths)
+    return {**keys, **statistics}
+
+
+def _repeat(values: list[Any], lengths: list[int]) -> NullableColumn:
+    """Return the value of each group for each of its steps; values of several types as texts."""
+    types = {type(value) for value in values if value is not None}
+    column_type = next(iter(types)) if len(types) == 1 else str
+    if len(types) > 1:
+        values = [None if value is None else str(value) for value in values]
+    repeated = [value for value, length in zip(values, lengths) for _ in range(length)]
+    return NullableColumn(repeated, column_type)
+
+
+def _concatenate(arrays: list[Any], dtype: Any) -> Any:
+    return np.concatenate([np.empty(0, dtype), *(np.array(each, dtype) for each in arrays)])

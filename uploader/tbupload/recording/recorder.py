@@ -5,24 +5,35 @@ All of that happens in a thread: the upload waits for none of it, and fails for 
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import secrets
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 from tbupload.errors import Refused, Unreachable
 from tbupload.http.client import Client
+from tbupload.recording.console_tail import LINE_BYTES_MAX, bound_lines, clean_line
 from tbupload.recording.exit_status import RUNNING, VANISHED, Ending
-from tbupload.recording.git_diff import find_git_diff
+from tbupload.recording.masked_text import mask_lines
+from tbupload.recording.masking import mask_url
 from tbupload.recording.nvidia_smi import NvidiaSmi
-from tbupload.recording.origin import Training, clean_values, find_directories, find_origin
-from tbupload.recording.packages import list_packages
+from tbupload.recording.origin import (
+    GIT_SECONDS_MAX,
+    Training,
+    clean_values,
+    find_directories,
+    find_origin,
+)
 
 HEARTBEAT_SECONDS: Final = 300.0
 """Interval in which the server is told that the uploader is there."""
@@ -38,6 +49,22 @@ UNKNOWN_FIELD: Final = 422
 """The status of a server's answer to a field that it does not know."""
 
 STOPPED: Final = Ending("unknown", "the upload was stopped before")
+
+READ_BYTES_MAX: Final = 64 << 10
+"""Bytes of the difference that are read: more than is recorded, since lines are shortened."""
+_COMMAND: Final = (
+    # Neither the repository nor its configuration names a program that is run: no pager, no
+    # fsmonitor, no external diff, no text conversion.
+    *("git", "--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false"),
+    *("diff", "HEAD", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short"),
+)
+
+PACKAGES_ITEMS_MAX: Final = 1_000
+"""Packages that are listed; a server accepts no more."""
+PACKAGES_CHARS_MAX: Final = 32_000
+"""Characters of all packages together; a server accepts no more."""
+PACKAGE_CHARS_MAX: Final = 500
+"""Characters of one package."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +103,7 @@ class Recording:
         """
         if not self.has_git_diff:
             return ""
-        return find_git_diff(find_directories(self.logdir, self.training))
+        return _find_git_diff(find_directories(self.logdir, self.training))
 
 
 class Recorder:
@@ -263,3 +290,82 @@ def _format(seconds: float) -> str:
     """Return a time of the clock as RFC 3339; a clock that is far off must not be an error."""
     seconds = seconds if math.isfinite(seconds) else 0.0
     return datetime.fromtimestamp(min(max(seconds, 0.0), 9e10), timezone.utc).isoformat()
+
+
+def _find_git_diff(directories: Sequence[str]) -> str:
+    """Return the difference of tracked files to HEAD in the first directory that has a repository.
+
+    Secrets are masked; "" if there is no difference, no git, or no answer in GIT_SECONDS_MAX.
+    """
+    for directory in filter(None, dict.fromkeys(directories)):
+        difference = _read_diff(directory)
+        if difference is not None:
+            lines = difference.rstrip(b"\n").split(b"\n")
+            cleaned = [clean_line(line[:LINE_BYTES_MAX]) for line in lines]
+            return bound_lines(list(mask_lines(cleaned)), is_tail=False)
+    return ""
+
+
+def _read_diff(directory: str) -> bytes | None:
+    """Return the beginning of what git prints; None if it fails."""
+    try:
+        process = subprocess.Popen(
+            _COMMAND,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except (OSError, ValueError):
+        return None
+    timer = threading.Timer(GIT_SECONDS_MAX, process.kill)
+    timer.start()
+    with process:
+        assert process.stdout is not None  # noqa: S101 - it is a pipe
+        content = process.stdout.read(READ_BYTES_MAX)
+        if len(content) == READ_BYTES_MAX:  # the rest is not waited for
+            process.kill()
+    timer.cancel()
+    return content if process.returncode == 0 or len(content) == READ_BYTES_MAX else None
+
+
+def list_packages(path: Sequence[str]) -> list[str]:
+    """Return `name==version` of each package that is found on this path, sorted by name.
+
+    One from a repository has its URL without user, password and query, and its commit; one from a
+    directory is marked as local. If there are too many, the last entry says how many are left out.
+    """
+    found: dict[str, str] = {}
+    for distribution in metadata.distributions(path=list(path)):
+        try:
+            name = distribution.metadata["Name"]
+            key = re.sub(r"[-_.]+", "-", name).lower()  # PEP 503
+            if key not in found:  # the first on the path is the one that is imported
+                found[key] = f"{name}=={distribution.version}{_describe_source(distribution)}"
+        except Exception:  # noqa: BLE001, S112 - a damaged package, of anybody
+            continue
+    return list(_bound([found[key][:PACKAGE_CHARS_MAX] for key in sorted(found)]))
+
+
+def _describe_source(distribution: metadata.Distribution) -> str:
+    """Return where it was installed from, by PEP 610, as far as that may be told; "" for PyPI."""
+    text = distribution.read_text("direct_url.json")
+    if not text:
+        return ""
+    source = json.loads(text)
+    url = str(source.get("url", ""))
+    commit = str(source.get("vcs_info", {}).get("commit_id", ""))
+    if not commit or url.startswith("file:"):
+        return " (local)" if url.startswith("file:") else f" @ {mask_url(url)}"
+    vcs = re.sub(r"\W", "", str(source["vcs_info"].get("vcs", "")))
+    return f" @ {vcs}+{mask_url(url)}@{re.sub('[^0-9A-Za-z]', '', commit)}"
+
+
+def _bound(packages: list[str]) -> Iterator[str]:
+    room = PACKAGES_CHARS_MAX - 100  # for the last entry
+    for number, package in enumerate(packages):
+        room -= len(package)
+        if room < 0 or number == PACKAGES_ITEMS_MAX - 1:
+            yield f"... and {len(packages) - number} more"
+            return
+        yield package
