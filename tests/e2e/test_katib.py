@@ -15,7 +15,7 @@ from support.katib_seen import experiments, scalars
 from support.sweeps import experiment, parameter, sphere, trial
 from support.uploading import Reader, wait_until
 from tbservice import limits
-from tbservice.api.grpc.message_guard import GRPC_MESSAGE_FIELDS_MAX
+from tbservice.api.grpc.call import GRPC_MESSAGE_FIELDS_MAX
 from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.trials import KATIB_TRIALS_ITEMS_MAX
 

@@ -14,7 +14,7 @@ from support.grpc_calls import SECONDS_MAX, SERVICE, call_server, failure, raw_c
 from support.uploading import wait_until
 from tbservice import errors, limits
 from tbservice.admission.worker_shares import CALLER_REQUESTS_ITEMS_MAX
-from tbservice.api.grpc.status import GRPC_DETAIL_CHARS_MAX, status_of
+from tbservice.api.grpc.calls import GRPC_DETAIL_CHARS_MAX, status_of
 from tbservice.auth import secrets
 from tbservice.local.embedded.ports import LOOPBACK
 

@@ -13,7 +13,7 @@ from support.katib import KatibClient, log
 from support.quotas import assert_counted, set_quota, stored_usage
 from support.share_links import make_link
 from tbservice.errors import Invalid, QuotaExceeded, StartupError
-from tbservice.integrity import usage_counters as integrity_counters
+from tbservice.integrity.check import check_blob_bytes, check_usage
 from tbservice.quotas import plans
 from tbservice.quotas.tables import workspace_quotas
 from tbservice.server import administration, quota_administration
@@ -275,8 +275,8 @@ def test_recount_repairs_a_wrong_counter(api, experiment, database, workspace_id
     with database.transaction(workspace_id) as db:
         db.execute(text("UPDATE usage_counters SET blob_sequences = 7, blob_bytes = 9"))
     with database.snapshot(workspace_id) as db:
-        (damage,) = integrity_counters.check_experiment(db, workspace_id, experiment)
-        (missing,) = integrity_counters.check_blobs(db, workspace_id)
+        (damage,) = check_usage(db, workspace_id, experiment)
+        (missing,) = check_blob_bytes(db, workspace_id)
     assert "blob_sequences 7 instead of 1" in damage.detail
     assert "bytes of blobs" in missing.detail
     assert quota_administration.recount(settings, workspace_id) == 1

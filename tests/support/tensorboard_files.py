@@ -55,10 +55,8 @@ DEPENDS_ON = {
     },
     f"{PAGE}/native/hparams.py": {
         "plugins/hparams/hparams_plugin.py": "answers all of its routes in its place",
-        f"{WEB_FILES}/index.js": "sends what both front ends can read: the run table hides other values",
-    },
-    f"{PAGE}/native/hparams_columns.py": {
-        f"{WEB_FILES}/index.js": "the run table hides values outside of domains; nine are check boxes",
+        f"{WEB_FILES}/index.js": "sends what both front ends can read: the run table hides other values, "
+        "and values outside of domains; nine are check boxes",
     },
     f"{PAGE}/native/hparams_download.py": {
         "plugins/hparams/download_data.py": "writes tables as it does",

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 
 from tbservice.admission import listener
 from tbservice.admission.listener import limit_connections
-from tbservice.server.event_loop import EventLoop
+from tbservice.server.workers import EventLoop
 
 CONNECTIONS = 50
 

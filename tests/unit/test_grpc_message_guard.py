@@ -4,7 +4,7 @@ import pytest
 
 from support.katib_client import METHODS, report
 from support.wire_format import LENGTH, key, varint
-from tbservice.api.grpc import message_guard
+from tbservice.api.grpc import call
 from tbservice.errors import MalformedRequest, TooLarge
 from tbservice.ingest.field_counts import count_fields
 from tbservice.katib import katib_pb2 as pb
@@ -40,7 +40,7 @@ PLACES = [
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr("tbservice.api.grpc.message_guard.GRPC_MESSAGE_FIELDS_MAX", 1_000)
+    monkeypatch.setattr("tbservice.api.grpc.call.GRPC_MESSAGE_FIELDS_MAX", 1_000)
 
 
 @pytest.mark.usefixtures("few")
@@ -48,8 +48,8 @@ def few(monkeypatch):
 def test_list_over_limit_is_refused_wherever_it_is(request_type, place):
     request_type.FromString(nested(place, 1_001))
     with pytest.raises(TooLarge, match=r"at most 1000 fields \(grpc_message_fields_max\)"):
-        message_guard.check_count(nested(place, 1_001), request_type)
-    message_guard.check_count(nested(place, 1_000 - len(place)), request_type)
+        call.check_count(nested(place, 1_001), request_type)
+    call.check_count(nested(place, 1_000 - len(place)), request_type)
 
 
 def test_places_include_lists_of_each_service():
@@ -61,7 +61,7 @@ def test_places_include_lists_of_each_service():
 
 def test_log_counts_as_one_field():
     message = report("t", *[("loss", number) for number in range(500)]).SerializeToString()
-    counted = message_guard._find_counted(pb.ReportObservationLogRequest.DESCRIPTOR)
+    counted = call._find_counted(pb.ReportObservationLogRequest.DESCRIPTOR)
     assert count_fields(message, counted, 10_000) == 500 + 2
 
 
@@ -69,9 +69,9 @@ def test_log_counts_as_one_field():
 @pytest.mark.parametrize("end", [b"\x0b", b"\x0f", b"\x0a", b"\x0a\xff", b"\xff" * 11])
 def test_what_is_no_message_is_malformed(end):
     unknown = key(15, LENGTH) + varint(5_000) + bytes(5_000)
-    message_guard.check_count(unknown, pb.GetSuggestionsRequest)
+    call.check_count(unknown, pb.GetSuggestionsRequest)
     with pytest.raises(MalformedRequest, match=r"is not a api\.v1\.beta1\.GetS"):
-        message_guard.check_count(unknown + end, pb.GetSuggestionsRequest)
+        call.check_count(unknown + end, pb.GetSuggestionsRequest)
 
 
 def test_largest_request_that_is_served_has_fewer_fields():
@@ -85,4 +85,4 @@ def test_largest_request_that_is_served_has_fewer_fields():
     trial.status.condition = pb.TrialStatus.SUCCEEDED
     trial.status.observation.metrics.extend([pb.Metric(name="loss", value="1")] * 10)
     request = pb.GetSuggestionsRequest(trials=[trial] * 10_000)
-    message_guard.check_count(request.SerializeToString(), pb.GetSuggestionsRequest)
+    call.check_count(request.SerializeToString(), pb.GetSuggestionsRequest)

@@ -15,9 +15,9 @@ from support.hostile_batches import write_batch
 from support.wire_format import LENGTH, Choices, key, varint
 from tbservice import limits
 from tbservice.errors import MalformedRequest, TooLarge
-from tbservice.ingest import decode, field_counts, guard
+from tbservice.ingest import decode, field_counts
+from tbservice.ingest.decode import BATCH_ELEMENTS_MAX, BATCH_FIELDS_MAX
 from tbservice.ingest.field_counts import MalformedMessage
-from tbservice.ingest.guard import BATCH_ELEMENTS_MAX, BATCH_FIELDS_MAX
 from tbwire import wire_pb2
 
 SEGMENT, SERIES, SKIPPED, SCALARS, TENSORS, SEQUENCES, ELEMENTS, BLOBS, BLOCKS, SHAPE = (
@@ -53,11 +53,11 @@ def within(place, content):
 
 
 def count_of(body):
-    return field_counts.count_fields(body, guard._FIELDS, BATCH_FIELDS_MAX)
+    return field_counts.count_fields(body, decode._FIELDS, BATCH_FIELDS_MAX)
 
 
 def elements_of(body):
-    return field_counts.count_fields(body, guard._ELEMENTS, BATCH_ELEMENTS_MAX)
+    return field_counts.count_fields(body, decode._ELEMENTS, BATCH_ELEMENTS_MAX)
 
 
 def elements_built_of(body):
@@ -95,7 +95,7 @@ def messages_of(body):
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr("tbservice.ingest.guard.BATCH_FIELDS_MAX", 1_000)
+    monkeypatch.setattr("tbservice.ingest.decode.BATCH_FIELDS_MAX", 1_000)
 
 
 @pytest.mark.usefixtures("few")
@@ -111,7 +111,7 @@ def test_empty_messages_are_refused_wherever_they_are(place, padding):
 def test_as_many_fields_as_limit_are_let_through():
     body = nested((SEGMENT, SERIES), 999, padding=1)
     assert count_of(body) == 1_000
-    guard.check_counts(body)
+    decode.check_counts(body)
 
 
 def test_batch_of_largest_size_is_refused_before_it_is_built():
@@ -129,12 +129,12 @@ ELEMENTS_OF_TWO_BYTES = [
 
 @pytest.mark.parametrize("body", ELEMENTS_OF_TWO_BYTES)
 def test_blocks_and_dimensions_are_counted_before_any_is_built(monkeypatch, body):
-    monkeypatch.setattr("tbservice.ingest.guard.BATCH_ELEMENTS_MAX", 1_000)
+    monkeypatch.setattr("tbservice.ingest.decode.BATCH_ELEMENTS_MAX", 1_000)
     assert elements_built_of(body) > 1_000
     with pytest.raises(
         TooLarge, match="at most 1000 packed blocks and dimensions of tensors; send it in parts"
     ):
-        guard.check_counts(body)
+        decode.check_counts(body)
 
 
 @pytest.mark.parametrize("place", [(SCALARS, BLOCKS), (TENSORS, ELEMENTS, SHAPE)])

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tbservice.tensorboard.native.hparams_columns import cover
+from tbservice.tensorboard.native.hparams import cover
 from tbwire.hparams import DeclaredHparam, HparamType, Interval
 
 TEXT, FLAG, NUMBER = (

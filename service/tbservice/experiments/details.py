@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice.auth.tables import users
-from tbservice.experiments.tables import experiment_counts
+from tbservice.experiments.tables import experiment_size
 from tbservice.types.experiments import Experiment
 from tbservice.types.grants import Grant, ReadGrant
 from tbservice.types.identifiers import ExperimentId, UserId
@@ -43,7 +43,7 @@ def read_details(
     if not experiments:
         return {}
     rows_max = COUNTED_ROWS_MAX // (2 * len(experiments))
-    counts = experiment_counts.count_runs_and_series(
+    counts = experiment_size.count_runs_and_series(
         db, [each.experiment_id for each in experiments], rows_max + 1
     )
     is_told = not isinstance(grant, ReadGrant) or (grant.link is None and grant.user_id is not None)

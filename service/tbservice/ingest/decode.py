@@ -13,7 +13,6 @@ from google.protobuf.message import DecodeError
 
 from tbservice import limits
 from tbservice.errors import Invalid, MalformedRequest, TooLarge
-from tbservice.ingest import guard
 from tbservice.ingest.batch import (
     Segment,
     SentMetadata,
@@ -22,6 +21,12 @@ from tbservice.ingest.batch import (
     iter_referenced_tensors,
 )
 from tbservice.ingest.decode_points import SHA256_BYTES, check_name, decode_points
+from tbservice.ingest.field_counts import (
+    FIELD_BYTES_MIN,
+    CountedFields,
+    MalformedMessage,
+    count_fields,
+)
 from tbservice.types.series import Stream
 from tbwire import wire_pb2
 from tbwire.points import DataClass
@@ -39,6 +44,20 @@ FILE_NAME_CHARS_MAX: Final = 1_000
 _INT64_MAX = 2**63 - 1
 _SKIPPED_REASONS_MAX = 1_000
 
+BATCH_FIELDS_MAX: Final = 500_000
+"""Fields in one WriteBatch: those of segments and series, and each tensor, sequence and blob."""
+BATCH_ELEMENTS_MAX: Final = 2_000_000
+"""Packed blocks and tensor dimensions in one WriteBatch, and the fields beside them."""
+_SERIES: Final = CountedFields({4: CountedFields({}), 5: CountedFields({3: CountedFields({})})})
+_FIELDS: Final = CountedFields({1: CountedFields({6: _SERIES})})
+"""Repeated messages of wire.proto: segments, series, skip reasons, tensors, sequences, blobs."""
+_POINTS: Final = CountedFields(
+    {3: CountedFields({}), 4: CountedFields({3: CountedFields({}, packed_field=2)}, weight=0)},
+    weight=0,
+)
+_ELEMENTS: Final = CountedFields({1: CountedFields({6: _POINTS}, weight=0)}, weight=0)
+"""Repeated values that need more memory than bytes: packed blocks, tensor dimensions."""
+
 
 def decode_batch(body: bytes) -> list[Segment]:
     """Return the segments of a serialized WriteBatch, in its order.
@@ -50,7 +69,7 @@ def decode_batch(body: bytes) -> list[Segment]:
             match its bytes, or a name cannot be stored.
     """
     # Before protobuf builds its messages: a small body can take gigabytes of them.
-    guard.check_counts(body)
+    check_counts(body)
     try:
         batch = wire_pb2.WriteBatch.FromString(body)
     except DecodeError as error:
@@ -133,3 +152,28 @@ def _decode_metadata(serialized: bytes) -> SentMetadata | None:
     return SentMetadata(
         check_name("a plugin's name", metadata.plugin_data.plugin_name), data_class, serialized
     )
+
+
+def check_counts(body: bytes) -> None:
+    """Raise TooLarge if a WriteBatch exceeds `BATCH_FIELDS_MAX` or `BATCH_ELEMENTS_MAX`.
+
+    Raises MalformedRequest for some bodies that are not a WriteBatch; others pass, and fail in
+    decoding. Bodies too short to exceed a limit are not read.
+    """
+    # A field takes two bytes at least, key and length:
+    # https://protobuf.dev/programming-guides/encoding/
+    if len(body) > FIELD_BYTES_MIN * BATCH_FIELDS_MAX:
+        _check(body, _FIELDS, BATCH_FIELDS_MAX, "fields")
+    if len(body) > BATCH_ELEMENTS_MAX:
+        # An element takes a byte at least: a dimension in a packed repeated field has no key.
+        what = "packed blocks and dimensions of tensors"
+        _check(body, _ELEMENTS, BATCH_ELEMENTS_MAX, what)
+
+
+def _check(body: bytes, counted: CountedFields, limit: int, what: str) -> None:
+    try:
+        count = count_fields(body, counted, limit)
+    except MalformedMessage as error:
+        raise MalformedRequest(f"the body is not a WriteBatch: {error}") from error
+    if count > limit:
+        raise TooLarge(f"a batch has at most {limit} {what}; send it in parts")

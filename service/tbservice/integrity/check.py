@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from sqlalchemy import Connection
+
 from tbservice.auth.tables import workspaces
+from tbservice.db.cluster.reference_tables import CopyDigest, list_reference_tables, read_digests
 from tbservice.db.database import Database
 from tbservice.errors import NotFound
-from tbservice.integrity import usage_counters
+from tbservice.experiments.tables import experiment_size
 from tbservice.integrity.findings import Damage, Findings
-from tbservice.integrity.reference_tables import compare_reference_tables
 from tbservice.integrity.scalar_series import ScalarCheck
 from tbservice.integrity.stored_objects import ObjectCheck
 from tbservice.integrity.tables import integrity_scan
@@ -20,12 +23,20 @@ from tbservice.integrity.tables.integrity_scan import SeriesCounters
 from tbservice.integrity.value_series import ValueCheck
 from tbservice.objects.object_store import ObjectStore
 from tbservice.objects.tables import blobs, object_references
+from tbservice.quotas.tables import usage_counters
 from tbservice.series.tables import sample_slots
 from tbservice.throttle import Progress, Throttle
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
+from tbservice.types.quotas import Usage
 from tbwire.points import DataClass
 
 _SERIES_PER_PAGE: Final = 500
+
+_LOOKS_MAX: Final = 5
+"""Looks at a table whose copies differ: a commit arrives on its nodes one after the other."""
+_PAUSE_SECONDS: Final = 0.5
+
+_ADVICE = "`tbservice workspace quota {} --recount` counts again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,7 @@ class Check:
         if self._options.only is not None and not places:
             raise NotFound(f"there is no experiment {self._options.only}")
         if self._options.only is None:
-            self._record(compare_reference_tables(self._database))
+            self._record(_compare_reference_tables(self._database))
         for number, (experiment_id, workspace_id) in enumerate(places, 1):
             self._record(self._check_experiment(workspace_id, experiment_id))
             self.findings.last_experiment_id = experiment_id
@@ -83,7 +94,7 @@ class Check:
         if self._options.only is None:
             for workspace_id in workspace_ids:
                 with self._database.snapshot(workspace_id) as db:
-                    self._record(usage_counters.check_blobs(db, workspace_id))
+                    self._record(check_blob_bytes(db, workspace_id))
         if not self._options.skips_objects:
             for workspace_id in workspace_ids:
                 self._record(self._objects.run(workspace_id, self._report_objects))
@@ -139,7 +150,7 @@ class Check:
                     yield Damage("reference", f"no blob has the SHA-256 {sha256.hex()}", *place)
             yield from ValueCheck(db, place, ranks, self._throttle, looked).run(values)
             if len(self.findings.damage) == damaged_before:  # else the points are to blame
-                yield from usage_counters.check_experiment(db, *place)
+                yield from check_usage(db, *place)
         looked.experiments += 1
 
     def _record(self, damage: Iterator[Damage]) -> None:
@@ -160,3 +171,60 @@ class Check:
         self._progress.report(
             lambda: f"{looked.blobs:,} blobs compared, {looked.blob_bytes >> 20} MiB"
         )
+
+
+def _compare_reference_tables(database: Database) -> Iterator[Damage]:
+    """Yield the tables whose copies differ at each look; nothing on plain PostgreSQL.
+
+    Raises Unavailable if a node does not answer.
+    """
+    with database.transaction() as db:
+        tables = list_reference_tables(db)
+    for table in tables:
+        differing: set[str] | None = None
+        for look in range(_LOOKS_MAX):
+            if look:
+                time.sleep(_PAUSE_SECONDS)
+            with database.transaction() as db:
+                copies = read_digests(db, table)
+            now = _list_differing_parts(copies)
+            differing = now if differing is None else differing & now
+            if not differing:
+                break
+        else:
+            rows = ", ".join(f"{node} has {copy.rows:,} rows" for node, copy in copies.items())
+            yield Damage("reference_table", f"the copies of {table} differ: {rows}", None)
+
+
+def _list_differing_parts(copies: dict[str, CopyDigest]) -> set[str]:
+    parts = {part for copy in copies.values() for part in copy.parts}
+    return {part for part in parts if len({copy.parts.get(part) for copy in copies.values()}) > 1}
+
+
+def check_usage(
+    db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId
+) -> Iterator[Damage]:
+    """Yield a wrong counter of an experiment; one that is missing is none, it is created later."""
+    counted = usage_counters.find(db, experiment_id) if usage_counters.exist(db) else None
+    if counted is None:
+        return
+    stored = experiment_size.measure_usage(db, experiment_id)
+    wrong = [
+        f"{name} {has:,} instead of {should:,}"
+        for name, has, should in zip(Usage._fields, counted, stored, strict=True)
+        if name != "blob_bytes" and has != should
+    ]
+    if wrong:
+        detail = f"counted {', '.join(wrong)}: {_ADVICE.format(workspace_id)}"
+        yield Damage("usage", detail, workspace_id, experiment_id)
+
+
+def check_blob_bytes(db: Connection, workspace_id: WorkspaceId) -> Iterator[Damage]:
+    """Yield the wrong number of bytes of a workspace's blobs."""
+    if not usage_counters.exist(db):
+        return
+    wrong = usage_counters.find_uncounted_blob_bytes(db, workspace_id)
+    is_counted = usage_counters.find(db, usage_counters.workspace_counter(workspace_id))
+    if is_counted is not None and wrong:
+        detail = f"{wrong:,} bytes of blobs are not counted: {_ADVICE.format(workspace_id)}"
+        yield Damage("usage", detail, workspace_id)

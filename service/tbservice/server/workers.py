@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
+import gc
 import json
 import logging
 import multiprocessing
@@ -22,6 +25,7 @@ from uvicorn.server import HANDLED_SIGNALS
 
 from tbservice import limits
 from tbservice.admission.connections import Connection, raise_file_limit
+from tbservice.admission.listener import Acceptor
 from tbservice.api.http.metrics_exposition import (
     multiprocess_metrics,
     reserve_metrics_space,
@@ -34,10 +38,8 @@ from tbservice.launch import set_parent_death_signal
 from tbservice.metrics import share_metrics
 from tbservice.server import bind, logs
 from tbservice.server.app import HANDLER_MODULES, create_app, prepare_backends
-from tbservice.server.event_loop import EventLoop
 from tbservice.server.grpc_port import reserve_grpc_port
 from tbservice.server.grpc_service import SUGGESTION_MODULES, import_listener
-from tbservice.server.memory import limit_memory_growth
 from tbservice.server.signals import STOP_SECONDS
 from tbservice.server.supervisor import Supervisor
 from tbservice.settings import Settings, read_settings
@@ -56,6 +58,35 @@ WORKER_RETRY_SECONDS = 1.0
 """Seconds between a starting worker's attempts to reach PostgreSQL and S3."""
 
 _log = logging.getLogger(__name__)
+
+PENDING_CONNECTIONS_ITEMS_MAX: Final = 2048
+"""Connections that the operating system keeps until the loop accepts them (uvicorn's default)."""
+
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+"""Parameters of `mallopt` (glibc's malloc.h)."""
+_ARENAS_MAX: Final = 2
+_MAPPED_BYTES_MIN: Final = 256 * 1024
+"""Bytes from which an allocation is mapped, and unmapped when it is freed.
+
+Setting it also stops glibc from raising it (mallopt(3), M_MMAP_THRESHOLD).
+"""
+_TRIMMED_BYTES_MIN: Final = 4 * 1024 * 1024
+"""Free bytes at the end of the heap from which they are returned to the system."""
+_COLLECTED_OBJECTS_MIN: Final = 20_000
+"""Allocations minus deallocations that start a collection of the youngest generation.
+
+A batch of many small series allocates many objects; with Python's default of 700 it would be
+interrupted by hundreds of collections.
+"""
+
+_COLLECTIONS_OF_YOUNGER: Final = (2, 50)
+"""Collections of the youngest generation that start one of the next, and of that one the oldest.
+
+With Python's default of 10, refused connections by the thousand, which end in cycles, let one of
+the next stop all threads for 0.2 s.
+"""
 
 
 class WorkerConfig(uvicorn.Config):
@@ -205,7 +236,7 @@ def create_worker_app() -> FastAPI:
 
 def _prepare_process() -> None:
     """Tune this process for serving. Call it when all long-lived objects exist."""
-    limit_memory_growth()
+    _limit_memory_growth()
     raise_file_limit()
     # https://docs.python.org/3/library/sys.html#sys.setswitchinterval
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
@@ -245,3 +276,47 @@ def _announce(settings: Settings) -> None:
 
 def _exit_on_signal(_number: int, _frame: FrameType | None) -> None:
     sys.exit(0)
+
+
+class EventLoop(asyncio.SelectorEventLoop):
+    """An event loop in which new connections do not delay the requests of others.
+
+    asyncio accepts as many connections as may wait, 2,048, whenever its socket is readable
+    (`selector_events._accept_connection`): a client that opened and reset connections made each
+    turn of the loop last up to a second, and a page needs some twenty turns. `Acceptor` serves one
+    in each turn, in rotation by address or IPv6 network.
+    """
+
+    async def create_server(  # type: ignore[override] # its overloads
+        self, make_protocol: Callable[[], asyncio.BaseProtocol], *args: Any, **options: Any
+    ) -> asyncio.Server:
+        """Create the server; connections of a given socket `sock` are accepted by an `Acceptor`."""
+        listening = options.get("sock")
+        if listening is None:
+            return await super().create_server(make_protocol, *args, **options)
+
+        server = await super().create_server(
+            make_protocol, *args, **options | {"start_serving": False}
+        )
+        listening.listen(PENDING_CONNECTIONS_ITEMS_MAX)
+        Acceptor(self, listening, make_protocol)
+        return server
+
+
+def _limit_memory_growth() -> None:
+    """Tune malloc and the garbage collector. Call it when all long-lived objects exist."""
+    if sys.platform == "linux":
+        _tune_malloc()
+    gc.collect()
+    gc.freeze()
+    gc.enable()  # `tbservice` starts without
+    gc.set_threshold(_COLLECTED_OBJECTS_MIN, *_COLLECTIONS_OF_YOUNGER)
+
+
+def _tune_malloc() -> None:
+    """Tune glibc's malloc; other C libraries have no `mallopt`, or one without effect."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, _ARENAS_MAX)
+        mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES_MIN)
+        mallopt(_M_TRIM_THRESHOLD, _TRIMMED_BYTES_MIN)

@@ -19,9 +19,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tbservice.api.http.dependencies import get_settings
 from tbservice.errors import MalformedRequest, Unavailable
+from tbservice.experiment_values import ExperimentNotes
 from tbservice.pages.base.content_origin import public_site
+from tbservice.pages.base.markdown import render_markdown
 from tbservice.pages.stock_page import bar, message_pages, page_auth, token_form
-from tbservice.pages.stock_page.about import render_about
 from tbservice.pages.stock_page.attempt_choice import AttemptChoice
 from tbservice.pages.stock_page.framing import frame_ancestors
 from tbservice.reading import comparison_spec
@@ -80,7 +81,7 @@ def _show(request: Request) -> Response:
     kinds = source.list_kinds()
     about = Markup()
     if isinstance(source, ExperimentReader):
-        about = render_about(experiments[0], source.read_notes(experiments[0]))
+        about = _render_about(experiments[0], source.read_notes(experiments[0]))
     if not kinds:
         server = get_settings(request).public_url
         return message_pages.show_empty(experiments[0], about, server, frame_ancestors(request))
@@ -166,3 +167,31 @@ def _page_url(request: Request) -> str:
     """Return the page's address relative to itself, without tokens."""
     query = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
     return "./" + ("?" + urlencode(query) if query else "")
+
+
+def _render_about(experiment: Experiment, notes: ExperimentNotes) -> Markup:
+    """Return description, notes (both in Markdown), tags and properties; "" if there are none.
+
+    The origin is not shown: a share link may be anonymous.
+    """
+    sections = []
+    if experiment.description.strip():
+        sections.append(_render_text(experiment.description))
+    if notes.notes.strip():
+        sections.append(Markup("<h2>Notes</h2>") + _render_text(notes.notes))
+    if experiment.tags:
+        items = Markup().join(
+            Markup("<li><bdi>{}</bdi></li>").format(tag) for tag in experiment.tags
+        )
+        sections.append(Markup("<h2>Tags</h2><ul>{}</ul>").format(items))
+    if notes.properties:
+        items = Markup().join(
+            Markup('<dt><bdi>{}</bdi></dt><dd dir="auto">{}</dd>').format(key, value)
+            for key, value in notes.properties.items()
+        )
+        sections.append(Markup("<h2>Properties</h2><dl>{}</dl>").format(items))
+    return Markup("\n").join(sections)
+
+
+def _render_text(source: str) -> Markup:
+    return Markup('<div dir="auto">{}</div>').format(render_markdown(source))

@@ -24,7 +24,6 @@ from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.grpc.call import Call
 from tbservice.api.grpc.context import Context
 from tbservice.api.grpc.metadata import peer_host, read_secret
-from tbservice.api.grpc.status import ERROR_CODE_KEY, bounded_detail, status_of
 from tbservice.auth import grants
 from tbservice.db.database import Database
 from tbservice.errors import (
@@ -55,6 +54,30 @@ OpenAnswer = Callable[[Context], Awaitable[None]]
 Statuses = Mapping[grpc.StatusCode, grpc.StatusCode]
 
 _log = logging.getLogger(__name__)
+
+GRPC_DETAIL_CHARS_MAX: Final = 500
+"""Characters of an error's text in a gRPC status.
+
+Clients refuse trailers over 8 KiB, and 4-byte characters take 12 bytes there.
+"""
+_ERROR_CODE_KEY: Final = "tbhub-code"
+"""Key of the trailing metadata with the `code` of the error, as in JSON over HTTP."""
+_STATUS: Final = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    406: grpc.StatusCode.INVALID_ARGUMENT,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    409: grpc.StatusCode.ABORTED,
+    410: grpc.StatusCode.DATA_LOSS,
+    413: grpc.StatusCode.INVALID_ARGUMENT,
+    422: grpc.StatusCode.INVALID_ARGUMENT,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    507: grpc.StatusCode.FAILED_PRECONDITION,
+}
+"""gRPC status by HTTP status. 413 and 507 are not RESOURCE_EXHAUSTED, at which clients repeat."""
 
 
 class CallRunner:
@@ -141,7 +164,7 @@ class CallRunner:
             raise
         except Exception as error:  # noqa: BLE001 - every error becomes a status
             status, code, detail = self._explain(name, error, statuses)
-            await context.abort(status, detail, ((ERROR_CODE_KEY, code),))
+            await context.abort(status, detail, ((_ERROR_CODE_KEY, code),))
         finally:
             metrics.observe_call(name, status.name, time.perf_counter() - began)
 
@@ -153,7 +176,7 @@ class CallRunner:
             status = statuses.get(status_of(error), status_of(error))
             cause = f" ({error.__cause__})" if isinstance(error, Unavailable) else ""
             _log.warning("%s: %s: %s%s", name, status.name, error.detail, cause)
-            return status, error.code, bounded_detail(error.detail)
+            return status, error.code, _bounded_detail(error.detail)
         error_id = self._log_failure(error)
         detail = (
             "the server failed to handle this call and stored nothing of it; "
@@ -239,3 +262,15 @@ async def _receive(context: Context) -> bytes:
 
 def _unknown_token() -> Unauthenticated:
     return Unauthenticated("this token is unknown, expired or revoked")
+
+
+def status_of(error: ServiceError) -> grpc.StatusCode:
+    """Return the status that a client gets for this error."""
+    return _STATUS.get(error.status, grpc.StatusCode.INTERNAL)
+
+
+def _bounded_detail(detail: str) -> str:
+    """Return the text without its end if it is over `GRPC_DETAIL_CHARS_MAX`."""
+    if len(detail) <= GRPC_DETAIL_CHARS_MAX:
+        return detail
+    return f"{detail[: GRPC_DETAIL_CHARS_MAX - 1]}…"

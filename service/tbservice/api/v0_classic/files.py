@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+from collections.abc import Iterable
+from typing import Annotated, cast
 from urllib.parse import urlencode
 
+from anyio import from_thread
 from fastapi import Query, Request, Response
 
+from tbservice import limits
 from tbservice.api.formats import json_encoding
 from tbservice.api.http.blob_response import blob_response
-from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects, UsesSettings
+from tbservice.api.http.dependencies import (
+    MayRead,
+    UsesDatabase,
+    UsesObjects,
+    UsesSettings,
+    get_object_store,
+)
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
 from tbservice.api.http.routers import make_router
-from tbservice.api.v0_classic import graphs, media
+from tbservice.api.v0_classic import media
 from tbservice.api.v0_classic.parameters import (
     PREFIX,
     WANTS_RUN,
@@ -24,7 +34,9 @@ from tbservice.api.v0_classic.parameters import (
     RunAndTagName,
     parse_integer,
 )
-from tbservice.errors import MalformedRequest
+from tbservice.errors import MalformedRequest, TooLarge
+from tbservice.handlers.pool import HandlerPool
+from tbservice.types.series import Blob
 
 router = make_router(
     ignores_unknown_query=True, prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute
@@ -177,7 +189,7 @@ def read_graph(
         raise MalformedRequest("'limit_attr_size' requires 'large_attrs_key'")
     with database.snapshot(grant) as db:
         blob = media.get_last_blob(db, grant, media.get_graph_series(db, grant, run))
-    return _gzip_response(graphs.read_graph(request, blob, size_max, large_attrs_key or ""))
+    return _gzip_response(_graph_text(request, blob, size_max, large_attrs_key or ""))
 
 
 @router.get("/data/run_metadata", response_class=Response, openapi_extra=WANTS_RUN_AND_TAG)
@@ -188,7 +200,7 @@ def read_run_metadata(
     run, tag = run_and_tag
     with database.snapshot(grant) as db:
         blob = media.get_last_blob(db, grant, media.get_run_metadata_series(db, grant, run, tag))
-    return _gzip_response(graphs.read_run_metadata(request, blob))
+    return _gzip_response(_run_metadata_text(request, blob))
 
 
 def _media_query(index: int, run: str, tag: str) -> str:
@@ -198,3 +210,32 @@ def _media_query(index: int, run: str, tag: str) -> str:
 def _gzip_response(text: bytes) -> Response:
     headers = {"Content-Encoding": "gzip", "X-Content-Type-Options": "nosniff"}
     return Response(text, headers=headers, media_type="text/plain; charset=utf-8")
+
+
+def _graph_text(
+    request: Request, blob: Blob, attribute_bytes_max: int | None, large_attributes_key: str
+) -> bytes:
+    """Return the gzipped text of a GraphDef; for the arguments, see `graph_text.write_graph`.
+
+    Raises Invalid if the blob is not a GraphDef, TooLarge if it is over the limit, and the errors
+    of `HandlerPool.in_process`.
+    """
+    return _run_job(request, "write_graph", blob, attribute_bytes_max, large_attributes_key)
+
+
+def _run_metadata_text(request: Request, blob: Blob) -> bytes:
+    """Return the gzipped text of a RunMetadata; raises as `read_graph`."""
+    return _run_job(request, "write_run_metadata", blob)
+
+
+def _run_job(request: Request, job: str, blob: Blob, *arguments: object) -> bytes:
+    if blob.size > limits.GRAPH_TEXT_BYTES_MAX:
+        raise TooLarge(
+            f"the blob has {blob.size} bytes; at most {limits.GRAPH_TEXT_BYTES_MAX} are converted "
+            "to text (graph_text_bytes_max): read the blob itself instead"
+        )
+
+    content: Iterable[bytes] = get_object_store(request).read(blob.object_key, 0, blob.size)
+    handlers = cast("HandlerPool", request.app.state.handlers)
+    work = functools.partial(handlers.in_process, calls={}, cancel=lambda: None)
+    return cast("bytes", from_thread.run(work, job, b"".join(content), *arguments))

@@ -1,12 +1,14 @@
-"""How much data an experiment has: its points, and an estimate of their bytes."""
+"""How much data an experiment has: runs, series, points, and an estimate of their bytes."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from tbservice.db.pipeline import EXPERIMENTS, fetch_of_experiments
 from tbservice.objects.tables import blobs
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
 from tbservice.types.quotas import Usage
@@ -101,3 +103,31 @@ def _measure_blobs(db: Connection, experiment_id: ExperimentId) -> Size:
         found = blobs.find_all(db, workspace_id, part)
         bytes_ += sum(blob.size * counts[digest] for digest, blob in found.items())
     return Size(points, bytes_)
+
+
+class RunAndSeriesCounts(NamedTuple):
+    """Runs and series, each at most as many as were to be counted."""
+
+    runs: int
+    series: int
+
+
+def count_runs_and_series(
+    db: Connection, experiment_ids: Sequence[ExperimentId], rows_max: int
+) -> dict[ExperimentId, RunAndSeriesCounts]:
+    """Return the counts of each experiment, which read at most `rows_max` rows of either kind."""
+    rows = fetch_of_experiments(
+        db,
+        f"""
+            SELECT w.experiment_id, r.count, s.count FROM {EXPERIMENTS} AS w (experiment_id)
+            CROSS JOIN LATERAL (SELECT count(*) FROM (
+                SELECT 1 FROM runs WHERE experiment_id = w.experiment_id LIMIT %(rows_max)s) AS r
+            ) AS r
+            CROSS JOIN LATERAL (SELECT count(*) FROM (
+                SELECT 1 FROM time_series WHERE experiment_id = w.experiment_id LIMIT %(rows_max)s
+            ) AS s) AS s
+        """,  # noqa: S608 - a constant
+        experiment_ids,
+        {"rows_max": rows_max},
+    )
+    return {ExperimentId(id_): RunAndSeriesCounts(runs, series) for id_, runs, series in rows}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from itertools import chain
@@ -9,12 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.event_pb2 import Event, TaggedRunMetadata
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.compat.proto.node_def_pb2 import NodeDef
+from tensorboard.compat.proto.step_stats_pb2 import DeviceStepStats, NodeExecStats, StepStats
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tbservice.local.demo import graphs, summaries
-from tbservice.local.demo.embeddings import write_embeddings
+from tbservice.local.demo import summaries
 from tbservice.local.demo.sessions import SESSIONS, STEPS, Session, session_end, session_start
 from tbservice.local.demo.spirals import (
     Array,
@@ -38,6 +42,16 @@ _SURFACE_CELLS: Final = 25
 Events = Iterator[tuple[int, dict[str, Any]]]
 """Steps, each with the fields of its event: `tensorboard/compat/proto/event.proto`."""
 
+_POINTS: Final = 300
+_DIMENSIONS: Final = 16
+_CONFIG: Final = """\
+embeddings {
+  tensor_name: "probabilities"
+  tensor_path: "probabilities/tensors.tsv"
+  metadata_path: "probabilities/metadata.tsv"
+}
+"""
+
 
 def write_demo_logdir(logdir: Path) -> None:
     """Write the demo's event files, and its embeddings, under `logdir`.
@@ -53,7 +67,7 @@ def write_demo_logdir(logdir: Path) -> None:
         _write_run(directory, started, _describe(session, started))
         _write_run(directory / "train", started, _train(session))
         _write_run(directory / "validation", started, _validate(session))
-        write_embeddings(directory / "validation", session.progress(STEPS))
+        _write_embeddings(directory / "validation", session.progress(STEPS))
 
 
 def _write_run(directory: Path, started: float, events: Events) -> None:
@@ -75,9 +89,9 @@ def _describe(session: Session, started: float) -> Events:
     """Yield hyperparameters, the layout of the custom scalars, a text, and the graphs."""
     yield _summary(0, *session_start(session, started), summaries.layout())
     yield _summary(0, summaries.text("about", _about(session)))
-    yield _summary(0, summaries.keras_model("keras", graphs.keras_json(session.width)))
-    yield 0, {"graph_def": graphs.graph_def(session.width, session.optimizer)}
-    metadata = graphs.run_metadata(session.width)
+    yield _summary(0, summaries.keras_model("keras", _keras_json(session.width)))
+    yield 0, {"graph_def": _graph_def(session.width, session.optimizer)}
+    metadata = _run_metadata(session.width)
     tagged = TaggedRunMetadata(tag="forward pass", run_metadata=metadata)
     yield 0, {"tagged_run_metadata": tagged}
     yield _summary(STEPS, session_end(started + STEPS * _SECONDS_PER_STEP))
@@ -88,7 +102,7 @@ def _train(session: Session) -> Events:
     random = np.random.default_rng(2026)
     weights = {
         f"{layer}/kernel": random.normal(0, (2 / sum(shape)) ** 0.5, shape)
-        for layer, shape in graphs.layer_shapes(session.width).items()
+        for layer, shape in _layer_shapes(session.width).items()
     }
 
     losses: list[float] = []
@@ -181,3 +195,78 @@ was trained.
 | width of the hidden layers | {session.width} |
 | steps | {STEPS} |
 """
+
+
+def _write_embeddings(directory: Path, progress: float) -> None:
+    """Write tensors, labels and the projector's configuration of one run.
+
+    `progress` is how far the classifier has learned, from 0 to 1.
+    """
+    points, labels = make_spirals(_POINTS, np.random.default_rng(2028))
+    shares = np.linspace(0, progress, _DIMENSIONS)
+    values = np.column_stack([classify(points, share) for share in shares])
+    rows = ["point\tspiral\tprobability of spiral 1"]
+    for (x, y), label, value in zip(points, labels, values, strict=True):
+        rows.append(f"({x:.2f}, {y:.2f})\tspiral {label:.0f}\t{value[-1]:.3f}")
+
+    files = directory / "probabilities"
+    files.mkdir(parents=True, exist_ok=True)
+    np.savetxt(files / "tensors.tsv", values, delimiter="\t", fmt="%.4f")
+    (files / "metadata.tsv").write_text("\n".join([*rows, ""]))
+    (directory / "projector_config.pbtxt").write_text(_CONFIG)
+
+
+def _layer_shapes(width: int) -> dict[str, tuple[int, int]]:
+    """Return the shape of each layer's kernel, in the order of the layers."""
+    return {"hidden_1": (2, width), "hidden_2": (width, width), "output": (width, 1)}
+
+
+def _graph_def(width: int, optimizer: str) -> bytes:
+    """Return a serialized GraphDef of the network, its loss and its optimizer."""
+    operations: dict[str, tuple[str, list[str]]] = {
+        "data/points": ("Placeholder", []),
+        "data/labels": ("Placeholder", []),
+    }
+    output, kernels = "data/points", []
+    for layer in _layer_shapes(width):
+        operations |= {
+            f"{layer}/kernel": ("VariableV2", []),
+            f"{layer}/MatMul": ("MatMul", [output, f"{layer}/kernel"]),
+            f"{layer}/activation": (_activation(layer).capitalize(), [f"{layer}/MatMul"]),
+        }
+        output = f"{layer}/activation"
+        kernels.append(f"{layer}/kernel")
+    operations |= {
+        "loss/cross_entropy": ("SigmoidCrossEntropyWithLogits", [output, "data/labels"]),
+        f"train/{optimizer}": ("ApplyGradients", ["loss/cross_entropy", *kernels]),
+    }
+    nodes = [NodeDef(name=name, op=op, input=inputs) for name, (op, inputs) in operations.items()]
+    return bytes(GraphDef(node=nodes).SerializeToString())
+
+
+def _keras_json(width: int) -> str:
+    """Return the same network as a Keras model serializes itself."""
+    points = {"name": "points", "dtype": "float64", "batch_input_shape": [None, 2]}
+    layers: list[dict[str, object]] = [{"class_name": "InputLayer", "config": points}]
+    for layer, (_, units) in _layer_shapes(width).items():
+        config = {"name": layer, "units": units, "activation": _activation(layer)}
+        layers.append({"class_name": "Dense", "config": {"dtype": "float64"} | config})
+    return json.dumps({"class_name": "Sequential", "config": {"name": "spirals", "layers": layers}})
+
+
+def _run_metadata(width: int) -> bytes:
+    """Return a serialized RunMetadata: when each layer's product ran in one forward pass."""
+    stats = []
+    start = 1  # microseconds: the Graphs dashboard fades a node that starts at 0 as never run
+    for layer, (inputs, outputs) in _layer_shapes(width).items():
+        duration = 20 + inputs * outputs // 4
+        node = NodeExecStats(node_name=f"{layer}/MatMul", all_start_micros=start)
+        node.op_end_rel_micros = node.all_end_rel_micros = duration
+        stats.append(node)
+        start += duration
+    devices = [DeviceStepStats(device="/device:CPU:0", node_stats=stats)]
+    return bytes(RunMetadata(step_stats=StepStats(dev_stats=devices)).SerializeToString())
+
+
+def _activation(layer: str) -> str:
+    return "sigmoid" if layer == "output" else "tanh"

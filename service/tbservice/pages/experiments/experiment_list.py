@@ -20,7 +20,6 @@ from tbservice.experiments import listing, uploads
 from tbservice.pages.base.frame import render
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import MaybeSignedIn
-from tbservice.pages.experiments.landing import show_landing
 from tbservice.pages.experiments.list_address import NO_CHART, ListAddress, parse_address
 from tbservice.pages.experiments.sparkline import draw_chart, last_value
 from tbservice.pages.people.workspace_view import parse_workspace_id
@@ -66,7 +65,7 @@ class _Found(NamedTuple):
 def show_start(request: Request, session: MaybeSignedIn, database: UsesDatabase) -> Response:
     """Show the experiments of a workspace; to those who are not signed in, what this is."""
     if session is None:
-        return show_landing(request)
+        return _show_landing(request)
     membership = find_workspace(request.query_params, session)
     if membership is None:
         return render(request, "experiments_none.html")
@@ -180,3 +179,9 @@ def _choose_tags(
 def _name(db: Connection, user_id: UserId) -> str:
     person = people.find_person(db, user_id)
     return person.name.strip() or person.email or "Unnamed person"
+
+
+def _show_landing(request: Request) -> Response:
+    """Return the start page for a browser that is not signed in."""
+    server = get_settings(request).public_url.rstrip("/")
+    return render(request, "landing.html", server=server)
