@@ -34,13 +34,16 @@ def client_from_access(
 
 def make_transport(options: argparse.Namespace) -> Transport:
     """Return the transport for a command that only sends a few requests, in place of a client."""
-    progress = progress_from_options(options)
-    return transport_from_access(
-        access_from_options(options, progress),
-        options,
-        RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS),
-        progress,
-    )
+    retry_policy = RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS)
+    return transport_from_options(options, retry_policy, progress_from_options(options))
+
+
+def transport_from_options(
+    options: argparse.Namespace, retry_policy: RetryPolicy, progress: ConsoleProgress
+) -> Transport:
+    """Return the transport to the server to use, as `transport_from_access`."""
+    access = access_from_options(options, progress)
+    return transport_from_access(access, options, retry_policy, progress)
 
 
 def transport_from_access(

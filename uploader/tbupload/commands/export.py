@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tbupload.commands.connect import (
-    access_from_options,
     progress_from_options,
     series_filter_from_options,
+    transport_from_options,
 )
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_TEMPORARY_FAILURE
 from tbupload.commands.experiment_address import find_experiment_id, resolve_experiment_id
@@ -47,9 +47,8 @@ def export(options: argparse.Namespace) -> int:
         _check_options(options)
     if options.attempt is not None and (options.all or options.hparams is not None):
         raise UsageError("--attempt is for --output, and the points of one --experiment")
-    access = access_from_options(options, progress)
     retry_policy = RetryPolicy(options.retry_timeout)
-    transport = Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
+    transport = transport_from_options(options, retry_policy, progress)
     if options.hparams is not None:
         return _export_hparams(transport, progress, options)
 

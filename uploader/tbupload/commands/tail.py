@@ -9,9 +9,9 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from tbupload.commands.connect import (
-    access_from_options,
     progress_from_options,
     series_filter_from_options,
+    transport_from_options,
 )
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.stored_series import explain_filters_of
@@ -23,7 +23,6 @@ from tbupload.export.tail import follow_points
 from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
 from tbupload.http.retry import RetryPolicy
-from tbupload.http.transport import Transport
 
 _TEXT_CHARS: Final = 100
 """Longest text of a tensor or a blob sequence."""
@@ -33,8 +32,7 @@ def tail(options: argparse.Namespace) -> int:
     """Run `tbupload tail`: print new points until Ctrl-C, and return 0 then."""
     progress = progress_from_options(options)
     retry_policy = RetryPolicy(math.inf if options.retry_timeout is None else options.retry_timeout)
-    access = access_from_options(options, progress)
-    transport = Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
+    transport = transport_from_options(options, retry_policy, progress)
     experiment_id = resolve_experiment_id(options.experiment, Client(transport))
     query = {"start": "beginning" if options.from_start else "now"}
     print_point = print_json if options.json else _print_point

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from tbupload.commands.connect import (
-    access_from_options,
-    client_from_access,
     progress_from_options,
     series_filter_from_options,
+    transport_from_options,
 )
 from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.commands.experiment_address import resolve_experiment_id
@@ -46,9 +45,7 @@ def verify(options: argparse.Namespace) -> int:
     retain_freed_memory()
     progress = progress_from_options(options)
     retry_policy = RetryPolicy(options.retry_timeout)
-    client = client_from_access(
-        access_from_options(options, progress), options, retry_policy, progress
-    )
+    client = Client(transport_from_options(options, retry_policy, progress))
     experiment_id = resolve_experiment_id(options.experiment, client)
     verify_options = VerifyOptions(
         logdir, series_filter_from_options(options), experiment_id, options.strict, options.deep

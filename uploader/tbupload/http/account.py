@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tbupload.http.api_schemas import BEGUN_LOGIN, LOGIN_STATE, ME, NEW_TOKEN, TOKENS
-from tbupload.http.pagination import read_pages
+from tbupload.http.json_calls import JsonCalls
 from tbupload.http.response_schema import Json
-from tbupload.http.transport import Response, Transport
+from tbupload.http.transport import Response
 
 _MINE: Final = "/api/v1/me/tokens"
 
 
-class AccountClient:
+class AccountClient(JsonCalls):
     """Calls the API of one server; every method raises as `Transport.request` does."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def begin_login(self, client: str) -> Json:
         """Begin a login: {device_code, user_code, verification_uri, expires_in, interval}.
@@ -43,12 +39,7 @@ class AccountClient:
 
     def list_tokens(self, workspace_id: int | None) -> Iterator[Json]:
         """Yield the person's tokens, or those of a workspace, which machines use."""
-
-        def read(after: str | None) -> Response:
-            query = f"?{urllib.parse.urlencode({'after': after})}" if after else ""
-            return self._transport.request("GET", _tokens_path(workspace_id) + query)
-
-        for page in read_pages(read, TOKENS):
+        for page in self._get_pages(_tokens_path(workspace_id), {}, TOKENS):
             yield from page["tokens"]
 
     def create_token(self, workspace_id: int | None, fields: Mapping[str, Any]) -> Json:
@@ -62,13 +53,7 @@ class AccountClient:
 
     def _post(self, path: str, fields: Mapping[str, Any]) -> Response:
         """Send a request that is not repeated if it may have been processed."""
-        return self._transport.request(
-            "POST",
-            path,
-            body=json.dumps(fields).encode(),
-            headers={"Content-Type": "application/json"},
-            may_retry=False,
-        )
+        return self._json("POST", path, fields, may_retry=False)
 
 
 def _tokens_path(workspace_id: int | None) -> str:

@@ -1,9 +1,8 @@
-"""The calls of the API on experiments and their tokens, and how calls are sent."""
+"""The calls of the API on experiments and their tokens."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import urllib.parse
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,10 +19,8 @@ from tbupload.http.api_schemas import (
     TOKENS,
     UPLOADS,
 )
-from tbupload.http.pagination import read_pages
-from tbupload.http.response_schema import Json, Schema
-from tbupload.http.transport import Response, Transport
-from tbupload.limits import LISTING_BYTES_MAX
+from tbupload.http.json_calls import JsonCalls
+from tbupload.http.response_schema import Json
 
 PAGE_ITEMS: Final = 100
 """Experiments on a page of their listing."""
@@ -42,11 +39,8 @@ UNKNOWN_ROUTE_STATUSES: Final = frozenset({404, 405})
 CREATED: Final = 201  # RFC 9110, section 15.3.2
 
 
-class ExperimentCalls:
+class ExperimentCalls(JsonCalls):
     """The part of `Client` that needs no messages of the upload."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     @property
     def server(self) -> str:
@@ -229,47 +223,6 @@ class ExperimentCalls:
     def revoke_token(self, experiment_id: str, token_id: str) -> None:
         """Revoke a token, at once."""
         self._transport.request("DELETE", experiment_path(experiment_id, "tokens", token_id))
-
-    def _json(
-        self,
-        method: str,
-        path: str,
-        fields: Mapping[str, Any],
-        headers: Mapping[str, str] | None = None,
-        *,
-        may_retry: bool = True,
-    ) -> Response:
-        return self._transport.request(
-            method,
-            path,
-            body=json.dumps(fields).encode(),
-            headers={"Content-Type": "application/json", **(headers or {})},
-            may_retry=may_retry,
-        )
-
-    def _get_pages(
-        self, path: str, query: Mapping[str, str | Sequence[str]], schema: Schema
-    ) -> Iterator[Json]:
-        def read(after: str | None) -> Response:
-            fields = dict(query) if after is None else {**query, "after": after}
-            return self._transport.request(
-                "GET", f"{path}?{urllib.parse.urlencode(fields, doseq=True)}"
-            )
-
-        return read_pages(read, schema)
-
-    def _post_pages(
-        self,
-        path: str,
-        fields: Mapping[str, Any],
-        schema: Schema,
-        *,
-        bytes_max: float = LISTING_BYTES_MAX,
-    ) -> Iterator[Json]:
-        def read(after: str | None) -> Response:
-            return self._json("POST", path, {**fields, "after": after or ""})
-
-        return read_pages(read, schema, bytes_max=bytes_max)
 
 
 def experiment_path(*segments: str) -> str:

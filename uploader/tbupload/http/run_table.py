@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tbupload.errors import UsageError
 from tbupload.http.account import AccountClient
-from tbupload.http.pagination import read_pages
+from tbupload.http.json_calls import JsonCalls
 from tbupload.http.response_schema import (
     Json,
     array,
@@ -20,7 +20,7 @@ from tbupload.http.response_schema import (
     record,
     string,
 )
-from tbupload.http.transport import Response, Transport
+from tbupload.http.transport import Transport
 
 _PAGE_ITEMS: Final = 1_000
 """Runs of a page at most; the server has the same limit."""
@@ -47,11 +47,11 @@ def find_workspace_id(transport: Transport) -> int:
     return int(workspace["workspace_id"])
 
 
-class RunTableCalls:
+class RunTableCalls(JsonCalls):
     """Reads the table of one workspace."""
 
     def __init__(self, transport: Transport, workspace_id: int) -> None:
-        self._transport = transport
+        super().__init__(transport)
         self._path = f"/api/v1/workspaces/{workspace_id}/runs"
 
     def read_pages(
@@ -76,21 +76,15 @@ class RunTableCalls:
             group_by: Columns to group by: pages then have groups, and `grouped`, their columns.
             run_pattern: A regular expression whose group names the group of a run.
         """
-        fields = [
-            ("where", where),
-            *(("sort", name) for name in sort),
-            *(("column", name) for name in columns),
-            *_list_groups(group_by, run_pattern),
-            ("limit", str(min(count_max, _PAGE_ITEMS))),
-            ("available", "true" if available else "false"),
-        ]
-
-        def read(token: str | None) -> Response:
-            after = [] if token is None else [("after", token)]
-            query = urllib.parse.urlencode([*fields, *after])
-            return self._transport.request("GET", f"{self._path}?{query}")
-
-        yield from read_pages(read, _RUNS_PAGE)
+        query = {
+            "where": where,
+            "sort": sort,
+            "column": columns,
+            **_group_query(group_by, run_pattern),
+            "limit": str(min(count_max, _PAGE_ITEMS)),
+            "available": "true" if available else "false",
+        }
+        return self._get_pages(self._path, query, _RUNS_PAGE)
 
     def read_curves(
         self,
@@ -104,14 +98,16 @@ class RunTableCalls:
 
         `query` has more parameters of the API, of which None are left out.
         """
-        fields = [("metric", metric), ("where", where), *_list_groups(group_by, run_pattern)]
+        fields = {"metric": metric, "where": where, **_group_query(group_by, run_pattern)}
         for name, value in query.items():
             values = value if isinstance(value, (list, tuple)) else [value]
-            fields += [(name, str(each)) for each in values if each is not None]
-        address = f"{self._path}/curves?{urllib.parse.urlencode(fields)}"
+            fields[name] = [str(each) for each in values if each is not None]
+        address = f"{self._path}/curves?{urllib.parse.urlencode(fields, doseq=True)}"
         return self._transport.request("GET", address).json(_CURVES)
 
 
-def _list_groups(group_by: Sequence[str], run_pattern: str | None) -> list[tuple[str, str]]:
-    pattern = [] if run_pattern is None else [("run_pattern", run_pattern)]
-    return [*(("group_by", name) for name in group_by), *pattern]
+def _group_query(
+    group_by: Sequence[str], run_pattern: str | None
+) -> dict[str, str | Sequence[str]]:
+    pattern = {} if run_pattern is None else {"run_pattern": run_pattern}
+    return {"group_by": group_by, **pattern}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tbupload.http.pagination import read_pages
+from tbupload.http.json_calls import JsonCalls
 from tbupload.http.response_schema import (
     Json,
     array,
@@ -17,7 +16,7 @@ from tbupload.http.response_schema import (
     record,
     string,
 )
-from tbupload.http.transport import Response, Transport
+from tbupload.http.transport import Transport
 
 _LINK_FIELDS: Final = {
     "id": string,
@@ -29,17 +28,15 @@ _LINK: Final = record(_LINK_FIELDS, rest=plain)
 _NEW_LINK: Final = record({**_LINK_FIELDS, "url": string, "token": string}, rest=plain)
 _LINKS: Final = record({"links": array(_LINK)})
 
-_CONTENT_TYPE: Final = {"Content-Type": "application/json"}
 
-
-class ShareLinks:
+class ShareLinks(JsonCalls):
     """The share links of one experiment.
 
     Every method raises Unreachable and Refused as `Transport.request` does.
     """
 
     def __init__(self, transport: Transport, experiment_id: str) -> None:
-        self._transport = transport
+        super().__init__(transport)
         experiment = urllib.parse.quote(experiment_id, safe="")
         self._path = f"/api/v1/experiments/{experiment}/links"
 
@@ -48,26 +45,16 @@ class ShareLinks:
 
         Its secret is in this answer only. A request that may have been processed is not repeated.
         """
-        body = json.dumps(fields).encode()
-        return self._transport.request(
-            "POST", self._path, body=body, headers=_CONTENT_TYPE, may_retry=False
-        ).json(_NEW_LINK)
+        return self._json("POST", self._path, fields, may_retry=False).json(_NEW_LINK)
 
     def list(self) -> list[Json]:
         """Return the links, newest first, without their secrets."""
-
-        def read(after: str | None) -> Response:
-            query = "" if after is None else "?" + urllib.parse.urlencode({"after": after})
-            return self._transport.request("GET", self._path + query)
-
-        return [link for page in read_pages(read, _LINKS) for link in page["links"]]
+        pages = self._get_pages(self._path, {}, _LINKS)
+        return [link for page in pages for link in page["links"]]
 
     def rename(self, link_id: str, label: str) -> Json:
         """Change the label of a link; return its fields."""
-        body = json.dumps({"label": label}).encode()
-        return self._transport.request(
-            "PATCH", self._link(link_id), body=body, headers=_CONTENT_TYPE
-        ).json(_LINK)
+        return self._json("PATCH", self._link(link_id), {"label": label}).json(_LINK)
 
     def revoke(self, link_id: str) -> None:
         """Revoke a link, at once; the data of a frozen one are deleted."""
