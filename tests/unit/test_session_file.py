@@ -7,8 +7,11 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.plugins.hparams import metadata
 
 from support.hparams_records import values_of
-from tbupload.integrations.session_file import write_session_end, write_session_start
-from tbupload.integrations.training_upload import TrainingUpload
+from tbupload.integrations.training_upload import (
+    TrainingUpload,
+    write_session_end,
+    write_session_start,
+)
 
 HPARAMS = {"lr": 0.1, "layers": 2.0, "amp": True, "optimizer": "adam"}
 
