@@ -1,11 +1,14 @@
-"""Findings of a check: damage, orphans, and how much it has looked at."""
+"""Findings of a check: damage, orphans, and how much it has looked at; what checks share."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tbservice.types.identifiers import ExperimentId, WorkspaceId
+from sqlalchemy import Connection
+
+from tbservice.throttle import Throttle
+from tbservice.types.identifiers import ExperimentId, Ranks, WorkspaceId
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +74,20 @@ class Findings:
     def to_json(self) -> dict[str, Any]:
         """Return the findings as plain values."""
         return {"is_sound": self.is_sound, **asdict(self)}
+
+
+@dataclass(slots=True)
+class SeriesCheck:
+    """A check of the series of one experiment."""
+
+    db: Connection
+    """A snapshot."""
+    place: tuple[WorkspaceId, ExperimentId]
+    ranks: Ranks
+    """The ranks of the sample slots."""
+    throttle: Throttle
+    looked: Looked
+
+    def damage(self, kind: str, detail: str, series_id: int) -> Damage:
+        """Return damage of a series of the experiment."""
+        return Damage(kind, detail, *self.place, series_id)

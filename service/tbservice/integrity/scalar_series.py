@@ -8,15 +8,13 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from sqlalchemy import Connection
 
-from tbservice.integrity.findings import Damage, Looked
+from tbservice.integrity.findings import Damage, SeriesCheck
 from tbservice.integrity.tables import integrity_scan
 from tbservice.integrity.tables.integrity_scan import SeriesCounters, StoredBlock
 from tbservice.sample_order import LEVEL_MAX, get_level_rank_max, splitmix64
 from tbservice.series.tables.scalar_format import RECORD_DTYPE, unpack, unpack_raw
-from tbservice.throttle import Throttle
-from tbservice.types.identifiers import ExperimentId, Ranks, UInt64s, WorkspaceId
+from tbservice.types.identifiers import UInt64s
 from tbwire.points import ScalarPoints
 
 _LEVELS: Final = range(1, LEVEL_MAX + 1)
@@ -48,23 +46,8 @@ class _Tally:
         self.last_step = last if self.last_step is None else max(self.last_step, last)
 
 
-class ScalarCheck:
+class ScalarCheck(SeriesCheck):
     """Checks the scalar series of one experiment, a page of series after the other."""
-
-    def __init__(
-        self,
-        db: Connection,
-        place: tuple[WorkspaceId, ExperimentId],
-        ranks: Ranks,
-        throttle: Throttle,
-        looked: Looked,
-    ) -> None:
-        """`db` is a snapshot; `ranks` are those of the sample slots."""
-        self._db = db
-        self._place = place
-        self._ranks = ranks
-        self._throttle = throttle
-        self._looked = looked
 
     def run(self, series: Sequence[SeriesCounters]) -> Iterator[Damage]:
         """Yield the damage of these scalar series, which are in the order of their ids."""
@@ -73,7 +56,7 @@ class ScalarCheck:
         tallies = {each.series_id: _Tally() for each in series}
         first, last = series[0].series_id, series[-1].series_id
         for table in ("scalar_blocks", "scalar_tail", "superseded_blocks"):
-            blocks = integrity_scan.iter_blocks(self._db, self._place[1], table, first, last)
+            blocks = integrity_scan.iter_blocks(self.db, self.place[1], table, first, last)
             for block in blocks:
                 if block.series_id in tallies:
                     yield from self._look_at(table, block, tallies[block.series_id])
@@ -82,12 +65,12 @@ class ScalarCheck:
             yield from self._add_inline_buffer(each, tally)
             if not tally.is_unreadable:
                 yield from self._compare(each, tally)
-            self._looked.points += tally.points
+            self.looked.points += tally.points
 
     def _look_at(self, table: str, block: StoredBlock, tally: _Tally) -> Iterator[Damage]:
-        self._looked.blocks += 1
-        self._looked.database_bytes += len(block.data)
-        self._throttle.spend(len(block.data))
+        self.looked.blocks += 1
+        self.looked.database_bytes += len(block.data)
+        self.throttle.spend(len(block.data))
         where = f"block {block.block_id} of level {block.level} in {table}"
         if table == "scalar_tail":
             tally.tail_rows += 1
@@ -95,7 +78,7 @@ class ScalarCheck:
         points = self._unpack(block.data, is_packed=block.is_packed)
         if isinstance(points, str):
             tally.is_unreadable = True
-            yield self._damage("unpack", f"{where}: {points}", block.series_id)
+            yield self.damage("unpack", f"{where}: {points}", block.series_id)
             return
         yield from self._compare_block(block, points, where)
         if table == "superseded_blocks":
@@ -120,17 +103,17 @@ class ScalarCheck:
     ) -> Iterator[Damage]:
         if len(points) != block.count:
             detail = f"{where} has {len(points)} points, and its row says {block.count}"
-            yield self._damage("count", detail, block.series_id)
+            yield self.damage("count", detail, block.series_id)
         ends = int(points.steps[0]), int(points.steps[-1])
         if block.first_step is not None and ends != (block.first_step, block.last_step):
             said = block.first_step, block.last_step
             detail = f"{where} has the steps {ends[0]} to {ends[1]}, and its row says {said}"
-            yield self._damage("order", detail, block.series_id)
+            yield self.damage("order", detail, block.series_id)
         elif not (points.steps[1:] > points.steps[:-1]).all():
-            yield self._damage("order", f"{where} is not in the order of steps", block.series_id)
+            yield self.damage("order", f"{where} is not in the order of steps", block.series_id)
         if not np.isfinite(points.wall_times).all():
             detail = f"{where} has a wall time that is not finite"
-            yield self._damage("value", detail, block.series_id)
+            yield self.damage("value", detail, block.series_id)
 
     def _add_to_levels(self, level: int, points: ScalarPoints, tally: _Tally) -> None:
         if level > 0:
@@ -140,7 +123,7 @@ class ScalarCheck:
         elif level == 0:
             tally.sealed += len(points)
             tally.sealed_ranges.append((int(points.steps[0]), int(points.steps[-1])))
-            ranks = self._ranks[splitmix64(points.steps) >> np.uint64(48)]
+            ranks = self.ranks[splitmix64(points.steps) >> np.uint64(48)]
             is_copied = ranks <= get_level_rank_max(1)
             copied, ranks = points.select(is_copied), ranks[is_copied]
             hashes = _hash_points(copied)
@@ -153,13 +136,13 @@ class ScalarCheck:
                 )
 
     def _add_inline_buffer(self, series: SeriesCounters, tally: _Tally) -> Iterator[Damage]:
-        self._looked.series += 1
+        self.looked.series += 1
         if not series.tail_end:
             return
         points = self._unpack(series.tail_end, is_packed=False)
         if isinstance(points, str):
             tally.is_unreadable = True
-            yield self._damage("unpack", f"the inline buffer: {points}", series.series_id)
+            yield self.damage("unpack", f"the inline buffer: {points}", series.series_id)
         else:
             tally.add(points)
 
@@ -171,23 +154,23 @@ class ScalarCheck:
         )
         if is_wrong:
             detail = f"it has {tally.points} points, and its row says {series.count}"
-            yield self._damage("count", detail, id_)
+            yield self.damage("count", detail, id_)
         if tally.sealed != series.sealed_count:
             detail = f"{tally.sealed} points are sealed, and its row says {series.sealed_count}"
-            yield self._damage("count", detail, id_)
+            yield self.damage("count", detail, id_)
         if tally.tail_rows != series.tail_rows:
             detail = f"{tally.tail_rows} rows are buffered, and its row says {series.tail_rows}"
-            yield self._damage("count", detail, id_)
+            yield self.damage("count", detail, id_)
         ends = tally.first_step, tally.last_step
         if not is_wrong and ends != (series.first_step, series.last_step):
             said = series.first_step, series.last_step
             detail = f"it has the steps {ends[0]} to {ends[1]}, and its row says {said}"
-            yield self._damage("order", detail, id_)
+            yield self.damage("order", detail, id_)
         ranges = sorted(tally.sealed_ranges)
         overlapping = [b for a, b in pairwise(ranges) if b[0] <= a[1]]
         if overlapping:
             detail = f"{len(overlapping)} sealed blocks overlap the one before"
-            yield self._damage("order", detail, id_)
+            yield self.damage("order", detail, id_)
         yield from self._compare_levels(id_, tally)
 
     def _compare_levels(self, series_id: int, tally: _Tally) -> Iterator[Damage]:
@@ -199,13 +182,10 @@ class ScalarCheck:
             expected, copied = tally.expected.get(level, (0, 0)), tally.copied.get(level, (0, 0))
             if copied[0] < expected[0]:
                 detail = f"level {level} has {copied[0]} points, and needs {expected[0]}"
-                yield self._damage("level", detail, series_id)
+                yield self.damage("level", detail, series_id)
             elif copied[0] == expected[0] and copied[1] != expected[1]:
                 detail = f"points of level {level} are not those of the sealed blocks"
-                yield self._damage("level", detail, series_id)
-
-    def _damage(self, kind: str, detail: str, series_id: int) -> Damage:
-        return Damage(kind, detail, *self._place, series_id)
+                yield self.damage("level", detail, series_id)
 
 
 def _hash_points(points: ScalarPoints) -> UInt64s:

@@ -7,14 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from sqlalchemy import Connection
 
-from tbservice.integrity.findings import Damage, Looked
+from tbservice.integrity.findings import Damage, SeriesCheck
 from tbservice.integrity.tables import integrity_scan
 from tbservice.integrity.tables.integrity_scan import SeriesCounters, StoredPoint
 from tbservice.sample_order import compute_rank_and_key
-from tbservice.throttle import Throttle
-from tbservice.types.identifiers import ExperimentId, Ranks, WorkspaceId
 from tbwire.points import DataClass
 from tbwire.tensors import check_size, check_tensor
 
@@ -29,58 +26,43 @@ _TABLES: Final = {
 }
 
 
-class ValueCheck:
+class ValueCheck(SeriesCheck):
     """Checks the tensors and blob sequences of one experiment, all of a table at a time."""
-
-    def __init__(
-        self,
-        db: Connection,
-        place: tuple[WorkspaceId, ExperimentId],
-        ranks: Ranks,
-        throttle: Throttle,
-        looked: Looked,
-    ) -> None:
-        """`db` is a snapshot; `ranks` are those of the sample slots."""
-        self._db = db
-        self._place = place
-        self._ranks = ranks
-        self._throttle = throttle
-        self._looked = looked
 
     def run(self, series: Sequence[SeriesCounters]) -> Iterator[Damage]:
         """Yield the damage of these series: all tensor and blob sequence series there are."""
         counted: Counter[int] = Counter()
         for table, data_class in _TABLES.items():
-            for page in integrity_scan.iter_point_pages(self._db, self._place[1], table):
+            for page in integrity_scan.iter_point_pages(self.db, self.place[1], table):
                 if data_class == DataClass.TENSOR:
-                    self._looked.tensors += len(page)
+                    self.looked.tensors += len(page)
                     yield from self._look_at_tensors(table, page)
                 else:
-                    self._looked.blob_sequences += len(page)
-                    self._throttle.spend(64 * len(page))
+                    self.looked.blob_sequences += len(page)
+                    self.throttle.spend(64 * len(page))
                 yield from self._compare_keys(page)
                 if not table.startswith("superseded"):
                     counted.update(point.series_id for point in page)
         for each in series:
-            self._looked.series += 1
+            self.looked.series += 1
             if counted[each.series_id] != each.count:
                 points = counted[each.series_id]
                 detail = f"it has {points} points, and its row says {each.count}"
-                yield self._damage("count", detail, each.series_id)
-        self._looked.points += counted.total()
+                yield self.damage("count", detail, each.series_id)
+        self.looked.points += counted.total()
 
     def _compare_keys(self, page: Sequence[StoredPoint]) -> Iterator[Damage]:
         """Compare rank and sample key with those of the step."""
         steps = np.array([point.step for point in page], np.int64)
-        ranks, keys = compute_rank_and_key(steps, self._ranks)
+        ranks, keys = compute_rank_and_key(steps, self.ranks)
         pairs = zip(ranks.tolist(), keys.tolist(), strict=True)
         for point, key in zip(page, pairs, strict=True):
             if (point.rank, point.sample_key) != key:
                 detail = f"step {point.step} has another step's place in the sample order"
-                yield self._damage("sample_order", detail, point.series_id)
+                yield self.damage("sample_order", detail, point.series_id)
             if not np.isfinite(point.wall_time):
                 detail = f"step {point.step} has a wall time that is not finite"
-                yield self._damage("value", detail, point.series_id)
+                yield self.damage("value", detail, point.series_id)
 
     def _look_at_tensors(self, table: str, page: Sequence[StoredPoint]) -> Iterator[Damage]:
         chunk: list[StoredPoint] = []
@@ -95,9 +77,9 @@ class ValueCheck:
 
     def _read_tensors(self, table: str, chunk: Sequence[StoredPoint]) -> Iterator[Damage]:
         size = sum(point.size or 0 for point in chunk)
-        self._looked.database_bytes += size
-        self._throttle.spend(size)
-        tensors = integrity_scan.read_tensors(self._db, self._place[1], table, chunk[0], chunk[-1])
+        self.looked.database_bytes += size
+        self.throttle.spend(size)
+        tensors = integrity_scan.read_tensors(self.db, self.place[1], table, chunk[0], chunk[-1])
         for point, data in zip(chunk, tensors, strict=True):
             try:
                 if data is None:
@@ -106,7 +88,4 @@ class ValueCheck:
                     check_tensor(point.dtype, point.shape, data)
             except ValueError as error:
                 detail = f"the tensor of step {point.step}: {error}"
-                yield self._damage("unpack", detail, point.series_id)
-
-    def _damage(self, kind: str, detail: str, series_id: int) -> Damage:
-        return Damage(kind, detail, *self._place, series_id)
+                yield self.damage("unpack", detail, point.series_id)
