@@ -15,7 +15,6 @@ from tbservice.api.v1.people import (
     workspaces,
 )
 from tbservice.api.v1.points import (
-    attempts,
     blobs,
     catalog,
     changes,
@@ -72,7 +71,6 @@ ROUTER_MODULES = (
     run_hparams,
     uploads,
     catalog,
-    attempts,
     points,
     hparams,
     digests,

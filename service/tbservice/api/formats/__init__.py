@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from tbservice.api.formats.arrow import encode_arrow
+from tbservice.api.formats.arrow import write_arrow
 from tbservice.api.formats.csv_format import encode_csv
 from tbservice.api.formats.frames import encode_frames, table_frames
 from tbservice.api.formats.json_format import encode_json
-from tbservice.api.formats.parquet import encode_parquet
+from tbservice.api.formats.parquet import write_parquet
+from tbservice.api.formats.tables import make_schema, record_batches
 from tbservice.errors import NotAcceptable
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.reading.loaded_chunks import LostPoint
@@ -160,12 +161,12 @@ def _encode(
             return encode_json(chunks, sampling, with_metadata=with_metadata)
         case Format.CSV:
             return encode_csv(chunks, data_class, with_metadata=with_metadata)
-        case Format.PARQUET:
-            return encode_parquet(chunks, data_class, sampling, with_metadata=with_metadata)
-        case Format.ARROW:
-            return encode_arrow(chunks, data_class, sampling, with_metadata=with_metadata)
         case Format.POINTS:
             return encode_frames(chunks, sampling)
+        case Format.PARQUET | Format.ARROW:
+            schema = make_schema(data_class, sampling, with_metadata=with_metadata)
+            write = write_parquet if target is Format.PARQUET else write_arrow
+            return write(schema, record_batches(chunks, schema, data_class))
 
 
 def coalesce(byte_chunks: Iterable[bytes]) -> Iterator[bytes]:

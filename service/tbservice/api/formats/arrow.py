@@ -11,26 +11,11 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from tbservice.api.formats.tables import make_schema, record_batches
 from tbservice.api.formats.write_sink import WriteSink
-from tbservice.reading.full_scan import SeriesChunk
-from tbwire.points import DataClass
-
-
-def encode_arrow(
-    chunks: Iterable[SeriesChunk],
-    data_class: DataClass,
-    sampling: str,
-    *,
-    with_metadata: bool = False,
-) -> Iterator[bytes]:
-    """Yield the columns of `tables`, batch by batch; each batch replaces the name dictionaries."""
-    schema = make_schema(data_class, sampling, with_metadata=with_metadata)
-    return write_arrow(schema, record_batches(chunks, schema, data_class))
 
 
 def write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Yield an Arrow stream of these batches."""
+    """Yield an Arrow stream, batch by batch; each batch replaces the dictionaries of names."""
     sink = WriteSink()
     writer = pa.ipc.new_stream(sink, schema)
     for batch in batches:

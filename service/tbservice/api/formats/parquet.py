@@ -12,28 +12,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tbservice.api.formats.tables import make_schema, record_batches
 from tbservice.api.formats.write_sink import WriteSink
-from tbservice.reading.full_scan import SeriesChunk
-from tbwire.points import DataClass
 
 _ZSTD_LEVEL: Final = 1
 """A tenth more bytes than with DELTA_BINARY_PACKED and BYTE_STREAM_SPLIT, as numbers are PLAIN:
 fastparquet cannot read the one, and reads wrong numbers from the other. Level 3 takes longer for
 more bytes, snappy and LZ4 take twice the bytes.
 """
-
-
-def encode_parquet(
-    chunks: Iterable[SeriesChunk],
-    data_class: DataClass,
-    sampling: str,
-    *,
-    with_metadata: bool = False,
-) -> Iterator[bytes]:
-    """Yield a Parquet file with the columns of `tables`, compressed."""
-    schema = make_schema(data_class, sampling, with_metadata=with_metadata)
-    return write_parquet(schema, record_batches(chunks, schema, data_class))
 
 
 def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:

@@ -118,54 +118,47 @@ class _Needs(_ReadsSecret):
     `look_up_grants`.
     """
 
-    def __init__(self, look_up: Callable[[Connection, str | None], Grant]) -> None:
+    def __init__(self, look_up: Callable[..., Grant]) -> None:
+        """`look_up` takes a connection, the token, and what the path of the route names."""
         super().__init__()
         self._look_up = look_up
 
     async def __call__(self, request: Request) -> PendingGrant:  # type: ignore[override] # as above
         """Have the grant looked up by the token of the request. Raises as `_ReadsSecret`."""
+        return await self._pend(request)
+
+    async def _pend(
+        self, request: Request, *named: object, experiment_id: ExperimentId | None = None
+    ) -> PendingGrant:
         secret = await super().__call__(request)
-        return PendingGrant(request, get_database(request), lambda db: self._look_up(db, secret))
+        return PendingGrant(
+            request,
+            get_database(request),
+            lambda db: self._look_up(db, secret, *named),
+            experiment_id,
+        )
 
 
-class _NeedsOfWorkspace(_ReadsSecret):
-    """Dependency on a grant for the workspace of the path: see `_Needs`."""
-
-    def __init__(self, look_up: Callable[[Connection, str | None, WorkspaceId], Grant]) -> None:
-        super().__init__()
-        self._look_up = look_up
+class _NeedsOfWorkspace(_Needs):
+    """Dependency on a grant for the workspace of the path."""
 
     async def __call__(self, request: Request, workspace_id: WorkspacePath) -> PendingGrant:  # type: ignore[override] # as above
         """Have the grant looked up as `_Needs` does."""
-        secret = await super().__call__(request)
-        return PendingGrant(
-            request,
-            get_database(request),
-            lambda db: self._look_up(db, secret, WorkspaceId(workspace_id)),
-        )
+        return await self._pend(request, WorkspaceId(workspace_id))
 
 
-class _NeedsOfExperiment(_ReadsSecret):
-    """Dependency on a grant for the experiment of the path: see `_Needs`."""
-
-    def __init__(self, look_up: Callable[[Connection, str, str | None, Request], Grant]) -> None:
-        super().__init__()
-        self._look_up = look_up
+class _NeedsOfExperiment(_Needs):
+    """Dependency on a grant for the experiment of the path, of which `look_up` gets the request."""
 
     async def __call__(self, request: Request, experiment_id: str) -> PendingGrant:  # type: ignore[override] # as above
         """Have the grant looked up as `_Needs` does."""
-        secret = await super().__call__(request)
-        return PendingGrant(
-            request,
-            get_database(request),
-            lambda db: self._look_up(db, experiment_id, secret, request),
-            # Strangers send anything, which nobody should look up or keep.
-            ExperimentId(experiment_id) if is_experiment_id(experiment_id) else None,
-        )
+        # Strangers send anything, which nobody should look up or keep.
+        known = ExperimentId(experiment_id) if is_experiment_id(experiment_id) else None
+        return await self._pend(request, experiment_id, request, experiment_id=known)
 
 
 def _grant_read(
-    db: Connection, experiment_id: str, secret: str | None, request: Request
+    db: Connection, secret: str | None, experiment_id: str, request: Request
 ) -> ReadGrant:
     grant, owner = grants.grant_read_and_find_owner(db, experiment_id, secret)
     if is_conditional(request):
@@ -176,7 +169,7 @@ def _grant_read(
 
 
 def _grant_read_by_token(
-    db: Connection, experiment_id: str, secret: str | None, _request: Request
+    db: Connection, secret: str | None, experiment_id: str, _request: Request
 ) -> ReadGrant:
     if secret is None:
         raise Unauthenticated("this takes a token, also if everyone may read the experiment")
@@ -184,13 +177,13 @@ def _grant_read_by_token(
 
 
 def _grant_append(
-    db: Connection, experiment_id: str, secret: str | None, _request: Request
+    db: Connection, secret: str | None, experiment_id: str, _request: Request
 ) -> AppendGrant:
     return grants.grant_append(db, experiment_id, secret)
 
 
 def _grant_admin(
-    db: Connection, experiment_id: str, secret: str | None, _request: Request
+    db: Connection, secret: str | None, experiment_id: str, _request: Request
 ) -> AdminGrant:
     return grants.grant_admin(db, experiment_id, secret)
 

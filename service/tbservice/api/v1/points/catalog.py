@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from fastapi import Query, Response
+from pydantic import BaseModel, Field
 
 from tbservice.api.formats import json_encoding
 from tbservice.api.http.dependencies import MayRead, UsesDatabase
@@ -16,7 +17,7 @@ from tbservice.api.v1.points.point_queries import (
     SeriesPageQuery,
 )
 from tbservice.errors import Invalid
-from tbservice.reading import catalog, tag_groups
+from tbservice.reading import attempts, catalog, tag_groups
 from tbservice.types.grants import ReadGrant
 from tbservice.types.identifiers import Json
 from tbservice.types.sampling import Selection
@@ -134,3 +135,56 @@ def _nested(listed: list[Series]) -> Json:
     for series in listed:
         nested.setdefault(series.run, {})[series.tag] = json_encoding.series_metadata(series)
     return nested
+
+
+class AttemptAnswer(BaseModel):
+    """An attempt of a run."""
+
+    attempt: int = Field(description="Number of the attempt, from 1")
+    started_at: float = Field(
+        description="Wall time of the first record of the file that it began with, in seconds "
+        "since the epoch"
+    )
+    superseded_points: int = Field(
+        description="Points of this attempt that later ones superseded; 0 for the newest"
+    )
+
+
+class RunAttemptsAnswer(BaseModel):
+    """The attempts of a run, the oldest first."""
+
+    run: str = Field(description="Name of the run")
+    attempts: list[AttemptAnswer]
+
+
+class AttemptsAnswer(BaseModel):
+    """The runs that have several attempts."""
+
+    runs: list[RunAttemptsAnswer]
+
+
+@router.get("/attempts")
+def list_attempts(grant: MayRead, database: UsesDatabase) -> AttemptsAnswer:
+    """List the attempts of each run that was restarted and repeated steps.
+
+    Shown is the newest; an earlier one is read with `attempt` at the routes of points. Runs with
+    one attempt are left out.
+    """
+    with database.snapshot(grant) as db:
+        runs = attempts.list_attempts(db, grant)
+    return AttemptsAnswer(
+        runs=[
+            RunAttemptsAnswer(
+                run=run.run,
+                attempts=[
+                    AttemptAnswer(
+                        attempt=attempt.number,
+                        started_at=attempt.started_at,
+                        superseded_points=attempt.superseded_points,
+                    )
+                    for attempt in run.attempts
+                ],
+            )
+            for run in runs
+        ]
+    )
