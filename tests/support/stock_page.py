@@ -13,7 +13,7 @@ from werkzeug.test import EnvironBuilder
 from tbservice.errors import ServiceError
 from tbservice.reading.comparison import Source
 from tbservice.tensorboard import stock_application, wsgi_bridge
-from tbservice.tensorboard.plugins.hparams_dashboard import HParamsDashboard
+from tbservice.tensorboard.plugins.dashboards import HParamsDashboard
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
 
 

@@ -24,8 +24,7 @@ from tensorboard.plugins.scalar.scalars_plugin import ScalarsPlugin
 from tensorboard.plugins.text.text_plugin import TextPlugin
 
 from tbservice.reading.comparison import Source
-from tbservice.tensorboard.plugins.hparams_dashboard import HParamsDashboard
-from tbservice.tensorboard.plugins.projector_dashboard import ProjectorPlugin
+from tbservice.tensorboard.plugins.dashboards import HParamsDashboard, ProjectorPlugin
 from tbservice.tensorboard.plugins.regular_expressions import SafeCustomScalarsPlugin
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
 

@@ -29,7 +29,7 @@ from tbservice.errors import MalformedRequest, NotFound
 from tbservice.pages.stock_page import page_auth
 from tbservice.tensorboard import assets
 from tbservice.tensorboard.page_policy import make_projector_policy
-from tbservice.tensorboard.plugins.projector_dashboard import PROJECTOR as PLUGIN
+from tbservice.tensorboard.plugins.dashboards import PROJECTOR as PLUGIN
 from tbservice.types.sampling import Selection
 from tbservice.types.series import Blob
 from tbwire.points import DataClass
