@@ -18,9 +18,12 @@ from tbservice.ingest.door import Door
 from tbservice.ingest.observers import CompactionQueue
 from tbservice.metrics import REGISTRY
 from tbservice.series import compactor
-from tbservice.series.compaction_backlog import find_backlog
 from tbservice.series.compaction_thresholds import PendingRuns
-from tbservice.series.compactor import COMPACTION_SEARCH_RECENT_SECONDS, COMPACTION_SETTLED_SECONDS
+from tbservice.series.compactor import (
+    COMPACTION_SEARCH_RECENT_SECONDS,
+    COMPACTION_SETTLED_SECONDS,
+    find_backlog,
+)
 from tbservice.series.tables import compaction_backlog
 from tbservice.types.grants import AppendGrant, WorkspaceGrant
 from tbservice.types.series import Stream
