@@ -9,7 +9,7 @@ from support.source_code import modules
 OWN_CLOCK = {"datetime.now", "datetime.utcnow", "datetime.datetime.now", "time.time", "date.today"}
 
 MAY_USE_OWN_CLOCK = {
-    "tbservice.pages.base.texts": "shows how long ago something was",
+    "tbservice.pages.base.templates": "shows how long ago something was",
     "tbservice.pages.base.forms": "a number of days, typed by a person",
     "tbservice.local.demo.logdir": "wall times of made-up points",
     "tbservice.ingest.service": "wall time of hyperparameters that are set without one",

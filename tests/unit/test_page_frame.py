@@ -15,7 +15,7 @@ from tbservice.pages.base import csrf, errors, static_files
 from tbservice.pages.base.forms import EXPIRY_DAYS_MAX, FormFields
 from tbservice.pages.base.frame import render, set_person_session
 from tbservice.pages.base.person_session import PersonSession
-from tbservice.pages.base.texts import (
+from tbservice.pages.base.templates import (
     clip,
     format_browser,
     format_bytes,

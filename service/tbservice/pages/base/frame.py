@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tbservice.admission.callers import cookie_values
 from tbservice.api.http.dependencies import get_settings
+from tbservice.errors import ServiceError
 from tbservice.pages.base.csrf import csrf_field
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.templates import TEMPLATES
@@ -59,6 +60,7 @@ def render(
     template: str,
     status: int = 200,
     *,
+    error: ServiceError | None = None,
     form_targets: Iterable[str] = (),
     **context: Any,
 ) -> Response:
@@ -72,6 +74,7 @@ def render(
         request: A dependency of `signed_in.py` must have run for it; else it shows nobody.
         template: Name of a file in `templates`.
         status: The HTTP status.
+        error: What went wrong with a form: the page has its status, and its text as `error`.
         form_targets: Other origins that a form of the page leads to, also by a redirect.
         context: The template's own values. If it is the page of one workspace, `workspace` is the
             Membership or another object with `workspace_id` and `workspace_name`.
@@ -87,13 +90,14 @@ def render(
         "here": "/" if status >= HTTPStatus.BAD_REQUEST else _find_address(request),
         "theme": _find_theme(request),
         "themes": THEMES,
+        "error": "" if error is None else error.detail,
     }
     page = TEMPLATES.render(template, **(context | frame_values))
     # A form may lead to a page of an experiment, and this to the content origin.
     content_url = get_settings(request).content_url
     targets = [*form_targets, *([content_url] if content_url else [])]
     headers = _HEADERS | {"Content-Security-Policy": _policy(targets)}
-    response = HTMLResponse(page, status, headers)
+    response = HTMLResponse(page, status if error is None else error.status, headers)
     if session is not None and (workspace := context.get("workspace")) is not None:
         _keep_workspace(request, response, workspace.workspace_id)
     return response

@@ -93,8 +93,7 @@ def show_list(
     return render(
         request,
         "experiments.html",
-        200 if error is None else error.status,
-        error="" if error is None else error.detail,
+        error=error,
         selected=selected,
         workspace=membership,
         address=address,

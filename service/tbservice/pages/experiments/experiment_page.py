@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from tbservice import limits
-from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments import deletion, lifecycle
 from tbservice.experiments.metadata import Metadata
-from tbservice.pages.base.experiment_admin import admin_transaction
 from tbservice.pages.base.forms import FormFields
-from tbservice.pages.base.frame import redirect, render
-from tbservice.pages.base.person_session import PersonSession
-from tbservice.pages.base.signed_in import (
-    SignedIn,
-    SignedInForm,
-)
+from tbservice.pages.base.frame import redirect
+from tbservice.pages.base.person_page import PersonPage, SignedInPage
+from tbservice.pages.base.signed_in import SignedInForm
 from tbservice.types.experiments import Experiment, Visibility
 from tbservice.types.grants import AdminGrant
 
@@ -36,26 +31,18 @@ _CHANGED_MEANWHILE: Final = (
 
 
 @router.get("/edit")
-def show_edit(
-    request: Request, experiment_id: str, session: SignedIn, database: UsesDatabase
-) -> Response:
+def show_edit(page: SignedInPage, experiment_id: str) -> Response:
     """Show the form for name, description, notes, tags, properties and visibility."""
-    with admin_transaction(database, experiment_id, session) as (db, grant):
+    with page.admin_transaction(experiment_id) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         notes = lifecycle.get_notes(db, experiment)
-    return _show_form(request, session, grant, _form_values(experiment, notes))
+    return _show_form(page, grant, _form_values(experiment, notes))
 
 
 @router.post("/edit")
-def edit(
-    request: Request,
-    experiment_id: str,
-    session: SignedIn,
-    form: SignedInForm,
-    database: UsesDatabase,
-) -> Response:
+def edit(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response:
     """Change what the form says."""
-    with admin_transaction(database, experiment_id, session) as (db, grant):
+    with page.admin_transaction(experiment_id) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         notes = lifecycle.get_notes(db, experiment)
     stored = _form_values(experiment, notes)
@@ -65,19 +52,17 @@ def edit(
         if form.text("state") not in {"", stored["state"]}:
             raise Conflict(_CHANGED_MEANWHILE)
         metadata = _read_metadata(form, values, notes.properties)
-        with database.transaction(grant) as db:
+        with page.database.transaction(grant) as db:
             lifecycle.update_experiment(db, grant, metadata)
     except _SHOWN_ERRORS as error:
-        return _show_form(request, session, grant, values, error)
+        return _show_form(page, grant, values, error)
     return redirect(f"/experiment/{experiment_id}/about", done="saved")
 
 
 @router.post("/delete")
-def delete(
-    experiment_id: str, session: SignedIn, _form: SignedInForm, database: UsesDatabase
-) -> Response:
+def delete(page: SignedInPage, experiment_id: str, _form: SignedInForm) -> Response:
     """Delete the experiment; the list that follows offers to undo it."""
-    with admin_transaction(database, experiment_id, session) as (db, grant):
+    with page.admin_transaction(experiment_id) as (db, grant):
         deletion.delete_experiment(db, grant)
     return redirect("/", workspace=str(grant.workspace_id), deleted=experiment_id)
 
@@ -131,22 +116,19 @@ def _writable(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _show_form(
-    request: Request,
-    session: PersonSession,
+    page: PersonPage,
     grant: AdminGrant,
     values: dict[str, str],
     error: ServiceError | None = None,
 ) -> Response:
-    membership = session.find_membership(grant.workspace_id)
+    membership = page.session.find_membership(grant.workspace_id)
     if membership is None:
         raise NotFound(lifecycle.NOT_FOUND)
-    context: dict[str, Any] = {
-        "workspace": membership,
-        "experiment_id": grant.experiment_id,
-        "values": values,
-        "name_chars_max": limits.EXPERIMENT_NAME_CHARS_MAX,
-        "error": "" if error is None else error.detail,
-    }
-    return render(
-        request, "experiment_edit.html", 200 if error is None else error.status, **context
+    return page.render(
+        "experiment_edit.html",
+        error,
+        workspace=membership,
+        experiment_id=grant.experiment_id,
+        values=values,
+        name_chars_max=limits.EXPERIMENT_NAME_CHARS_MAX,
     )

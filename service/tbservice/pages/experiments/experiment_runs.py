@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from tbservice import limits
-from tbservice.api.http.dependencies import UsesDatabase
-from tbservice.db.database import Database
 from tbservice.errors import Invalid
 from tbservice.experiments import lifecycle, run_deletion
-from tbservice.pages.base.experiment_admin import admin_transaction
 from tbservice.pages.base.forms import FormFields
-from tbservice.pages.base.frame import redirect, render
-from tbservice.pages.base.person_session import PersonSession
-from tbservice.pages.base.signed_in import SignedIn, SignedInForm
+from tbservice.pages.base.frame import redirect
+from tbservice.pages.base.person_page import PersonPage, SignedInPage
+from tbservice.pages.base.signed_in import SignedInForm
 from tbservice.types.identifiers import INT64_MAX
 
 router = APIRouter(prefix="/experiment/{experiment_id}/runs", include_in_schema=False)
@@ -23,36 +20,26 @@ _DIGITS_MAX = len(str(INT64_MAX))
 
 
 @router.get("")
-def show_runs(
-    request: Request, experiment_id: str, session: SignedIn, database: UsesDatabase
-) -> Response:
+def show_runs(page: SignedInPage, experiment_id: str) -> Response:
     """List runs with their sizes, to select some; `q` is a part of their names."""
-    search = request.query_params.get("q", "").strip()
-    after = _parse_id(request.query_params.get("after", "0"))
-    return _show(request, session, database, experiment_id, search, after)
+    search = page.request.query_params.get("q", "").strip()
+    after = _parse_id(page.request.query_params.get("after", "0"))
+    return _show(page, experiment_id, search, after)
 
 
 def _show(
-    request: Request,
-    session: PersonSession,
-    database: Database,
-    experiment_id: str,
-    search: str,
-    after: int,
-    error: Invalid | None = None,
+    page: PersonPage, experiment_id: str, search: str, after: int, error: Invalid | None = None
 ) -> Response:
-    with admin_transaction(database, experiment_id, session) as (db, grant):
+    with page.admin_transaction(experiment_id) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         runs = run_deletion.list_run_sizes(
             db, grant, search, after, limits.DELETED_RUNS_ITEMS_MAX + 1
         )
     shown = runs[: limits.DELETED_RUNS_ITEMS_MAX]
-    return render(
-        request,
+    return page.render(
         "experiment_runs.html",
-        200 if error is None else error.status,
-        error="" if error is None else error.detail,
-        workspace=session.find_membership(grant.workspace_id),
+        error,
+        workspace=page.session.find_membership(grant.workspace_id),
         experiment=experiment,
         runs=shown,
         search=search,
@@ -62,13 +49,7 @@ def _show(
 
 
 @router.post("/delete")
-def delete_runs(
-    request: Request,
-    experiment_id: str,
-    session: SignedIn,
-    form: SignedInForm,
-    database: UsesDatabase,
-) -> Response:
+def delete_runs(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response:
     """Ask whether to delete the selected runs; delete them if that is what was asked for.
 
     One that is not there any more is no error.
@@ -77,23 +58,22 @@ def delete_runs(
         run_ids = _read_ids(form)
     except Invalid as error:
         search, after = form.text("q"), _parse_id(form.text("after", "0"))
-        return _show(request, session, database, experiment_id, search, after, error)
-    with admin_transaction(database, experiment_id, session) as (db, grant):
+        return _show(page, experiment_id, search, after, error)
+    with page.admin_transaction(experiment_id) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         runs = run_deletion.find_run_sizes(db, grant, run_ids)
     if runs and form.text("confirmed") != "yes":
-        return render(
-            request,
+        return page.render(
             "experiment_runs_delete.html",
-            workspace=session.find_membership(grant.workspace_id),
+            workspace=page.session.find_membership(grant.workspace_id),
             experiment=experiment,
             runs=runs,
         )
 
     for run in runs:
-        with database.transaction(grant) as db:
+        with page.database.transaction(grant) as db:
             run_deletion.delete_run(db, grant, run.name)
-    run_deletion.erase_points(database, grant)
+    run_deletion.erase_points(page.database, grant)
     return redirect(f"/experiment/{experiment_id}/runs", done="runs-deleted")
 
 

@@ -18,7 +18,7 @@ from tbservice.errors import Invalid, NotFound, ServiceError
 from tbservice.experiments import deletion, lifecycle
 from tbservice.pages.base.forms import FormFields
 from tbservice.pages.base.frame import redirect, render
-from tbservice.pages.base.person_session import PersonSession
+from tbservice.pages.base.person_page import PersonPage, SignedInPage
 from tbservice.pages.base.signed_in import SignedIn, SignedInForm
 from tbservice.pages.experiments.experiment_list import find_workspace, show_list
 from tbservice.pages.people.workspace_view import parse_workspace_id
@@ -35,9 +35,7 @@ _SHOWN_ERRORS: Final = (Invalid, NotFound)
 
 
 @router.post("/experiments/compare")
-def compare(
-    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
-) -> Response:
+def compare(page: SignedInPage, form: SignedInForm) -> Response:
     """Redirect to the comparison of the selected experiments, each under its name."""
     try:
         ids = _read_ids(form)
@@ -45,9 +43,11 @@ def compare(
             raise Invalid(
                 f"select 2 to {limits.COMPARISON_ITEMS_MAX} experiments to compare, not {len(ids)}"
             )
-        names = [_find_name(database, experiment_id, session.secret) for experiment_id in ids]
+        names = [
+            _find_name(page.database, experiment_id, page.session.secret) for experiment_id in ids
+        ]
     except _SHOWN_ERRORS as error:
-        return _show_list(request, session, form, database, error)
+        return _show_list(page, form, error)
     counts = Counter(names)
     parts = []
     for number, (name, experiment_id) in enumerate(zip(names, ids, strict=True), 1):
@@ -57,18 +57,16 @@ def compare(
 
 
 @router.post("/experiments/delete")
-def delete(
-    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
-) -> Response:
+def delete(page: SignedInPage, form: SignedInForm) -> Response:
     """Delete the selected experiments. One that is not there any more is no error."""
     try:
         ids = _read_ids(form)
         if not ids:
             raise Invalid("select the experiments to delete")
     except _SHOWN_ERRORS as error:
-        return _show_list(request, session, form, database, error)
+        return _show_list(page, form, error)
     for experiment_id in ids:
-        delete_one(database, experiment_id, session.secret)
+        delete_one(page.database, experiment_id, page.session.secret)
     shown = {**_read_list(form), "workspace": form.text("workspace"), "deleted": ",".join(ids)}
     return redirect("/", **shown)
 
@@ -121,20 +119,14 @@ def delete_one(database: Database, experiment_id: str, secret: str) -> None:
             deletion.delete_experiment(db, grant)
 
 
-def _show_list(
-    request: Request,
-    session: PersonSession,
-    form: FormFields,
-    database: Database,
-    error: ServiceError,
-) -> Response:
+def _show_list(page: PersonPage, form: FormFields, error: ServiceError) -> Response:
     """Return the list again from which the form was sent, with its selection and the error."""
     query = dict(parse_qsl(form.text("list")))
-    membership = find_workspace(query, session)
+    membership = find_workspace(query, page.session)
     if membership is None:
         raise error
     selected = form.texts("experiment")
-    return show_list(request, session, database, membership, query, error, selected)
+    return show_list(page.request, page.session, page.database, membership, query, error, selected)
 
 
 def _read_list(form: FormFields) -> dict[str, str]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from tbservice import limits
-from tbservice.api.http.dependencies import UsesDatabase, UsesSettings, get_settings
+from tbservice.api.http.dependencies import UsesSettings, get_settings
 from tbservice.auth import members, people, sessions, sign_in_links, tokens
 from tbservice.auth.link_urls import sign_in_url
-from tbservice.db.database import Database
 from tbservice.errors import NotFound, ServiceError
 from tbservice.pages.base.forms import FormFields
-from tbservice.pages.base.frame import redirect, render
+from tbservice.pages.base.frame import redirect
+from tbservice.pages.base.person_page import PersonPage, SignedInPage
 from tbservice.pages.base.person_session import PersonSession
-from tbservice.pages.base.signed_in import SignedIn, SignedInForm
+from tbservice.pages.base.signed_in import SignedInForm
 from tbservice.pages.people import token_pages
 from tbservice.pages.people.workspace_view import SHOWN_ERRORS, parse_workspace_id
 from tbservice.pages.sign_in.sign_in import has_providers
@@ -30,113 +30,104 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get(PATH)
-def show_me(request: Request, session: SignedIn, database: UsesDatabase) -> Response:
+def show_me(page: SignedInPage) -> Response:
     """Show the account of the person who is signed in."""
-    return _show(request, session, database)
+    return _show(page)
 
 
 @router.post(f"{PATH}/name")
-def rename(
-    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
-) -> Response:
+def rename(page: SignedInPage, form: SignedInForm) -> Response:
     """Change the person's name."""
     name = form.text("name")
     try:
-        with database.transaction() as db:
-            people.rename(db, session.person.user_id, name)
+        with page.database.transaction() as db:
+            people.rename(db, page.session.person.user_id, name)
     except SHOWN_ERRORS as error:
-        return _show(request, session, database, error, name)
+        return _show(page, error, name)
     return redirect(PATH, done="renamed")
 
 
 @router.post(f"{PATH}/session/end")
-def end_session(
-    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
-) -> Response:
+def end_session(page: SignedInPage, form: SignedInForm) -> Response:
     """Sign a browser of the person out, which may be this one."""
     try:
-        with database.transaction() as db:
-            sessions.revoke_session(db, session.person.user_id, form.text("session_id"))
+        with page.database.transaction() as db:
+            sessions.revoke_session(db, page.session.person.user_id, form.text("session_id"))
     except SHOWN_ERRORS as error:
-        return _show(request, session, database, error)
+        return _show(page, error)
     return redirect(PATH, done="session-ended")
 
 
 @router.post(f"{PATH}/session/end-others")
-def end_other_sessions(session: SignedIn, _form: SignedInForm, database: UsesDatabase) -> Response:
+def end_other_sessions(page: SignedInPage, _form: SignedInForm) -> Response:
     """Sign all other browsers of the person out."""
-    with database.transaction() as db:
-        sessions.revoke_other_sessions(db, session.person.user_id, session.session_id)
+    with page.database.transaction() as db:
+        sessions.revoke_other_sessions(db, page.session.person.user_id, page.session.session_id)
     return redirect(PATH, done="sessions-ended")
 
 
 @router.post(f"{PATH}/sign-in-link")
 def create_sign_in_link(
-    request: Request,
-    session: SignedIn,
-    _form: SignedInForm,
-    database: UsesDatabase,
-    settings: UsesSettings,
+    page: SignedInPage, _form: SignedInForm, settings: UsesSettings
 ) -> Response:
     """Create a link that signs the person in on another browser, and show it this once."""
     try:
-        with database.transaction() as db:
+        with page.database.transaction() as db:
             secret = sign_in_links.create_own_link(
-                db, session.person.user_id, has_providers=has_providers(request)
+                db, page.session.person.user_id, has_providers=has_providers(page.request)
             )
     except SHOWN_ERRORS as error:
-        return _show(request, session, database, error)
+        return _show(page, error)
     link = sign_in_url(settings.public_url, secret)
-    return _show(request, session, database, sign_in_link=link)
+    return _show(page, sign_in_link=link)
 
 
 @router.post(f"{PATH}/leave")
-def leave(
-    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
-) -> Response:
+def leave(page: SignedInPage, form: SignedInForm) -> Response:
     """Leave a workspace."""
     try:
-        workspace_id = _require_membership(session, form).workspace_id
-        with database.transaction(workspace_id) as db:
-            members.leave(db, workspace_id, session.person.user_id)
+        workspace_id = _require_membership(page.session, form).workspace_id
+        with page.database.transaction(workspace_id) as db:
+            members.leave(db, workspace_id, page.session.person.user_id)
     except SHOWN_ERRORS as error:
-        return _show(request, session, database, error)
+        return _show(page, error)
     return redirect(PATH, done="left")
 
 
 @router.get(f"{PATH}/token/new")
-def show_new_token(request: Request, session: SignedIn) -> Response:
+def show_new_token(page: SignedInPage) -> Response:
     """Show the form for a new token of the person."""
-    return _show_token_form(request, session)
+    return _show_token_form(page)
 
 
 @router.post(f"{PATH}/token/new")
-def create_token(
-    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
-) -> Response:
+def create_token(page: SignedInPage, form: SignedInForm) -> Response:
     """Create a token of the person, and show its secret, which cannot be shown again."""
     try:
         scopes, expires_at = token_pages.parse_scopes(form), form.expiry("expires_days")
-        workspace_id = _require_membership(session, form).workspace_id
-        with database.transaction(workspace_id) as db:
+        workspace_id = _require_membership(page.session, form).workspace_id
+        with page.database.transaction(workspace_id) as db:
             token, secret = tokens.create_personal_token(
-                db, session.person.user_id, workspace_id, scopes, form.text("label"), expires_at
+                db,
+                page.session.person.user_id,
+                workspace_id,
+                scopes,
+                form.text("label"),
+                expires_at,
             )
     except SHOWN_ERRORS as error:
-        return _show_token_form(request, session, form, error)
-    return token_pages.show_secret(request, token, secret, **_BACK)
+        return _show_token_form(page, form, error)
+    return token_pages.show_secret(page.request, token, secret, **_BACK)
 
 
 @router.post(f"{PATH}/token/revoke")
-def revoke_token(
-    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
-) -> Response:
+def revoke_token(page: SignedInPage, form: SignedInForm) -> Response:
     """Revoke a token of the person."""
     try:
-        with database.transaction() as db:
-            tokens.revoke_personal_token(db, session.person.user_id, form.text("token_id"))
+        with page.database.transaction() as db:
+            tokens.revoke_personal_token(db, page.session.person.user_id, form.text("token_id"))
     except SHOWN_ERRORS as error:
-        return _show(request, session, database, error)
+        return _show(page, error)
     return redirect(PATH, done="token-revoked")
 
 
@@ -149,50 +140,45 @@ def _require_membership(session: PersonSession, form: FormFields) -> Membership:
 
 
 def _show_token_form(
-    request: Request,
-    session: PersonSession,
-    form: FormFields | None = None,
-    error: ServiceError | None = None,
+    page: PersonPage, form: FormFields | None = None, error: ServiceError | None = None
 ) -> Response:
-    is_viewer = all(each.role is Role.VIEWER for each in session.memberships)
+    memberships = page.session.memberships
+    is_viewer = all(each.role is Role.VIEWER for each in memberships)
     return token_pages.show_form(
-        request,
+        page.request,
         token_pages.scopes_of(Role.VIEWER if is_viewer else Role.EDITOR),
         form,
         error,
         heading="New personal token",
         explanation="It acts for you in one workspace, and ends when you leave it.",
         placeholder="tbupload on my laptop",
-        memberships=session.memberships,
+        memberships=memberships,
         **_BACK,
     )
 
 
 def _show(
-    request: Request,
-    session: PersonSession,
-    database: Database,
+    page: PersonPage,
     error: ServiceError | None = None,
     name: str | None = None,
     sign_in_link: str = "",
 ) -> Response:
-    with database.transaction() as db:
+    session = page.session
+    with page.database.transaction() as db:
         open_sessions = sessions.list_sessions(db, session.person.user_id)
         own_tokens = tokens.list_personal_tokens(db, session.person.user_id)
-    return render(
-        request,
+    return page.render(
         "me.html",
-        200 if error is None else error.status,
-        error="" if error is None else error.detail,
+        error,
         name=session.person.name if name is None else name,
         sessions=open_sessions,
         sign_in_link=sign_in_link,
         sign_in_link_minutes=limits.SIGN_IN_LINK_LOCAL_SECONDS // 60,
         session_days=limits.PERSON_SESSION_SECONDS_MAX // 86_400,
         idle_days=limits.PERSON_SESSION_IDLE_SECONDS_MAX // 86_400,
-        has_providers=has_providers(request),
+        has_providers=has_providers(page.request),
         tokens=own_tokens,
-        may_create_workspaces=get_settings(request).people_create_workspaces,
+        may_create_workspaces=get_settings(page.request).people_create_workspaces,
         workspace_names={each.workspace_id: each.workspace_name for each in session.memberships},
         name_chars_max=limits.PERSON_NAME_CHARS_MAX,
     )

@@ -94,10 +94,9 @@ def _show(
     return render(
         request,
         "invitation.html",
-        200 if error is None else error.status,
         invitation=invitation,
         token=token,
-        error="" if error is None else error.detail,
+        error=error,
         has_providers=has_providers(request),
         may_join=may_join,
         name=name,

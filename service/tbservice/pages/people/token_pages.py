@@ -65,8 +65,7 @@ def show_form(
     return render(
         request,
         "token_new.html",
-        200 if error is None else error.status,
-        error="" if error is None else error.detail,
+        error=error,
         scopes=offered,
         values=values,
         label_chars_max=limits.EXPERIMENT_NAME_CHARS_MAX,

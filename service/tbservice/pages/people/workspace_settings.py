@@ -93,8 +93,7 @@ def _show_new(request: Request, name: str, error: ServiceError | None = None) ->
     return render(
         request,
         "workspace_new.html",
-        200 if error is None else error.status,
         values={"name": name},
-        error="" if error is None else error.detail,
+        error=error,
         name_chars_max=limits.EXPERIMENT_NAME_CHARS_MAX,
     )

@@ -94,9 +94,8 @@ class WorkspacePage:
         return render(
             self.request,
             template,
-            200 if error is None else error.status,
             workspace=self.workspace,
-            error="" if error is None else error.detail,
+            error=error,
             **context,
         )
 

@@ -172,8 +172,7 @@ def _show(
     return render(
         request,
         "links.html",
-        200 if error is None else error.status,
         experiment=experiment,
-        error="" if error is None else error.detail,
+        error=error,
         **context,
     )

@@ -10,12 +10,11 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from tbservice.admission.callers import client_network
-from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import device_logins
-from tbservice.db.database import Database
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
 from tbservice.pages.base.forms import FormFields
 from tbservice.pages.base.frame import redirect, render
+from tbservice.pages.base.person_page import PersonPage, SignedInPage
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import SignedIn, SignedInForm
 from tbservice.pages.people import token_pages
@@ -40,48 +39,42 @@ def show_code_form(request: Request, _session: SignedIn) -> Response:
 
 
 @router.post(PATH)
-def show_login(
-    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
-) -> Response:
+def show_login(page: SignedInPage, form: SignedInForm) -> Response:
     """Show what asks, and what it may be given."""
     try:
-        return _show_login(request, session, database, form.text("code"), _default_values(session))
+        return _show_login(page, form.text("code"), _default_values(page.session))
     except NotFound as error:
-        return _ask_for_code(request, form.text("code"), error)
+        return _ask_for_code(page.request, form.text("code"), error)
 
 
 @router.post(f"{PATH}/approve")
-def approve(
-    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
-) -> Response:
+def approve(page: SignedInPage, form: SignedInForm) -> Response:
     """Let the command have a token of the person."""
     code = form.text("code")
     try:
-        workspace_id, scopes, expires_at = _parse_choices(session, form)
-        with database.transaction(workspace_id) as db:
-            device_logins.approve(db, session.person, code, workspace_id, scopes, expires_at)
+        workspace_id, scopes, expires_at = _parse_choices(page.session, form)
+        with page.database.transaction(workspace_id) as db:
+            device_logins.approve(db, page.session.person, code, workspace_id, scopes, expires_at)
     except NotFound as error:
-        return _ask_for_code(request, code, error)
+        return _ask_for_code(page.request, code, error)
     except _SHOWN_ERRORS as error:
         values = {
             "workspace_id": form.text("workspace_id"),
             "scopes": form.texts("scope"),
             "expires_days": form.text("expires_days"),
         }
-        return _show_login(request, session, database, code, values, error)
+        return _show_login(page, code, values, error)
     return redirect(PATH, done="approved")
 
 
 @router.post(f"{PATH}/deny")
-def deny(
-    request: Request, session: SignedIn, form: SignedInForm, database: UsesDatabase
-) -> Response:
+def deny(page: SignedInPage, form: SignedInForm) -> Response:
     """Refuse the command."""
     try:
-        with database.transaction() as db:
-            device_logins.deny(db, session.person, form.text("code"))
+        with page.database.transaction() as db:
+            device_logins.deny(db, page.session.person, form.text("code"))
     except NotFound as error:
-        return _ask_for_code(request, form.text("code"), error)
+        return _ask_for_code(page.request, form.text("code"), error)
     return redirect(PATH, done="denied")
 
 
@@ -121,35 +114,22 @@ def _is_viewer(membership: Membership) -> bool:
 
 
 def _ask_for_code(request: Request, code: str = "", error: ServiceError | None = None) -> Response:
-    return render(
-        request,
-        "device_code.html",
-        200 if error is None else error.status,
-        code=code,
-        error="" if error is None else error.detail,
-    )
+    return render(request, "device_code.html", code=code, error=error)
 
 
 def _show_login(
-    request: Request,
-    session: PersonSession,
-    database: Database,
-    code: str,
-    values: Mapping[str, Any],
-    error: ServiceError | None = None,
+    page: PersonPage, code: str, values: Mapping[str, Any], error: ServiceError | None = None
 ) -> Response:
     """Return the page of a login that waits. Raises NotFound."""
-    role = Role.VIEWER if all(map(_is_viewer, session.memberships)) else Role.EDITOR
-    with database.transaction() as db:
+    role = Role.VIEWER if all(map(_is_viewer, page.session.memberships)) else Role.EDITOR
+    with page.database.transaction() as db:
         login = device_logins.find(db, code)
-    return render(
-        request,
+    return page.render(
         "device_approve.html",
-        200 if error is None else error.status,
+        error,
         login=login,
         code=device_logins.show_code(device_logins.parse_code(code)),
         values=values,
-        is_other_network=login.network != client_network(request),
+        is_other_network=login.network != client_network(page.request),
         scopes=token_pages.scopes_of(role),
-        error="" if error is None else error.detail,
     )
