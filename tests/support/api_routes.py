@@ -186,8 +186,10 @@ GONE_AFTERWARDS = {
     ("DELETE", "/workspaces/{workspace_id}/members/{user_id}"),
 }
 """Routes that answer 404 to the second who may use them."""
-DESTRUCTIVE = GONE_AFTERWARDS | {
+DOOMED = (
+    ("DELETE", "/experiments/{experiment_id}/series"),
     ("DELETE", "/experiments/{experiment_id}/runs"),
+    ("DELETE", "/experiments/{experiment_id}"),
     ("DELETE", "/me/token"),
-}
-"""Routes for which a test has a world of its own."""
+)
+"""Routes that delete what others are asked about: last of all, and in this order."""

@@ -41,10 +41,8 @@ class Principal:
 
     @property
     def kind(self):
-        """Return how the secret is found: by what it begins with, and whose it is."""
-        beginning = (self.secret or "").partition("_")[0]
-        link = self.name if "link" in self.name else None
-        return (beginning, self.is_valid, self.reach, self.place, self.role is None, link)
+        """Return what decides about the secret before its scopes do."""
+        return (self.is_valid, self.is_session, self.reach, self.place)
 
     def status(self, need):
         """Return the status of a request that needs this; None for success."""
@@ -110,6 +108,8 @@ _STATUSES = {
 def tell_apart(principals, need):
     """Return principals by whom a route with this need differs from one with any other: for each
     other need one who is answered in another way, two with the right, and one of each kind.
+
+    By them it is told which grant a route takes. What the grant takes, every principal tells.
     """
     kinds = {each.kind: each for each in reversed(principals)}
     selection = [*kinds.values(), *[each for each in principals if each.status(need) is None][:2]]
