@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import threading
-import time
 from contextlib import ExitStack
 
 import grpc
@@ -172,13 +171,13 @@ def test_slow_client_holds_no_turn(server, call, owner_token, monkeypatch):
 
 
 def test_workspace_has_its_share_of_turns(settings, database, owner_token):
-    running, most, lock = [0], [0], threading.Lock()
+    running, most, lock, free = [0], [0], threading.Lock(), threading.Event()
 
     def work():
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
-        time.sleep(0.05)
+        free.wait(20)
         with lock:
             running[0] -= 1
 
@@ -191,6 +190,8 @@ def test_workspace_has_its_share_of_turns(settings, database, owner_token):
         raw_client(server.port, owner_token) as call,
     ):
         calls = [call("Work", start=True) for _ in range(20)]
+        wait_until(lambda: running[0] == CALLER_REQUESTS_ITEMS_MAX)
+        free.set()
         assert [each.result() for each in calls] == [b"done"] * 20
     assert most[0] == CALLER_REQUESTS_ITEMS_MAX
 
@@ -228,7 +229,7 @@ def test_cancelled_call_keeps_turn_until_thread_ends(settings, database, owner_t
         return b"done"
 
     with (
-        call_server(settings, database, Work=answer) as server,
+        call_server(settings, database, Work=answer, Length=length) as server,
         raw_client(server.port, owner_token) as call,
     ):
         running = call("Work", start=True, timeout=2 if way == "deadline" else SECONDS_MAX)
@@ -237,7 +238,7 @@ def test_cancelled_call_keeps_turn_until_thread_ends(settings, database, owner_t
             running.cancel()
         else:
             assert failure(running.result)[0] == "DEADLINE_EXCEEDED"
-        time.sleep(0.3)
+        assert call("Length", b"x") == b"1"  # over the same connection: the end has arrived before
         assert server.shares.turns._used == 1
         free.set()
         assert ended.wait(5)
