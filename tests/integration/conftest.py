@@ -7,8 +7,11 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from support.batches import ApiClient
+from support.katib import KatibClient
 from support.maintenance import command_runner
 from support.series_writer import SeriesWriter
+from support.servers import new_owner
+from tbservice.types.grants import KatibGrant
 
 
 @pytest.fixture
@@ -17,10 +20,24 @@ def api(client, owner_token):
     return ApiClient(client, owner_token)
 
 
+@pytest.fixture(scope="module")
+def shared_api(shared_application, shared_settings):
+    """The API for the owner of one workspace: for what all tests of a module read."""
+    owner = new_owner(shared_settings.database_url.get_secret_value())
+    return ApiClient(shared_application, owner)
+
+
 @pytest.fixture
 def experiment(api):
     """The id of an empty experiment."""
     return api.new_experiment()
+
+
+@pytest.fixture
+def katib(client, workspace_id):
+    """Katib's calls, of the whole workspace."""
+    grant = KatibGrant(workspace_id, None, may_read=True, may_delete=True)
+    return KatibClient(client.app.state.ingest, grant)
 
 
 @pytest.fixture

@@ -36,7 +36,17 @@ def write_attempts(api, experiment, run="train"):
 
 
 @pytest.fixture
-def restarted(api):
+def api(shared_api):
+    return shared_api
+
+
+@pytest.fixture(scope="module")
+def restarted(shared_api):
+    """What the tests of this module only read."""
+    return new_restarted(shared_api)
+
+
+def new_restarted(api):
     """The id of an experiment with a run that was restarted twice, and one that was not."""
     experiment = api.new_experiment(name="runs <b>", visibility="link")
     write_attempts(api, experiment)
@@ -127,7 +137,8 @@ def test_bar_offers_attempts_with_links_between_them(client, restarted):
     assert environment["window_title"] == "runs <b> (attempt 1) · TensorBoard"
 
 
-def test_bar_counts_runs_and_is_silent_about_single_attempts(client, api, restarted):
+def test_bar_counts_runs_and_is_silent_about_single_attempts(client, api):
+    restarted = new_restarted(api)
     write_attempts(api, restarted, "second")
     assert (
         "2 runs as they were before they restarted" in client.get(f"/experiment/{restarted}/").text
@@ -166,7 +177,8 @@ def test_policy_of_attempt_is_for_its_own_address(client, restarted, settings):
     assert f"connect-src {host}/experiment/{restarted}/attempt/1/;" in policy
 
 
-def test_attempt_needs_access_as_its_experiment_does(client, api, restarted):
+def test_attempt_needs_access_as_its_experiment_does(client, api):
+    restarted = new_restarted(api)
     api.request("PATCH", f"/experiments/{restarted}", json={"visibility": "private"})
     for address in ADDRESSES:
         path = f"/experiment/{restarted}/attempt/1/{address}"
@@ -174,7 +186,8 @@ def test_attempt_needs_access_as_its_experiment_does(client, api, restarted):
         assert client.get(path, headers=api.headers).status_code == 200, address
 
 
-def test_share_link_opens_attempts_and_shows_its_runs_only(client, api, restarted):
+def test_share_link_opens_attempts_and_shows_its_runs_only(client, api):
+    restarted = new_restarted(api)
     write_attempts(api, restarted, "secret-run")
     api.request("PATCH", f"/experiments/{restarted}", json={"visibility": "private"})
     base = f"/experiment/{restarted}/"

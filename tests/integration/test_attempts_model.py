@@ -14,7 +14,7 @@ from support.batches import images, scalars, texts
 from support.restarted_job import Job
 from tbservice import limits
 
-EXAMPLES = 4
+EXAMPLES = 2
 KINDS = {"scalars": "loss", "tensors": "note", "blob_sequences": "image"}
 
 

@@ -277,35 +277,24 @@ def parts_put():
     )
 
 
-def test_blob_completed_by_another_client_is_found(putting, monkeypatch, bucket):
+@pytest.mark.parametrize(
+    ("module", "name"), [(store_uploads, "touch"), (blob_uploads, "join_parts")]
+)
+def test_blob_completed_by_another_client_is_found(putting, monkeypatch, bucket, module, name):
+    """Before the last piece is recorded, or before the pieces are joined."""
     putting.put(0)
     putting.put(PIECE)
-    touch = store_uploads.touch
+    function = getattr(module, name)
 
     def overtaken(*arguments):
-        monkeypatch.setattr(store_uploads, "touch", touch)
+        monkeypatch.setattr(module, name, function)
         assert putting.put(2 * PIECE) == (True, len(CONTENT))
-        return touch(*arguments)
+        return function(*arguments)
 
-    monkeypatch.setattr(store_uploads, "touch", overtaken)
-    assert putting.put(2 * PIECE) == (True, len(CONTENT))
-    assert (len(bucket.objects()), bucket.uploads()) == (1, [])
-
-
-def test_blob_last_part_race_reports_stored_blob(putting, monkeypatch, bucket):
-    putting.put(0)
-    putting.put(PIECE)
-    join = blob_uploads.join_parts
-
-    def overtaken(*arguments):
-        monkeypatch.setattr(blob_uploads, "join_parts", join)
-        assert putting.put(2 * PIECE) == (True, len(CONTENT))
-        return join(*arguments)
-
-    monkeypatch.setattr(blob_uploads, "join_parts", overtaken)
+    monkeypatch.setattr(module, name, overtaken)
     assert putting.put(2 * PIECE) == (True, len(CONTENT))
     assert putting.read_back().content == CONTENT
-    assert len(bucket.objects()) == 1
+    assert (len(bucket.objects()), bucket.uploads()) == (1, [])
 
 
 def test_object_swept_during_verification_is_never_recorded(
@@ -389,8 +378,8 @@ def test_blob_upload_abandoned_is_deleted_at_next_upload(
     assert putting.state() == (False, 0)
 
 
-@pytest.mark.parametrize("content", [CONTENT, b"a small one"], ids=["large", "small"])
-def test_blob_of_another_experiment_needs_its_bytes(putting, bucket, content):
+def test_blob_of_another_experiment_needs_its_bytes(putting, bucket):
+    content = b"a small one"
     theirs = Putting(putting.api, putting.experiment, content)
     theirs.api.request("PUT", theirs.path, content=content).raise_for_status()
     experiment = putting.api.new_experiment()

@@ -262,21 +262,6 @@ def test_session_is_no_token_for_api_and_katib(client, database, experiment, wor
         grants.grant_read_by_token(db, experiment, secret)
 
 
-def test_session_opens_pages_of_its_workspaces(client, database, experiment, workspace_id):
-    data = f"/experiment/{experiment}/data/runs"
-    member = new_session(database, workspace_id, Role.VIEWER)
-    assert client.get(data, headers=cookie_of(member)).status_code == 200
-    for headers in (
-        {},
-        cookie_of(sign_in(database, new_person(database))),
-        cookie_of(UNKNOWN),
-        {"Cookie": f"__Host-tbhub_session={member}"},  # of a service with https
-        {"Cookie": f"tbhub_read={member}"},
-        {"Authorization": f"Bearer {member}"},
-    ):
-        assert client.get(data, headers=headers).status_code in {401, 404}, headers
-
-
 def test_identify_tells_person_workspace_and_scopes(database, workspace_id, owner_token):
     person = new_member(database, workspace_id, Role.EDITOR)
     with database.without_transaction() as db:

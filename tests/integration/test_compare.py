@@ -8,21 +8,12 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from tensorboard.plugins.hparams.summary_v2 import (
-    Discrete,
-    HParam,
-    Metric,
-    RealInterval,
-    hparams_config_pb,
-    hparams_pb,
-)
 
-from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
+from support.batches import ApiClient, images, scalars, segment, stream, texts
 from support.event_files import PNG
 from support.servers import new_owner
 from tbservice import limits
 from tbservice.pages.stock_page.message_pages import STATE_HEADER
-from tbwire import wire_pb2
 
 # Every kind of address below /compare/<spec>/: the page, native and stock data, blobs, the front
 # end's files.
@@ -43,15 +34,15 @@ ADDRESSES = (
     ("GET", "data/plugin/timeseries/imageData?imageId={blob}"),
     ("GET", "chart_worker.js"),
 )
-OPEN = {
+EVERYTHING = {
     **dict.fromkeys(ADDRESSES, 200),
     ("GET", "chart_worker.js"): 308,
 }  # to the copy that serves all pages
 
 
-@pytest.fixture(scope="module")
-def api(shared_application, shared_settings):
-    return ApiClient(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
+@pytest.fixture
+def api(shared_api):
+    return shared_api
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +85,14 @@ def cookie(*tokens):
     return {"Cookie": f"tbhub_read={'.'.join(tokens)}"}
 
 
-def statuses(client, address, blob, headers):
-    """Return the status of a request to every kind of address."""
+FEW = ADDRESSES[0], ADDRESSES[2], ADDRESSES[7]
+"""The form, a native and a stock route, as which all others ask for the right to read."""
+
+OPEN = dict.fromkeys(FEW, 200)
+
+
+def statuses(client, address, blob, headers, addresses=FEW):
+    """Return the status of a request to each address."""
     card = {"data": {"requests": json.dumps([{"plugin": "scalars", "tag": "loss"}])}}
     return {
         (method, path): client.request(
@@ -105,25 +102,28 @@ def statuses(client, address, blob, headers):
             follow_redirects=False,
             **(card if method == "POST" else {}),
         ).status_code
-        for method, path in ADDRESSES
+        for method, path in addresses
     }
 
 
-def closed(status):
-    return {**dict.fromkeys(ADDRESSES, status), ("GET", ""): 401}
+def closed(status, addresses=FEW):
+    return {**dict.fromkeys(addresses, status), ADDRESSES[0]: 401}
 
 
 def test_comparison_opens_only_with_right_to_every_part(client, api, stranger, pair):
     address, blob = compared(*pair), blob_key(api, pair[1])
     owner, other = (each.headers["Authorization"].split()[1] for each in (api, stranger))
     of_a, of_b = (api.new_token(experiment, "read") for experiment in pair)
+    for headers, expected in (
+        ({}, closed(401, ADDRESSES)),
+        (bearer(of_a), closed(404, ADDRESSES)),
+        (cookie(of_a, of_b), EVERYTHING),
+    ):
+        assert statuses(client, address, blob, headers, ADDRESSES) == expected
     table = {
-        "no token": ({}, closed(401)),
-        "a token of one": (bearer(of_a), closed(404)),
         "another tenant's owner": (bearer(other), closed(404)),
         "the owner": (bearer(owner), OPEN),
         "a cookie of one": (cookie(of_a, ""), closed(401)),
-        "a cookie of both": (cookie(of_a, of_b), OPEN),
         "a cookie of both, the other way round": (cookie(of_b, of_a), closed(401)),
         "a cookie of one and another tenant's": (cookie(of_a, other), closed(401)),
         "a cookie of too many": (cookie(of_a, of_b, of_b), closed(401)),
@@ -340,72 +340,6 @@ def test_comparison_prefixes_runs_with_experiment_names(client, api, pair):
     ]
     module = listing["projector"]["loading_mechanism"]["module_path"]
     assert module == f"{compared(*pair)}data/plugin/projector/index.js"
-
-
-def hparams_series(tag, message):
-    content = message.value[0].metadata.plugin_data.content
-    points = wire_pb2.TensorPoints(
-        steps=bytes(8),
-        wall_times=bytes(8),
-        tensors=[wire_pb2.Tensor(dtype=1, shape=[], data=bytes(4))],
-    )
-    return wire_pb2.Series(
-        tag=tag, summary_metadata=metadata("hparams", 2, content=content), tensors=points
-    )
-
-
-def write_session(api, experiment, run, loss, group=None, **values):
-    """Write a session; its group's name follows from its hyperparameters unless it is given."""
-    session = hparams_series("_hparams_/session_start_info", hparams_pb(values, group, 1.7e9))
-    api.write(
-        experiment,
-        segment(stream(run, f"file of {run}"), 0, 9, scalars("loss", [0], [loss]), session),
-    )
-
-
-def declare(api, experiment, run, hparams, metrics, created=1.7e9):
-    """Write the experiment's declaration of hyperparameters and metrics."""
-    declared = hparams_series("_hparams_/experiment", hparams_config_pb(hparams, metrics, created))
-    api.write(experiment, segment(stream(run, f"columns of {run}"), 0, 9, declared))
-
-
-def ask_hparams(client, api, address, path, **request):
-    answer = client.post(f"{address}data/plugin/hparams/{path}", json=request, headers=api.headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-RATE = HParam("rate", RealInterval(0.01, 0.2), "Learning rate", "At step 0.")
-KIND = HParam("kind", Discrete(["adam", "sgd"]), "Optimizer")
-LOSS = Metric("loss", "", "The loss", "In nats.", Metric.TRAINING)
-
-
-def test_comparison_of_shared_schema_equals_one_logdir(client, api, pair):
-    """The expected answer is the stock handlers', for one experiment that holds both."""
-    together = api.new_experiment()
-    for name, experiment in zip("ab", pair, strict=True):
-        for target, below in ((experiment, ""), (together, f"{name}/")):
-            declare(api, target, f"{below}.".removesuffix("/."), [KIND, RATE], [LOSS])
-            for number, kind in enumerate(("adam", "sgd")):
-                session = {"kind": kind, "rate": 0.01 + number / 10, "undeclared": number}
-                write_session(
-                    api, target, f"{below}{kind}", number, f"group {name}{number}", **session
-                )
-    single, ours = f"/experiment/{together}/", compared(*pair)
-    for request in ({}, {"includeMetrics": False}, {"hparamsLimit": 1}):
-        expected = ask_hparams(client, api, single, "experiment", **request)
-        shown = ask_hparams(client, api, ours, "experiment", **request)
-        assert shown == {**expected, "name": ours.split("/")[2]}
-    assert {info["displayName"] for info in expected["hparamInfos"]} == {"Optimizer"}
-    wanted = {"allowedStatuses": ["STATUS_UNKNOWN"], "sliceSize": 9}
-    expected, shown = (
-        ask_hparams(client, api, address, "session_groups", **wanted) for address in (single, ours)
-    )
-    assert expected["totalSize"] == 4
-    for group in expected["sessionGroups"]:
-        group["name"] = f"{group['name'][6]}/{group['name']}"
-        assert group["metricValues"]
-    assert sorted(shown["sessionGroups"], key=str) == sorted(expected["sessionGroups"], key=str)
 
 
 def test_what_is_too_much_together_is_refused(client, api, pair, monkeypatch):

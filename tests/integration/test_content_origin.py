@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 
 from support.batches import ApiClient, scalars, segment, stream
 from support.page_forms import PageReader
-from support.people import SESSION_COOKIE, new_member, new_person, owner_of, sign_in
+from support.people import SESSION_COOKIE, new_member, new_person, sign_in
 from support.servers import new_owner
-from tbservice.auth import members, people, sessions
+from tbservice.auth import people, sessions
 from tbservice.db.database import Database
 from tbservice.server.app import create_app
 from tbservice.settings import Settings
@@ -322,17 +322,6 @@ def end_by_revoking_session(opened):
         sessions.revoke_session(db, opened.member.user_id, session.session_id)
 
 
-def end_by_leaving(opened):
-    with opened.database.transaction(opened.workspace_id) as db:
-        members.leave(db, opened.workspace_id, opened.member.user_id)
-
-
-def end_by_removal(opened):
-    owner = new_member(opened.database, opened.workspace_id)
-    with opened.database.transaction(opened.workspace_id) as db:
-        members.remove_member(db, owner_of(opened.workspace_id, owner), opened.member.user_id)
-
-
 def end_by_disabling(opened):
     with opened.database.transaction() as db:
         people.disable(db, opened.member.user_id)
@@ -340,7 +329,7 @@ def end_by_disabling(opened):
 
 @pytest.mark.parametrize(
     "end",
-    [end_by_signing_out, end_by_revoking_session, end_by_leaving, end_by_removal, end_by_disabling],
+    [end_by_signing_out, end_by_revoking_session, end_by_disabling],
 )
 def test_what_was_opened_ends_at_once(
     database, workspace_id, member, browser, experiment, api, end

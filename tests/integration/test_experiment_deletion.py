@@ -123,7 +123,6 @@ def test_request_key_of_deleted_experiment_makes_another(api):
     assert first != second
 
 
-@pytest.mark.own_database
 def test_erasing_leaves_no_row(api, written, database, count_rows, monkeypatch):
     monkeypatch.setattr("tbservice.experiments.eraser.ERASE_TRANSACTION_ITEMS_MAX", 2)
     kept = api.new_experiment(name="kept")
@@ -146,7 +145,6 @@ def test_erasing_leaves_no_row(api, written, database, count_rows, monkeypatch):
     assert count_rows() == [0] * len(TABLES)
 
 
-@pytest.mark.own_database
 def test_erasing_is_for_one_process(api, written, database):
     api.request("DELETE", f"/experiments/{written}", params={"final": True}).raise_for_status()
     with database.transaction() as other:

@@ -63,26 +63,24 @@ def made(api):
 
 @pytest.mark.usefixtures("made", "rows_max")
 def test_list_finds_what_matches(names):
-    for limit in (1, 3, 100):
+    def initials(**parameters):
+        return [name[0] for name in names(limit=2, **parameters)]
 
-        def initials(limit=limit, **parameters):
-            return [name[0] for name in names(limit, **parameters)]
-
-        assert initials() == list("dCab")
-        assert initials(q="res") == initials(q="RESNET") == list("dab")
-        assert initials(q="resnet5") == ["b"]
-        assert initials(q="bert res") == initials(q="res bert") == ["d"]
-        assert initials(q="r") == list("dab")
-        assert initials(q="diverged") == initials(q="it") == ["a"]
-        assert initials(q="adamw optim") == ["C"]
-        assert initials(q="esnet") == initials(q="bert diverged") == initials(q="%") == []
-        assert initials(tag="baseline") == list("ab")
-        assert initials(tag="VISION") == list("db")
-        assert initials(tag=["vision", "best"], q="bert") == ["d"]
-        assert initials(tag="base") == []
-        assert initials(visibility="link") == ["a"]
-        assert initials(visibility="private", q="resnet") == list("db")
-        assert initials(created_by="nobody") == []
+    assert initials() == list("dCab")
+    assert initials(q="res") == initials(q="RESNET") == list("dab")
+    assert initials(q="resnet5") == ["b"]
+    assert initials(q="bert res") == initials(q="res bert") == ["d"]
+    assert initials(q="r") == list("dab")
+    assert initials(q="diverged") == initials(q="it") == ["a"]
+    assert initials(q="adamw optim") == ["C"]
+    assert initials(q="esnet") == initials(q="bert diverged") == initials(q="%") == []
+    assert initials(tag="baseline") == list("ab")
+    assert initials(tag="VISION") == list("db")
+    assert initials(tag=["vision", "best"], q="bert") == ["d"]
+    assert initials(tag="base") == []
+    assert initials(visibility="link") == ["a"]
+    assert initials(visibility="private", q="resnet") == list("db")
+    assert initials(created_by="nobody") == []
 
 
 @pytest.mark.usefixtures("made", "rows_max")
@@ -102,17 +100,16 @@ def test_list_has_orders(api, names, made):
     for number, name in enumerate(("C bert", "a resnet18", "b resnet50")):
         api.write(made[name], segment(stream(), 0, 9, scalars("loss", range(10 ** (3 - number)))))
     by_size = ["C bert", "a resnet18", "b resnet50", "d bert-resnet"]
-    for limit in (1, 3, 100):
-        assert names(limit, sort="size") == by_size
-        assert names(limit, sort="size", reverse=True) == by_size[::-1]
-        assert names(limit, sort="updated") == [*by_size[2::-1], "d bert-resnet"]
-        assert names(limit, sort="updated", reverse=True) == by_size
-        assert names(limit, sort="updated", q="resnet", reverse=True) == by_size[1:]
-        assert names(limit, sort="name") == sorted(made, key=str.casefold)
-        assert names(limit, sort="name", reverse=True) == sorted(made, key=str.casefold)[::-1]
-        assert names(limit, reverse=True) == list(made)
-        assert names(limit, sort="size", q="res") == [name for name in by_size if "res" in name]
-        assert names(limit, sort="name", tag="vision", q="bert") == ["d bert-resnet"]
+    assert names(2, sort="size") == by_size
+    assert names(2, sort="size", reverse=True) == by_size[::-1]
+    assert names(2, sort="updated") == [*by_size[2::-1], "d bert-resnet"]
+    assert names(2, sort="updated", reverse=True) == by_size
+    assert names(2, sort="updated", q="resnet", reverse=True) == by_size[1:]
+    assert names(2, sort="name") == sorted(made, key=str.casefold)
+    assert names(2, sort="name", reverse=True) == sorted(made, key=str.casefold)[::-1]
+    assert names(2, reverse=True) == list(made)
+    assert names(2, sort="size", q="res") == [name for name in by_size if "res" in name]
+    assert names(2, sort="name", tag="vision", q="bert") == ["d bert-resnet"]
 
 
 def test_list_shows_size_and_time_of_data(api, experiment):

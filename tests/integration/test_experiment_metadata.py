@@ -52,6 +52,12 @@ def test_change_is_found_by_new_words_alone(api):
 
 def test_metadata_over_limits_is_422(api, experiment):
     for body in (
+        {"name": "x" * 201},
+        {"name": "a\0b"},
+        {"description": "x" * 100_001},
+        {"visibility": "public"},
+        {"nom": "x"},
+        [],
         {"tags": ["x" * 65]},
         {"tags": ["a,b"]},
         {"tags": [""]},

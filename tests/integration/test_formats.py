@@ -53,7 +53,16 @@ def tensor_series(tag):
 
 
 @pytest.fixture
-def experiment_id(api):
+def api(shared_api):
+    return shared_api
+
+
+@pytest.fixture(scope="module")
+def experiment_id(shared_api):
+    return new_experiment(shared_api)
+
+
+def new_experiment(api):
     """Three runs, one with a hostile name, with series of each class; steps of `long` arrive twice."""
     experiment_id = api.new_experiment()
     steps = np.arange(300) * 7 - 50
@@ -338,10 +347,10 @@ def test_streams_are_bounded_and_free_room_at_end(api, client, experiment_id, mo
     assert api.request("GET", path, params={"sampling": "all"}).status_code == 200
 
 
-def test_stream_omits_deleted_series_but_fails_without_parent(
-    api, experiment_id, database, workspace_id, monkeypatch
-):
+def test_stream_omits_deleted_series_but_fails_without_parent(api, database, monkeypatch):
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 40)
+    experiment_id = new_experiment(api)
+    workspace_id = api.request("GET", "/me").json()["workspace"]["workspace_id"]
     query = ReadGrant(workspace_id, experiment_id), Selection(), DataClass.SCALAR
     parts = stream_all(database, *query)
     assert next(parts).series.run == "a"

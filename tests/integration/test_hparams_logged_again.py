@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from itertools import permutations
 
 from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
 
@@ -29,10 +28,10 @@ LOGGED = [({"a": 1, "b": 1}, 1.0), ({"a": 2, "c": 2}, 2.0), ({"c": 3, "d": 3}, 3
 UNITED = {"a": 2, "b": 1, "c": 3, "d": 3}
 
 
-def test_hparams_of_run_are_united_in_any_order(api):
-    """From one file, from several in any order, in one batch and in several: the same bytes."""
+def test_hparams_of_run_are_united_in_either_order(api):
+    """From one file, from several in either order, in one batch and in several: the same bytes."""
     digests = set()
-    for order in permutations(LOGGED):
+    for order in (LOGGED, LOGGED[::-1]):
         experiment, together = api.new_experiment(), api.new_experiment()
         sent = [
             segment(

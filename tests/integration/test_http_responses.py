@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.batches import ApiClient, scalars, segment, stream
-from support.servers import new_owner
+from support.batches import scalars, segment, stream
 
 EVIL = {"Host": "evil.example"}
 SHA256 = "0" * 64
@@ -20,15 +19,15 @@ REFUSED = (
 )
 
 
-@pytest.fixture(scope="module")
-def api(shared_application, shared_settings):
-    return ApiClient(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
+@pytest.fixture
+def api(shared_api):
+    return shared_api
 
 
 @pytest.fixture(scope="module")
-def experiment(api):
-    experiment = api.new_experiment(visibility="link")
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(9))))
+def experiment(shared_api):
+    experiment = shared_api.new_experiment(visibility="link")
+    shared_api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(9))))
     return experiment
 
 

@@ -21,7 +21,7 @@ from tbservice.katib.katib_pb2 import Experiment, SetTrialStatusRequest, Trial
 from tbservice.types.grants import KatibGrant
 
 TRIAL = "random-bcdf2456"
-THREADS = 16
+THREADS = 8
 
 
 @pytest.fixture
@@ -64,27 +64,15 @@ def steps(api, run):
 def test_reports_of_one_trial_at_once_are_all_stored(api, katib):
     at_once(
         lambda number=number: katib.report(TRIAL, log("b", number), log("a", number))
-        for number in range(40)
+        for number in range(16)
     )
-    assert sorted(map(int, katib.values(TRIAL, "a"))) == list(range(40))
+    assert sorted(map(int, katib.values(TRIAL, "a"))) == list(range(16))
     assert katib.values(TRIAL, "a") == katib.values(TRIAL, "b")
-    assert steps(api, TRIAL) == {"a": list(range(40)), "b": list(range(40))}
-
-
-def test_reports_of_many_trials_at_once_are_all_stored(api, katib):
-    names = [f"random-{letter}zzzzzzz" for letter in "bcdfghjklmnpqrst"]
-    at_once(
-        lambda name=name, number=number: katib.report(name, log("m", number), log("n", number))
-        for number in range(4)
-        for name in names
-    )
-    for name in names:
-        assert sorted(katib.values(name, "m")) == ["0", "1", "2", "3"]
-    assert steps(api, names[9]) == {"m": [0, 1, 2, 3], "n": [0, 1, 2, 3]}
+    assert steps(api, TRIAL) == {"a": list(range(16)), "b": list(range(16))}
 
 
 def test_report_sent_at_once_is_stored_once(api, katib):
-    at_once(lambda: katib.report(TRIAL, log("m", 1)) for _ in range(30))
+    at_once(lambda: katib.report(TRIAL, log("m", 1)) for _ in range(12))
     assert katib.values(TRIAL) == ["1"]
     assert steps(api, TRIAL) == {"m": [0]}
 
@@ -106,14 +94,14 @@ def test_all_calls_of_one_trial_at_once_have_no_deadlock(api, katib):
         katib.call(trials.record_request, experiment, listed[:: 1 if number % 2 else -1])
 
     calls = []
-    for number in range(10):
+    for number in range(6):
         calls += [
             lambda n=number: katib.report(TRIAL, log("a", n), log("b", n), log("new", n)),
             lambda n=number: upload(n),
             lambda n=number: record(n),
             lambda: katib.call(trials.set_trial_status, SetTrialStatusRequest(trial_name=TRIAL)),
         ]
-        if number % 5 == 4:
+        if number % 3 == 2:
             calls.append(lambda: katib.delete(TRIAL))
     at_once(calls)
     katib.report(TRIAL, log("a", "last"))
@@ -156,7 +144,7 @@ def test_report_takes_same_statements_for_any_number(faults):
                 TRIAL, *(log(f"m{n % 30}", n + count) for n in range(count))
             ),
         )
-        for count in (30, 600)
+        for count in (30, 120)
     ]
     # More points of a series go to the write buffer, and some change columns that others do not.
     assert max(counts) <= min(counts) + 2 < 20
@@ -167,7 +155,7 @@ def test_request_takes_same_statements_for_any_number(faults):
     katib, proxy = faults
     experiment = Experiment(name="random")
     counts = []
-    for count in (5, 200):
+    for count in (5, 50):
         listed = [Trial(name=f"{count}-{number}") for number in range(count)]
         record = lambda listed=listed: katib.call(trials.record_request, experiment, listed)  # noqa: E731 - called twice
         counts.append((count_statements(proxy, record), count_statements(proxy, record)))

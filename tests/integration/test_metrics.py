@@ -183,20 +183,6 @@ def test_batch_moves_counters_by_what_it_brought_once(api):
     assert moved(before, within="points")["points_total", "scalar"] == 4
 
 
-def test_hparams_move_counters_once(api):
-    experiment = api.new_experiment()
-    path = f"/experiments/{experiment}/runs/hparams?run=train"
-    before = figures()
-    for _ in range(2):
-        api.request("PUT", path, json={"hparams": {"lr": 1}, "status": "success"})
-    assert moved(before, within="points") == {("points_total", "tensor"): 2}
-    assert moved(before, within="batches") == {}
-    route = "/api/v1/experiments/{experiment_id}/runs/hparams"
-    assert moved(before, within="http_requests") == {
-        ("http_requests_total", "PUT", route, "200"): 2
-    }
-
-
 def test_bytes_are_counted_as_received_and_as_decompressed(api):
     experiment = api.new_experiment()
     before = figures()

@@ -13,8 +13,8 @@ import pytest
 from psycopg import sql
 
 from support.admission import used_up
-from support.batches import ApiClient, images, scalars, segment, stream, texts
-from support.servers import database_name, new_owner
+from support.batches import images, scalars, segment, stream, texts
+from support.servers import database_name
 from support.share_links import make_link, target_of
 from tbservice import limits
 from tbservice.admission.worker_shares import FULL_SCAN_STREAMS_MAX
@@ -23,9 +23,9 @@ from tbservice.pages.stock_page.message_pages import STATE_HEADER
 HOSTILE = "</header></h1><script>alert(1)</script><img src=x onerror=alert(1)>\"'$name"
 
 
-@pytest.fixture(scope="module")
-def api(shared_application, shared_settings):
-    return ApiClient(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
+@pytest.fixture
+def api(shared_api):
+    return shared_api
 
 
 def new_experiment(api, **fields):
@@ -67,8 +67,16 @@ def test_bar_says_what_has_no_name_and_who_may_read(client, api):
     assert "<details>" not in answer.text
 
 
-@pytest.mark.parametrize("fields", [{}, {"anonymous": True}, {"runs": "none"}, {"frozen": True}])
-@pytest.mark.parametrize("is_empty", [True, False])
+@pytest.mark.parametrize(
+    ("fields", "is_empty"),
+    [
+        ({}, True),
+        ({}, False),
+        ({"anonymous": True}, False),
+        ({"runs": "none"}, False),
+        ({"frozen": True}, True),
+    ],
+)
 def test_reader_of_link_is_told_what_people_wrote(client, api, fields, is_empty):
     written = {
         "description": "What **it** is",

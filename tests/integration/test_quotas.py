@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from support.batches import ApiClient, batch, images, scalars, segment, stream, texts
-from support.katib import KatibClient, log
+from support.katib import log
 from support.quotas import assert_counted, set_quota, stored_usage
 from support.share_links import make_link
 from tbservice.errors import Invalid, QuotaExceeded, StartupError
@@ -17,7 +17,7 @@ from tbservice.integrity.check import check_blob_bytes, check_usage
 from tbservice.quotas import plans
 from tbservice.quotas.tables import workspace_quotas
 from tbservice.server import administration, quota_administration
-from tbservice.types.grants import AppendGrant, KatibGrant
+from tbservice.types.grants import AppendGrant
 from tbservice.types.people import Role
 from tbservice.types.quotas import QUOTA_MAX, Quota
 
@@ -80,10 +80,8 @@ def test_blobs_over_quota_are_refused_before_they_are_stored(
     assert_counted(database, workspace_id)
 
 
-def test_quota_below_use_lets_read_and_delete(api, experiment, database, workspace_id, client):
+def test_quota_below_use_lets_read_and_delete(api, experiment, database, workspace_id, katib):
     write(api, experiment, 0)
-    grant = KatibGrant(workspace_id, None, may_read=True, may_delete=True)
-    katib = KatibClient(client.app.state.ingest, grant)
     katib.report("trial", log("loss", 0.5))
     set_quota(database, workspace_id, points=1, experiments=0, members=0)
     assert api.get(experiment, "scalars/data")["train"]["loss"]["total"] == POINTS
@@ -141,7 +139,6 @@ def test_reservation_of_a_killed_copy_ends(api, experiment, database, workspace_
     assert write(api, experiment, 1).status_code == 200
 
 
-@pytest.mark.own_database
 def test_uploads_at_once_store_no_more_than_the_quota(client, api, database, workspace_id):
     limit = 40 * POINTS + 50
     set_quota(database, workspace_id, points=limit)
@@ -212,7 +209,6 @@ def test_plan_holds_for_workspaces_without_own_limits(
         assert workspace_quotas.find(db, workspace_id) == Quota()
 
 
-@pytest.mark.own_database
 def test_usage_as_csv_has_a_line_for_each_group(api, experiment, database, workspace_id):
     write(api, experiment, 0)
     set_quota(database, workspace_id, points=1000)
@@ -228,7 +224,6 @@ def test_usage_as_csv_has_a_line_for_each_group(api, experiment, database, works
     assert len({line.count(",") for line in lines}) == 1
 
 
-@pytest.mark.own_database
 def test_experiment_from_before_quotas_is_counted_when_written(
     api, experiment, database, workspace_id
 ):
@@ -258,7 +253,6 @@ def test_service_works_before_the_migration(rename_table, settings, workspace, r
         assert deleted.status_code == 204
 
 
-@pytest.mark.own_database
 def test_member_over_quota_is_refused(database, workspace_id, settings):
     set_quota(database, workspace_id, members=1)
     invite = {"workspace_id": workspace_id, "role": Role.VIEWER}
@@ -269,7 +263,6 @@ def test_member_over_quota_is_refused(database, workspace_id, settings):
     administration.invite_user(settings, "b@example.org", "B", **invite)
 
 
-@pytest.mark.own_database
 def test_recount_repairs_a_wrong_counter(api, experiment, database, workspace_id, settings):
     write(api, experiment, 0, images("image", [1], [[b"12345"]]))
     with database.transaction(workspace_id) as db:

@@ -263,7 +263,7 @@ def test_deletion_among_writes_and_compaction_leaves_no_orphan(
     with ThreadPoolExecutor(8) as threads:
         works = [threads.submit(write, name) for name in names]
         works += [threads.submit(remove) for _ in range(2)]
-        for _ in range(20):
+        for _ in range(8):
             compact(database, workspace_id, experiment)
             api.get(experiment, "scalars/data", sampling="all")
         ended.set()
@@ -288,7 +288,6 @@ def test_deletion_among_writes_and_compaction_leaves_no_orphan(
     assert {table for table, left in rows().items() if left} == set()
 
 
-@pytest.mark.own_database
 def test_points_of_large_run_are_erased_in_background(
     api, experiment, delete, rows, database, monkeypatch
 ):

@@ -13,10 +13,8 @@ import pytest
 from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
-from support.batches import ApiClient, scalars, segment, stream, texts
 from support.batches import metadata as summary_metadata
-from support.hparams import HparamsClient, end
-from support.servers import new_owner
+from support.batches import scalars, segment, stream, texts
 from tbservice import limits
 from tbwire import wire_pb2
 
@@ -306,31 +304,6 @@ def test_hparams_tag_of_other_plugin_is_conflict(api, experiment, put, tag):
     assert api.get(experiment, "names") == {"train": [tag]}
 
 
-def test_hparams_of_absent_experiment_look_like_another_tenants(client, api, experiment, settings):
-    stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
-    answers = [
-        who.request("PUT", f"/experiments/{id_}/runs/train/hparams", json={"hparams": {"lr": 1}})
-        for who, id_ in ((stranger, experiment), (stranger, "A" * 22), (api, "A" * 22))
-    ]
-    assert [answer.status_code for answer in answers] == [404, 404, 404]
-    assert len({answer.text for answer in answers}) == 1
-    assert api.get(experiment, "runs")["runs"] == []
-
-
-def test_hparams_are_on_stock_page(client, api, experiment, put):
-    api.write(experiment, segment(stream("a"), 0, 9, scalars("loss", [1, 2])))
-    put({"hparams": {"lr": 0.5}, "status": "failure", "end_time_secs": 9}, "a")
-    put({"hparams": {"lr": 0.25, "opt": "adam"}}, "b/c")
-    url = f"/experiment/{experiment}/data/plugin/hparams"
-    page = client.post(f"{url}/experiment", headers=api.headers, content="{}").json()
-    assert {info["name"] for info in page["hparamInfos"]} == {"lr", "opt"}
-    request = {"colParams": [{"hparam": "lr"}], "allowedStatuses": ["STATUS_FAILURE"]}
-    request |= {"startIndex": 0, "sliceSize": 10}
-    answer = client.post(f"{url}/session_groups", headers=api.headers, content=json.dumps(request))
-    (group,) = answer.json()["sessionGroups"]
-    assert (group["hparams"], group["sessions"][0]["endTimeSecs"]) == ({"lr": 0.5}, 9)
-
-
 def test_hparams_of_concurrent_requests_and_batches(api, experiment, put):
     """Every request's own hyperparameter is kept, and every point."""
     threads_count, rounds = 4, 10
@@ -382,16 +355,3 @@ def test_hparams_of_deleted_run_can_be_set_again(api, experiment, put):
     api.request("DELETE", f"/experiments/{experiment}/runs/deleted?run=train").raise_for_status()
     assert changed(put({"hparams": {"lr": 1}}))
     assert hparams(api, experiment) == {"lr": 1}
-
-
-@pytest.mark.parametrize("is_set_first", [False, True])
-def test_hparams_that_are_set_are_no_start(api, is_set_first):
-    """Of a run that logs only its end."""
-    client = HparamsClient(api)
-    path = f"/experiments/{client.experiment_id}/runs/train/hparams"
-    for is_set in (is_set_first, not is_set_first):
-        if is_set:
-            assert changed(api.request("PUT", path, json={"hparams": {"lr": 1}}))
-        else:
-            client.write("train", end("STATUS_SUCCESS"))
-    assert client.statuses() == {"train": "success"}

@@ -52,7 +52,16 @@ def write(api, experiment_id, run, *series, at=None):
 
 
 @pytest.fixture
-def experiment_id(api):
+def api(shared_api):
+    return shared_api
+
+
+@pytest.fixture(scope="module")
+def experiment_id(shared_api):
+    return new_experiment(shared_api)
+
+
+def new_experiment(api):
     """An experiment with something of all that is stored."""
     experiment_id = api.new_experiment(**EVERYTHING)
     far = [-(2**63), -5, 0, 127, 128, 2**40, 2**63 - 1]  # which fastparquet reads as PLAIN only
@@ -198,9 +207,9 @@ def test_series_table_is_selected_as_points_are(api, experiment_id, monkeypatch)
         assert {(row["run"], row["tag"]) for row in selected} == expected, query
 
 
-def test_series_table_of_deleted_experiment_is_cut_off(
-    api, experiment_id, database, workspace_id, monkeypatch
-):
+def test_series_table_of_deleted_experiment_is_cut_off(api, database, monkeypatch):
+    experiment_id = new_experiment(api)
+    workspace_id = api.request("GET", "/me").json()["workspace"]["workspace_id"]
     monkeypatch.setattr("tbservice.api.v1.experiments.table_contents._SERIES_PER_PAGE", 1)
     grant = ReadGrant(workspace_id, experiment_id)
     batches = iter(table_contents.series_table(database, grant, Selection()).batches)
@@ -210,7 +219,8 @@ def test_series_table_of_deleted_experiment_is_cut_off(
         list(batches)
 
 
-def test_runs_table_has_runs_without_series(api, experiment_id):
+def test_runs_table_has_runs_without_series(api):
+    experiment_id = new_experiment(api)
     write(api, experiment_id, "empty", at=12.5)
     rows = {row["run"]: row["start_time"] for row in read(api, experiment_id, "runs")}
     assert rows == {run["run"]: run["start_time"] for run in api.get(experiment_id, "runs")["runs"]}
@@ -252,7 +262,8 @@ def test_hparams_table_has_types_of_mixed_columns(api, experiment_id):
     ]
 
 
-def test_sessions_table_in_chunks_is_same_table(api, experiment_id, monkeypatch):
+def test_sessions_table_in_chunks_is_same_table(api, monkeypatch):
+    experiment_id = new_experiment(api)
     for number in (2, 3):
         loss = scalars("loss", [1], [float(number)])
         api.write(experiment_id, segment(stream(f"session/{number}", "later"), 0, 1, loss))

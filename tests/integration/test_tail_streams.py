@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from support.admission import CALLER, STRANGER, come_in, used_up
 from support.batches import scalars, segment, stream
-from support.share_links import make_link, revoke
+from support.share_links import make_link
 from support.tail_readers import events_of, following, reader_of, until
 from tbservice import limits
 from tbservice.admission import admitted
@@ -79,20 +79,6 @@ def test_tail_ends_when_its_token_does(api, database, workspace_id, experiment, 
 
 def test_link_ends_within_five_seconds():
     assert GRANT_SECONDS + POLL_SECONDS <= 5
-
-
-def test_tail_of_revoked_link_ends(api, database, experiment):
-    link = make_link(api, experiment, tags="loss")
-
-    async def follow():
-        async with following(database) as followers:
-            events = events_of(reader_of(database, followers, experiment, link["token"]))
-            await anext(events)
-            await asyncio.to_thread(revoke, api, experiment, link)
-            name, content = await until(events, lambda event: event[0] == "end")
-            assert (name, content["code"]) == ("end", "unauthenticated")
-
-    asyncio.run(follow())
 
 
 def test_tail_of_slice_sends_what_matches(api, database, experiment):

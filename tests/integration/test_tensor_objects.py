@@ -83,18 +83,29 @@ def series(tag, plugin, *sent, wall_time=1.7e9):
     )
 
 
-@pytest.fixture
-def in_row(api):
+@pytest.fixture(scope="module")
+def in_row(shared_api):
     """An experiment whose tensors are in their rows: two points of each series."""
-    experiment = api.new_experiment()
+    experiment = shared_api.new_experiment()
     every = [series(tag, plugin, tensor, tensor) for tag, (plugin, tensor) in SERIES.items()]
-    api.write(experiment, segment(stream(), 0, 9, *every))
+    shared_api.write(experiment, segment(stream(), 0, 9, *every))
     return experiment
+
+
+@pytest.fixture(scope="module")
+def both(shared_api, in_row):
+    """That experiment, and one with the bytes of each second point in objects."""
+    return in_row, write_objects(shared_api)
 
 
 @pytest.fixture
 def in_objects(api):
-    """The same, but the second point of each series has its bytes in an object."""
+    """The same in the test's own workspace, whose objects it may damage."""
+    return write_objects(api)
+
+
+def write_objects(api):
+    """Write the same series, but the second point of each has its bytes in an object."""
     experiment = api.new_experiment()
     for _, tensor in SERIES.values():
         put(api, experiment, tensor.data)
@@ -109,33 +120,33 @@ FORMATS = ("json", "csv", "parquet", "arrow", "points")
 QUERIES = ({}, {"sampling": "all"}, {"last": 1}, {"sampling": "linear"})
 
 
-def test_tensor_object_reads_as_one_in_its_row(api, in_row, in_objects):
+def test_tensor_object_reads_as_one_in_its_row(shared_api, both):
     for params in ({"format": format_, **query} for format_ in FORMATS for query in QUERIES):
         answers = [
-            api.request("GET", f"/experiments/{each}/tensors/data", params=params)
-            for each in (in_row, in_objects)
+            shared_api.request("GET", f"/experiments/{each}/tensors/data", params=params)
+            for each in both
         ]
         assert answers[0].status_code == 200, answers[0].text
         assert answers[0].content == answers[1].content, params
 
 
-def test_tensor_object_is_in_sample_sent_in_pieces(api, in_row, in_objects, monkeypatch):
+def test_tensor_object_is_in_sample_sent_in_pieces(shared_api, both, monkeypatch):
     monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", 1)
-    answers = [api.get(experiment, "tensors/data") for experiment in (in_row, in_objects)]
+    answers = [shared_api.get(experiment, "tensors/data") for experiment in both]
     assert answers[0] == answers[1]
     assert answers[0]["train"]["note"]["values"][1]["data"] == ["a text", "zwölf"]
 
 
-def test_tensor_object_is_in_what_is_new(api, in_row, in_objects):
-    answers = [api.get(experiment, "tensors/new")["points"] for experiment in (in_row, in_objects)]
+def test_tensor_object_is_in_what_is_new(shared_api, both):
+    answers = [shared_api.get(experiment, "tensors/new")["points"] for experiment in both]
     for tags in (points["train"] for points in answers):
         for columns in tags.values():
             del columns["series_id"]
     assert answers[0] == answers[1]
 
 
-def test_tensor_object_has_digest_of_one_in_its_row(api, in_row, in_objects):
-    answers = [api.get(experiment, "digests")["series"] for experiment in (in_row, in_objects)]
+def test_tensor_object_has_digest_of_one_in_its_row(shared_api, both):
+    answers = [shared_api.get(experiment, "digests")["series"] for experiment in both]
     assert len(answers[0]) == len(SERIES)
     assert answers[0] == answers[1]
 
@@ -148,23 +159,24 @@ PAGES = [
 ]
 
 
-def test_tensor_object_shows_on_page(client, api, in_row, in_objects):
+def test_tensor_object_shows_on_page(client, shared_api, both):
     for path in PAGES:
         answers = [
-            client.get(f"/experiment/{each}/{path}", headers=api.headers)
-            for each in (in_row, in_objects)
+            client.get(f"/experiment/{each}/{path}", headers=shared_api.headers) for each in both
         ]
         assert answers[0].status_code == 200, answers[0].text
         assert answers[0].content == answers[1].content, path
         assert answers[0].content not in (b"", b"[]"), path
 
 
-def test_tensor_object_is_in_classic_api(client, api, in_row, in_objects):
+def test_tensor_object_is_in_classic_api(client, shared_api, both):
     for name in ("histograms", "compressedHistograms"):
         query = {"run": "train", "tag": "histogram"}
         answers = [
-            client.get(f"/api/v0/experiments/{each}/data/{name}", params=query, headers=api.headers)
-            for each in (in_row, in_objects)
+            client.get(
+                f"/api/v0/experiments/{each}/data/{name}", params=query, headers=shared_api.headers
+            )
+            for each in both
         ]
         assert answers[0].status_code == 200, answers[0].text
         assert answers[0].json() == answers[1].json()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import re
-import socket
 import time
 from datetime import UTC, datetime, timedelta
 
-import httpx2
 import numpy as np
 import pytest
 from sqlalchemy import text
@@ -17,7 +15,6 @@ from tensorboard.auth import AuthContext
 from tensorboard.context import RequestContext
 from tensorboard.data.provider import RunTagFilter
 from tensorboard.errors import PermissionDeniedError
-from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
 from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
 from support.event_files import PNG
@@ -98,12 +95,16 @@ def cookie(token):
     return {"Cookie": f"tbhub_read={token}"}
 
 
-def statuses(client, api, experiment, headers):
-    """Return the status of a request to every kind of address."""
+FEW = ADDRESSES[0], ADDRESSES[4], ADDRESSES[7]
+"""A form, a native and a stock route, as which all others ask for the right to read."""
+
+
+def statuses(client, api, experiment, headers, addresses=FEW):
+    """Return the status of a request to each address."""
     blob = blob_key(api, experiment)
     forms = {"data": {"requests": json.dumps([{"plugin": "scalars", "tag": "loss"}])}}
     answers = {}
-    for method, path in ADDRESSES:
+    for method, path in addresses:
         body = ({"content": "{}"} if "hparams" in path else forms) if method == "POST" else {}
         url = f"/experiment/{experiment}/{path.format(blob=blob)}"
         answer = client.request(method, url, headers=headers, follow_redirects=False, **body)
@@ -115,8 +116,8 @@ def all_of(status, **others):
     return {address: others.get(address[1].split("/", 1)[0], status) for address in ADDRESSES}
 
 
-OPEN = all_of(200, no=404, **{"chart_worker.js": 308})  # to the copy that serves all experiments
-CLOSED = all_of(401)
+EVERYTHING = all_of(200, no=404, **{"chart_worker.js": 308})  # to the copy for all experiments
+OPEN, CLOSED = dict.fromkeys(FEW, 200), dict.fromkeys(FEW, 401)
 FORMS = dict.fromkeys(
     [("GET", ""), ("GET", "download/scalars.csv"), ("GET", "download/tensors.parquet")], 401
 )
@@ -129,15 +130,18 @@ def test_every_address_opens_only_for_who_may_read(client, api, experiment, data
     assert statuses(client, api, experiment, cookie(expired)) == OPEN
     with database.transaction(workspace_id) as db:
         db.execute(text("UPDATE tokens SET expires_at = now() WHERE expires_at IS NOT NULL"))
+    for headers, expected in (
+        ({}, all_of(401)),
+        (bearer(api.new_token(other, "read")), all_of(404) | FORMS),
+        (bearer(api.new_token(experiment, "append")), all_of(403) | FORMS),
+        (cookie(api.new_token(experiment, "read")), EVERYTHING),
+    ):
+        assert statuses(client, api, experiment, headers, ADDRESSES) == expected
     table = {
-        "no token": ({}, CLOSED),
         "nonsense": (bearer("tbh_nonsense"), CLOSED),
         "another scheme": ({"Authorization": "Basic dGJoOng="}, CLOSED),
-        "another experiment's": (bearer(api.new_token(other, "read")), all_of(404) | FORMS),
-        "append-only": (bearer(api.new_token(experiment, "append")), all_of(403) | FORMS),
         "read": (bearer(api.new_token(experiment, "read")), OPEN),
         "owner": (api.headers, OPEN),
-        "a read cookie": (cookie(api.new_token(experiment, "read")), OPEN),
         "another experiment's cookie": (cookie(api.new_token(other, "read")), CLOSED),
         "an append cookie": (cookie(api.new_token(experiment, "append")), CLOSED),
         "expired": (bearer(expired), CLOSED),
@@ -149,16 +153,6 @@ def test_every_address_opens_only_for_who_may_read(client, api, experiment, data
     }
     for who, (headers, expected) in table.items():
         assert statuses(client, api, experiment, headers) == expected, who
-
-
-def test_revoked_token_closes_page_at_once(client, api, experiment):
-    answer = api.request(
-        "POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read"]}
-    ).json()
-    assert statuses(client, api, experiment, cookie(answer["token"])) == OPEN
-    token_id = api.get(experiment, "tokens")["tokens"][0]["id"]
-    assert api.request("DELETE", f"/experiments/{experiment}/tokens/{token_id}").status_code == 204
-    assert statuses(client, api, experiment, cookie(answer["token"])) == CLOSED
 
 
 def test_page_with_link_visibility_opens_for_anyone(client, api):
@@ -261,19 +255,6 @@ def test_form_takes_pasted_token_and_says_when_it_is_wrong(client, api, experime
     )
     assert other_site.status_code == 403
     assert client.post(address, content=b"token=" + b"x" * 100_000).status_code == 413
-
-
-def test_header_cannot_name_another_experiment(client, api, experiment):
-    other = api.new_experiment(name="secret")
-    reader = bearer(api.new_token(experiment, "read"))
-    url = f"/experiment/{experiment}/data/plugin/scalars/tags"
-    for header in ("Tensorboard-Experiment-Id", "Tensorboard_Experiment_Id"):
-        for target in (url, url.replace(experiment, other)):
-            assert client.get(target, headers=reader | {header: other}).status_code == (
-                200 if target == url else 404
-            )
-        answer = client.get(url, headers=reader | {header: other}).json()
-        assert answer == {"train": {"loss": {"displayName": "", "description": ""}}}
 
 
 def test_provider_reads_no_experiment_but_grants(client, api, experiment):
@@ -385,13 +366,6 @@ def test_environment_tells_of_experiment_and_nothing_of_server(page):
     }
 
 
-def test_runs_stay_in_order_they_came_in(api, experiment, page):
-    early = segment(stream("a"), 0, 9, scalars("loss", [0]))
-    early.run_start_time = 1.0
-    api.write(experiment, early)
-    assert page.get("data/runs").json() == ["train", "a"]
-
-
 def test_stock_handlers_answer_with_uploaded_data(page):
     tags = page.get("data/plugin/timeseries/tags").json()
     assert tags["scalars"]["runTagInfo"] == {"train": ["loss"]}
@@ -482,9 +456,7 @@ def test_custom_scalars_chart_of_too_many_tags_is_refused(api, experiment, page)
 
 def test_no_regular_expression_keeps_server_busy(api, experiment, page):
     tag = "a" * 40 + "!"
-    start_info = hparams_pb({"word": tag}).value[0].metadata.plugin_data.content
-    session = tensor_series("_hparams_/session_start_info", "hparams", 1, [], bytes(4), start_info)
-    api.write(experiment, segment(stream("session"), 0, 9, scalars(tag, [0], [7.0]), session))
+    api.write(experiment, segment(stream("session"), 0, 9, scalars(tag, [0], [7.0])))
     # Backtracking would take 2**40 steps for this pattern, more than any time limit.
     answer = page.get(
         "data/plugin/custom_scalars/scalars", params={"run": "session", "tag": "(a+)+$"}
@@ -499,16 +471,6 @@ def test_no_regular_expression_keeps_server_busy(api, experiment, page):
             "data/plugin/custom_scalars/scalars", params={"run": "session", "tag": pattern}
         )
         assert answer.json() == {"regex_valid": False, "tag_to_events": {}}
-    for pattern, size in (("(a+)+$", 0), ("a+!", 1)):
-        columns = {
-            "colParams": [{"hparam": "word", "filterRegexp": pattern}],
-            "allowedStatuses": [0],
-            "sliceSize": 9,
-        }
-        groups = page.get("data/plugin/hparams/session_groups", "POST", json=columns).json()
-        assert groups["totalSize"] == size
-    columns["colParams"][0]["filterRegexp"] = "(?=a)"
-    assert page.get("data/plugin/hparams/session_groups", "POST", json=columns).status_code == 400
 
 
 def test_front_ends_files_are_everybodys_and_kept_for_ever(client, page):
@@ -558,23 +520,3 @@ def test_every_answer_says_who_may_keep_frame_and_guess_at_it(page):
             assert answer.headers["referrer-policy"] == "no-referrer"
             assert re.match("private|no-store", answer.headers["cache-control"])
             assert "frame-ancestors" in answer.headers["content-security-policy"]
-
-
-def test_slow_clients_keep_nobody_else_from_page(live_service):
-    owner = live_service.new_owner()
-    with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
-        api = ApiClient(client, owner)
-        experiment = new_experiment(api)
-        host, port = live_service.url.removeprefix("http://").split(":")
-        head = f"POST /experiment/{experiment}/data/plugin/timeseries/timeSeries HTTP/1.1\r\nHost: {host}\r\n"
-        head += f"Authorization: Bearer {owner}\r\nContent-Length: 1000\r\n\r\n"
-        slow = [socket.create_connection((host, int(port))) for _ in range(50)]
-        try:
-            for connection in slow:
-                connection.sendall(head.encode() + b"x")
-            time.sleep(0.5)
-            answer = Page(client, api, experiment).get("data/plugin/scalars/tags", timeout=60)
-            assert answer.status_code == 200
-        finally:
-            for connection in slow:
-                connection.close()

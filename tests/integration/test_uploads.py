@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from sqlalchemy import text
 
 from support.batches import ApiClient, scalars, segment, stream
@@ -208,24 +207,6 @@ def test_removed_origin_removes_uploads_for_good(api, experiment):
     assert listed(api, experiment)["uploads"] == []
     assert change(api, experiment).status_code == 404
     assert change(api, experiment, status="finished").status_code == 404
-
-
-@pytest.mark.parametrize("is_frozen", [False, True])
-def test_anonymous_link_tells_nothing_of_uploads(client, api, experiment, is_frozen):
-    record_marked(api, experiment)
-    link = make_link(api, experiment, anonymous=True, frozen=is_frozen)
-    target, reader = target_of(link), reader_of(client, link)
-    api_paths = ("", "/uploads", "/runs", "/scalars", "/scalars/data", "/digests")
-    for address in (
-        *(f"/api/v1/experiments/{target}{path}" for path in api_paths),
-        f"/experiment/{target}/",
-        f"/experiment/{target}/about",
-        f"/experiment/{target}/data/environment",
-        f"/experiment/{target}/download/scalars.csv",
-    ):
-        answer = client.get(address, headers=reader.headers, follow_redirects=False)
-        assert MARK not in answer.text + str(answer.headers), address
-    assert reader.request("GET", f"/experiments/{target}/uploads").json()["uploads"] == []
 
 
 def record_marked(api, experiment):

@@ -127,13 +127,3 @@ def test_member_without_links_leaves_no_list(workspace_id, leaver, owner):
     assert "will still open" not in owner.get(address).text
     removed = owner.post(f"{address}/member/remove", {"user_id": leaver.user_id})
     assert removed.headers["location"] == f"{address}?done=removed"
-
-
-def test_links_of_workspace_are_for_owners(client, database, workspace_id, links):
-    editor = new_reader(client, database, new_member(database, workspace_id, Role.EDITOR))
-    assert editor.get(f"/workspace/{workspace_id}/links").status_code == 403
-    assert "Share links" not in editor.get(f"/workspace/{workspace_id}").text
-    stranger = new_reader(client, database)
-    assert stranger.get(f"/workspace/{workspace_id}/links").status_code == 404
-    form = {"experiment_id": target_of(links[0]), "link_id": links[0]["id"]}
-    assert stranger.post(f"/workspace/{workspace_id}/link/revoke", form).status_code == 404
