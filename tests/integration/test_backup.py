@@ -6,7 +6,6 @@ import hashlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 
@@ -15,6 +14,7 @@ from pydantic import SecretStr
 from sqlalchemy import text
 from starlette.testclient import TestClient
 
+from support import zygote
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
 from support.servers import environment_of, new_workspace, s3_client
 from support.uploading import wait_until
@@ -373,16 +373,14 @@ def sweep(settings):
 def test_interrupted_backup_is_no_backup(source, tmp_path, maintenance_command):
     target, metrics = tmp_path / "backup", tmp_path / "tbhub.prom"
     url = source.backup_database_url.get_secret_value()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tbservice", "backup", target, "--rate", "0.01"],
-        env=environment_of(source) | {"TBHUB_BACKUP_DATABASE_URL": url},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    environment = environment_of(source) | {"TBHUB_BACKUP_DATABASE_URL": url}
+    with (tmp_path / "said").open("wb") as said:
+        arguments = ["backup", str(target), "--rate", "0.01"]
+        process = zygote.fork("tbservice", arguments, environment, said.fileno())
     wait_until(lambda: list(target.rglob("database.dump.part")))
     process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=60)[1]
-    assert (process.returncode, "there is no new backup" in said) == (1, True)
+    assert process.wait(60) == 1
+    assert "there is no new backup" in (tmp_path / "said").read_text()
     assert list(target.rglob("*.part")) == []
 
     run = maintenance_command(source)

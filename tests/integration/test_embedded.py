@@ -5,6 +5,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -116,23 +117,10 @@ def test_secrets_and_files_are_shut_to_other_accounts(servers):
     assert stat.S_IMODE((directory / "postgres").stat().st_mode) == 0o700
 
 
-def test_embedded_data_survives_new_ports_and_kill(path):
-    with Instance(path) as instance:
-        commit_number(instance, 1)
-    (path / "ports.json").unlink()
-    with Instance(path) as instance:
-        assert read_numbers(instance) == [1]
-        commit_number(instance, 2)
-        for child in instance.children:
-            child._process.kill()
-            child._process.wait()
-        with pytest.raises(StartupError, match="stopped with exit code -9"):
-            instance.check()
-    with Instance(path) as instance:
-        assert read_numbers(instance) == [1, 2]
+def start_as_before_mutual_tls(path, monkeypatch):
+    """Commit 1 with SeaweedFS as earlier versions started it; return the ports."""
+    environment = SeaweedFS._environment
 
-
-def test_objects_from_before_mutual_tls_are_read(path, monkeypatch):
     def older(self):
         return {
             name: value
@@ -140,28 +128,48 @@ def test_objects_from_before_mutual_tls_are_read(path, monkeypatch):
             if "GRPC" not in name and "HTTPS" not in name
         }
 
-    environment = SeaweedFS._environment
     with monkeypatch.context() as patch:
         patch.setattr(SeaweedFS, "_environment", older)
         with Instance(path) as instance:
             commit_number(instance, 1)
     (path / "seaweedfs.pem").unlink()
+    return instance.directory.saved_ports()
+
+
+def test_embedded_data_survives_upgrade_taken_ports_and_kill(path, monkeypatch):
+    before = start_as_before_mutual_tls(path, monkeypatch)
+    with ExitStack() as others:
+        for name in ("postgres", "volume"):
+            others.enter_context(socket.create_server((LOOPBACK, before[name])))
+        with Instance(path) as instance:
+            assert read_numbers(instance) == [1]
+            commit_number(instance, 2)
+            for child in instance.children:
+                child._process.kill()
+                child._process.wait()
+            with pytest.raises(StartupError, match="stopped with exit code -9"):
+                instance.check()
+    after = DataDirectory.attach(path).saved_ports()
+    assert {after["postgres"], after["volume"]}.isdisjoint(before.values())
     with Instance(path) as instance:
-        assert read_numbers(instance) == [1]
-        commit_number(instance, 2)
         assert read_numbers(instance) == [1, 2]
 
 
 @pytest.mark.skipif(
     sys.platform != "linux", reason="Linux alone tells a process that its parent died"
 )
-def test_both_servers_end_when_their_parent_is_killed(path):
-    parent = subprocess.Popen([sys.executable, "-c", HOLD_INSTANCE, path], stdout=subprocess.PIPE)
+def test_both_servers_of_ordinary_user_end_with_their_parent(path):
+    """In a user namespace that maps nobody to the test's user, the process is an ordinary user."""
+    script = "import os; assert os.geteuid() != 0\n" + HOLD_INSTANCE
+    options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
+    command = subprocesses.launch_command([sys.executable, "-c", script, path], options)
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE)
     with parent.stdout as output:
         assert output.readline().startswith(b"postgresql://")
+    locks = [path / "run" / f"{name}.pid" for name in ("postgres", "seaweedfs")]
+    assert all(subprocesses.find_lock_holder(lock) for lock in locks)
     parent.kill()
     parent.wait()
-    locks = [path / "run" / f"{name}.pid" for name in ("postgres", "seaweedfs")]
     wait_until(lambda: not any(subprocesses.find_lock_holder(lock) for lock in locks))
 
 
@@ -193,22 +201,6 @@ def test_copy_of_programs_works_apart_from_wheel(tmp_path):
         subprocesses.launch_command(command, options), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_ordinary_user_runs_both(path):
-    """In a user namespace that maps nobody to the test's user, the process is an ordinary user."""
-    script = "import os; assert os.geteuid() != 0\n" + HOLD_INSTANCE.replace(
-        "time.sleep(60)", "sys.exit(0)"
-    )
-    options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
-    done = subprocess.run(
-        subprocesses.launch_command([sys.executable, "-c", script, path], options),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("postgresql://")
 
 
 def test_process_that_killed_parent_left_behind_is_stopped(tmp_path):
@@ -336,8 +328,6 @@ def run_refusal(command):
 
 
 def test_ports_are_kept_unless_another_process_has_them():
-    import socket  # noqa: PLC0415 - this test alone needs it
-
     first = choose_ports(["a", "b"], {})
     assert choose_ports(["a", "b"], first) == first
     with socket.socket() as taken:
@@ -361,20 +351,6 @@ print(choose_ports(["a"], {ports!r})["a"])
     assert others(ports) != ports["a"]
     release_ports(ports.values())
     assert others(ports) == ports["a"]
-
-
-def test_instance_whose_ports_were_taken_starts_with_others(path):
-    import socket  # noqa: PLC0415 - few tests need it
-
-    instance = Instance(path)
-    before = instance.directory.saved_ports()
-    with ExitStack() as others:
-        for name in ("postgres", "volume"):
-            others.enter_context(socket.socket()).bind((LOOPBACK, before[name]))
-        with instance:
-            commit_number(instance, 1)
-            assert read_numbers(instance) == [1]
-    assert not set(before.values()) & set(DataDirectory.attach(path).saved_ports().values())
 
 
 def test_reason_of_stopped_server_is_no_stack_frame(tmp_path):

@@ -20,8 +20,6 @@ from support.other_account import IS_OTHER, ask_http, try_as_other
 from support.servers import s3_client
 from tbservice.local.embedded.ports import GRPC_PORT_OFFSET, LOOPBACK
 
-pytestmark = pytest.mark.own_database
-
 needs_other_account = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can become another account"
 )
@@ -81,6 +79,13 @@ def authority(servers):
     """Return the certificate alone, which the server sends to every client."""
     text = (servers.instance.directory.path / "seaweedfs.pem").read_text()
     return text[: text.index("-----BEGIN PRIVATE")]
+
+
+@pytest.fixture
+def settings(servers):
+    """Settings with a bucket of this test's own; the database is never used."""
+    with servers.settings("postgresql://nowhere/none") as settings:
+        yield settings
 
 
 @pytest.fixture
