@@ -6,7 +6,6 @@ import asyncio
 from contextlib import closing
 
 import pytest
-from sqlalchemy.pool import NullPool
 
 from support.people import (
     cookie_of,
@@ -22,9 +21,7 @@ from tbservice.admission.callers import CallerLookup
 from tbservice.auth import invitations, people, secrets, tokens, workspaces
 from tbservice.auth.secrets import SecretKind
 from tbservice.auth.tables import users
-from tbservice.db import migrate, schema_versions
 from tbservice.db.database import Database
-from tbservice.db.engine import make_engine
 from tbservice.types.grants import Scope
 from tbservice.types.people import Role
 
@@ -109,18 +106,11 @@ def test_families_of_long_chain_of_invitations_are_bounded(database):
 
 
 def test_invitation_makes_account_before_migration_of_families(servers):
-    with servers.database(migrated=False) as url:
-        engine = make_engine(url, poolclass=NullPool)
-        for migration in schema_versions.list_migrations():
-            if migration.name < "0012":
-                with engine.begin() as db:
-                    migrate.apply(db, migration.name)
-        engine.dispose()
-        with closing(Database(url, 1)) as database:
-            inviter = new_person(database)
-            with database.transaction() as db:
-                person = people.create_by_invitation(db, "", "somebody", inviter)
-                assert users.list_sponsors(db, person.user_id) == [person.user_id]
+    with servers.database_before("0012") as url, closing(Database(url, 1)) as database:
+        inviter = new_person(database)
+        with database.transaction() as db:
+            person = people.create_by_invitation(db, "", "somebody", inviter)
+            assert users.list_sponsors(db, person.user_id) == [person.user_id]
 
 
 def test_workspaces_of_person_share_what_person_may_use(database, identify):

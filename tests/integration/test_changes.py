@@ -99,7 +99,7 @@ def test_reader_holds_what_full_read_gives(settings, workspace, database, api, e
     held = {kind: ChangeReader() for kind in KINDS}
     with TestClient(create_app(settings)) as other:
         workers = (api, ApiClient(other, workspace.owner_token))
-        for _ in range(30):
+        for _ in range(22):
             writer.random.choice(
                 (*[writer.write] * 10, writer.delete, writer.merge, writer.merge)
             )()

@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
+from support.direct_writer import new_grant, write_points
 from support.uploading import wait_until
 from tbservice import limits
-from tbservice.auth.workspaces import create_workspace
-from tbservice.experiments.lifecycle import create_experiment
-from tbservice.ingest.batch import Segment, SentMetadata, SentSeries
-from tbservice.ingest.commit import write_batch
 from tbservice.ingest.door import Door
 from tbservice.ingest.observers import CompactionQueue
 from tbservice.metrics import REGISTRY
@@ -25,13 +22,9 @@ from tbservice.series.compactor import (
     find_backlog,
 )
 from tbservice.series.tables import compaction_backlog
-from tbservice.types.grants import AppendGrant, WorkspaceGrant
-from tbservice.types.series import Stream
-from tbwire.points import DataClass, ScalarPoints
+from tbwire.points import ScalarPoints
 
 pytestmark = pytest.mark.own_database
-
-METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
 
 
 class Experiment:
@@ -40,11 +33,7 @@ class Experiment:
     def __init__(self, database):
         self.database = database
         self.compactor = compactor.Compactor(database)
-        with database.transaction() as db:
-            workspace_id = create_workspace(db, "compaction")
-        with database.transaction(workspace_id) as db:
-            experiment = create_experiment(db, WorkspaceGrant(workspace_id))
-        self.grant = AppendGrant(workspace_id, experiment.experiment_id)
+        self.grant = new_grant(database)
         self.offsets = {}
 
     def write(self, run, count, *, is_noticed=True):
@@ -54,13 +43,10 @@ class Experiment:
         start = self.offsets.get(run, 0)
         end = self.offsets[run] = start + count
         steps = np.arange(start, end)
-        series = SentSeries("tag", METADATA, ScalarPoints(steps, 1.7e9 + steps, steps / 3))
-        segment = Segment(
-            0, Stream(run, "f", bytes(32), 0, bytes(32)), start, end, start, end, [series], {}, 0.0
-        )
+        points = ScalarPoints(steps, 1.7e9 + steps, steps / 3)
         observers = [CompactionQueue(self.compactor)] if is_noticed else []
         with Door(self.database, observers).transaction(self.grant) as writer:
-            write_batch(writer, self.grant, [segment])
+            write_points(writer, self.grant, points, start, end, run=run)
 
     def wake(self):
         self.compactor.enqueue(self.grant, PendingRuns())

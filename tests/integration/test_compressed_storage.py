@@ -9,18 +9,13 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from tbservice.auth.workspaces import create_workspace
+from support.direct_writer import new_grant, write_points
 from tbservice.db import migrate
 from tbservice.db.database import Database
-from tbservice.experiments.lifecycle import create_experiment
-from tbservice.ingest.batch import Segment, SentMetadata, SentSeries
-from tbservice.ingest.commit import write_batch
 from tbservice.ingest.door import PointWriter
 from tbservice.series import compaction
 from tbservice.series.tables import compressed_blocks, scalar_format
-from tbservice.types.grants import AppendGrant, WorkspaceGrant
-from tbservice.types.series import Stream
-from tbwire.points import DataClass, ScalarPoints
+from tbwire.points import ScalarPoints
 
 pytestmark = pytest.mark.own_database
 
@@ -40,22 +35,16 @@ class Stored:
 
     def __init__(self, url):
         self.url = url
-        with connect(url) as db:
-            self.workspace_id = create_workspace(db, "compressing")
-        with connect(url, self.workspace_id) as db:
-            experiment = create_experiment(db, WorkspaceGrant(self.workspace_id))
-        self.grant = AppendGrant(self.workspace_id, experiment.experiment_id)
+        with closing(Database(url, 1)) as database:
+            self.grant = new_grant(database)
+        self.workspace_id = self.grant.workspace_id
         self._step = 0
 
     def write(self):
         steps = np.arange(self._step, self._step + COUNT)
         points = ScalarPoints(steps, 1.7e9 + steps / 3, np.sin(steps / 7))
-        series = [SentSeries("tag", SentMetadata("scalars", DataClass.SCALAR, b""), points)]
-        ends = self._step, self._step + COUNT
-        stream = Stream("run", "file", bytes(32), 0, bytes(32))
         with connect(self.url, self.workspace_id) as db:
-            segment = Segment(0, stream, *ends, *ends, series, {}, 0.0)
-            write_batch(PointWriter(db), self.grant, [segment])
+            write_points(PointWriter(db), self.grant, points, self._step, self._step + COUNT)
         self._step += COUNT
 
     def compact(self):

@@ -3,15 +3,13 @@
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
-from sqlalchemy import NullPool
 
 from support.people import SESSION_COOKIE, new_member, new_person, sign_in
 from tbservice.auth import device_logins, people
-from tbservice.db import migrate, schema_versions
 from tbservice.db.database import Database
-from tbservice.db.engine import make_engine
 from tbservice.errors import Conflict
 from tbservice.types.people import Role
 
@@ -176,23 +174,6 @@ def test_approval_of_person_who_left_is_worth_nothing(client, database, workspac
     assert ask(client, login).status_code in {403, 404}
 
 
-def test_form_of_another_site_approves_nothing(client, database, workspace_id):
-    secret = sign_in(database, new_member(database, workspace_id))
-    login = begin(client)
-    fields = {"code": login["user_code"], "workspace_id": workspace_id, "scope": "read"}
-    cookie = {"Cookie": f"{SESSION_COOKIE}={secret}"}
-    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}, FORM):
-        answer = client.post("/device/approve", data=fields, headers={**headers, **cookie})
-        assert answer.status_code == 403  # the last one lacks the token of our own form
-    assert ask(client, login).status_code == 202
-
-
-def test_page_needs_a_person(client):
-    answer = client.get("/device", headers=FORM, follow_redirects=False)
-    assert answer.status_code == 303
-    assert answer.headers["location"].startswith("/sign-in?next=")
-
-
 def test_bad_login_is_refused(client):
     for body in (
         {"client": "x" * 201},
@@ -263,15 +244,10 @@ def test_logins_begun_at_once_do_not_pass_limit(client, monkeypatch):
 
 
 def test_login_works_before_its_migration(servers):
-    with servers.database(migrated=False) as url:
-        engine = make_engine(url, poolclass=NullPool)
-        for migration in schema_versions.list_migrations():
-            if migration.name < "0011":
-                with engine.begin() as db:
-                    migrate.apply(db, migration.name)
-        engine.dispose()
-        database = Database(url, 1)
-        with database.transaction() as db:
-            login = device_logins.begin(db, "a command", "203.0.113.9")
-            assert device_logins.find(db, login.user_code).network == ""
-        database.close()
+    with (
+        servers.database_before("0011") as url,
+        closing(Database(url, 1)) as database,
+        database.transaction() as db,
+    ):
+        login = device_logins.begin(db, "a command", "203.0.113.9")
+        assert device_logins.find(db, login.user_code).network == ""

@@ -43,7 +43,7 @@ def test_points_are_read_same_wherever_they_wait(
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 300)
     random = np.random.default_rng(0)
     end, ends = 0, set()
-    for number in range(40):
+    for number in range(24):
         size = int(random.choice(SIZES))
         start = end if random.random() < 0.8 else max(0, end - int(random.integers(1, 12)))
         # Wall times are often equal: then the later arrival wins, wherever it is stored.

@@ -25,7 +25,7 @@ from tbservice.server.app import create_app
 
 pytestmark = pytest.mark.plain("TBHUB_READ_DATABASE_URL is refused on a cluster")
 
-ROUNDS = 20
+ROUNDS = 8
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from support.batches import ApiClient, scalars, segment, stream
+from support.batches import scalars, segment, stream
 from support.hparams import HparamsClient, start
-from support.servers import new_owner
 from tbservice.runs import curves, grouping
 
 LENGTH = 60
@@ -51,18 +50,16 @@ def points():
 
 
 @pytest.fixture(scope="module")
-def sweep(shared_application, shared_settings, points):
+def sweep(shared_api, points):
     """Two optimizers with four seeds, in two experiments, and a run without hyperparameters."""
-    owner = new_owner(shared_settings.database_url.get_secret_value())
-    api = ApiClient(shared_application, owner)
-    clients = [HparamsClient(api, api.new_experiment()) for _ in range(2)]
+    clients = [HparamsClient(shared_api) for _ in range(2)]
     for (optimizer, seed), (steps, values) in points.items():
         hparams = {"lr": RATES[optimizer], "optimizer": optimizer, "seed": seed}
         run = f"{optimizer}/seed_{seed}"
         clients[seed % 2].write(run, start(hparams), scalars("loss", steps, values))
     clients[0].write("plain", scalars("loss", [1, 2, 3], [math.nan, 5.0, math.inf]))
     clients[0].write("plain", scalars("accuracy", [1], [0.5]))
-    return Curves(api)
+    return Curves(shared_api)
 
 
 def model(points, optimizer, quantiles=()):

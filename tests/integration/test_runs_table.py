@@ -6,18 +6,16 @@ import math
 
 import pytest
 
-from support.batches import ApiClient, scalars, segment, stream
+from support.batches import scalars, segment, stream
 from support.hparams import HparamsClient, end, start
-from support.servers import new_owner
 
 LR = (0.1, 0.01, 0.001, "auto")
 
 
 @pytest.fixture(scope="module")
-def sweep(shared_application, shared_settings):
+def sweep(shared_api):
     """Two experiments: four runs with hyperparameters, of which one is in part of a session."""
-    owner = new_owner(shared_settings.database_url.get_secret_value())
-    client = HparamsClient(ApiClient(shared_application, owner))
+    client = HparamsClient(shared_api)
     for number, lr in enumerate(LR):
         client.write(
             f"r{number}",

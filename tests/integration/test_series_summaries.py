@@ -12,19 +12,15 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from support.batches import scalars
+from support.direct_writer import new_grant, write_points
 from support.restarted_job import Job
-from tbservice.auth.workspaces import create_workspace
 from tbservice.db.database import Database
-from tbservice.experiments.lifecycle import create_experiment
-from tbservice.ingest.batch import Segment, SentMetadata, SentSeries
-from tbservice.ingest.commit import write_batch
 from tbservice.ingest.door import PointWriter
 from tbservice.series.compaction import compact_run
 from tbservice.series.summary_filler import fill
 from tbservice.series.tables import runs_tags, summary_format, summary_rows
 from tbservice.series.tables.summary_format import Summary
-from tbservice.types.grants import AppendGrant, ReadGrant, WorkspaceGrant
-from tbservice.types.series import Stream
+from tbservice.types.grants import ReadGrant
 from tbwire.points import ScalarPoints
 
 VALUES = st.one_of(
@@ -111,7 +107,7 @@ def same(a, b):
 
 @given(actions=histories())
 @settings(
-    max_examples=60,
+    max_examples=20,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
@@ -192,20 +188,14 @@ def test_points_are_written_before_migration_of_summaries(servers):
     """A new server also works on the schema of the release before."""
     with servers.database() as url:
         database = Database(url, 1)
-        with database.transaction() as db:
-            workspace_id = create_workspace(db, "old schema")
         with psycopg.connect(servers.owner_url(url)) as owner:
             owner.execute("ALTER TABLE time_series DROP COLUMN summary")
-        with database.transaction(workspace_id) as db:
-            id_ = create_experiment(db, WorkspaceGrant(workspace_id)).experiment_id
-        grant = AppendGrant(workspace_id, id_)
+        grant = new_grant(database)
+        workspace_id, id_ = grant.workspace_id, grant.experiment_id
         for number in range(40):
             points = ScalarPoints(np.arange(8) + 8 * number, np.ones(8), np.arange(8.0))
-            of = Stream("run", "f", bytes(32), 0, bytes(32))
-            sent = [SentSeries("loss", SentMetadata("scalars", 1, b""), points)]
-            segment = Segment(0, of, number, number + 1, number, number + 1, sent, {}, 0.0)
             with database.transaction(workspace_id) as db:
-                write_batch(PointWriter(db), grant, [segment])
+                write_points(PointWriter(db), grant, points, number, number + 1)
         with database.transaction(workspace_id) as db:
             run_id = runs_tags.resolve_runs(db, grant, ["run"])["run"]
             assert compact_run(db, grant, run_id, compact_idle=True).series == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from sqlalchemy import text
 from starlette.testclient import TestClient
 
@@ -165,7 +164,6 @@ def test_body_that_is_no_form_is_refused(client, database):
         assert answer.headers["content-type"].startswith("text/html")
 
 
-@pytest.mark.own_database
 def test_cookie_over_https_is_bound_to_host(settings, database):
     secure = settings.model_copy(update={"public_url": "https://tbhub.example.org"})
     with TestClient(create_app(secure)) as client:

@@ -25,7 +25,7 @@ SLICES = {
     "both": {"runs": "shown/[a-z]", "tags": "shown/.*"},
     "none": {"runs": "nothing"},
 }
-HIDDEN = {"runs": (RUN,), "tags": (TAG,), "both": (RUN, TAG), "none": (RUN, TAG)}
+HIDDEN = {"runs": (RUN,), "tags": (TAG,), "both": (RUN, TAG)}
 
 
 def search(marks, content):
@@ -41,10 +41,20 @@ def search(marks, content):
 
 
 @pytest.fixture
-def experiment(api):
+def api(client, shared_api):  # noqa: ARG001 - without the cookies of the test before
+    """The owner of the experiment that is read by the links of all tests."""
+    return shared_api
+
+
+def new_experiment(api):
     experiment = api.new_experiment(name="an experiment")
     fill(api, experiment)
     return experiment
+
+
+@pytest.fixture(scope="module")
+def experiment(shared_api):
+    return new_experiment(shared_api)
 
 
 def text_of(answer):
@@ -72,7 +82,7 @@ def reads(experiment, run, tag):
     yield from page_reads(experiment, run, tag, compared=False)
 
 
-@pytest.mark.parametrize("name", SLICES)
+@pytest.mark.parametrize("name", HIDDEN)
 def test_no_route_tells_link_of_hidden(client, api, experiment, name):
     link = make_link(api, experiment, **SLICES[name])
     asked = list(api_reads(experiment, "shown/a", "shown/loss"))
@@ -143,7 +153,8 @@ def test_blob_keys_of_hidden_points_open_nothing(client, api, experiment):
     assert opened
 
 
-def test_new_runs_that_match_appear(client, api, experiment):
+def test_new_runs_that_match_appear(client, api):
+    experiment = new_experiment(api)
     link = make_link(api, experiment, **SLICES["both"])
     shown = ApiClient(client, link["token"])
     cursor = shown.get(experiment, "scalars/new")["cursor"]

@@ -1,4 +1,4 @@
-"""Sixteen tenants read and compare experiments at once on a real server with many threads, by
+"""Eight tenants read and compare experiments at once on a real server with many threads, by
 tokens and by browser sessions of their people: no answer has another tenant's data.
 """
 
@@ -24,11 +24,11 @@ from tbservice.auth import people
 from tbservice.db.database import Database
 from tbservice.types.people import Role
 
-TENANTS = 16
-PAIRS_EVERY = 4
+TENANTS = 8
+PAIRS_EVERY = 2
 """Each so many tenants, one has two experiments; the others have one."""
 THREADS = 16
-REQUESTS = 600
+REQUESTS = 400
 
 
 @dataclass(frozen=True)

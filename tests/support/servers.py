@@ -24,13 +24,15 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from psycopg import sql
 from pydantic import SecretStr
+from sqlalchemy.pool import NullPool
 
 from support import process_kills, zygote
 from support.postgres_faults import postgres_faults
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace
-from tbservice.db import migrate
+from tbservice.db import migrate, schema_versions
 from tbservice.db.database import Database
+from tbservice.db.engine import make_engine
 from tbservice.errors import Unavailable
 from tbservice.local.embedded.instance import Instance, make_settings
 from tbservice.local.embedded.ports import LOOPBACK
@@ -89,6 +91,17 @@ class Servers:
             yield self.instance.postgres.url(name)
         finally:
             self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    @contextmanager
+    def database_before(self, number: str):
+        """Create a database as the migrations before that of this number leave it; yield its URL."""
+        with self.database(migrated=False) as url:
+            engine = make_engine(self.owner_url(url), poolclass=NullPool)
+            for migration in schema_versions.list_migrations():
+                if migration.name < number:
+                    with engine.begin() as db:
+                        migrate.apply(db, migration.name)
+            yield url
 
     def postgres_faults(self, database_url: str):
         """Run a PostgresFaults before this database until the block ends."""
