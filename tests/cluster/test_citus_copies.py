@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 from support.servers import database_name, new_workspace
+from tbservice.integrity import reference_tables
 from tbservice.integrity.check import CheckOptions
 from tbservice.server.maintenance import check_service
 from tbservice.throttle import Progress, Throttle
@@ -52,15 +52,17 @@ def test_check_tells_copies_that_differ(cluster, settings, database_url, change_
     assert workspaces == told.format("workspaces", 2, 3, 2)
 
 
-def test_commit_that_arrives_late_is_no_damage(settings, database_url, change_copy):
+def test_commit_that_arrives_late_is_no_damage(settings, database_url, change_copy, monkeypatch):
+    """It arrives after the second look at its table."""
     new_workspace(database_url)
     change_copy("workspaces", "UPDATE {} SET name = name || 'x'")
+    pauses = []
 
-    def arrive():
-        time.sleep(1)
-        change_copy("workspaces", "UPDATE {} SET name = left(name, -1)")
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            change_copy("workspaces", "UPDATE {} SET name = left(name, -1)")
 
-    with ThreadPoolExecutor(1) as pool:
-        late = pool.submit(arrive)
-        assert damage(settings) == []
-        late.result()
+    monkeypatch.setattr(reference_tables, "time", SimpleNamespace(sleep=pause))
+    assert damage(settings) == []
+    assert len(pauses) == 2
