@@ -28,7 +28,6 @@ BENCHMARKS = (
     "storage",
     "scale",
     "live",
-    "viewers",
     "memory",
     "sample",
     "page",

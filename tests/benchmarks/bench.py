@@ -38,15 +38,11 @@ class Bench:
         return Servers(self.stack.enter_context(Instance(self.directory / "data")))
 
     @contextmanager
-    def new_service(
-        self, name: str = "service", *, compresses_blocks: bool = True, **more: str
-    ) -> Iterator[Service]:
+    def new_service(self, name: str = "service", **more: str) -> Iterator[Service]:
         """One worker over an empty database, while the block lasts; `more` is set in its
-        environment. Without `compresses_blocks`, it stores blocks as servers before decision 40.
+        environment.
         """
-        with new_service(
-            self.servers, self.directory / name, compresses_blocks=compresses_blocks, **more
-        ) as service:
+        with new_service(self.servers, self.directory / name, **more) as service:
             yield service
 
     def is_chosen(self, case: str) -> bool:

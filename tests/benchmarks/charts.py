@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from bench import Bench, say
 from machine import report
-from page_listings import send
 from playwright.sync_api import Browser, sync_playwright
 from service import Service
 
@@ -100,7 +99,7 @@ def _write(service: Service, runs: int) -> str:
             values = np.exp(-steps / random.uniform(50, 500)) + random.normal(0, 0.02, POINTS)
             series = packed_scalars("loss", steps, values, 1.7e9 + steps)
             segments.append(segment(stream(f"run {run:04}"), 0, POINTS, series))
-        send(service, experiment_id, *segments)
+        service.api.write(experiment_id, *segments)
     return experiment_id
 
 

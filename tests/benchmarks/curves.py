@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from bench import Bench, say
-from machine import peak_memory, report, time_each
+from machine import peak_memory, report, tell_times, time_each
 from service import Service
 
 from support.batches import packed_scalars, segment, stream
@@ -46,8 +46,8 @@ def measure(bench: Bench) -> None:
             return lambda: http.post(address, json=body).raise_for_status()
 
         in_numpy = time_each(lambda: _compute(matrix), ROUNDS)
-        report("numpy, on the matrix in memory", _tell(in_numpy))
-        report("first request, which reads the table of runs", _tell(time_each(ask({}), 1)))
+        report("numpy, on the matrix in memory", tell_times(in_numpy))
+        report("first request, which reads the table of runs", tell_times(time_each(ask({}), 1)))
         for name, query in QUERIES.items():
             if bench.is_chosen(name):
                 before = service.cpu_seconds()
@@ -59,7 +59,7 @@ def measure(bench: Bench) -> None:
                     if group in used
                 )
                 ratio = statistics.median(spent) / statistics.median(in_numpy)
-                figures = f"{_tell(spent)}, {ratio:.1f} x numpy; CPU seconds: {cpu}"
+                figures = f"{tell_times(spent)}, {ratio:.1f} x numpy; CPU seconds: {cpu}"
                 report(f"  {name}", figures, TARGET)
         _measure_unchanged(http, address)
         memory = peak_memory(service.live.process.pid) / 2**20
@@ -102,8 +102,4 @@ def _measure_unchanged(http: Any, address: str) -> None:
         answer = http.get(address, params={"metric": "loss"}, headers=headers)
         assert answer.status_code == 304
 
-    report("  unchanged (304)", _tell(time_each(ask, ROUNDS)))
-
-
-def _tell(seconds: list[float]) -> str:
-    return f"{statistics.median(seconds) * 1e3:.0f} ms (at most {max(seconds) * 1e3:.0f})"
+    report("  unchanged (304)", tell_times(time_each(ask, ROUNDS)))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import random
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from typing import Any
 from bench import Bench, say
 from hparams_sessions import HPARAMS, METRICS, REQUEST, hparams, segments, write_event_files
 from local_tensorboard import Site, local_tensorboard
-from machine import peak_memory, report, resident_memory, time_each
+from machine import report, report_memory, tell_times, time_each
 from page_listings import site_of
 from service import Service
 from werkzeug.test import EnvironBuilder
@@ -41,7 +40,7 @@ _RATIO = "ours : theirs at most 1 : 50"
 def measure(bench: Bench) -> None:
     """`--only` takes page, stock, local, live or many."""
     with bench.new_service() as service:
-        count = int(SESSIONS * bench.scale)
+        worker, count = service.live.process.pid, int(SESSIONS * bench.scale)
         experiment_id = _write(service, count)
         if bench.is_chosen("page"):
             _measure(service, experiment_id, f"{count:,}", "at most 100 ms")
@@ -54,11 +53,11 @@ def measure(bench: Bench) -> None:
             _measure_stock(service, experiment_id)
         if bench.is_chosen("local"):
             _measure_local(bench, count)
-        _report_memory(service, f"after {count:,} sessions")
+        report_memory(worker, f"after {count:,} sessions")
         if bench.is_chosen("many"):
             many = int(MANY_SESSIONS * bench.scale)
             _measure(service, _write(service, many), f"{many:,}", "at most 1 s")
-            _report_memory(service, f"after {many:,} sessions")
+            report_memory(worker, f"after {many:,} sessions")
 
 
 def _write(service: Service, count: int) -> str:
@@ -73,11 +72,13 @@ def _write(service: Service, count: int) -> str:
 def _measure(service: Service, experiment_id: str, sessions: str, target: str) -> None:
     ask = _request(service, experiment_id, "session_groups", REQUEST)
     columns = _request(service, experiment_id, "experiment", {"experimentName": experiment_id})
-    report(f"first request of {sessions} sessions, decoding all", _told(time_each(ask, 1)))
+    report(f"first request of {sessions} sessions, decoding all", tell_times(time_each(ask, 1)))
     report(
-        "  100 groups, sorted and filtered by two columns", _told(time_each(ask, ROUNDS)), target
+        "  100 groups, sorted and filtered by two columns",
+        tell_times(time_each(ask, ROUNDS)),
+        target,
     )
-    report("  the columns", _told(time_each(columns, ROUNDS)))
+    report("  the columns", tell_times(time_each(columns, ROUNDS)))
 
 
 def _request(
@@ -105,7 +106,7 @@ def _measure_live(
             seconds.append(time_each(ask, 1)[0])
     report(
         f"  while {WRITTEN_MEANWHILE:,} sessions are written, {pace}",
-        _told(seconds),
+        tell_times(seconds),
         "at most 100 ms",
     )
 
@@ -134,7 +135,8 @@ def _measure_page(service: Service, experiment_id: str) -> None:
     """Ask the page's route for the same, and for all sessions, as the table of runs does."""
     site = site_of(service, experiment_id)
     report(
-        "  the page's route", _told(time_each(lambda: site.post(_STOCK_GROUPS, REQUEST), ROUNDS))
+        "  the page's route",
+        tell_times(time_each(lambda: site.post(_STOCK_GROUPS, REQUEST), ROUNDS)),
     )
     names = hparams(random.Random(0))  # noqa: S311 - not for secrets
     table = {
@@ -145,7 +147,7 @@ def _measure_page(service: Service, experiment_id: str) -> None:
     }
     report(
         "  all sessions, for the run table",
-        _told(time_each(lambda: site.post(_STOCK_GROUPS, table), 5)),
+        tell_times(time_each(lambda: site.post(_STOCK_GROUPS, table), 5)),
     )
 
 
@@ -162,7 +164,9 @@ def _measure_stock(service: Service, experiment_id: str) -> None:
         status, body = ask_stock(reader, builder)
         assert status == 200, body
 
-    report("  TensorBoard's handlers, over the same provider", _told(time_each(ask, 3)), _RATIO)
+    report(
+        "  TensorBoard's handlers, over the same provider", tell_times(time_each(ask, 3)), _RATIO
+    )
     database.close()
 
 
@@ -175,7 +179,7 @@ def _measure_local(bench: Bench, count: int) -> None:
         while _count_groups(site) < count:
             time.sleep(5)
         seconds = time_each(lambda: site.post(_STOCK_GROUPS, REQUEST), 3)
-        report("  a local TensorBoard", _told(seconds), _RATIO)
+        report("  a local TensorBoard", tell_times(seconds), _RATIO)
 
 
 def _count_groups(site: Site) -> int:
@@ -184,14 +188,3 @@ def _count_groups(site: Site) -> int:
         return json.loads(site.post(_STOCK_GROUPS, request))["totalSize"]
     except (AssertionError, ValueError):  # it has not read any yet
         return 0
-
-
-def _told(seconds: list[float]) -> str:
-    median = f"{statistics.median(seconds) * 1000:.0f} ms"
-    return median if len(seconds) == 1 else f"{median} (at most {max(seconds) * 1000:.0f})"
-
-
-def _report_memory(service: Service, when: str) -> None:
-    worker = service.live.process.pid
-    now, most = resident_memory(worker) / 2**20, peak_memory(worker) / 2**20
-    report(f"memory of the worker {when}: now, and at most", f"{now:.0f} MiB, {most:.0f} MiB")

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
+import numpy as np
 from bench import Bench, say
-from machine import report
+from machine import report, time_each, time_once
 from service import Service
 
 from support.batches import ApiClient, scalars, segment, stream
@@ -43,7 +44,7 @@ def measure(bench: Bench) -> None:
         for algorithm in ALGORITHMS:
             if bench.is_chosen(f"suggestions {algorithm}"):
                 trials = round(FINISHED_TRIALS * bench.scale)
-                seconds = min(_timed(partial(_suggest, katib, algorithm, trials)) for _ in range(2))
+                seconds = min(time_each(partial(_suggest, katib, algorithm, trials), 2))
                 report(
                     f"{WANTED} suggestions of {algorithm}, {trials:,} finished trials",
                     f"{seconds:.2f} s",
@@ -67,18 +68,18 @@ def _measure_reports(katib: Katib, service: Service, seconds: int) -> None:
         list(threads.map(run, range(TRIALS)))
     report(
         f"report of a metric, {TRIALS} trials with one a second: median, p95",
-        f"{1e3 * _quantile(waits, 0.5):.1f} ms {1e3 * _quantile(waits, 0.95):.1f} ms",
+        f"{1e3 * np.quantile(waits, 0.5):.1f} ms {1e3 * np.quantile(waits, 0.95):.1f} ms",
         "p95 at most 20 ms",
     )
 
     api = service.api
     experiment_id = api.new_experiment()
-    alone = [_timed(partial(katib.report, "alone-bcdfghjk", ("loss", n))) for n in range(200)]
-    batches = [_timed(_batch(api, experiment_id, n)) for n in range(200)]
-    ratio = _quantile(alone, 0.5) / _quantile(batches, 0.5)
+    alone = [time_once(partial(katib.report, "alone-bcdfghjk", ("loss", n))) for n in range(200)]
+    batches = [time_once(_batch(api, experiment_id, n)) for n in range(200)]
+    ratio = np.quantile(alone, 0.5) / np.quantile(batches, 0.5)
     report(
         "report, one after the other: median, beside a batch of one point over HTTP",
-        f"{1e3 * _quantile(alone, 0.5):.1f} ms {ratio:.2f} x",
+        f"{1e3 * np.quantile(alone, 0.5):.1f} ms {ratio:.2f} x",
         "at most 1.5 x",
     )
 
@@ -121,13 +122,3 @@ def _suggest(katib: Katib, algorithm: str, count: int) -> None:
         total_request_number=count + WANTED,
     )
     katib.call("GetSuggestions", request, timeout=60)
-
-
-def _timed(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
-
-
-def _quantile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]

@@ -71,41 +71,6 @@ class Size:
 MILLION = Size(10, 20, 5_000)
 
 
-@dataclass(frozen=True)
-class Pace:
-    """When points are written: `stride` steps apart, and after how many seconds.
-
-    Regular: each a moment after the one before. Irregular: all tags of a step within a millisecond,
-    steps of unequal length, one step in 500 after a pause of minutes, and one in ten left out.
-    """
-
-    stride: int = 1
-    is_irregular: bool = False
-
-    def steps(self, random: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
-        gaps = 1 + (random.random(count) < 0.1) if self.is_irregular else np.ones(count, np.int64)
-        return (np.cumsum(gaps) - 1).astype(np.int64) * self.stride
-
-    def wall_times(
-        self, random: np.random.Generator, steps: int, records: int
-    ) -> npt.NDArray[np.float64]:
-        if not self.is_irregular:
-            return STARTED + np.cumsum(random.exponential(0.01, (steps, records)).ravel()).reshape(
-                steps, records
-            )
-        seconds = random.lognormal(-1, 0.3, steps) + (
-            random.random(steps) < 0.002
-        ) * random.uniform(30, 600, steps)
-        return (
-            STARTED
-            + np.cumsum(seconds)[:, None]
-            + np.cumsum(random.exponential(2e-5, (steps, records)), axis=1)
-        )
-
-
-REGULAR = Pace()
-
-
 def tag_names(count: int) -> list[str]:
     """Names of unequal lengths, as people give them."""
     return [
@@ -113,13 +78,13 @@ def tag_names(count: int) -> list[str]:
     ]
 
 
-def write_scalars(logdir: Path, size: Size = MILLION, *, pace: Pace = REGULAR) -> int:
+def write_scalars(logdir: Path, size: Size = MILLION) -> int:
     """Write a file for each run, with an event for each value as PyTorch and tensorboardX write;
-    return the bytes of all.
+    return the bytes of all. Each record is a moment after the one before.
     """
     tags = tag_names(size.tags)
     return sum(
-        _write_run(logdir / f"run_{run:04d}", size, tags, pace, np.random.default_rng(run))
+        _write_run(logdir / f"run_{run:04d}", size, tags, np.random.default_rng(run))
         for run in range(size.runs)
     )
 
@@ -167,17 +132,12 @@ def write_images(logdir: Path, size: int, image_bytes: int = 100_000) -> int:
     return total
 
 
-def _write_run(
-    directory: Path,
-    size: Size,
-    tags: list[str],
-    pace: Pace,
-    random: np.random.Generator,
-) -> int:
+def _write_run(directory: Path, size: Size, tags: list[str], random: np.random.Generator) -> int:
     directory.mkdir(parents=True)
     path = directory / FILE_NAME
-    steps = pace.steps(random, size.steps)
-    wall_times = pace.wall_times(random, size.steps, len(tags))
+    steps = np.arange(size.steps)
+    moments = np.cumsum(random.exponential(0.01, size.steps * len(tags)))
+    wall_times = STARTED + moments.reshape(size.steps, len(tags))
     values = np.exp(-np.arange(size.steps) / 1000)[:, None] + random.normal(
         0, 0.05, (size.steps, size.tags)
     )

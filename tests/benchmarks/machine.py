@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -101,3 +102,26 @@ def time_each(ask: Callable[[], object], rounds: int) -> list[float]:
         ask()
         spent.append(time.perf_counter() - began)
     return spent
+
+
+def time_once(ask: Callable[[], object]) -> float:
+    """Return the seconds of one call."""
+    return time_each(ask, 1)[0]
+
+
+def median_of(ask: Callable[[], object], rounds: int) -> float:
+    """Return the median of the seconds of several calls, after one that does not count."""
+    return statistics.median(time_each(ask, rounds + 1)[1:])
+
+
+def tell_times(seconds: list[float]) -> str:
+    """Median of these times, and the longest of several."""
+    median = f"{statistics.median(seconds) * 1e3:.0f} ms"
+    return median if len(seconds) == 1 else f"{median} (at most {max(seconds) * 1e3:.0f})"
+
+
+def report_memory(process_id: int, when: str, target: str = "") -> None:
+    """Print what a worker has resident, and the most it had."""
+    now, most = resident_memory(process_id) / 2**20, peak_memory(process_id) / 2**20
+    name = f"memory of the worker {when}: now, and at most"
+    report(name, f"{now:.0f}, {most:.0f} MiB", target)

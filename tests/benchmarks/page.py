@@ -13,8 +13,8 @@ import psutil
 from bench import Bench, say
 from local_tensorboard import Site, local_tensorboard, wait_until_loaded
 from logdirs import Size, tag_names, write_scalars
-from machine import cpu_seconds, peak_memory, report, resident_memory
-from page_listings import measure_wide, send, site_of
+from machine import cpu_seconds, report, report_memory
+from page_listings import measure_wide, site_of
 from playwright.sync_api import Browser, Page, sync_playwright
 from service import Service
 from storage import wait_for_merge
@@ -30,6 +30,7 @@ BATCH_POINTS = 400_000
 TAG = tag_names(LOGDIR.tags)[-1]
 BYTES_A_SCALAR = 70
 PAGE_SECONDS_MAX = 300
+MEMORY_TARGET = "at most 400"
 IDLE_LOOK_MS, IDLE_LOOKS_MAX = 500, 60
 IDLE_CPU_SECONDS = 0.05
 """CPU seconds between two looks at the browser, under which it is idle."""
@@ -42,7 +43,7 @@ def measure(bench: Bench) -> None:
             _compare(bench, service)
         if bench.is_chosen("wide"):
             measure_wide(bench, service)
-        _report_memory(service, "in the end")
+        report_memory(service.live.process.pid, "in the end", MEMORY_TARGET)
 
 
 def _compare(bench: Bench, service: Service) -> None:
@@ -52,20 +53,20 @@ def _compare(bench: Bench, service: Service) -> None:
     say(f"writing and uploading {size.points:,} scalars in {size.runs} runs of {size.tags} tags")
     write_scalars(logdir, size)
     ours = site_of(service, upload(service, logdir).experiment_id)
-    long_size = LONG.scaled(bench.scale)
+    worker, long_size = service.live.process.pid, LONG.scaled(bench.scale)
     say(f"writing one tag of {long_size.steps:,} points in each of {long_size.runs} runs over HTTP")
     longer = site_of(service, _write_long(service, long_size))
-    _report_memory(service, "after the uploads")
+    report_memory(worker, "after the uploads", MEMORY_TARGET)
     say(f"waiting until everything is merged; TensorBoard loads meanwhile: {logdir}")
     with ExitStack() as stack:
         theirs = stack.enter_context(local_tensorboard(logdir, bench.directory / "tensorboard.log"))
         wait_for_merge(service)
-        _report_memory(service, "after merging")
+        report_memory(worker, "after merging", MEMORY_TARGET)
         say(
             f"TensorBoard has loaded after {wait_until_loaded(theirs, TAG, size.runs, size.steps - 1):.0f} s more"
         )
         _measure_cards(bench, ours, theirs, longer)
-        _report_memory(service, "after the cards")
+        report_memory(worker, "after the cards", MEMORY_TARGET)
         _measure_paint(bench, ours, theirs)
 
 
@@ -214,16 +215,6 @@ def _wait_until_idle(page: Page) -> None:
             return
 
 
-def _report_memory(service: Service, when: str) -> None:
-    worker = service.live.process.pid
-    now, most = resident_memory(worker) / 2**20, peak_memory(worker) / 2**20
-    report(
-        f"memory of the worker {when}: now, and at most",
-        f"{now:.0f}, {most:.0f} MiB",
-        "at most 400",
-    )
-
-
 def _write_long(service: Service, size: Size) -> str:
     experiment_id = service.api.new_experiment(name="long series")
     random = np.random.default_rng(0)
@@ -235,9 +226,6 @@ def _write_long(service: Service, size: Size) -> str:
         for start in range(0, size.steps, BATCH_POINTS):
             part = slice(start, start + BATCH_POINTS)
             series = packed_scalars(TAG, np.arange(size.steps)[part], values[part], times[part])
-            send(
-                service,
-                experiment_id,
-                segment(stream(f"run_{run:04d}"), start, start + BATCH_POINTS, series),
-            )
+            sent = segment(stream(f"run_{run:04d}"), start, start + BATCH_POINTS, series)
+            service.api.write(experiment_id, sent)
     return experiment_id

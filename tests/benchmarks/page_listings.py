@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 
 import urllib3
 from bench import Bench, say
 from local_tensorboard import Site
-from machine import report
+from machine import median_of, report
 from service import Service
 
-from support.batches import PROTOBUF, batch, scalars, segment, stream
+from support.batches import scalars, segment, stream
 
 WIDE_RUNS, WIDE_TAGS = 1_000, 100
 BATCH_SERIES = 5_000
@@ -22,7 +20,8 @@ def measure_wide(bench: Bench, service: Service) -> None:
     """Requests that the page sends before it draws anything, of an experiment with many series."""
     runs = max(10, round(WIDE_RUNS * bench.scale))
     say(f"writing {runs:,} runs of {WIDE_TAGS} tags")
-    site = site_of(service, _write_wide(service, runs))
+    experiment_id = _write_wide(service, runs)
+    site = site_of(service, experiment_id)
     sessions = {
         "allowedStatuses": [0, 1, 2, 3],
         "colParams": [],
@@ -42,12 +41,11 @@ def measure_wide(bench: Bench, service: Service) -> None:
     }
     total = 0.0
     for name, ask in asked.items():
-        seconds = _median(ask, bench.rounds)
+        seconds = median_of(ask, bench.rounds)
         total += seconds
         report(f"{runs:,} runs x {WIDE_TAGS} tags: {name}", f"{seconds * 1000:.0f} ms")
     report("  all of it, one after the other", f"{total:.2f} s", "at most 1 s")
-    path = f"{site.url.split('/experiment/')[0]}/api/v1/experiments/{site.url.split('/')[-2]}/scalars/data?downsample=1"
-    last = _median(lambda: _ok(site.pool.request("GET", path, headers=site.headers)), 1)
+    last = median_of(lambda: service.api.get(experiment_id, "scalars/data", downsample=1), 1)
     report("  the read API: the last point of every series", f"{last:.2f} s")
 
 
@@ -78,26 +76,5 @@ def _write_wide(service: Service, runs: int) -> str:
             )
             for run in range(first, min(runs, first + each))
         ]
-        send(service, experiment_id, *segments)
+        service.api.write(experiment_id, *segments)
     return experiment_id
-
-
-def send(service: Service, experiment_id: str, *segments) -> None:
-    """Posts a batch, which must be taken."""
-    path = f"/experiments/{experiment_id}/batches"
-    service.api.request("POST", path, content=batch(*segments), headers=PROTOBUF).raise_for_status()
-
-
-def _ok(answer: urllib3.BaseHTTPResponse) -> None:
-    assert answer.status == 200, answer.data[:500]
-
-
-def _median(work: Callable[[], object], rounds: int) -> float:
-    """Seconds, after once that does not count."""
-    work()
-    seconds = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import Bench, say
 from hparams_sessions import segments
-from machine import peak_memory, report, time_each
+from machine import peak_memory, report, tell_times, time_each
 from service import Service
 
 RUNS = 100_000
@@ -50,16 +50,16 @@ def measure(bench: Bench) -> None:
             ).raise_for_status()
 
         filtered = QUERIES["filtered by three columns, sorted by one"]
-        report("first request, reading all", _tell(time_each(ask(filtered), 1)))
+        report("first request, reading all", tell_times(time_each(ask(filtered), 1)))
         listed = time_each(
             lambda: http.get("/api/v1/experiments?limit=100").raise_for_status(), ROUNDS
         )
-        report("  beside it, a page of the list of experiments", _tell(listed))
+        report("  beside it, a page of the list of experiments", tell_times(listed))
         for name, query in QUERIES.items():
             if bench.is_chosen(name):
                 spent = time_each(ask(query), ROUNDS)
                 ratio = statistics.median(spent) / statistics.median(listed)
-                report(f"  {name}", f"{_tell(spent)}, {ratio:.1f} x that list", TARGET)
+                report(f"  {name}", f"{tell_times(spent)}, {ratio:.1f} x that list", TARGET)
         _measure_changed(service, ids, count, ask(filtered))
         report(
             "  memory of the worker", f"{peak_memory(service.live.process.pid) / 2**20:,.0f} MiB"
@@ -74,8 +74,4 @@ def _measure_changed(
     for number, batch in enumerate(segments(10**6, ROUNDS, per_batch=1)):
         service.api.write(ids[number % len(ids)], *batch)
         spent += time_each(ask, 1)
-    report(f"  after a change of one experiment of {count:,} runs", _tell(spent), "stated")
-
-
-def _tell(seconds: list[float]) -> str:
-    return f"{statistics.median(seconds) * 1e3:.0f} ms (at most {max(seconds) * 1e3:.0f})"
+    report(f"  after a change of one experiment of {count:,} runs", tell_times(spent), "stated")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import statistics
-import time
-from collections.abc import Callable
 
 import httpx2
 import numpy as np
 from bench import Bench, say
-from machine import report
+from machine import median_of, report, time_once
 from service import Service
 from storage import wait_for_merge
 
-from support.batches import PROTOBUF, ApiClient, batch, scalars, segment, stream
+from support.batches import ApiClient, scalars, segment, stream
 
 SERIES = 20
 POINTS = 1_000_000
@@ -41,7 +38,7 @@ def _measure(service: Service) -> None:
     say(f"writing {SERIES} series of {POINTS:,} points")
     report(
         "written over HTTP, points",
-        f"{SERIES * POINTS / _timed(lambda: _write(api, experiment_id)):,.0f}/s",
+        f"{SERIES * POINTS / time_once(lambda: _write(api, experiment_id)):,.0f}/s",
     )
     say("waiting until everything is merged")
     wait_for_merge(service)
@@ -64,10 +61,10 @@ def _measure(service: Service) -> None:
         tags = receive(points, "gzip").json()
         assert [len(columns["steps"]) for columns in tags["train"].values()] == [points] * SERIES
 
-    whole = _median(lambda: sample(SAMPLE))
-    plain = _median(lambda: receive(SAMPLE, "identity"))
-    last = _median(lambda: sample(1))
-    least = _median(lambda: reader.http.get("/healthz").raise_for_status())
+    whole = median_of(lambda: sample(SAMPLE), ROUNDS)
+    plain = median_of(lambda: receive(SAMPLE, "identity"), ROUNDS)
+    last = median_of(lambda: sample(1), ROUNDS)
+    least = median_of(lambda: reader.http.get("/healthz").raise_for_status(), ROUNDS)
     report(
         f"{SAMPLE:,} points of each of {SERIES} series, median of {ROUNDS}",
         f"{whole * 1000:.1f} ms",
@@ -95,7 +92,7 @@ def _measure_names(service: Service, scale: float) -> None:
         service.api.write(experiment_id, segment(stream(f"run_{number:04d}"), 0, 9, *series))
     for what, path in (("names of all", "names"), ("a page of 10,000", "scalars?limit=10000")):
         url = f"/api/v1/experiments/{experiment_id}/{path}"
-        seconds = _median(lambda url=url: service.reader.http.get(url).raise_for_status(), 15)
+        seconds = median_of(lambda url=url: service.reader.http.get(url).raise_for_status(), 15)
         report(f"{runs:,} runs x {NAMED_TAGS:,} tags: {what}", f"{seconds * 1000:.0f} ms")
 
 
@@ -109,18 +106,5 @@ def _write(api: ApiClient, experiment_id: str) -> None:
             noisy = np.float32(values[steps] + random.normal(0, 0.05, len(steps)))
             times = 1.7e9 + np.cumsum(random.exponential(0.01, len(steps))) + start
             series = scalars(f"metrics/tag_{number:02d}", steps, noisy, times)
-            content = batch(segment(stream(), offset, offset + len(steps), series))
+            api.write(experiment_id, segment(stream(), offset, offset + len(steps), series))
             offset += len(steps)
-            path = f"/experiments/{experiment_id}/batches"
-            api.request("POST", path, content=content, headers=PROTOBUF).raise_for_status()
-
-
-def _timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def _median(work: Callable[[], object], rounds: int = ROUNDS) -> float:
-    work()
-    return statistics.median(_timed(work) for _ in range(rounds))

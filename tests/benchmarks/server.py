@@ -16,7 +16,7 @@ import psycopg
 import urllib3
 from bench import Bench, say
 from logdirs import Size
-from machine import report, spent, told
+from machine import report, spent, time_each, told
 from prepared import make_batches, make_columns, send
 from service import Service
 from upload import check_readable
@@ -130,7 +130,7 @@ def _measure_requests(service: Service) -> None:
         for _ in range(TURNS):
             for name, request in cases.items():
                 before = service.cpu_seconds()
-                seconds[name] += [_timed(request) for _ in range(TURN_REQUESTS)]
+                seconds[name] += time_each(request, TURN_REQUESTS)
                 for group, each in spent(before, service.cpu_seconds()).items():
                     used[name][group] = used[name].get(group, 0.0) + each
 
@@ -183,9 +183,3 @@ def _list_requests(service: Service) -> dict[str, Callable[[], object]]:
         ),
         f"a flush of {FLUSH_TAGS} tags": send_flush,
     }
-
-
-def _timed(request: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    request()
-    return time.perf_counter() - began

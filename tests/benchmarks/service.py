@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import psutil
 from machine import cpu_seconds
 
 from support.batches import ApiClient
@@ -52,12 +51,6 @@ class Service:
             name: cpu_seconds(process_id) for name, process_id in groups.items()
         }
 
-    def memory(self) -> int:
-        """Memory that the server's processes have for themselves, in bytes."""
-        parent = psutil.Process(self.live.process.pid)
-        processes = [parent, *parent.children(recursive=True)]
-        return sum(process.memory_full_info().uss for process in processes)
-
     def query(self, statement: str) -> list[tuple]:
         """Rows of a statement on the service's database, outside any transaction.
 
@@ -70,9 +63,7 @@ class Service:
 
 
 @contextmanager
-def new_service(
-    servers: Servers, directory: Path, *, compresses_blocks: bool = True, **more: str
-) -> Iterator[Service]:
+def new_service(servers: Servers, directory: Path, **more: str) -> Iterator[Service]:
     """A service on a new database of the servers; `directory` is for its log and for what a
     benchmark writes, `more` goes to its environment.
     """
@@ -80,17 +71,7 @@ def new_service(
     port = choose_ports(["service"], {})["service"]
     with (
         servers.database() as url,
-        _required_revision(servers, url, compresses_blocks=compresses_blocks),
         servers.settings(url) as settings,
         live_service(settings, port, directory / "service.log", **more) as live,
     ):
         yield Service(live, servers, live.new_owner(), directory)
-
-
-@contextmanager
-def _required_revision(servers: Servers, url: str, *, compresses_blocks: bool) -> Iterator[None]:
-    if not compresses_blocks:
-        name = urlsplit(url).path.strip("/")
-        with servers.instance.postgres.connect_as_superuser(name) as db:
-            db.execute("UPDATE alembic_version SET required_revision = NULL")
-    yield
