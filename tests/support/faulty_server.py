@@ -117,11 +117,18 @@ def faulty_server():
 @contextmanager
 def running(faulty):
     """Run the server until the block ends."""
-    thread = threading.Thread(target=faulty.server.serve_forever, kwargs={"poll_interval": 0.01})
+    with serving(faulty.server):
+        yield faulty
+
+
+@contextmanager
+def serving(server):
+    """Run a server of `socketserver` in a thread until the block ends, and close it."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield faulty
+        yield
     finally:
-        faulty.server.shutdown()
+        server.shutdown()
         thread.join()
-        faulty.server.server_close()
+        server.server_close()

@@ -3,69 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import socket
 import threading
 from collections.abc import Iterable
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
+
+from support.faulty_server import FaultyServer, Reply, Request, running
 
 _OF_ONE_CONNECTION = frozenset(
     {"connection", "host", "content-length", "transfer-encoding", "date", "server"}
 )
 
 _HELD_SECONDS_MAX = 60
+_DROPPED = Reply(fault="drop")
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        fault = self.server.next_fault() if self.command in {"POST", "PUT"} else ""
-        if len(body) > self.server.bytes_max:
-            self._send(
-                413, {"Content-Type": "text/html"}, b"<html>413 Request Entity Too Large</html>"
-            )
-        elif fault == "503":
-            self._send(503, {"Retry-After": "0"}, b"{}")
-        else:
-            self._carry_out(body, fault)
-
-    do_GET = do_POST = do_PUT = answer  # noqa: N815 - the names http.server calls
-
-    def _carry_out(self, body: bytes, fault: str) -> None:
-        reply = None if fault == "lost" else self._forward(body)
-        if reply is None or fault == "unanswered":
-            self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
-        else:
-            if self.path.endswith("/batches"):
-                self.server.answers_batches.wait(_HELD_SECONDS_MAX)
-            self._send(reply.status_code, _end_to_end(reply.headers), reply.content)
-
-    def _forward(self, body: bytes) -> httpx2.Response:
-        url = self.server.target + self.path
-        return self.server.client.request(
-            self.command, url, headers=_end_to_end(self.headers), content=body
-        )
-
-    def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        if status != 204:
-            self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_arguments) -> None:
-        """Log nothing."""
-
-
-class _Proxy(ThreadingHTTPServer):
+class _Proxy(FaultyServer):
     def __init__(
         self,
         target: str,
@@ -74,15 +28,36 @@ class _Proxy(ThreadingHTTPServer):
         client: httpx2.Client,
         answers_batches: threading.Event,
     ) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.target = target
-        self.bytes_max = bytes_max
-        self.client = client
-        self.answers_batches = answers_batches
+        super().__init__()
+        self._target = target
+        self._bytes_max = bytes_max
+        self._client = client
+        self._answers_batches = answers_batches
         self._faults = itertools.cycle(faults)
-        self._lock = threading.Lock()
 
-    def next_fault(self) -> str:
+    def take(self, request: Request) -> Reply:
+        """Forward the request, unless it meets a fault."""
+        fault = self._next_fault() if request.method in {"POST", "PUT"} else ""
+        if len(request.body) > self._bytes_max:
+            page = b"<html>413 Request Entity Too Large</html>"
+            return Reply(413, page, {"Content-Type": "text/html"})
+        if fault == "503":
+            return Reply(503, b"{}", {"Retry-After": "0"})
+        if fault == "lost":
+            return _DROPPED
+        answer = self._client.request(
+            request.method,
+            self._target + request.path,
+            headers=_end_to_end(request.headers),
+            content=request.body,
+        )
+        if fault == "unanswered":
+            return _DROPPED
+        if request.path.endswith("/batches"):
+            self._answers_batches.wait(_HELD_SECONDS_MAX)
+        return Reply(answer.status_code, answer.content, _end_to_end(answer.headers))
+
+    def _next_fault(self) -> str:
         with self._lock:
             return next(self._faults)
 
@@ -111,13 +86,8 @@ def flaky_proxy(
     if answers_batches is None:
         answers_batches = threading.Event()
         answers_batches.set()
-    with httpx2.Client(trust_env=False, timeout=60) as client:
-        proxy = _Proxy(target, faults, bytes_max, client, answers_batches)
-        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{proxy.server_address[1]}"
-        finally:
-            proxy.shutdown()
-            thread.join()
-            proxy.server_close()
+    with (
+        httpx2.Client(trust_env=False, timeout=60) as client,
+        running(_Proxy(target, faults, bytes_max, client, answers_batches)) as proxy,
+    ):
+        yield proxy.url

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import select
 import socket
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from support.faulty_server import serving
 
 LOOPBACK = "127.0.0.1"
 
@@ -65,13 +66,8 @@ def forward_proxy(ports: dict[str, int]):
     """Run until the block ends; it knows the hosts of `ports` only, and connects each to that
     loopback port.
     """
-    with _Server((LOOPBACK, 0), _Handler) as server:
-        server.ports = ports
-        server.proxy = ForwardProxy(f"http://{LOOPBACK}:{server.server_address[1]}")
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server.proxy
-        finally:
-            server.shutdown()
-            thread.join()
+    server = _Server((LOOPBACK, 0), _Handler)
+    server.ports = ports
+    server.proxy = ForwardProxy(f"http://{LOOPBACK}:{server.server_address[1]}")
+    with serving(server):
+        yield server.proxy

@@ -5,18 +5,18 @@ from __future__ import annotations
 import base64
 import hmac
 import json
-import threading
 import time
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
+from support.faulty_server import FaultyServer, Reply, running
+
 CLIENT_ID = "tbhub"
 
 
-class HostileOpenid:
+class HostileOpenid(FaultyServer):
     """Answers of the provider; tests change its attributes.
 
     `claims` and `header` are merged into those of a valid ID token; None removes one. `key` signs;
@@ -24,8 +24,9 @@ class HostileOpenid:
     number of seconds to say nothing.
     """
 
-    def __init__(self, port):
-        self.issuer = f"http://127.0.0.1:{port}"
+    def __init__(self):
+        super().__init__()
+        self.issuer = self.url
         self._first_key = RSAKey.generate_key(2048, auto_kid=True)
         self.reset()
 
@@ -49,6 +50,21 @@ class HostileOpenid:
             "issuer": self.issuer,
             "client_id": CLIENT_ID,
         }
+
+    def take(self, request):
+        """Answer as the test wants."""
+        path = request.path.partition("?")[0]
+        self.requests.append(path)
+        answer = self.answers.get(path)
+        if isinstance(answer, float):
+            time.sleep(answer)
+            return Reply(fault="drop")
+        status, content = answer or self.answer(path)
+        headers = {"Content-Type": "application/json"}
+        if status in {301, 302, 307}:
+            headers["Location"] = f"{self.issuer}/elsewhere"
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        return Reply(status, body, headers)
 
     def answer(self, path):
         """Return status and JSON of the answer to a request."""
@@ -110,33 +126,5 @@ def _encode(content):
 @contextmanager
 def hostile_openid():
     """Run the provider."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self):
-            path = self.path.partition("?")[0]
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            provider.requests.append(path)
-            answer = provider.answers.get(path)
-            if isinstance(answer, float):
-                time.sleep(answer)
-                return
-            status, content = answer or provider.answer(path)
-            body = content if isinstance(content, bytes) else json.dumps(content).encode()
-            self.send_response(status)
-            if status in {301, 302, 307}:
-                self.send_header("Location", f"{provider.issuer}/elsewhere")
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = _answer  # noqa: N815 - the names of the base class
-
-        def log_message(self, *_arguments):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        provider = HostileOpenid(server.server_port)
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    with running(HostileOpenid()) as provider:
         yield provider
-        server.shutdown()

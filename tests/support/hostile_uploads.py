@@ -5,10 +5,7 @@ or loads one from a beacon, an address that records who asks.
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import tensorboard.compat.proto.graph_pb2 as graphs
@@ -27,6 +24,7 @@ from support.event_files import (
     version_event,
     write_records,
 )
+from support.faulty_server import FaultyServer, Reply, running
 from support.hparams import set_value
 from support.projector import write_projector_run
 
@@ -34,42 +32,22 @@ MARK = "attacked"
 """Text that an attack puts into `window.name`, which survives a change of page."""
 
 
-class Beacon:
+class Beacon(FaultyServer):
     """A server that an attack would load something from; `asked` has the path of each request."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.asked: list[str] = []
+    def __init__(self) -> None:
+        super().__init__()
+        headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/javascript"}
+        self.replies = [Reply(200, f"window.name = '{MARK}'".encode(), headers)]
+
+    @property
+    def asked(self) -> list[str]:
+        return [request.path for request in self.requests]
 
 
-@contextmanager
-def beacon() -> Iterator[Beacon]:
+def beacon() -> AbstractContextManager[Beacon]:
     """Run a beacon until the block ends."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            noted.asked.append(self.path)
-            self.send_response(200)
-            self.send_header("Access-Control-Allow-Origin", "*")
-            self.send_header("Content-Type", "text/javascript")
-            self.end_headers()
-            self.wfile.write(b"window.name = 'attacked'")
-
-        do_POST = do_GET  # noqa: N815 - the name that the server calls
-
-        def log_message(self, *_values: object) -> None:
-            """Log nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    noted = Beacon(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield noted
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return running(Beacon())
 
 
 def attacks(url: str) -> list[str]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from support.faulty_server import running
+
 SECONDS_MAX = 60
 """No call takes longer."""
 
@@ -259,12 +261,5 @@ FAULTS = {
 @contextmanager
 def http_faults(target: str):
     """Run an HttpFaults before the server at `target`, disarmed."""
-    proxy = HttpFaults(target)
-    thread = threading.Thread(target=proxy.server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with running(HttpFaults(target)) as proxy:
         yield proxy
-    finally:
-        proxy.server.shutdown()
-        thread.join()
-        proxy.server.server_close()

@@ -59,17 +59,6 @@ def experiment(algorithm, *parameters, name="sweep", kind=pb.MINIMIZE, settings=
     )
 
 
-def darts_experiment(**options):
-    """Returns an Experiment of DARTS, whose trials all get the same assignments."""
-    message = experiment("darts", **options)
-    sizes = pb.Operation.ParameterSpecs(parameters=[parameter("filter_size", "categorical", 3, 5)])
-    message.spec.nas_config.graph_config.num_layers = 3
-    message.spec.nas_config.operations.operation.add(
-        operation_type="separable_convolution", parameter_specs=sizes
-    )
-    return message
-
-
 def trial(name, assignments, value=None, condition=None, start="", end=""):
     """Returns a Trial; one with a value has succeeded."""
     if condition is None:

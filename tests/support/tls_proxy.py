@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.faulty_server import serving
 from support.programs import find_program
 
 LOOPBACK = "127.0.0.1"
@@ -54,20 +55,14 @@ def tls_proxy(port: int, directory: Path, host: str = "localhost"):
     The certificate is for the loopback address, and for `host`.
     """
     certificate = make_certificate(directory, host)
-    with _Server((LOOPBACK, 0), _Connection) as server:
-        server.target = (LOOPBACK, port)
-        server.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server.context.load_cert_chain(certificate)
-        server.context.set_alpn_protocols(["http/1.1", "h2"])  # gRPC offers only h2
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield TlsProxy(
-                f"https://{LOOPBACK}:{server.server_address[1]}", directory / "authority.pem"
-            )
-        finally:
-            server.shutdown()
-            thread.join()
+    server = _Server((LOOPBACK, 0), _Connection)
+    server.target = (LOOPBACK, port)
+    server.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.context.load_cert_chain(certificate)
+    server.context.set_alpn_protocols(["http/1.1", "h2"])  # gRPC offers only h2
+    url = f"https://{LOOPBACK}:{server.server_address[1]}"
+    with serving(server):
+        yield TlsProxy(url, directory / "authority.pem")
 
 
 def _carry(source: socket.socket, target: socket.socket) -> None:
