@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from support.source_code import modules
@@ -64,199 +66,95 @@ USE_CASES = {
 }
 HTTP = {"tbservice.api.http", "tbservice.api.formats"}
 
-MAY_IMPORT = {
-    "tbservice.db": PLAIN | METRICS,
-    "tbservice.objects": PLAIN | METRICS | DB | {"tbservice.settings"},
-    "tbservice.quotas": PLAIN | DB,
-    "tbservice.auth": PLAIN | DB | {"tbservice.quotas", "tbservice.settings"},
-    "tbservice.series": PLAIN
-    | METRICS
-    | DB
-    | {"tbservice.auth.tables.workspaces", "tbservice.quotas.tables"},
-    "tbservice.experiments.tables": PLAIN
-    | DB
-    | {
-        "tbservice.auth.tables",
-        "tbservice.quotas.tables",
-        "tbservice.series.tables",
-        "tbservice.objects.tables",
-    },
-    "tbservice.experiments": PLAIN
-    | STORES
-    | {"tbservice.auth", "tbservice.quotas", "tbservice.series", "tbservice.ingest"},
-    "tbservice.ingest": PLAIN
-    | METRICS
-    | STORES
-    | {"tbservice.quotas", "tbservice.series", "tbservice.experiments.tables"},
-    "tbservice.reading": PLAIN
-    | STORES
-    | {"tbservice.auth", "tbservice.series", "tbservice.experiments"},
-    "tbservice.hparams": PLAIN
-    | DB
-    | {"tbservice.series.tables", "tbservice.reading", "tbservice.experiments"},
-    "tbservice.hparams.routes": PLAIN
-    | SESSIONS
-    | HTTP
-    | {"tbservice.hparams", "tbservice.reading"},
-    "tbservice.runs": PLAIN
-    | DB
-    | {"tbservice.hparams", "tbservice.series", "tbservice.experiments"},
-    "tbservice.katib": PLAIN
-    | METRICS
-    | DB
-    | {
-        "tbservice.auth",
-        "tbservice.series",
-        "tbservice.experiments",
-        "tbservice.ingest",
-    },
-    "tbservice.katib.methods": PLAIN
-    | {
-        "tbservice.api.grpc",
-        "tbservice.auth",
-        "tbservice.handlers",
-        "tbservice.ingest",
-        "tbservice.katib",
-    },
-    "tbservice.integrity": PLAIN
-    | METRICS
-    | STORES
-    | {
-        "tbservice.auth.tables",
-        "tbservice.ingest.blob_uploads",
-        "tbservice.ingest.tables",
-        "tbservice.experiments.tables",
-        "tbservice.quotas.tables",
-        "tbservice.series",
-    },
-    "tbservice.backup": PLAIN | STORES | {"tbservice.auth.tables", "tbservice.settings"},
-    "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
-    "tbservice.handlers": PLAIN | METRICS | {"tbservice.admission", "tbservice.launch"},
-    "tbservice.api.http": PLAIN
-    | METRICS
-    | SESSIONS
-    | USE_CASES
-    | {"tbservice.admission", "tbservice.settings"},
-    "tbservice.api.formats": PLAIN | SESSIONS | {"tbservice.reading", "tbservice.api.http"},
-    "tbservice.api.operation": PLAIN | METRICS | SESSIONS | HTTP,
-    "tbservice.api.v1": PLAIN
-    | METRICS
-    | SESSIONS
-    | USE_CASES
-    | HTTP
-    | {"tbservice.admission", "tbservice.hparams", "tbservice.runs", "tbservice.settings"},
-    "tbservice.api.v0_classic": PLAIN
-    | SESSIONS
-    | HTTP
-    | {"tbservice.reading", "tbservice.handlers"},
-    "tbservice.api.grpc": PLAIN
-    | METRICS
-    | SESSIONS
-    | {
-        "tbservice.admission",
-        "tbservice.api.http.readiness",
-        "tbservice.auth",
-        "tbservice.ingest",
-        "tbservice.settings",
-    },
-    "tbservice.pages": PLAIN
-    | SESSIONS
-    | HTTP
-    | {
-        "tbservice.admission",
-        "tbservice.auth",
-        "tbservice.experiments",
-        "tbservice.reading",
-        "tbservice.hparams",
-        "tbservice.runs",
-    },
-    "tbservice.tensorboard": PLAIN
-    | SESSIONS
-    | HTTP
-    | {
-        "tbservice.admission",
-        "tbservice.handlers",
-        "tbservice.experiments",
-        "tbservice.reading",
-        "tbservice.hparams",
-        "tbservice.pages",
-    },
-    "tbservice.katib.suggestions": PLAIN | {"tbservice.katib.katib_pb2"},
-    "tbservice.katib.early_stopping": PLAIN
-    | {"tbservice.katib.katib_pb2", "tbservice.katib.suggestions"},
-    "tbservice.local": PLAIN
-    | STORES
-    | {"tbservice.auth", "tbservice.server", "tbservice.settings", "tbservice.launch"},
-    "tbservice.local.embedded": {
-        "tbservice.settings",
-        "tbservice.errors",
-        "tbservice.limits",
-        "tbservice.launch",
-    },
-    "tbservice.local.demo": set(),
-    "tbservice.launch": set(),
-    "tbupload.remote_files": {"tbupload.errors"},
-    "tbupload.events": {"tbwire", "tbupload.errors", "tbupload.limits", "tbupload.remote_files"},
-    "tbupload.logdir": {
-        "tbwire",
-        "tbupload.errors",
-        "tbupload.limits",
-        "tbupload.remote_files",
-        "tbupload.events",
-    },
-    "tbupload.http": {"tbwire", "tbupload.errors", "tbupload.limits", "tbupload.events"},
-    "tbupload.forward": {"tbupload.errors", "tbupload.limits"},
-    "tbupload.console": {"tbupload.errors", "tbupload.limits"},
-    "tbupload": {"tbwire"},
-    "tbwire": set(),
+GROUPS = {
+    "PLAIN": PLAIN,
+    "SESSIONS": SESSIONS,
+    "METRICS": METRICS,
+    "DB": DB,
+    "STORES": STORES,
+    "USE_CASES": USE_CASES,
+    "HTTP": HTTP,
 }
 
-ONLY_IN = {
-    "fastapi": {
-        "tbservice.api",
-        "tbservice.hparams.routes",
-        "tbservice.pages",
-        "tbservice.tensorboard",
-        "tbservice.server.app",
-        "tbservice.server.workers",
-    },
-    "starlette": {
-        "tbservice.admission",
-        "tbservice.api",
-        "tbservice.hparams.routes",
-        "tbservice.pages",
-        "tbservice.tensorboard",
-        "tbservice.server.app",
-        "tbservice.server.grpc_service",
-    },
-    "grpc": {"tbservice.api.grpc", "tbservice.katib.methods"},
-    "grpc_health": {"tbservice.api.grpc"},
-    "grpc_reflection": {"tbservice.api.grpc"},
-    "tensorboard": {
-        "tbservice.tensorboard",
-        "tbservice.api.v0_classic",
-        "tbservice.local.demo",
-        "tbservice.hparams.requests",
-    },
-    "boto3": {"tbservice.objects", "tbservice.local.embedded"},
-    "botocore": {"tbservice.objects", "tbservice.local.embedded"},
-    "psycopg": {
-        "tbservice.db",
-        "tbservice.auth.tables.secret_use",
-        "tbservice.backup.client_programs",
-        "tbservice.local.embedded",
-    },
-    "alembic": {"tbservice.db.migrate"},
-    "cryptography": {"tbservice.local.embedded"},
-    "optuna": {"tbservice.katib.suggestions.tpe"},
-    "cmaes": {"tbservice.katib.suggestions.cma_es"},
-    "scipy": {"tbservice.katib.suggestions"},
-    "sklearn": {"tbservice.katib.suggestions.surrogates"},
-    "threadpoolctl": {"tbservice.katib.suggestions.reply"},
-    "jinja2": {"tbservice.api.http.html_templates"},
-    "opentelemetry": {"tbservice.server.open_telemetry"},
-    "prometheus_client": {"tbservice.metrics", "tbservice.api.http.metrics_exposition"},
-}
+
+def read_table(text):
+    """Return each row's name with the names behind it; an indented line continues a row."""
+    rows = {}
+    for line in re.sub(r"\n +", " ", text).split("\n"):
+        if line:
+            name, _, allowed = line.replace(" .", " tbservice.").partition(":")
+            sets = (GROUPS.get(word, {word}) for word in allowed.split())
+            rows[re.sub(r"^\.", "tbservice.", name)] = set().union(*sets)
+    return rows
+
+
+MAY_IMPORT = read_table("""
+.db: PLAIN METRICS
+.objects: PLAIN METRICS DB .settings
+.quotas: PLAIN DB
+.auth: PLAIN DB .quotas .settings
+.series: PLAIN METRICS DB .auth.tables.workspaces .quotas.tables
+.experiments.tables: PLAIN DB .auth.tables .quotas.tables .series.tables .objects.tables
+.experiments: PLAIN STORES .auth .quotas .series .ingest
+.ingest: PLAIN METRICS STORES .quotas .series .experiments.tables
+.reading: PLAIN STORES .auth .series .experiments
+.hparams: PLAIN DB .series.tables .reading .experiments
+.hparams.routes: PLAIN SESSIONS HTTP .hparams .reading
+.runs: PLAIN DB .hparams .series .experiments
+.katib: PLAIN METRICS DB .auth .series .experiments .ingest
+.katib.methods: PLAIN .api.grpc .auth .handlers .ingest .katib
+.integrity: PLAIN METRICS STORES .auth.tables .ingest.blob_uploads .ingest.tables
+    .experiments.tables .quotas.tables .series
+.backup: PLAIN STORES .auth.tables .settings
+.admission: PLAIN METRICS SESSIONS .auth
+.handlers: PLAIN METRICS .admission .launch
+.api.http: PLAIN METRICS SESSIONS USE_CASES .admission .settings
+.api.formats: PLAIN SESSIONS .reading .api.http
+.api.operation: PLAIN METRICS SESSIONS HTTP
+.api.v1: PLAIN METRICS SESSIONS USE_CASES HTTP .admission .hparams .runs .settings
+.api.v0_classic: PLAIN SESSIONS HTTP .reading .handlers
+.api.grpc: PLAIN METRICS SESSIONS .admission .api.http.readiness .auth .ingest .settings
+.pages: PLAIN SESSIONS HTTP .admission .auth .experiments .reading .hparams .runs
+.tensorboard: PLAIN SESSIONS HTTP .admission .handlers .experiments .reading .hparams .pages
+.katib.suggestions: PLAIN .katib.katib_pb2
+.katib.early_stopping: PLAIN .katib.katib_pb2 .katib.suggestions
+.local: PLAIN STORES .auth .server .settings .launch
+.local.embedded: .settings .errors .limits .launch
+.local.demo:
+.launch:
+tbupload.remote_files: tbupload.errors
+tbupload.events: tbwire tbupload.errors tbupload.limits tbupload.remote_files
+tbupload.logdir: tbwire tbupload.errors tbupload.limits tbupload.remote_files tbupload.events
+tbupload.http: tbwire tbupload.errors tbupload.limits tbupload.events
+tbupload.forward: tbupload.errors tbupload.limits
+tbupload.console: tbupload.errors tbupload.limits
+tbupload: tbwire
+tbwire:
+""")
+"""Imports allowed of each package besides its own; names that begin with a dot are of `tbservice`."""
+
+ONLY_IN = read_table("""
+fastapi: .api .hparams.routes .pages .tensorboard .server.app .server.workers
+starlette: .admission .api .hparams.routes .pages .tensorboard .server.app .server.grpc_service
+grpc: .api.grpc .katib.methods
+grpc_health: .api.grpc
+grpc_reflection: .api.grpc
+tensorboard: .tensorboard .api.v0_classic .local.demo .hparams.requests
+boto3: .objects .local.embedded
+botocore: .objects .local.embedded
+psycopg: .db .auth.tables.secret_use .backup.client_programs .local.embedded
+alembic: .db.migrate
+cryptography: .local.embedded
+optuna: .katib.suggestions.tpe
+cmaes: .katib.suggestions.cma_es
+scipy: .katib.suggestions
+sklearn: .katib.suggestions.surrogates
+threadpoolctl: .katib.suggestions.reply
+jinja2: .api.http.html_templates
+opentelemetry: .server.open_telemetry
+prometheus_client: .metrics .api.http.metrics_exposition
+""")
+"""Packages that may import each driver."""
 
 TRANSPORTS = {
     "tbservice.api",
