@@ -180,7 +180,7 @@ def files(draw):
     return draw(st.permutations(payloads)) if draw(st.booleans()) else payloads
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(files(), st.data())
 def test_both_ways_give_same(payloads, data):
     spoilt = data.draw(st.sets(st.integers(0, len(payloads) - 1), max_size=3))
@@ -191,7 +191,7 @@ def test_both_ways_give_same(payloads, data):
     assert_same_both_ways(payloads, spoilt=spoilt, series_filter=series_filter)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.tuples(tags, steps, wall_times, floats), min_size=8, max_size=60),
     st.sampled_from(["simple", "tensor"]),
@@ -205,7 +205,7 @@ def test_what_writers_produce_is_decoded_without_protobuf(scalars, style):
     assert all(parse_layout(payload) is not None for payload in payloads)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(events(), st.data())
 def test_bytes_that_were_changed_are_refused_or_read_alike(payload, data):
     changed = []
@@ -227,7 +227,7 @@ def test_varint_too_long_is_refused_in_bulk_decoding(size_bytes):
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120)
 @given(events(), st.data())
 def test_layout_met_before_is_what_parsing_says(payload, data):
     find_layout(payload)
@@ -322,7 +322,7 @@ def test_wall_times_that_are_no_numbers_are_counted():
     assert (len(series["t"].points), skipped) == (8, {skip_reasons.WALL_TIME_NOT_FINITE: 12})
 
 
-@pytest.mark.parametrize("count", [1, 5, 500, 2000])
+@pytest.mark.parametrize("count", [5, 2000])
 def test_many_tags_of_one_length_are_told_apart(count):
     payloads = [
         scalar_event(f"layer_{tag:04}/weight_{tag:05}", step, tag)

@@ -95,7 +95,7 @@ class Model:
         return {series[0]: series[1] for series in self.series.values()}
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.one_of(WRITE, WRITE, READ, DELETE), min_size=12, max_size=40), st.integers(1, 6))
 def test_points_gathered_equal_written_ones(events, limit):
     model = Model()

@@ -12,7 +12,7 @@ import tracemalloc
 import pytest
 
 from support.faulty_server import EXPERIMENT, Reply, faulty_server, refusal
-from tbupload.errors import Conflict, Refused, Unreachable, UsageError
+from tbupload.errors import Conflict, Refused, Unreachable
 from tbupload.http.client import Client
 from tbupload.http.connection_pool import find_proxy
 from tbupload.http.request_slots import SUCCESSES_PER_SLOT, RequestSlots
@@ -429,10 +429,3 @@ def test_request_goes_through_proxy_with_its_credentials(server, connect, monkey
     connect(url="http://tbhub.example").get_experiment("abc")
     assert server.requests[0].path == "http://tbhub.example/api/v1/experiments/abc"
     assert server.requests[0].headers["Proxy-Authorization"] == "Basic dXNlcjpwYXNzIHdvcmQ="
-
-
-def test_certificate_file_that_is_missing_is_usage_error(tmp_path, said):
-    with pytest.raises(UsageError, match="--cacert"):
-        Transport(
-            "https://tbhub.example", None, tmp_path / "missing.pem", RetryPolicy(1.0), said.append
-        )

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tbservice import limits
@@ -176,42 +176,60 @@ def replay(history):
     return series
 
 
-@settings(deadline=None)
 @given(HISTORIES)
+@example([(range(60, 63), 0), (range(3), 0), (range(10, 18), 0), "compact"])
 def test_compaction_keeps_newest_point_of_each_step(history):
     series = replay(history)
-    expected = as_tuples(deduplicate_steps(series.arrived))
+    expected = deduplicate_steps(series.arrived)
     for _ in range(3):
-        assert as_tuples(series.read()) == expected
+        for level in range(SEALED, LEVEL_MAX + 1):
+            assert as_tuples(at_level(series.read(level), level)) == as_tuples(
+                at_level(expected, level)
+            )
         series.compact()
 
 
-@settings(deadline=None)
 @given(HISTORIES)
-def test_compaction_puts_each_step_into_one_new_block(history):
-    _, before, packed = replay(history).compact()
+def test_compaction_makes_blocks_without_common_steps(history):
+    series = replay(history)
+    _, before, packed = series.compact()
     steps = [step for block in packed.blocks for step in block.points.steps.tolist()]
     assert sorted(steps) == np.unique(before.steps).tolist()
-
-
-@settings(deadline=None)
-@given(HISTORIES)
-def test_compaction_blocks_are_ascending_and_of_limited_size(history):
-    series = replay(history)
-    _, _, packed = series.compact()
     for block in packed.blocks:
         assert np.all(np.diff(block.points.steps) > 0)
     for blocks in (series.blocks[level] for level in range(SEALED, LEVEL_MAX + 1)):
         assert all(0 < len(points) <= limits.BLOCK_POINTS_MAX for points in blocks.values())
-
-
-@settings(deadline=None)
-@given(HISTORIES)
-def test_compaction_sealed_blocks_share_no_steps(history):
-    series = replay(history)
-    series.compact()
-    spans = sorted((points.steps[0], points.steps[-1]) for points in series.blocks[SEALED].values())
+    sealed = series.blocks[SEALED].values()
+    spans = sorted((points.steps[0], points.steps[-1]) for points in sealed)
     assert all(last < first for (_, last), (first, _) in pairwise(spans))
+    assert series.sealed_count == sum(map(len, sealed))
+    assert not series.count_is_exact or series.count == len(series.read())
+
+
+@given(HISTORIES)
+def test_compaction_seals_large_disjoint_and_repacks_last_blocks(history):
+    series = replay(history)
+    before = [
+        (int(points.steps.min()), int(points.steps.max()))
+        for points in (*series.blocks[SEALED].values(), series.buffered)
+        if len(points)
+    ]
+    plan = series.plan()
+    blocks = plan.series.open_blocks
+    for block in plan.seal_in_place:
+        others = [ends(other) for other in blocks if other is not block]
+        assert block.count >= limits.SEALED_POINTS_MIN
+        assert all(are_disjoint(ends(block), other) for other in (*before, *others))
+    if series.count_is_exact:
+        large = [block for block in blocks if block.count >= limits.SEALED_POINTS_MIN]
+        assert list(plan.seal_in_place) == large
+
+    others = [block for block in blocks if block not in plan.seal_in_place]
+    assert list(plan.repack) == others[len(others) - len(plan.repack) :]
+    later_count = len(plan.series.buffered) or (plan.repack[-1].count if plan.repack else 0)
+    for block in reversed(plan.repack):
+        assert block.count <= later_count
+        later_count += block.count
 
 
 def test_compaction_in_order_packs_no_block_across_sealed_one():
@@ -230,70 +248,6 @@ def test_compaction_in_order_packs_no_block_across_sealed_one():
     ]
 
 
-@settings(deadline=None)
-@given(HISTORIES)
-def test_compaction_seals_in_place_only_large_disjoint_blocks(history):
-    series = replay(history)
-    before = [
-        (int(points.steps.min()), int(points.steps.max()))
-        for points in (*series.blocks[SEALED].values(), series.buffered)
-        if len(points)
-    ]
-    plan = series.plan()
-    for block in plan.seal_in_place:
-        others = [ends(other) for other in plan.series.open_blocks if other is not block]
-        assert block.count >= limits.SEALED_POINTS_MIN
-        assert all(are_disjoint(ends(block), other) for other in (*before, *others))
-
-
-@settings(deadline=None)
-@given(HISTORIES)
-def test_compaction_seals_large_blocks_that_arrive_in_order(history):
-    series = replay(history)
-    plan = series.plan()
-    if series.count_is_exact:
-        large = [
-            block for block in plan.series.open_blocks if block.count >= limits.SEALED_POINTS_MIN
-        ]
-        assert list(plan.seal_in_place) == large
-
-
-@settings(deadline=None)
-@given(HISTORIES)
-def test_compaction_repacks_last_blocks_in_arrival_order(history):
-    plan = replay(history).plan()
-    others = [block for block in plan.series.open_blocks if block not in plan.seal_in_place]
-    assert list(plan.repack) == others[len(others) - len(plan.repack) :]
-    later_count = len(plan.series.buffered) or (plan.repack[-1].count if plan.repack else 0)
-    for block in reversed(plan.repack):
-        assert block.count <= later_count
-        later_count += block.count
-
-
-@settings(deadline=None)
-@given(HISTORIES)
-@example([(range(60, 63), 0), (range(3), 0), (range(10, 18), 0), "compact"])
-def test_compaction_levels_give_newest_point_of_each_step(history):
-    series = replay(history)
-    expected = deduplicate_steps(series.arrived)
-    for _ in range(2):
-        for level in range(1, LEVEL_MAX + 1):
-            assert as_tuples(at_level(series.read(level), level)) == as_tuples(
-                at_level(expected, level)
-            )
-        series.compact()
-
-
-@settings(deadline=None)
-@given(HISTORIES)
-def test_compaction_counts_are_true(history):
-    series = replay(history)
-    series.compact()
-    assert series.sealed_count == sum(map(len, series.blocks[SEALED].values()))
-    assert not series.count_is_exact or series.count == len(series.read())
-
-
-@settings(deadline=None)
 @given(HISTORIES)
 def test_compaction_repeated_reaches_fixed_layout(history):
     series = replay(history)

@@ -49,10 +49,6 @@ def test_config_file_is_closed_to_others_when_written(path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_no_config_file_is_empty_one(path):
-    assert read_config(path) == Config()
-
-
 @pytest.mark.parametrize("text", ["server = [", "server = 3\n", "token = []\n"])
 def test_config_file_that_makes_no_sense_is_named(path, text):
     path.parent.mkdir()
@@ -95,11 +91,6 @@ def test_token_over_plain_http_warns_except_loopback(environment):
         "https://tbhub.example",
     ):
         assert find_access(server, environment).warnings == ()
-
-
-def test_no_server_anywhere_is_usage_error_that_says_what_to_do(environment):
-    with pytest.raises(UsageError, match="tbupload login"):
-        find_access(None, environment)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from support.event_files import (
     scalar_event,
     spoil_length,
     spoil_length_checksum,
-    spoil_payload,
     text_event,
     version_event,
     write_records,
@@ -93,7 +92,7 @@ def test_nothing_new_is_no_chunk_and_what_is_appended_comes_next(path):
     assert [step for step, *_ in series["loss"].points] == [100]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_file_cut_anywhere_and_grown_gives_same_records_in_end(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("cut") / "events.out.tfevents.1"
@@ -223,21 +222,6 @@ def test_damaged_last_record_counts_when_final(path):
 
 
 # Damage
-
-
-def test_damaged_payload_costs_that_record_only(path):
-    spoil_payload(path, 5)
-    series, skipped = read_all(path)
-    assert [step for step, *_ in series["loss"].points] == [step for step in range(30) if step != 4]
-    assert skipped == {skip_reasons.RECORD_DAMAGED: 1}
-
-
-def test_record_that_is_no_event_is_counted(tmp_path):
-    write_records(
-        tmp_path / "file", [version_event(), b"\xff\xff\xff", scalar_event("loss", 1, 1.0)]
-    )
-    series, skipped = read_all(tmp_path / "file")
-    assert (list(series), skipped) == (["loss"], {skip_reasons.NOT_AN_EVENT: 1})
 
 
 @pytest.mark.parametrize("spoil", [spoil_length, spoil_length_checksum])

@@ -165,7 +165,7 @@ def test_what_is_no_batch_is_malformed(end):
         decode.decode_batch(unknown + end)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=300))
 def test_no_fewer_fields_are_counted_than_messages_are_built(data):
     body = write_batch(Choices(data))

@@ -59,11 +59,10 @@ from tbwire.hparams import (
 )
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
-STRING, BOOL, FLOAT64 = (
-    HparamType.DATA_TYPE_STRING,
-    HparamType.DATA_TYPE_BOOL,
-    HparamType.DATA_TYPE_FLOAT64,
+STRING, BOOL, FLOAT64, UNSET = (
+    getattr(HparamType, f"DATA_TYPE_{name}") for name in ("STRING", "BOOL", "FLOAT64", "UNSET")
 )
+ZERO_TO_ONE = Interval(0.0, 1.0)
 NAN = math.nan
 
 
@@ -149,56 +148,41 @@ def test_type_of_several_types_is_string():
     assert common_type([1.0, NAN]) is FLOAT64
     assert common_type([True]) is BOOL
     assert common_type([1.0, True]) is STRING
-    assert common_type([]) is HparamType.DATA_TYPE_UNSET
+    assert common_type([]) is UNSET
 
 
 # ---- columns
 
 
-def test_column_computed_interval_has_finite_numbers():
-    column = complete(DeclaredHparam("x"), [3.0, NAN, 1.0, math.inf])
-    assert (column.type, column.domain, column.differs) == (FLOAT64, Interval(1.0, 3.0), True)
-    assert complete(DeclaredHparam("x"), [NAN]).domain is None
-
-
-def test_column_computed_set_has_what_occurs():
-    assert complete(DeclaredHparam("x"), ["b", "a", "b"]).domain == ("a", "b")
-    assert complete(DeclaredHparam("x"), [True]).domain == (True,)
-    assert complete(DeclaredHparam("x"), [1.0, "a", True]).domain == ("1.0", "a", "true")
-
-
-def test_column_declared_domain_is_kept():
-    declared = DeclaredHparam("x", type=FLOAT64, domain=Interval(0.0, 9.0))
-    assert complete(declared, [100.0]).domain == Interval(0.0, 9.0)
-    declared = DeclaredHparam("x", type=STRING, domain=("p", "q"))
-    assert complete(declared, ["r"]).domain == ("p", "q")
-
-
-def test_column_missing_domain_is_completed():
-    assert complete(DeclaredHparam("x", type=FLOAT64), [2.0, "a"]).domain == Interval(2.0, 2.0)
-    assert complete(DeclaredHparam("x", type=BOOL), [False, True]).domain == (False, True)
-    assert complete(DeclaredHparam("x", type=FLOAT64), []).domain is None
-
-
-def test_column_without_type_has_that_of_its_domain():
-    interval = DeclaredHparam("x", domain=Interval(0.0, 1.0))
-    assert [complete(interval, seen).type for seen in ([], [0.5], ["x"])] == [FLOAT64] * 3
-    for domain, seen, type_ in (
-        ((1.0, 2.0), [], FLOAT64),
-        ((True,), [False], BOOL),
-        ((1.0, 2.0), ["x"], STRING),
-        ((), [1.0], FLOAT64),
-        ((), [], STRING),
-    ):
-        assert complete(DeclaredHparam("x", domain=domain), seen).type is type_
-
-
-def test_column_without_type_and_values_is_string():
-    column = complete(DeclaredHparam("x"), [])
-    assert (column.type, column.domain, column.differs) == (STRING, None, False)
+@pytest.mark.parametrize(
+    ("type_", "domain", "seen", "completed"),
+    [
+        (UNSET, None, [3.0, NAN, 1.0, math.inf], (FLOAT64, Interval(1.0, 3.0))),
+        (UNSET, None, [NAN], (FLOAT64, None)),
+        (UNSET, None, ["b", "a", "b"], (STRING, ("a", "b"))),
+        (UNSET, None, [True], (BOOL, (True,))),
+        (UNSET, None, [1.0, "a", True], (STRING, ("1.0", "a", "true"))),
+        (UNSET, None, [], (STRING, None)),
+        (FLOAT64, Interval(0.0, 9.0), [100.0], (FLOAT64, Interval(0.0, 9.0))),
+        (STRING, ("p", "q"), ["r"], (STRING, ("p", "q"))),
+        (FLOAT64, None, [2.0, "a"], (FLOAT64, Interval(2.0, 2.0))),
+        (BOOL, None, [False, True], (BOOL, (False, True))),
+        (FLOAT64, None, [], (FLOAT64, None)),
+        *((UNSET, ZERO_TO_ONE, seen, (FLOAT64, ZERO_TO_ONE)) for seen in ([], [0.5], ["x"])),
+        (UNSET, (1.0, 2.0), [], (FLOAT64, (1.0, 2.0))),
+        (UNSET, (True,), [False], (BOOL, (True,))),
+        (UNSET, (1.0, 2.0), ["x"], (STRING, (1.0, 2.0))),
+        (UNSET, (), [1.0], (FLOAT64, ())),
+        (UNSET, (), [], (STRING, ())),
+    ],
+)
+def test_column_is_completed_by_what_is_seen(type_, domain, seen, completed):
+    column = complete(DeclaredHparam("x", type=type_, domain=domain), seen)
+    assert (column.type, column.domain) == completed
 
 
 def test_column_differs_with_two_values():
+    assert not complete(DeclaredHparam("x"), []).differs
     assert not complete(DeclaredHparam("x"), [1.0, 1.0]).differs
     assert not complete(DeclaredHparam("x"), [NAN, float("nan")]).differs
     assert complete(DeclaredHparam("x"), [1.0, True]).differs

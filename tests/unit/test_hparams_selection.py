@@ -35,89 +35,82 @@ def metric(*values):
     return MetricColumn(np.array([value or 0.0 for value in values], np.float64), has_value)
 
 
-def test_filter_interval_is_closed_and_keeps_missing():
-    column = HparamColumn([1.0, 2.0, 3.0, None, 3.1, NAN], FLOAT64)
-    assert passing(column, filter=Interval(1.0, 3.0)) == [0, 1, 2, 3]
-    assert passing(column, filter=Interval(1.0, 3.0), excludes_missing=True) == [0, 1, 2]
-    assert passing(column, filter=Interval(NAN, NAN)) == [3]
+def regexp(text):
+    return RegexpFilter(compile_pattern(text))
 
 
-def test_filter_interval_in_column_of_numbers_skips_others():
-    column = HparamColumn(["2.0", True, 2.0], FLOAT64)
-    assert passing(column, filter=Interval(0.0, 9.0)) == [2]
+def discrete(*values):
+    return DiscreteFilter(values)
 
 
-@pytest.mark.parametrize("type_", [STRING, BOOL])
-def test_filter_interval_is_for_numbers_only(type_):
-    with pytest.raises(Invalid, match=r"^col_params\[0\].filter_interval: "):
-        passing(HparamColumn([True], type_), filter=Interval(0.0, 1.0))
+NUMBERS = HparamColumn([1.0, 2.0, 3.0, None, 3.1, NAN], FLOAT64)
+TEXTS = HparamColumn(["adam", "sgd", None, "nadam"], STRING)
+MIXED = HparamColumn([1.0, "1x", True, NAN], STRING)
+TYPED = HparamColumn([1.0, True, None, 2.0], FLOAT64)
+SHOWN = HparamColumn([1.0, "a", True], STRING)
+UNKNOWN = HparamColumn([None, None], UNSET)
+METRIC = metric(0.5, None, 2.0, NAN, math.inf)
 
 
-def test_filter_regexp_matches_anywhere():
-    column = HparamColumn(["adam", "sgd", None, "nadam"], STRING)
-    assert passing(column, filter=RegexpFilter(compile_pattern("ada"))) == [0, 2, 3]
-    full = RegexpFilter(compile_pattern("^adam$"))
-    assert passing(column, filter=full, excludes_missing=True) == [0]
+@pytest.mark.parametrize(
+    ("column", "filter_", "with_missing", "without"),
+    [
+        (NUMBERS, Interval(1.0, 3.0), [0, 1, 2, 3], [0, 1, 2]),
+        (NUMBERS, Interval(NAN, NAN), [3], []),
+        (HparamColumn(["2.0", True, 2.0], FLOAT64), Interval(0.0, 9.0), [2], [2]),
+        (TEXTS, regexp("ada"), [0, 2, 3], [0, 3]),
+        (TEXTS, regexp("^adam$"), [0, 2], [0]),
+        (MIXED, regexp("^1"), [0, 1], [0, 1]),
+        (MIXED, regexp("true|NaN"), [2, 3], [2, 3]),
+        (TYPED, discrete(1.0), [0, 2], [0]),
+        (TYPED, discrete(True), [1, 2], [1]),
+        (TYPED, discrete(), [2], []),
+        (SHOWN, discrete("1.0", "true"), [0, 2], [0, 2]),
+        (
+            HparamColumn([NAN, math.inf, 1.0], FLOAT64),
+            discrete("NaN", "Infinity", "1.0"),
+            [0, 1],
+            [0, 1],
+        ),
+        (UNKNOWN, regexp("a"), [0, 1], []),
+        (UNKNOWN, Interval(0.0, 1.0), [0, 1], []),
+        (HparamColumn([None, "a"], STRING), None, [0, 1], [1]),
+        (metric(None, 0.5), None, [0, 1], [1]),
+        (METRIC, Interval(0.0, 1.0), [0, 1], [0]),
+        (METRIC, discrete(2.0, "NaN", True), [1, 2, 3], [2, 3]),
+        (METRIC, discrete("Infinity"), [1, 4], [4]),
+    ],
+)
+def test_filter_passes_what_it_names_and_what_is_missing(column, filter_, with_missing, without):
+    assert passing(column, filter=filter_) == with_missing
+    assert passing(column, filter=filter_, excludes_missing=True) == without
 
 
-def test_filter_regexp_sees_texts_of_mixed_column():
-    column = HparamColumn([1.0, "1x", True, NAN], STRING)
-    assert passing(column, filter=RegexpFilter(compile_pattern("^1"))) == [0, 1]
-    assert passing(column, filter=RegexpFilter(compile_pattern("true|NaN"))) == [2, 3]
+@pytest.mark.parametrize(
+    ("type_", "filter_", "field"),
+    [
+        *((type_, Interval(0.0, 1.0), "interval") for type_ in (STRING, BOOL)),
+        *((type_, regexp("1"), "regexp") for type_ in (FLOAT64, BOOL)),
+    ],
+)
+def test_filter_of_other_type_is_refused(type_, filter_, field):
+    with pytest.raises(Invalid, match=rf"^col_params\[0\].filter_{field}: "):
+        passing(HparamColumn([1.0], type_), filter=filter_)
 
 
 def test_filter_regexp_steps_are_limited_by_request(monkeypatch):
     """Linear time is not enough: here RE2 takes 10 microseconds for a character."""
-    slow = RegexpFilter(compile_pattern("(?:a?){900}b"))
+    slow = regexp("(?:a?){900}b")
     with pytest.raises(TooLarge, match="pattern_steps_max"):
         passing(HparamColumn(["a" * 4_000_000], STRING), filter=slow)
 
     steps = compile_pattern("ada").programsize * len("adam")
     monkeypatch.setattr("tbservice.patterns.PATTERN_STEPS_MAX", 2 * steps)
-    each = ColumnParams("col_params[0]", "x", filter=RegexpFilter(compile_pattern("ada")))
+    each = ColumnParams("col_params[0]", "x", filter=regexp("ada"))
     column = HparamColumn(["adam"] * 9, STRING)  # equal texts are searched once
     assert len(filter_groups([each, each], [column] * 2, 9)) == 9
     with pytest.raises(TooLarge):
         filter_groups([each] * 3, [column] * 3, 9)
-
-
-@pytest.mark.parametrize("type_", [FLOAT64, BOOL])
-def test_filter_regexp_is_for_strings_only(type_):
-    with pytest.raises(Invalid, match=r"^col_params\[0\].filter_regexp: "):
-        passing(HparamColumn([1.0], type_), filter=RegexpFilter(compile_pattern("1")))
-
-
-def test_filter_discrete_compares_types():
-    column = HparamColumn([1.0, True, None, 2.0], FLOAT64)
-    assert passing(column, filter=DiscreteFilter((1.0,))) == [0, 2]
-    assert passing(column, filter=DiscreteFilter((True,))) == [1, 2]
-    assert passing(column, filter=DiscreteFilter(())) == [2]
-
-
-def test_filter_discrete_finds_what_domain_shows():
-    mixed = HparamColumn([1.0, "a", True], STRING)
-    assert passing(mixed, filter=DiscreteFilter(("1.0", "true"))) == [0, 2]
-    numbers = HparamColumn([NAN, math.inf, 1.0], FLOAT64)
-    assert passing(numbers, filter=DiscreteFilter(("NaN", "Infinity", "1.0"))) == [0, 1]
-
-
-def test_filter_of_unknown_column_leaves_missing():
-    unknown = HparamColumn([None, None], UNSET)
-    pattern = RegexpFilter(compile_pattern("a"))
-    assert passing(unknown, filter=pattern) == [0, 1]
-    assert passing(unknown, filter=Interval(0.0, 1.0), excludes_missing=True) == []
-
-
-def test_filter_excludes_missing_without_other_filter():
-    assert passing(HparamColumn([None, "a"], STRING), excludes_missing=True) == [1]
-    assert passing(metric(None, 0.5), excludes_missing=True) == [1]
-
-
-def test_filter_metric_by_interval_and_set():
-    column = metric(0.5, None, 2.0, NAN, math.inf)
-    assert passing(column, filter=Interval(0.0, 1.0)) == [0, 1]
-    assert passing(column, filter=DiscreteFilter((2.0, "NaN", True))) == [1, 2, 3]
-    assert passing(column, filter=DiscreteFilter(("Infinity",)), excludes_missing=True) == [4]
 
 
 def test_filters_of_all_columns_apply():

@@ -44,12 +44,6 @@ def test_union_has_all_keys_with_newest_values():
     assert unite((second, 2.0), (first, 1.0)) == united
 
 
-def test_older_record_that_comes_later_adds_absent_keys_only():
-    united = unite((record({"a": 3}), 3.0), (record({"a": 1, "b": 1}), 1.0))
-    assert hparams_of(united) == {"a": 3, "b": 1}
-    assert hparams_of(unite((united, 3.0), (record({"a": 2, "b": 2}), 2.0))) == {"a": 3, "b": 2}
-
-
 def test_of_equal_wall_times_later_value_wins():
     """The limit of order independence: from one file they come in its order, else by chance."""
     first, second = (record({"a": 1, "b": 1}), 5.0), (record({"a": 2}), 5.0)

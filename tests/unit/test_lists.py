@@ -148,15 +148,8 @@ def test_list_by_update_shows_when_data_came(run, server):
     assert line.split()[1:3] == ["2026-11-03", "04:05"]
 
 
-@pytest.mark.parametrize(("variable", "is_colored"), [(None, True), ("NO_COLOR", False)])
-def test_list_has_colors_on_terminals_only(server, variable, is_colored):
-    failed = {**EXPERIMENT, "status": "failed", "name": "\x1b[31mred"}
-    server.replies = [reply({"experiments": [failed], "next": None})]
-    command = [sys.executable, "-m", "tbupload", "list"]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
-    environment.pop("NO_COLOR", None)
-    if variable:
-        environment[variable] = "1"
+def shown_on_terminal(command, environment):
+    """Return the output of a command whose stdout and stderr are a terminal."""
     ours, its = pty.openpty()
     process = subprocess.Popen(command, env=environment, stdout=its, stderr=its)
     os.close(its)
@@ -166,8 +159,19 @@ def test_list_has_colors_on_terminals_only(server, variable, is_colored):
             shown += chunk
     os.close(ours)
     assert process.wait() == 0
-    assert (b"\x1b[31mfailed  \x1b[0m  " in shown) == is_colored
-    assert b"\\x1b[31mred" in shown
+    return shown
+
+
+def test_list_has_colors_on_terminals_only(server):
+    failed = {**EXPERIMENT, "status": "failed", "name": "\x1b[31mred"}
+    server.replies = [reply({"experiments": [failed], "next": None})]
+    command = [sys.executable, "-m", "tbupload", "list"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+    environment.pop("NO_COLOR", None)
+    for more, is_colored in (({}, True), ({"NO_COLOR": "1"}, False)):
+        shown = shown_on_terminal(command, environment | more)
+        assert (b"\x1b[31mfailed  \x1b[0m  " in shown) == is_colored
+        assert b"\\x1b[31mred" in shown
     piped = subprocess.run(command, env=environment, capture_output=True, check=True)
     assert b"\x1b" not in piped.stdout
 

@@ -35,10 +35,10 @@ from support.read_events import LIMITS, join, open_file, read_all, read_chunks
 from tbupload.errors import FileReplaced
 from tbupload.events import skip_reasons
 from tbupload.events.filters import SeriesFilter
-from tbupload.events.large_records import field_placeholders, long_record
+from tbupload.events.large_records import field_placeholders, long_record, record_skeleton
 from tbupload.events.points import FileBlob, Tensor
 from tbupload.http import blob_upload
-from tbupload.limits import CHUNK_BYTES, SKELETON_BYTES_MAX
+from tbupload.limits import CHUNK_BYTES
 from tbwire import tensorboard_pb2 as pb
 
 STREAMED = replace(LIMITS, chunk_bytes=1, streamed_record_bytes_min=0, skeleton_field_bytes_max=3)
@@ -148,7 +148,7 @@ def mutated(payload, position, byte):
     return bytes(spoilt)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80)
 @given(
     st.sampled_from(EVENTS),
     st.sampled_from(EVENTS),
@@ -290,7 +290,17 @@ def test_file_that_ends_while_long_record_is_read_was_replaced(tmp_path, monkeyp
         file.read()
 
 
+SKELETON_BYTES_MAX = 8 << 20
 LARGE = bytes(SKELETON_BYTES_MAX + (1 << 20))
+LARGE_IS_STREAMED = replace(LIMITS, streamed_record_bytes_min=1 << 20)
+
+
+@pytest.fixture
+def _small_skeletons(monkeypatch):
+    """A limit that LARGE is over, as records are that take seconds to write."""
+    for module in (long_record, record_skeleton):
+        monkeypatch.setattr(module, "SKELETON_BYTES_MAX", SKELETON_BYTES_MAX)
+    monkeypatch.setattr(record_skeleton, "_KEPT_BYTES_MAX", 4 * SKELETON_BYTES_MAX)
 
 
 def large_tensor(shape, **fields):
@@ -301,6 +311,7 @@ def dims(*sizes):
     return pb.TensorShapeProto(dim=[pb.TensorShapeProto.Dim(size=size) for size in sizes])
 
 
+@pytest.mark.usefixtures("_small_skeletons")
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -343,7 +354,7 @@ def dims(*sizes):
 def test_long_record_skips_oversized_values_unread(tmp_path, make, reason):
     path = tmp_path / "tfevents"
     write_records(path, [version_event(), make(), scalar_event("after", 9, 1.0)])
-    (series, skipped), peak_bytes = traced(lambda: read_all(path))
+    (series, skipped), peak_bytes = traced(lambda: read_all(path, limits=LARGE_IS_STREAMED))
     assert (set(series), skipped) == ({"after"}, {reason: 1})
     assert peak_bytes < 3 * len(LARGE)
 
@@ -357,17 +368,19 @@ def traced(work):
         tracemalloc.stop()
 
 
+@pytest.mark.usefixtures("_small_skeletons")
 def test_string_tensor_with_many_items_is_counted_unread(tmp_path):
     path = tmp_path / "tfevents"
-    proto = pb.TensorProto(dtype=7, tensor_shape=dims(3), string_val=[b""] * (len(LARGE) // 4))
+    proto = pb.TensorProto(dtype=7, tensor_shape=dims(3), string_val=[b""] * (1 << 20))
     write_records(
         path,
         [version_event(), plugin_event("text", "strings", 1, proto), scalar_event("after", 9, 1.0)],
     )
-    series, skipped = read_all(path)
+    series, skipped = read_all(path, limits=LARGE_IS_STREAMED)
     assert (set(series), skipped) == ({"after"}, {skip_reasons.TENSOR_MALFORMED: 1})
 
 
+@pytest.mark.usefixtures("_small_skeletons")
 def test_large_blob_is_read_in_little_memory(tmp_path):
     path = tmp_path / "tfevents"
     note = text_event("note", 1, "a text beside it").summary.value[0]
@@ -375,7 +388,7 @@ def test_large_blob_is_read_in_little_memory(tmp_path):
     write_records(
         path, [version_event(), summary_event(1, 1.0, note, large, note), graph_event(LARGE)]
     )
-    (series, skipped), peak_bytes = traced(lambda: read_all(path))
+    (series, skipped), peak_bytes = traced(lambda: read_all(path, limits=LARGE_IS_STREAMED))
     blob = series["image"].points[0][2][2]
     assert blob == FileBlob(path, blob.offset, 3 * len(LARGE), hashlib.sha256(LARGE * 3).digest())
     assert in_memory(blob) == LARGE * 3

@@ -36,12 +36,12 @@ def forms_of(form: str, secret: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("secret", SECRETS)
-def test_password_is_masked_in_any_command(form, secret):
-    for given in forms_of(form, secret):
-        masked = mask_secrets(given)
-        assert secret not in " ".join(masked), given
-        assert len(masked) == len(given)
+def test_password_is_masked_in_any_command(form):
+    for secret in SECRETS:
+        for given in forms_of(form, secret):
+            masked = mask_secrets(given)
+            assert secret not in " ".join(masked), given
+            assert len(masked) == len(given)
 
 
 @pytest.mark.parametrize("name", ["-p", "--hf", "--comet", "--access", "--license", "--my-hf"])

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbservice.series.dedup import deduplicate_steps
 from tbservice.series.tables.scalar_format import concatenate, pack, pack_raw, unpack, unpack_raw
 from tbwire import packing
 from tbwire.points import ScalarPoints
@@ -83,21 +82,3 @@ def test_float32_values_are_packed_narrow_and_read_wide():
     block = packing.pack(np.arange(4), np.arange(4.0), values)
     assert bits(unpack(block))[2] == values.astype(np.float64).tobytes()
     assert len(block) == len(packing.pack(np.arange(4), np.arange(4.0), values.astype(np.float64)))
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 5), st.floats(0, 3).map(round).map(float), st.floats(0, 9)),
-        min_size=1,
-    )
-)
-def test_of_each_step_greatest_wall_time_wins_then_later_arrival(rows):
-    kept = deduplicate_steps(points_of(rows))
-    expected = {}
-    for step, wall_time, value in rows:
-        if step not in expected or wall_time >= expected[step][0]:
-            expected[step] = (wall_time, value)
-    assert kept.steps.tolist() == sorted(expected)
-    assert list(zip(kept.wall_times.tolist(), kept.values.tolist(), strict=True)) == [
-        expected[step] for step in sorted(expected)
-    ]

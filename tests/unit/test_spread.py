@@ -114,13 +114,6 @@ def test_spread_of_equal_values_is_zero():
     assert spread.std.tolist() == [0.0] * 3
 
 
-def test_spread_of_one_run_has_no_deviation():
-    spread = compute_spread([curve({1: 5.0})], np.array([0, 1, 2]))
-    assert spread.counts.tolist() == [0, 1, 0]
-    assert spread.median.tolist()[1] == 5.0
-    assert np.isnan([spread.std, spread.stderr]).all()
-
-
 def test_spread_of_many_runs_is_that_of_blocks(monkeypatch):
     generator = np.random.default_rng(5)
     steps = np.arange(500)

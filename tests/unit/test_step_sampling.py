@@ -17,7 +17,6 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 STEPS = st.sets(st.one_of(INT64, st.integers(-50, 200)), min_size=0, max_size=120).map(
     lambda sample: np.array(sorted(sample), np.int64)
 )
-K = st.one_of(st.integers(0, 40), st.integers(0, 2**31 - 1).filter(lambda k: k < 5_000))
 
 
 RANKS = np.random.default_rng(3).integers(0, 16, 65536).astype(np.uint8)
@@ -58,13 +57,6 @@ def test_linear_takes_lowest_step_at_or_after_each_boundary(steps, k):
         assert kept == sorted(set(boundaries(steps, k)))
         assert (kept[0], kept[-1]) == (steps[0], steps[-1])
         assert len(kept) <= k
-
-
-def test_linear_is_all_of_series_without_gaps_when_there_is_room():
-    steps = np.arange(10)
-    assert linear(steps, 10).tolist() == list(range(10))
-    assert linear(steps, 1_000).tolist() == list(range(10))
-    assert linear(steps, 4).tolist() == [0, 3, 6, 9]
 
 
 def values_of(steps):

@@ -7,7 +7,7 @@ import struct
 import google_crc32c
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.event_files import encode_record, encode_records
@@ -46,7 +46,6 @@ fillings = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(repeating, st.integers(0, 30), fillings, st.sets(st.integers(0, 2400), max_size=3))
 def test_walk_finds_what_plain_loop_finds(lengths, start, filling, unsound):
     """Also when payloads contain records, lengths fail their checksums, and some records are long."""
@@ -108,11 +107,6 @@ def test_length_of_two_to_64_is_corrupt_whatever_its_checksum():
     sound = header + tf_record.footer(google_crc32c.value(header))
     frames = framing.find_records(encode_record(b"one") + sound, 0)
     assert (len(frames.starts), frames.end, frames.is_corrupt) == (1, 19, True)
-
-
-def test_header_in_making_is_not_corrupt():
-    frames = framing.find_records(encode_record(b"one") + bytes(11), 0)
-    assert (len(frames.starts), frames.is_corrupt, frames.next_bytes) == (1, False, 0)
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, 8, 60, 300, 4096, 5000])
