@@ -28,6 +28,7 @@ BENCHMARKS = (
     "storage",
     "scale",
     "live",
+    "viewers",
     "memory",
     "sample",
     "page",

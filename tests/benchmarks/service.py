@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 from machine import cpu_seconds
 
 from support.batches import ApiClient
@@ -50,6 +51,12 @@ class Service:
         return {"server": cpu_seconds(self.live.process.pid)} | {
             name: cpu_seconds(process_id) for name, process_id in groups.items()
         }
+
+    def memory(self) -> int:
+        """Memory that the server's processes have for themselves, in bytes."""
+        parent = psutil.Process(self.live.process.pid)
+        processes = [parent, *parent.children(recursive=True)]
+        return sum(process.memory_full_info().uss for process in processes)
 
     def query(self, statement: str) -> list[tuple]:
         """Rows of a statement on the service's database, outside any transaction.

@@ -256,7 +256,7 @@ def test_show_takes_id_or_url_of_experiment(run, server):
         assert "name: a name" in out
         assert f"{line} gpu7" in out
     path = "/api/v1/experiments/abc"
-    asked = {f"{path}?details=true", f"{path}/attempts", f"{path}/uploads?"}
+    asked = {f"{path}?details=true", f"{path}/attempts", f"{path}/uploads"}
     assert {request.path for request in server.requests} == asked
 
 
