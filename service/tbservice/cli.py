@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tbservice.cli_administration import add_migrate, add_token, add_user, add_workspace
-from tbservice.cli_maintenance import add_backup, add_check, add_sweep
+from tbservice.cli_maintenance import add_audit, add_backup, add_check, add_sweep
 
 INSTALL_HINT = (
     "the server's packages are not installed: run pip install '.[service]' in a checkout of tbhub"
@@ -70,8 +70,10 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def _up(options: argparse.Namespace) -> None:
+    from tbservice.audit.acting import begin_command
     from tbservice.local.up import Options, up
 
+    begin_command("tbservice up")
     up(Options(options.host, options.port, options.grpc_port, options.data_dir, options.demo))
 
 
@@ -107,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     add_check(commands)
     add_backup(commands)
     add_sweep(commands)
+    add_audit(commands)
     add_workspace(commands)
     add_token(commands)
     add_user(commands)

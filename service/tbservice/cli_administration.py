@@ -146,9 +146,11 @@ def _add(
     """Add a command that works on the service of --data-dir, or of the settings."""
 
     def run(options: argparse.Namespace) -> None:
+        from tbservice.audit.acting import begin_command
         from tbservice.server.command_settings import open_settings
 
         with open_settings(options.data_dir) as settings:
+            begin_command(parser.prog)
             command(options, settings)
 
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)

@@ -1,4 +1,4 @@
-"""The commands of `tbservice` that check, back up and restore what a service stores.
+"""The commands of `tbservice` that check, back up and restore what a service stores, and its log.
 
 Imports only the standard library, as `tbservice.cli` does. Exit codes: 0 sound or complete, 1
 damaged or incomplete (also: failed in the middle), 2 the command could not run.
@@ -10,10 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 _Commands = Any  # the type of `add_subparsers` has no public name
+
+AUDIT_FOLLOW_SECONDS: Final = 1.0
+"""Seconds between two looks for new records of `tbservice audit --follow`."""
 
 
 def add_data_dir(parser: argparse.ArgumentParser, state: str = "running or not") -> None:
@@ -105,6 +109,42 @@ def add_sweep(commands: _Commands) -> None:
     parser.add_argument("--delete", action="store_true", help="delete them, not only count")
     parser.add_argument("--quiet", action="store_true", help="no lines of progress on stderr")
     parser.set_defaults(command=_sweep, failure_code=2)
+
+
+def add_audit(commands: _Commands) -> None:
+    """Add `tbservice audit` and `tbservice expire-audit`."""
+    text = "print who did what, when and from where: a JSON object a line, the oldest first"
+    audit = commands.add_parser("audit", help=text, description=text)
+    add_data_dir(audit)
+    audit.add_argument(
+        "--workspace",
+        type=_count,
+        metavar="ID",
+        help="of this workspace alone; 0: sign-ins and other acts of none",
+    )
+    audit.add_argument(
+        "--last",
+        type=_count,
+        default=100,
+        metavar="N",
+        help="begin with so many records of each workspace (default: %(default)s)",
+    )
+    audit.add_argument("--follow", action="store_true", help="wait for new records, until Ctrl-C")
+    audit.set_defaults(command=_audit)
+
+    text = (
+        "delete records of the audit log that are older than TBHUB_AUDIT_DAYS; a record remains "
+        "of it, which 'tbservice check' continues from"
+    )
+    expire = commands.add_parser("expire-audit", help=text, description=text)
+    add_data_dir(expire)
+    expire.set_defaults(command=_expire_audit)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**63:
+        raise argparse.ArgumentTypeError(f"{text} is no number from 0 on")
+    return int(text)
 
 
 def _days(text: str) -> float:
@@ -278,3 +318,31 @@ def _sweep(options: argparse.Namespace) -> int:
         + ("deleted" if options.delete else "--delete deletes them")
     )
     return 0
+
+
+def _audit(options: argparse.Namespace) -> None:
+    from tbservice.server.administration import read_audit
+    from tbservice.server.command_settings import open_settings
+
+    with open_settings(options.data_dir) as settings:
+        try:
+            for records in read_audit(settings, options.workspace, options.last):
+                for workspace_id, record in records:
+                    fields = {"workspace_id": workspace_id, **record.to_json()}
+                    print(json.dumps(fields, ensure_ascii=False), flush=True)
+                if not options.follow:
+                    return
+                time.sleep(AUDIT_FOLLOW_SECONDS)
+        except KeyboardInterrupt:
+            return
+
+
+def _expire_audit(options: argparse.Namespace) -> None:
+    from tbservice.audit.acting import begin_command
+    from tbservice.server.administration import expire_audit
+    from tbservice.server.command_settings import open_settings
+
+    begin_command("tbservice expire-audit")
+    with open_settings(options.data_dir) as settings:
+        deleted = expire_audit(settings)
+    print(f"{deleted:,} records older than {settings.audit_days} days deleted", file=sys.stderr)

@@ -126,6 +126,10 @@ _request_seconds = _histogram(
 )
 _errors = _counter("http_errors", "Requests refused or failed, by error code", "route", "code")
 
+_sign_in_failures = _counter(
+    "sign_in_failures", "Failed sign-ins: in the audit log (true), or over its limits", "recorded"
+)
+
 _grpc_calls = _counter("grpc_calls", "gRPC calls ended, by status", "method", "status")
 _grpc_call_seconds = _histogram(
     "grpc_call", "From the metadata of a gRPC call to the end of its reply", "method"
@@ -308,6 +312,11 @@ def observe_call(method: str, status: str, seconds: float) -> None:
 def observe_over_share(share: str, count: int = 1) -> None:
     """Count requests refused because their caller's share is used up."""
     _over_share.labels(share).inc(count)
+
+
+def observe_sign_in_failure(*, is_recorded: bool) -> None:
+    """Count a failed sign-in."""
+    _sign_in_failures.labels(str(is_recorded).lower()).inc()
 
 
 def observe_pool_size(connections_max: int) -> None:

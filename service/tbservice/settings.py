@@ -258,6 +258,12 @@ class Settings(BaseSettings):
         description="Whether people may create workspaces; otherwise only the administrator, with "
         "`tbservice workspace create`",
     )
+    audit_days: int = Field(
+        default=400,
+        ge=1,
+        le=100_000,
+        description="Days after which `tbservice expire-audit` deletes records of the audit log",
+    )
     log_format: LogFormat = Field(
         default="text",
         description="Format of the log: lines for people, or a JSON object per line",

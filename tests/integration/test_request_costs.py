@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import anyio.to_thread
 import psycopg
 import pytest
 
 from support.batches import PROTOBUF, batch, scalars, segment, stream
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 
 pytestmark = pytest.mark.plain("counts statements at one server")
 
@@ -103,6 +106,25 @@ def test_flush_takes_one_thread_and_few_statements(api, experiment, count):
     # Look-up, begin, streams, series, points, cursor, version, usage; the commit is no cursor's.
     assert counts["threads"] == 1
     assert counts["statements"] <= 8
+
+
+def test_record_of_an_act_costs_five_statements(database, workspace_id, count):
+    def act(makes_record):
+        with database.transaction(workspace_id) as db:
+            if makes_record:
+                record(db, Act.WORKSPACE_RENAME, workspace_id, "x")
+
+    (_, without), (_, counts) = (count(partial(act, made)) for made in (False, True))
+    # The workspace, the end of its chain, the time; the record, the new end: two round trips.
+    assert counts["statements"] - without["statements"] == 5
+
+
+def test_new_token_takes_few_statements(api, experiment, count):
+    path = f"/experiments/{experiment}/tokens"
+    answer, counts = count(lambda: api.request("POST", path, json={"scopes": ["read"]}))
+    assert answer.status_code == 201
+    # Look-up, begin, ended tokens, limit, insert; five of the record.
+    assert counts == {"threads": 1, "statements": 10}
 
 
 @pytest.mark.parametrize("query", ["downsample=-1", "sampling=some", "last=x"])

@@ -1,4 +1,4 @@
-"""Run `tbservice check`, `backup`, `restore` and `sweep-objects` in this process: a new one takes seconds to import."""
+"""Run commands of maintenance and the audit log in this process: a new one takes seconds to import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 from support.servers import environment_of
 from tbservice.cli import run_command
-from tbservice.cli_maintenance import add_backup, add_check, add_sweep
+from tbservice.cli_maintenance import add_audit, add_backup, add_check, add_sweep
 
 
 def command_runner(monkeypatch, capsys, settings=None):
@@ -26,6 +26,7 @@ def command_runner(monkeypatch, capsys, settings=None):
         add_check(commands)
         add_backup(commands)
         add_sweep(commands)
+        add_audit(commands)
         options = parser.parse_args([str(argument) for argument in arguments])
         return run_command(options), *capsys.readouterr()
 

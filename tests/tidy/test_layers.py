@@ -38,6 +38,7 @@ CORE = [
     "tbservice.db",
     "tbservice.objects",
     "tbservice.quotas",
+    "tbservice.audit",
     "tbservice.auth",
     "tbservice.series",
     "tbservice.experiments.tables",
@@ -59,6 +60,7 @@ WINGS = {
 """A capability each, with its tables, use cases and routes."""
 
 USE_CASES = {
+    "tbservice.audit",
     "tbservice.ingest",
     "tbservice.reading",
     "tbservice.experiments",
@@ -92,10 +94,11 @@ MAY_IMPORT = read_table("""
 .db: PLAIN METRICS
 .objects: PLAIN METRICS DB .settings
 .quotas: PLAIN DB
-.auth: PLAIN DB .quotas .settings
+.audit: PLAIN METRICS DB
+.auth: PLAIN DB .audit .quotas .settings
 .series: PLAIN METRICS DB .auth.tables.workspaces .quotas.tables
 .experiments.tables: PLAIN DB .auth.tables .quotas.tables .series.tables .objects.tables
-.experiments: PLAIN STORES .auth .quotas .series .ingest
+.experiments: PLAIN STORES .audit .auth .quotas .series .ingest
 .ingest: PLAIN METRICS STORES .quotas .series .experiments.tables
 .reading: PLAIN STORES .auth .series .experiments
 .hparams: PLAIN DB .series.tables .reading .experiments
@@ -103,7 +106,7 @@ MAY_IMPORT = read_table("""
 .runs: PLAIN DB .hparams .series .experiments
 .katib: PLAIN METRICS DB .auth .series .experiments .ingest
 .katib.methods: PLAIN .api.grpc .auth .handlers .ingest .katib
-.integrity: PLAIN METRICS STORES .auth.tables .ingest.blob_uploads .ingest.tables
+.integrity: PLAIN METRICS STORES .audit .auth.tables .ingest.blob_uploads .ingest.tables
     .experiments.tables .quotas.tables .series
 .backup: PLAIN STORES .auth.tables .settings
 .admission: PLAIN METRICS SESSIONS .auth
@@ -113,8 +116,8 @@ MAY_IMPORT = read_table("""
 .api.operation: PLAIN METRICS SESSIONS HTTP
 .api.v1: PLAIN METRICS SESSIONS USE_CASES HTTP .admission .hparams .runs .settings
 .api.v0_classic: PLAIN SESSIONS HTTP .reading .handlers
-.api.grpc: PLAIN METRICS SESSIONS .admission .api.http.readiness .auth .ingest .settings
-.pages: PLAIN SESSIONS HTTP .admission .auth .experiments .reading .hparams .runs
+.api.grpc: PLAIN METRICS SESSIONS .admission .api.http.readiness .audit .auth .ingest .settings
+.pages: PLAIN SESSIONS HTTP .admission .audit .auth .experiments .reading .hparams .runs
 .tensorboard: PLAIN SESSIONS HTTP .admission .handlers .experiments .reading .hparams .pages
 .katib.suggestions: PLAIN .katib.katib_pb2
 .katib.early_stopping: PLAIN .katib.katib_pb2 .katib.suggestions

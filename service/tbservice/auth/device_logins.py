@@ -17,6 +17,8 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.auth import people, tokens, workspaces
 from tbservice.auth.tables import device_logins
 from tbservice.auth.tables.device_logins import Approval, DeviceLogin
@@ -125,12 +127,22 @@ def approve(
     approval = Approval(workspace_id, tuple(scopes), label, expires_at)
     if not device_logins.answer(db, parse_code(typed_code), person.user_id, approval):
         raise _unknown_code()
+    record(
+        db,
+        Act.DEVICE_LOGIN_APPROVE,
+        workspace_id,
+        person.user_id,
+        label=label,
+        scopes=" ".join(scopes),
+        begun_from=login.network,
+    )
 
 
 def deny(db: Connection, person: Person, typed_code: str) -> None:
     """Refuse the command that shows this code. Raises NotFound."""
     if not device_logins.answer(db, parse_code(typed_code), person.user_id, None):
         raise _unknown_code()
+    record(db, Act.DEVICE_LOGIN_DENY, None, person.user_id)
 
 
 def redeem(database: Database, device_code: str) -> RedeemedLogin | None:

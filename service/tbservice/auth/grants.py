@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
+from tbservice.audit import acting
+from tbservice.audit.acting import Means
+from tbservice.audit.acts import AUDIT_NETWORKS_ITEMS_MAX, Act
+from tbservice.audit.recording import is_known_use, record_use
 from tbservice.auth import secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.auth.tables import auth_lookup, secret_use, workspaces
@@ -333,11 +337,20 @@ def _require_identity(db: Connection, secret: str | None, identity: _Identity | 
         raise Unauthenticated("a token is needed: send it as 'Authorization: Bearer <token>'")
     if identity is None:
         raise Unauthenticated("this token is unknown, expired or revoked")
-    if not identity.is_use_recorded:
-        if isinstance(identity, SessionIdentity):
+    if isinstance(identity, SessionIdentity):
+        acting.identify(Means.SESSION, identity.session_id, identity.user_id)
+        if not identity.is_use_recorded:
             secret_use.record_session_use(db, identity.session_id, identity.user_id)
-        else:
-            secret_use.record_token_use(db, identity)
+        return identity
+
+    is_token = identity.link is None
+    acting.identify(Means.TOKEN if is_token else Means.LINK, identity.token_id, identity.user_id)
+    act = Act.TOKEN_NETWORK if is_token else Act.LINK_NETWORK
+    if not (identity.is_session or is_known_use(act, identity.token_id)):
+        use = act, identity.workspace_id, identity.token_id, AUDIT_NETWORKS_ITEMS_MAX
+        secret_use.attempt(db, record_use, *use)
+    if not identity.is_use_recorded:
+        secret_use.record_token_use(db, identity)
     return identity
 
 

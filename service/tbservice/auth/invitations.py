@@ -8,6 +8,10 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.audit import acting
+from tbservice.audit.acting import Means
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.auth import members, people, secrets
 from tbservice.auth.emails import email_key, require_email_key
 from tbservice.auth.secrets import SecretKind
@@ -122,6 +126,14 @@ def accept(
     if not invitations.accept(db, invitation.invitation_id, person.user_id):
         raise NotFound(_ENDED)
     member_rows.put(db, workspace_id, person.user_id, invitation.role)
+    record(
+        db,
+        Act.INVITATION_ACCEPT,
+        workspace_id,
+        invitation.invitation_id,
+        member=person.user_id,
+        role=invitation.role,
+    )
     return Membership(workspace_id, invitation.workspace_name, invitation.role)
 
 
@@ -158,6 +170,7 @@ def join(
         raise Forbidden("sign in first: here, people have an account at a provider")
     invitation = find_invitation(db, secret)
     person = people.create_by_invitation(db, invitation.email, name, invitation.invited_by)
+    acting.identify(Means.INVITATION, invitation.invitation_id, person.user_id)
     return person, accept(db, secret, person, is_link_enough=True)
 
 
@@ -173,6 +186,7 @@ def revoke(db: Connection, grant: OwnerGrant, invitation_id: str) -> None:
     """
     if not invitations.revoke(db, grant.workspace_id, invitation_id):
         raise NotFound("the workspace has no such invitation that is open")
+    record(db, Act.INVITATION_REVOKE, grant.workspace_id, invitation_id)
 
 
 def _create(
@@ -189,6 +203,14 @@ def _create(
         secrets.secret_digest(secret),
         grant.user_id,
         expires_at,
+    )
+    record(
+        db,
+        Act.INVITATION_CREATE,
+        grant.workspace_id,
+        invitation_id,
+        role=role,
+        is_for=email or None,
     )
     invitation = invitations.find(db, grant.workspace_id, invitation_id)
     assert invitation is not None  # noqa: S101 - created above

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.auth.tables import invitations, members, tokens
 from tbservice.errors import Conflict, Forbidden, NotFound
 from tbservice.types.grants import Grant, OwnerGrant
@@ -48,6 +50,8 @@ def set_role(db: Connection, grant: OwnerGrant, user_id: UserId, role: Role) -> 
         _check_other_owner(db, grant.workspace_id, user_id)
     members.put(db, grant.workspace_id, user_id, role)
     _revoke_excess(db, grant.workspace_id, user_id, role)
+    if role is not current:
+        record(db, Act.MEMBER_ROLE, grant.workspace_id, user_id, role=role, before=current)
     member = members.find_member(db, grant.workspace_id, user_id)
     assert member is not None  # noqa: S101 - the workspace is locked
     return member
@@ -57,6 +61,7 @@ def remove_member(db: Connection, grant: OwnerGrant, user_id: UserId) -> None:
     """Remove a member, who may be who acts. Raises as `set_role` does."""
     lock_as_owner(db, grant)
     _remove(db, grant.workspace_id, user_id)
+    record(db, Act.MEMBER_REMOVE, grant.workspace_id, user_id)
 
 
 def leave(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> None:
@@ -66,6 +71,7 @@ def leave(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> None:
     """
     members.lock_workspace(db, workspace_id)
     _remove(db, workspace_id, user_id)
+    record(db, Act.MEMBER_LEAVE, workspace_id, user_id)
 
 
 def lock_as_owner(db: Connection, grant: OwnerGrant) -> None:

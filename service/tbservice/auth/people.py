@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.auth import secrets
 from tbservice.auth.emails import email_key, require_email_key
 from tbservice.auth.tables import (
@@ -47,7 +50,9 @@ def find_or_create_by_email(db: Connection, email: str, name: str = "") -> Perso
     created = users.create(db, secrets.generate_user_id(), _clean_name(name), email, key)
     if created is None:  # another transaction was faster
         created = users.find_by_email_key(db, key)
-    assert created is not None  # noqa: S101 - users are never deleted
+        assert created is not None  # noqa: S101 - users are never deleted
+    else:
+        record(db, Act.PERSON_CREATE, None, created.person.user_id, by="address")
     return created.person
 
 
@@ -77,6 +82,7 @@ def create_by_invitation(
         # end of a long chain, all who are invited have the same sponsor, so that it stays bounded.
         sponsors = users.list_sponsors(db, invited_by.user_id)[: users.SPONSORS_ITEMS_MAX]
         users.set_sponsor(db, created.person.user_id, sponsors[-1])
+    record(db, Act.PERSON_CREATE, None, created.person.user_id, by="invitation")
     return created.person
 
 
@@ -155,11 +161,17 @@ def _confirm_address(db: Connection, user: User) -> None:
     if users.find_by_email_key(db, key) is not None:
         raise Conflict("the e-mail address of this person is confirmed as another person's")
     users.confirm_address(db, user.person.user_id, key)
+    record(db, Act.PERSON_CONFIRM, None, user.person.user_id)
     _sign_out(db, user.person.user_id)
 
 
 def _list(shown: list[User]) -> str:
     return ", ".join(f"{user.person.user_id} ({user.person.name})" for user in shown)
+
+
+def find_people(db: Connection, user_ids: Iterable[str]) -> dict[UserId, Person]:
+    """Return the people with these ids, by id; none for an id that is unknown."""
+    return {user.person.user_id: user.person for user in users.list_by_ids(db, user_ids)}
 
 
 def list_people(db: Connection) -> list[User]:
@@ -186,6 +198,7 @@ def add_member(db: Connection, workspace_id: WorkspaceId, user_id: UserId, role:
         return current
     check_room(db, workspace_id, current)
     members.put(db, workspace_id, user_id, role)
+    record(db, Act.MEMBER_ADD, workspace_id, user_id, role=role, before=current)
     return role
 
 
@@ -247,6 +260,7 @@ def _link_or_create(
         user_id = secrets.generate_user_id()
         created = users.create(db, user_id, _clean_name(name), shown, confirmed)
         if created is not None:
+            record(db, Act.PERSON_CREATE, None, user_id, by="provider", issuer=issuer)
             return created
         assert key is not None  # noqa: S101 - only an address can be another's already
         existing = users.find_by_email_key(db, key)
@@ -286,6 +300,7 @@ def disable(db: Connection, user_id: UserId) -> None:
     """
     _require_user(db, user_id)
     users.set_disabled(db, user_id, is_disabled=True)
+    record(db, Act.PERSON_DISABLE, None, user_id)
     _sign_out(db, user_id)
     tokens.revoke_of_user(db, user_id)
     # Invitations to other workspaces were revoked when they left these or lost the role.
@@ -301,6 +316,7 @@ def enable(db: Connection, user_id: UserId) -> None:
     """
     _require_user(db, user_id)
     users.set_disabled(db, user_id, is_disabled=False)
+    record(db, Act.PERSON_ENABLE, None, user_id)
 
 
 def rename(db: Connection, user_id: UserId, name: str) -> Person:
@@ -310,6 +326,7 @@ def rename(db: Connection, user_id: UserId, name: str) -> Person:
     """
     _check_name_length(name)
     users.set_name(db, user_id, _clean_name(name))
+    record(db, Act.PERSON_RENAME, None, user_id, name=_clean_name(name))
     return find_person(db, user_id)
 
 

@@ -11,6 +11,10 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.audit import acting
+from tbservice.audit.acting import Means
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.auth.tables import browser_sessions, secret_use, sign_in_links
@@ -32,7 +36,9 @@ ADDRESS_CHARS_MAX: Final = 64
 """Characters kept of a client's network address."""
 
 
-def open_session(db: Connection, user_id: UserId, user_agent: str, address: str) -> str:
+def open_session(
+    db: Connection, user_id: UserId, user_agent: str, address: str, by: str = ""
+) -> str:
     """Return the secret of a new session. Deletes a few expired ones of anyone.
 
     A sign-in always opens a new session, whatever the browser had before: a secret that somebody
@@ -43,6 +49,7 @@ def open_session(db: Connection, user_id: UserId, user_agent: str, address: str)
         user_id: Person who has signed in.
         user_agent: User-Agent of the browser; cut.
         address: Address of the client; cut.
+        by: How they signed in, for the audit log.
 
     Raises:
         Forbidden: The person is disabled.
@@ -52,9 +59,12 @@ def open_session(db: Connection, user_id: UserId, user_agent: str, address: str)
     browser_sessions.delete_expired(db, limits.SIGN_IN_SWEEP_ITEMS_MAX)
     browser_sessions.delete_of_user(db, user_id, None, kept=PERSON_SESSIONS_ITEMS_MAX - 1)
     secret = secrets.generate_secret(SecretKind.SESSION)
+    session_id = secrets.generate_public_id()
+    acting.identify(Means.SESSION, session_id, user_id)
+    record(db, Act.SIGN_IN, None, user_id, by=by, user_agent=user_agent)
     browser_sessions.create(
         db,
-        secrets.generate_public_id(),
+        session_id,
         user_id,
         secrets.secret_digest(secret),
         user_agent.replace("\0", "")[:USER_AGENT_CHARS_MAX],
@@ -77,6 +87,7 @@ def find_session(db: Connection, secret: str | None) -> BrowserSession | None:
     if found is None:
         return None
     session, was_just_used = found
+    acting.identify(Means.SESSION, session.session_id, session.person.user_id)
     if not was_just_used:
         secret_use.record_session_use(db, session.session_id, session.person.user_id)
     return session
@@ -85,8 +96,9 @@ def find_session(db: Connection, secret: str | None) -> BrowserSession | None:
 def close_session(db: Connection, secret: str | None) -> None:
     """End the session of this secret: sign out. Idempotent."""
     digest = secrets.parse_digest(secret, SecretKind.SESSION) if secret else None
-    if digest is not None:
-        browser_sessions.delete(db, digest)
+    if digest is not None and (ended := browser_sessions.delete(db, digest)):
+        session_id, user_id = ended
+        record(db, Act.SIGN_OUT, None, user_id, session_id=session_id)
 
 
 def list_sessions(db: Connection, user_id: UserId) -> list[BrowserSession]:
@@ -98,9 +110,13 @@ def revoke_session(db: Connection, user_id: UserId, session_id: str) -> None:
     """End a session of this person. Raises NotFound if they have no such session."""
     if not browser_sessions.delete_of_user(db, user_id, session_id):
         raise NotFound("you have no such session")
+    record(db, Act.SESSION_END, None, user_id, session_id=session_id)
 
 
 def revoke_other_sessions(db: Connection, user_id: UserId, session_id: str) -> int:
     """End all sessions of a person but this one, and sign-in links; return how many. Idempotent."""
     sign_in_links.delete_of_user(db, user_id)
-    return browser_sessions.delete_others(db, user_id, session_id)
+    ended = browser_sessions.delete_others(db, user_id, session_id)
+    if ended:
+        record(db, Act.SESSION_END, None, user_id, ended=ended)
+    return ended

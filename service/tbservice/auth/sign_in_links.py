@@ -8,6 +8,8 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.auth.tables import sign_in_links, users
@@ -31,6 +33,7 @@ def create_link(db: Connection, user_id: UserId, seconds: float = SIGN_IN_LINK_S
     secret = secrets.generate_secret(SecretKind.SIGN_IN_LINK)
     expires_at = read_now(db) + timedelta(seconds=seconds)
     sign_in_links.create(db, secrets.secret_digest(secret), user_id, expires_at)
+    record(db, Act.SIGN_IN_LINK_CREATE, None, user_id, expires_at=expires_at.isoformat())
     return secret
 
 

@@ -10,13 +10,15 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.auth import members, people, secrets
 from tbservice.auth.grants import acting_person
 from tbservice.auth.tables import members as member_rows
 from tbservice.auth.tables import tokens
 from tbservice.auth.tables.tokens import TokenProperties
 from tbservice.db.clock import read_now
-from tbservice.errors import Forbidden, Invalid, NotFound
+from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.pagination import cut_page, decode_page_token, encode_page_token
 from tbservice.types.grants import AdminGrant, OwnerGrant, PersonalGrant, ReadGrant, Scope
 from tbservice.types.identifiers import ExperimentId, TokenId, UserId, WorkspaceId
@@ -24,6 +26,12 @@ from tbservice.types.people import BrowserSession, Principal, Token, TokenUse
 
 PERSONAL_TOKENS_ITEMS_MAX: Final = 1_000
 """Tokens (items) of a person that a list shows, the newest."""
+
+WORKSPACE_TOKENS_ITEMS_MAX: Final = 10_000
+"""Tokens (items) for a whole workspace, of machines and people, that are not revoked."""
+
+EXPERIMENT_TOKENS_ITEMS_MAX: Final = 1_000
+"""Tokens and share links (items) of an experiment that are not revoked."""
 
 SESSION_LIFETIME: Final = timedelta(hours=12)
 """How long a browser may read after its user entered a token with more scopes than read."""
@@ -45,7 +53,6 @@ def create_token(
     if not unique_scopes or Scope.ADMIN in unique_scopes:
         raise Invalid("a token of one experiment has the scope append, read, or both")
     check_end(db, expires_at)
-    _delete_ended(db, grant.workspace_id, grant.experiment_id)
     properties = TokenProperties(
         grant.workspace_id,
         grant.experiment_id,
@@ -55,7 +62,7 @@ def create_token(
         user_id=grant.user_id,
         created_by=grant.user_id,
     )
-    return _create(db, properties)
+    return _create_and_record(db, properties)
 
 
 def create_workspace_token(
@@ -75,11 +82,10 @@ def create_workspace_token(
     check_end(db, expires_at)
     acting = members.require_person(grant)
     members.lock_as_owner(db, grant)
-    _delete_ended(db, grant.workspace_id, None)
     properties = TokenProperties(
         grant.workspace_id, None, unique_scopes, label, expires_at, created_by=acting
     )
-    return _create(db, properties)
+    return _create_and_record(db, properties)
 
 
 def create_personal_token(
@@ -100,13 +106,12 @@ def create_personal_token(
         Forbidden: The person's role permits less, or they are disabled.
         NotFound: They are no member of the workspace.
     """
-    check_personal_token(db, user_id, workspace_id, scopes := list(scopes), label, expires_at)
-    _delete_ended(db, workspace_id, None)
     unique_scopes = _check_scopes(scopes)
+    check_end(db, expires_at)
     properties = TokenProperties(
         workspace_id, None, unique_scopes, label, expires_at, user_id=user_id, created_by=user_id
     )
-    return _create(db, properties)
+    return _create_and_record(db, properties)
 
 
 def create_token_by_token(
@@ -175,7 +180,8 @@ def make_session_token(
 
 def create_owner_token(db: Connection, workspace_id: WorkspaceId, label: str) -> tuple[Token, str]:
     """Create an admin token of a workspace. For administrators, never behind a route."""
-    return _create(db, TokenProperties(workspace_id, None, (Scope.ADMIN,), label, None))
+    properties = TokenProperties(workspace_id, None, (Scope.ADMIN,), label, None)
+    return _create_and_record(db, properties)
 
 
 def list_tokens(
@@ -234,6 +240,7 @@ def revoke_token(db: Connection, grant: AdminGrant, token_id: str) -> None:
     """Revoke a token of the experiment. Raises NotFound if it has no such token."""
     if not tokens.revoke(db, grant.experiment_id, TokenId(token_id)):
         raise NotFound("the experiment has no such token")
+    record(db, Act.TOKEN_REVOKE, grant.workspace_id, token_id, experiment_id=grant.experiment_id)
 
 
 def revoke_workspace_token(db: Connection, grant: OwnerGrant, token_id: str) -> None:
@@ -243,6 +250,7 @@ def revoke_workspace_token(db: Connection, grant: OwnerGrant, token_id: str) -> 
     """
     if not tokens.revoke_of_workspace(db, grant.workspace_id, TokenId(token_id)):
         raise NotFound("the workspace has no such token")
+    record(db, Act.TOKEN_REVOKE, grant.workspace_id, token_id)
 
 
 def revoke_personal_token(
@@ -252,8 +260,10 @@ def revoke_personal_token(
 
     Raises NotFound if they have no such token. `db` is a transaction.
     """
-    if not tokens.revoke_personal(db, user_id, workspace_id, TokenId(token_id)):
+    found = tokens.revoke_personal(db, user_id, workspace_id, TokenId(token_id))
+    if found is None:
         raise NotFound("you have no such token")
+    record(db, Act.TOKEN_REVOKE, found, token_id)
 
 
 def _session_properties(db: Connection, grant: ReadGrant) -> TokenProperties:
@@ -273,14 +283,57 @@ def _session_properties(db: Connection, grant: ReadGrant) -> TokenProperties:
     )
 
 
+def check_room(
+    db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId | None
+) -> None:
+    """Raise Conflict if an experiment, or without one a workspace, has too many tokens and links.
+
+    Several requests at once may make a few more.
+    """
+    items_max = WORKSPACE_TOKENS_ITEMS_MAX if experiment_id is None else EXPERIMENT_TOKENS_ITEMS_MAX
+    if tokens.count_valid(db, workspace_id, experiment_id, items_max) >= items_max:
+        owner = "the workspace" if experiment_id is None else "the experiment"
+        raise Conflict(
+            f"{owner} has {items_max} tokens or links that are not revoked, the most there can be: "
+            "revoke some that are not needed"
+        )
+
+
+def _create_and_record(db: Connection, properties: TokenProperties) -> tuple[Token, str]:
+    """Create a token of valid scopes and end; return it and its secret."""
+    _check_holder(db, properties)
+    delete_ended(db, properties.workspace_id, properties.experiment_id)
+    check_room(db, properties.workspace_id, properties.experiment_id)
+    token, secret = _insert(db, properties, secrets.generate_token())
+    record(
+        db,
+        Act.TOKEN_CREATE,
+        properties.workspace_id,
+        token.token_id,
+        label=properties.label,
+        scopes=" ".join(properties.scopes),
+        experiment_id=properties.experiment_id,
+        for_user_id=properties.user_id,
+        expires_at=None if properties.expires_at is None else properties.expires_at.isoformat(),
+    )
+    return token, secret
+
+
 def _create(
     db: Connection, properties: TokenProperties, secret: str | None = None
 ) -> tuple[Token, str]:
-    """Insert a token of valid properties, with a new secret or this one; return it and that."""
+    """Create a token of a browser session, with a new secret or this one; return it and that."""
+    _check_holder(db, properties)
+    return _insert(db, properties, secret or secrets.generate_token())
+
+
+def _check_holder(db: Connection, properties: TokenProperties) -> None:
     _check_label(properties.label)
     if properties.user_id is not None:
         _check_person(db, properties.workspace_id, properties.user_id, set(properties.scopes))
-    secret = secret or secrets.generate_token()
+
+
+def _insert(db: Connection, properties: TokenProperties, secret: str) -> tuple[Token, str]:
     token = tokens.create(
         db,
         secrets.generate_token_id(),
@@ -291,11 +344,15 @@ def _create(
     return token, secret
 
 
-def _delete_ended(
+def delete_ended(
     db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId | None
 ) -> None:
-    ended_before = read_now(db) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
-    tokens.delete_ended(db, workspace_id, experiment_id, ended_before, limits.TOKEN_SWEEP_ITEMS_MAX)
+    """Delete a few tokens of an experiment, or without one of the workspace, that ended long ago.
+
+    Here, so that no process has to schedule it.
+    """
+    seconds, items_max = limits.ENDED_TOKEN_SECONDS_MAX, limits.TOKEN_SWEEP_ITEMS_MAX
+    tokens.delete_ended(db, workspace_id, experiment_id, seconds, items_max)
 
 
 def _check_scopes(scopes: Iterable[Scope]) -> tuple[Scope, ...]:

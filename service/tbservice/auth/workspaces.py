@@ -7,6 +7,8 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.auth import members, people
 from tbservice.auth.tables import members as member_rows
 from tbservice.auth.tables import users, workspaces
@@ -29,7 +31,9 @@ def create_workspace(db: Connection, name: str) -> WorkspaceId:
     Raises Invalid for a name that is empty or too long.
     """
     _check_name(name)
-    return workspaces.create(db, name)
+    workspace_id = workspaces.create(db, name)
+    record(db, Act.WORKSPACE_CREATE, workspace_id, str(workspace_id), name=name)
+    return workspace_id
 
 
 def create_for_person(
@@ -64,6 +68,7 @@ def create_for_person(
     workspace_id = workspaces.create(db, name, user_id)
     set_local(db, "workspace_id", str(workspace_id))
     member_rows.put(db, workspace_id, user_id, Role.OWNER)
+    record(db, Act.WORKSPACE_CREATE, workspace_id, str(workspace_id), name=name)
     return Membership(workspace_id, name, Role.OWNER)
 
 
@@ -88,6 +93,7 @@ def rename(db: Connection, grant: OwnerGrant, name: str) -> None:
     _check_name(name)
     members.lock_as_owner(db, grant)
     workspaces.rename(db, grant.workspace_id, name)
+    record(db, Act.WORKSPACE_RENAME, grant.workspace_id, str(grant.workspace_id), name=name)
 
 
 def _check_name(name: str) -> None:

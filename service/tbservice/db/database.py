@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from sqlalchemy import Connection, Engine, text
 
 from tbservice import traces
-from tbservice.db import link_views
+from tbservice.db import before_commit, link_views
 from tbservice.db.cluster.node_watch import NodeWatch
 from tbservice.db.cluster.nodes import Nodes
 from tbservice.db.errors import translate_driver_errors
@@ -106,7 +106,8 @@ class Database:
         ):
             if isinstance(visible, ReadGrant) and visible.link is not None:
                 link_views.enter(db, visible.experiment_id, visible.link)
-            yield db
+            with before_commit.calling(db):
+                yield db
 
     def _open(
         self, begin: str, visible: Visible, *, is_read: bool

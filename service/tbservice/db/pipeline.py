@@ -121,13 +121,28 @@ def pipeline_with_rls(db: Connection, rls_settings: Mapping[str, str]) -> Iterat
 
 
 @contextmanager
+def transaction_of_driver(db: Connection) -> Iterator[None]:
+    """Begin a transaction, or a savepoint in an open one: commit at the end, roll back on error.
+
+    On a connection of `Database.without_transaction`, or any other.
+    """
+    with get_driver_connection(db).transaction():
+        _propagate_settings(db)
+        yield
+
+
+def _propagate_settings(db: Connection) -> None:
+    if is_pooled(db):  # else the connection does; plain PostgreSQL keeps such a name, unused
+        get_driver_connection(db).execute(PROPAGATE_SETTINGS)
+
+
+@contextmanager
 def _begin_if_alone(db: Connection) -> Iterator[None]:
     driver = get_driver_connection(db)
     is_alone = driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     if is_alone:
         driver.execute("BEGIN")
-        if is_pooled(db):
-            driver.execute(PROPAGATE_SETTINGS)
+        _propagate_settings(db)
     yield
     if is_alone:
         driver.execute("COMMIT")

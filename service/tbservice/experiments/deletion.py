@@ -6,6 +6,8 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.auth import secrets
 from tbservice.errors import NotFound
 from tbservice.experiments.lifecycle import NOT_FOUND, index_words
@@ -32,6 +34,14 @@ def delete_experiment(db: Connection, grant: AdminGrant, *, is_final: bool = Fal
     if hidden is None:
         raise NotFound(NOT_FOUND)
     experiment_words.replace(db, grant.workspace_id, hidden.number, ())
+    record(
+        db,
+        Act.EXPERIMENT_DELETE,
+        grant.workspace_id,
+        grant.experiment_id,
+        name=hidden.name,
+        is_final=is_final,
+    )
 
 
 def restore_experiment(db: Connection, grant: WorkspaceGrant, experiment_id: str) -> Experiment:
@@ -45,6 +55,7 @@ def restore_experiment(db: Connection, grant: WorkspaceGrant, experiment_id: str
     if restored is None:
         raise NotFound("there is no such deleted experiment, or it is not yours")
     index_words(db, grant.workspace_id, restored)
+    record(db, Act.EXPERIMENT_RESTORE, grant.workspace_id, restored.experiment_id)
     return restored
 
 

@@ -10,6 +10,8 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.auth import secrets
 from tbservice.auth.tables import users
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
@@ -20,7 +22,7 @@ from tbservice.experiments.tables import experiment_words, experiments, share_li
 from tbservice.quotas import room
 from tbservice.quotas.tables import usage_counters
 from tbservice.types.experiments import Experiment, Visibility
-from tbservice.types.grants import AdminGrant, ExperimentGrant, ReadGrant, WorkspaceGrant
+from tbservice.types.grants import AdminGrant, ExperimentGrant, Grant, ReadGrant, WorkspaceGrant
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.quotas import Usage
 
@@ -61,6 +63,8 @@ def create_experiment(
         if usage_counters.exist(db):
             usage_counters.create(db, grant.workspace_id, experiment.experiment_id, Usage())
         index_words(db, grant.workspace_id, experiment)
+        if experiment.visibility is Visibility.LINK:
+            _record_visibility(db, grant, experiment)
     return experiment
 
 
@@ -165,7 +169,19 @@ def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> 
         uploads.delete_all(db, grant.experiment_id)
     if columns:
         index_words(db, grant.workspace_id, experiment)
+    if metadata.visibility is not None:
+        _record_visibility(db, grant, experiment)
     return experiment
+
+
+def _record_visibility(db: Connection, grant: Grant, experiment: Experiment) -> None:
+    record(
+        db,
+        Act.EXPERIMENT_SHARE,
+        grant.workspace_id,
+        experiment.experiment_id,
+        visibility=experiment.visibility,
+    )
 
 
 def _check_links(db: Connection, grant: AdminGrant) -> None:

@@ -13,6 +13,8 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.db.database import Database
 from tbservice.errors import NotFound
 from tbservice.experiments.tables import deleted_runs, erased_series, experiment_size, experiments
@@ -83,6 +85,7 @@ def delete_run(db: Connection, grant: AdminGrant, name: str) -> bool:
     if not remove_run(db, grant, name):
         return False
     deleted_runs.insert(db, grant, runs_tags.hash_name(name))
+    record(db, Act.RUN_DELETE, grant.workspace_id, grant.experiment_id, run=name)
     return True
 
 
@@ -117,6 +120,7 @@ def delete_series(db: Connection, grant: AdminGrant, run: str, tag: str) -> None
     if tag_id is None or not _delete_series(db, grant, run_id, tag_id):
         raise NotFound(_TAG_MISSING)
     _finish(db, grant, [tag_id])
+    record(db, Act.SERIES_DELETE, grant.workspace_id, grant.experiment_id, run=run, tag=tag)
 
 
 def _delete_series(db: Connection, grant: AdminGrant, run_id: int, tag_id: int | None) -> bool:
@@ -179,4 +183,6 @@ def list_deleted(
 def allow_runs(db: Connection, grant: AppendGrant, names: Sequence[str]) -> None:
     """Let deleted runs be written again. Their data is not restored. Repeating it is a no-op."""
     digests = [runs_tags.hash_name(name) for name in names]
-    deleted_runs.delete(db, grant.experiment_id, digests)
+    if deleted_runs.delete(db, grant.experiment_id, digests):
+        for name in names:
+            record(db, Act.RUN_ALLOW, grant.workspace_id, grant.experiment_id, run=name)

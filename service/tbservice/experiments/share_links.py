@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
 
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.auth import secrets
-from tbservice.auth.tables import tokens
-from tbservice.auth.tokens import check_end
+from tbservice.auth.tokens import check_end, check_room, delete_ended
 from tbservice.db import link_views
-from tbservice.db.clock import read_now
 from tbservice.errors import Invalid, NotFound
 from tbservice.experiments import snapshots
 from tbservice.experiments.tables import experiments, share_links
 from tbservice.experiments.tables.share_links import PlacedLink, ShareLink
-from tbservice.ingest.door import PointWriter
+from tbservice.ingest.door import Door, PointWriter
 from tbservice.pagination import cut_page, decode_page_token, encode_page_token
 from tbservice.patterns import PATTERN_CHARS_MAX, compile_pattern
 from tbservice.types.experiments import Visibility
@@ -26,6 +28,7 @@ from tbservice.types.identifiers import TokenId, UserId
 __all__ = [
     "PlacedLink",
     "ShareLink",
+    "begin_link",
     "count_links",
     "create_link",
     "list_links",
@@ -36,6 +39,23 @@ __all__ = [
 ]
 
 _NOT_FOUND = "the experiment has no such link"
+
+
+@contextmanager
+def begin_link(door: Door, grant: AdminGrant, *, is_frozen: bool) -> Iterator[PointWriter]:
+    """Open the transaction for `create_link`.
+
+    That of a frozen link sees one state, and not what others record meanwhile: so it is recorded
+    before, in a transaction of its own, and then may fail.
+    """
+    if not is_frozen:
+        with door.transaction(grant) as writer:
+            yield writer
+        return
+    with door.database.transaction(grant) as db:
+        record(db, Act.LINK_FREEZE, grant.workspace_id, grant.experiment_id)
+    with door.copying(grant) as writer:
+        yield writer
 
 
 def create_link(
@@ -51,7 +71,7 @@ def create_link(
 ) -> tuple[ShareLink, str]:
     """Create a link; return it and its secret, which cannot be read again.
 
-    A frozen link opens a copy of what it would show now; its transaction is of `Door.copying`.
+    A frozen link opens a copy of what it would show now. The transaction is of `begin_link`.
     Deletes a few ended tokens, and copies whose links have ended.
 
     Args:
@@ -68,7 +88,7 @@ def create_link(
         Invalid: A pattern or the label is not valid, the time has passed, or the link would hide
             what everybody may read by the experiment's visibility.
         NotFound: The experiment was deleted.
-        Conflict: It has too many frozen links, or another one is being made.
+        Conflict: It has too many tokens and links, or frozen links, or another one is being made.
         TooLarge: There is too much to copy.
     """
     db = writer.db
@@ -77,8 +97,9 @@ def create_link(
     shown = LinkView(secrets.generate_token_id(), run_pattern, tag_pattern, is_anonymous)
     if shown.is_restricted and not is_frozen:
         _check_private(db, grant)
-    # Here, so that no process has to schedule it.
-    _delete_ended(db, grant)
+    delete_ended(db, grant.workspace_id, grant.experiment_id)
+    snapshots.delete_unused(db, grant.experiment_id)
+    check_room(db, grant.workspace_id, grant.experiment_id)
     target = grant.experiment_id
     if is_frozen:
         link_views.show(db, grant.experiment_id, shown)
@@ -88,6 +109,8 @@ def create_link(
     # Only its digest is stored: a copy of the database opens no links.
     digest, prefix = secrets.secret_digest(secret), secrets.get_display_prefix(secret)
     link = share_links.create(db, grant, shown, target, label, prefix, digest, expires_at)
+    if not is_frozen:  # `begin_link` has recorded it
+        _record_link(db, Act.LINK_CREATE, grant, link)
     return link, secret
 
 
@@ -132,6 +155,7 @@ def rename_link(db: Connection, grant: AdminGrant, token_id: str, label: str) ->
     link = share_links.rename(db, grant.experiment_id, TokenId(token_id), label)
     if link is None:
         raise NotFound(_NOT_FOUND)
+    _record_link(db, Act.LINK_RENAME, grant, link)
     return link
 
 
@@ -143,8 +167,22 @@ def revoke_link(db: Connection, grant: AdminGrant, token_id: str) -> None:
     link = share_links.revoke(db, grant.experiment_id, TokenId(token_id))
     if link is None:
         raise NotFound(_NOT_FOUND)
+    _record_link(db, Act.LINK_REVOKE, grant, link)
     if link.is_frozen:
         snapshots.delete_snapshot(db, link.target)
+
+
+def _record_link(db: Connection, act: Act, grant: AdminGrant, link: ShareLink) -> None:
+    record(
+        db,
+        act,
+        grant.workspace_id,
+        link.token_id,
+        experiment_id=grant.experiment_id,
+        label=link.label,
+        runs=link.run_pattern,
+        tags=link.tag_pattern,
+    )
 
 
 def _page_token(last: ShareLink) -> str:
@@ -179,10 +217,3 @@ def _check_private(db: Connection, grant: AdminGrant) -> None:
             "anyone with the experiment's URL, which is part of the link, may read all "
             "of it: set its visibility to private, or make a frozen link"
         )
-
-
-def _delete_ended(db: Connection, grant: AdminGrant) -> None:
-    ended_before = read_now(db) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
-    items_max = limits.TOKEN_SWEEP_ITEMS_MAX
-    tokens.delete_ended(db, grant.workspace_id, grant.experiment_id, ended_before, items_max)
-    snapshots.delete_unused(db, grant.experiment_id)

@@ -10,6 +10,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from tbservice.audit.log import check_chains
 from tbservice.auth.tables import workspaces
 from tbservice.db.cluster.reference_tables import CopyDigest, list_reference_tables, read_digests
 from tbservice.db.database import Database
@@ -87,6 +88,7 @@ class Check:
             raise NotFound(f"there is no experiment {self._options.only}")
         if self._options.only is None:
             self._record(_compare_reference_tables(self._database))
+            self._record(self._check_audit(workspace_ids))
         for number, (experiment_id, workspace_id) in enumerate(places, 1):
             self._record(self._check_experiment(workspace_id, experiment_id))
             self.findings.last_experiment_id = experiment_id
@@ -100,6 +102,10 @@ class Check:
                 self._record(self._objects.run(workspace_id, self._report_objects))
                 self.findings.looked.workspaces += 1
         return self.findings
+
+    def _check_audit(self, workspace_ids: list[WorkspaceId]) -> Iterator[Damage]:
+        for workspace_id, broken in check_chains(self._database, workspace_ids):
+            yield Damage("audit", broken, workspace_id)
 
     def _list_experiments(
         self, workspace_ids: list[WorkspaceId]

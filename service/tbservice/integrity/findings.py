@@ -16,8 +16,8 @@ class Damage:
     """Something that is lost or contradicts something else. No text of a tenant is in it.
 
     `kind` is `object_missing`, `object_size`, `object_content`, `object_unreadable`, `unpack`,
-    `order`, `count`, `level`, `sample_order`, `value`, `reference`, `usage` or
-    `reference_table`, which is of no workspace.
+    `order`, `count`, `level`, `sample_order`, `value`, `reference`, `usage`, `audit` (workspace
+    0: acts of none) or `reference_table`, which is of no workspace.
     """
 
     kind: str

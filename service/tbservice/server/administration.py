@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sqlalchemy import exc
+from sqlalchemy import Connection, exc
 
+from tbservice.audit.acts import Act
+from tbservice.audit.log import expire, read_after
+from tbservice.audit.recording import NO_WORKSPACE, record
 from tbservice.auth import people
 from tbservice.auth.link_urls import sign_in_url
 from tbservice.auth.sign_in_links import create_link
@@ -19,6 +23,7 @@ from tbservice.db.schema import check_schema
 from tbservice.db.schema_versions import list_migrations
 from tbservice.errors import NotFound, StartupError
 from tbservice.settings import Settings
+from tbservice.types.audit import AuditRecord
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Membership, Person, Role
 
@@ -34,9 +39,13 @@ def upgrade_database(
     Raises StartupError if the database refuses; the migration that failed has changed nothing.
     """
     with _one_line_errors("migrated"):
-        return migrate.upgrade(
+        names = migrate.upgrade(
             _database_url(settings), compress_blocks=compress_blocks, sweep_objects=sweep_objects
         )
+    if names:
+        with open_database(settings) as database, database.transaction() as db:
+            record(db, Act.DATABASE_MIGRATE, None, names[-1], migrations=len(names))
+    return names
 
 
 def check_migrations(settings: Settings) -> tuple[list[str], bool]:
@@ -163,6 +172,42 @@ def enable_user(settings: Settings, named: str) -> None:
     """Enable a person again, without what was ended. Raises NotFound. Idempotent."""
     with open_database(settings) as database, database.transaction() as db:
         people.enable(db, people.find_named(db, named).user_id)
+
+
+def read_audit(
+    settings: Settings, workspace_id: int | None, last: int
+) -> Iterator[list[tuple[int, AuditRecord]]]:
+    """Yield records in the order of their times: the last ones of each workspace, then new ones.
+
+    Each step yields what is new since the one before. None for all workspaces, also those that are
+    created meanwhile; 0 for acts of none.
+    """
+    numbers: dict[WorkspaceId, int] = defaultdict(lambda: -last)
+    with open_database(settings) as database:
+        while True:
+            with database.transaction() as db:
+                found = [
+                    (each, entry)
+                    for each in _list_chains(db, workspace_id)
+                    for entry in read_after(db, each, numbers[each])
+                ]
+            yield sorted(found, key=lambda item: item[1].recorded_at)
+            numbers.default_factory = int
+            numbers.update({each: entry.number for each, entry in found})
+
+
+def expire_audit(settings: Settings) -> int:
+    """Delete records that are older than the setting; return how many. Raises StartupError."""
+    with open_database(settings) as database:
+        with database.transaction() as db:
+            chains = _list_chains(db, None)
+        return sum(expire(database, each, settings.audit_days) for each in chains)
+
+
+def _list_chains(db: Connection, workspace_id: int | None) -> list[WorkspaceId]:
+    if workspace_id is not None:
+        return [WorkspaceId(workspace_id)]
+    return [NO_WORKSPACE, *dict(list_workspaces(db))]
 
 
 def _database_url(settings: Settings) -> str:

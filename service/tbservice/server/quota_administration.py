@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tbservice.audit.acting import begin_command
+from tbservice.audit.acts import Act
+from tbservice.audit.recording import record
 from tbservice.auth.workspaces import list_workspaces
 from tbservice.db.database import Database
 from tbservice.errors import NotFound, StartupError
@@ -28,6 +31,8 @@ def apply_plans(database: Database, path: Path) -> None:
     with database.transaction() as db:
         if not plans.store_plans(db, read):
             return
+        begin_command("tbservice serve")
+        record(db, Act.QUOTA_SET, None, str(path), plans=" ".join(read))
         workspaces = list_workspaces(db)
     for workspace_id, _ in workspaces:
         with database.transaction(workspace_id) as db:
@@ -71,7 +76,9 @@ def change_quota(
                 own_plan = None
             elif plan is not None:
                 own_plan = plan
-            plans.set_quota(db, workspace_id, own_plan, {**own, **limits})
+            own |= limits
+            plans.set_quota(db, workspace_id, own_plan, own)
+            record(db, Act.QUOTA_SET, workspace_id, str(workspace_id), plan=own_plan, **own)
 
 
 def recount(settings: Settings, workspace: int) -> int:

@@ -6,6 +6,7 @@ from tbservice.api.operation import health, metrics
 from tbservice.api.v0_classic import files, series
 from tbservice.api.v1.experiments import experiments, run_deletion, tables
 from tbservice.api.v1.people import (
+    audit,
     device_logins,
     invitations,
     me,
@@ -42,6 +43,7 @@ from tbservice.pages.people import (
     account,
     invitation,
     runs_comparison,
+    workspace_audit,
     workspace_members,
     workspace_runs,
     workspace_settings,
@@ -58,6 +60,7 @@ ROUTER_MODULES = (
     invitations,
     workspace_tokens,
     workspace_links,
+    audit,
     runs,
     run_tables,
     curves,
@@ -107,6 +110,7 @@ PAGE_MODULES = (
     workspace_members,
     workspace_token_list,
     workspace_link_list,
+    workspace_audit,
     share_page,
     documentation_routes,
 )

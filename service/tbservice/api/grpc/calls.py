@@ -18,12 +18,13 @@ import grpc
 
 from tbservice import limits, metrics, traces
 from tbservice.admission.admitted import AdmittedRequest, admit
-from tbservice.admission.callers import CallerLookup, address_caller
+from tbservice.admission.callers import CallerLookup, address_caller, site_of
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.grpc.call import Call
 from tbservice.api.grpc.context import Context
 from tbservice.api.grpc.metadata import peer_host, read_secret
+from tbservice.audit.acting import begin_request
 from tbservice.auth import grants
 from tbservice.db.database import Database
 from tbservice.errors import (
@@ -188,7 +189,9 @@ class CallRunner:
     async def _run_admitted(self, context: Context, answer: Answer) -> None:
         metadata = tuple(context.invocation_metadata() or ())
         secret = read_secret(metadata)
-        caller = await self._callers.identify_token(secret, peer_host(context.peer()))
+        host = peer_host(context.peer())
+        begin_request(site_of(host), "")
+        caller = await self._callers.identify_token(secret, host)
         admitted = admit(caller, self._shares)
         if caller.is_anonymous:
             await self._check_token(admitted, secret)

@@ -10,6 +10,9 @@ from typing import Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tbservice.admission.callers import site_of
+from tbservice.audit.acting import begin_request
+
 HEADER: Final = "X-Request-ID"
 
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("request_id", default="")
@@ -38,6 +41,8 @@ class RequestIdMiddleware:
         # Not reset: the handler of an unexpected error runs after this, and the server processes
         # each request in a task of its own.
         REQUEST_ID.set(request_id)
+        client = scope.get("client")
+        begin_request(site_of(client[0]) if client else "", request_id)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

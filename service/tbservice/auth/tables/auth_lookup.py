@@ -44,7 +44,8 @@ class TokenIdentity:
 
     `experiment_id` is None for a token of the workspace, `user_id` for one that acts for nobody,
     `link` for one that is no share link.
-    `is_use_recorded`: its use was recorded within the last minute.
+    `is_use_recorded`: its use was recorded within the last minute. `is_session`: a browser's, which
+    was made by itself.
     """
 
     token_id: TokenId
@@ -55,6 +56,7 @@ class TokenIdentity:
     user_id: UserId | None
     link: LinkView | None
     expires_at: datetime | None
+    is_session: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +87,9 @@ _OWNER_COLUMNS_COUNT: Final = 5
 _IDENTITY_COLUMNS: Final = """
     t.token_id, t.workspace_id, t.experiment_id, t.scopes,
     coalesce(t.last_used_at > now() - interval '1 minute', false), t.user_id,
-    t.expires_at, t.is_link, t.run_pattern, t.tag_pattern, t.is_anonymous
+    t.expires_at, t.is_link, t.run_pattern, t.tag_pattern, t.is_anonymous, t.is_session
 """
-_IDENTITY_COLUMNS_COUNT: Final = 11
+_IDENTITY_COLUMNS_COUNT: Final = 12
 _IS_VALID: Final = """
     t.digest = decode(%(token_digest)s, 'hex') AND t.revoked_at IS NULL
         AND (t.expires_at IS NULL OR t.expires_at > now())
@@ -112,7 +114,7 @@ def find_owner_and_identity(
     token_id, workspace_id, bound_to, scopes, is_recorded, user_id, *rest = row[
         _OWNER_COLUMNS_COUNT:
     ]
-    expires_at, is_link, *shown = rest
+    expires_at, is_link, *shown, is_session = rest
     if token_id is not None:
         identity = TokenIdentity(
             token_id,
@@ -123,6 +125,7 @@ def find_owner_and_identity(
             user_id,
             LinkView(token_id, *shown) if is_link else None,
             expires_at,
+            is_session,
         )
     return owner, identity
 

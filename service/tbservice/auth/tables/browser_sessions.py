@@ -66,10 +66,14 @@ def list_of_user(db: Connection, user_id: UserId, idle_seconds: int) -> list[Bro
     return [_session(row) for row in rows]
 
 
-def delete(db: Connection, digest: bytes) -> None:
-    """Delete the session with this secret. Idempotent."""
+def delete(db: Connection, digest: bytes) -> tuple[str, UserId] | None:
+    """Delete the session with this secret; return it and its user, None if there is none."""
     set_local(db, "secret_digest", digest.hex())
-    db.execute(text("DELETE FROM browser_sessions WHERE digest = :digest"), {"digest": digest})
+    statement = text("""
+        DELETE FROM browser_sessions WHERE digest = :digest RETURNING session_id, user_id
+    """)
+    row = db.execute(statement, {"digest": digest}).one_or_none()
+    return None if row is None else (row.session_id, row.user_id)
 
 
 def delete_of_user(db: Connection, user_id: UserId, session_id: str | None, kept: int = 0) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import psycopg
 from sqlalchemy import Connection
@@ -26,8 +26,9 @@ _paused_until: dict[str, float] = {}
 
 def record_session_use(db: Connection, session_id: str, user_id: UserId) -> None:
     """Set a session's time of last use to now, unless another transaction has locked the row."""
-    _RECORD_USE.of(db)(
+    attempt(
         db,
+        query_with_rls,
         {"user_id": user_id},
         """
             UPDATE browser_sessions SET last_used_at = now() WHERE session_id =
@@ -39,14 +40,20 @@ def record_session_use(db: Connection, session_id: str, user_id: UserId) -> None
     )
 
 
-def _record_in_cluster(
-    db: Connection, rls_settings: Mapping[str, str], statement: str, parameters: Mapping[str, Any]
-) -> None:
-    """Execute an update that a request does not depend on.
+def attempt(db: Connection, write: Callable[..., object], *arguments: object) -> None:
+    """Call `write` with the connection and arguments; a request does not depend on it in a cluster.
 
-    Every node of a cluster has these tables, so that it fails while one is down. Then the process
-    does not try again for `RECORD_PAUSE_SECONDS`: a node that does not answer takes long to fail.
+    Every node of one has these tables, so that it fails while one is down. Then the process does
+    not try again for `RECORD_PAUSE_SECONDS`: a node that does not answer takes long to fail.
     """
+    _ATTEMPT.of(db)(db, write, *arguments)
+
+
+def _call(db: Connection, write: Callable[..., object], *arguments: object) -> None:
+    write(db, *arguments)
+
+
+def _call_in_cluster(db: Connection, write: Callable[..., object], *arguments: object) -> None:
     driver = get_driver_connection(db)
     if _paused_until.get(driver.info.dbname, 0.0) > time.monotonic():
         return
@@ -54,7 +61,7 @@ def _record_in_cluster(
     if not is_alone:
         driver.execute("SAVEPOINT record_use")
     try:
-        query_with_rls(db, rls_settings, statement, parameters)
+        write(db, *arguments)
     except psycopg.Error as error:
         if driver.closed:
             raise
@@ -63,14 +70,15 @@ def _record_in_cluster(
         driver.execute("ROLLBACK" if is_alone else "ROLLBACK TO SAVEPOINT record_use")
 
 
-_RECORD_USE: Final = Forms[Callable[..., object]](query_with_rls, _record_in_cluster)
+_ATTEMPT: Final = Forms(_call, _call_in_cluster)
 """On plain PostgreSQL, a use that cannot be recorded is an error of its request."""
 
 
 def record_token_use(db: Connection, identity: TokenIdentity) -> None:
     """Set a token's time of last use to now, unless another transaction holds the row's lock."""
-    _RECORD_USE.of(db)(
+    attempt(
         db,
+        query_with_rls,
         {"workspace_id": str(identity.workspace_id)},
         """
             UPDATE tokens SET last_used_at = now() WHERE token_id =

@@ -212,10 +212,10 @@ def delete_ended(
     db: Connection,
     workspace_id: WorkspaceId,
     experiment_id: ExperimentId | None,
-    ended_before: datetime,
+    seconds: float,
     limit: int,
 ) -> None:
-    """Delete at most `limit` of an experiment's tokens that ended before `ended_before`.
+    """Delete at most `limit` of an experiment's tokens that ended so many seconds ago.
 
     With None, of those for the whole workspace. A token ends when it expires or is revoked.
     Idempotent.
@@ -225,15 +225,33 @@ def delete_ended(
         DELETE FROM tokens WHERE token_id = ANY (ARRAY(
             SELECT token_id FROM tokens
             WHERE workspace_id = :workspace_id AND {condition}
-                AND least(revoked_at, expires_at) < :ended_before
+                AND least(revoked_at, expires_at) < now() - make_interval(secs => :seconds)
             LIMIT :limit FOR UPDATE SKIP LOCKED))
     """)  # noqa: S608 - one of two constants
     values: dict[str, object] = {
         "workspace_id": workspace_id,
-        "ended_before": ended_before,
+        "seconds": seconds,
         "limit": limit,
     }
     db.execute(statement, values if experiment_id is None else {**values, "id": experiment_id})
+
+
+def count_valid(
+    db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId | None, limit: int
+) -> int:
+    """Return how many tokens and links of an experiment are not revoked, but at most `limit`.
+
+    Without an experiment, those of the whole workspace. Expired ones count until they are deleted.
+    """
+    statement = text(f"""
+        SELECT count(*) FROM (
+            SELECT FROM tokens WHERE workspace_id = :workspace_id AND revoked_at IS NULL
+                AND {"experiment_id IS NULL" if experiment_id is None else "experiment_id = :id"}
+                AND NOT is_session
+            LIMIT :limit) AS valid
+    """)  # noqa: S608 - constants
+    values = {"workspace_id": workspace_id, "id": experiment_id, "limit": limit}
+    return int(db.execute(statement, values).scalar_one())
 
 
 def revoke(db: Connection, experiment_id: ExperimentId, token_id: TokenId) -> bool:
@@ -259,19 +277,20 @@ def revoke_of_workspace(db: Connection, workspace_id: WorkspaceId, token_id: Tok
 
 def revoke_personal(
     db: Connection, user_id: UserId, workspace_id: WorkspaceId | None, token_id: TokenId
-) -> bool:
+) -> WorkspaceId | None:
     """Revoke a token that acts for a user, of one workspace or of any with None.
 
-    Return False if there is none. Idempotent.
+    Return its workspace; None if there is no such token. Idempotent.
     """
     set_local(db, "user_id", user_id)
     statement = text("""
         UPDATE tokens SET revoked_at = least(revoked_at, now())
         WHERE token_id = :token_id AND user_id = :user_id AND NOT is_session
             AND (CAST(:workspace_id AS bigint) IS NULL OR workspace_id = :workspace_id)
+        RETURNING workspace_id
     """)
     values = {"token_id": token_id, "user_id": user_id, "workspace_id": workspace_id}
-    return db.execute(statement, values).rowcount == 1
+    return db.execute(statement, values).scalar_one_or_none()
 
 
 def revoke_of_user(db: Connection, user_id: UserId) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.db.arrays import encode_array
 from tbservice.db.cluster import citus
 from tbservice.types.identifiers import UserId
 from tbservice.types.people import Person
@@ -63,6 +65,13 @@ def list_by_address(db: Connection, email_key: str) -> list[User]:
         SELECT {_COLUMNS} FROM users WHERE lower(email) = :value ORDER BY created_at, user_id
     """)  # noqa: S608 - a constant above
     return [_user(row) for row in db.execute(statement, {"value": email_key})]
+
+
+def list_by_ids(db: Connection, user_ids: Iterable[str]) -> list[User]:
+    """Return the users with these ids, in no order."""
+    statement = text(f"SELECT {_COLUMNS} FROM users WHERE user_id = ANY (CAST(:ids AS text[]))")  # noqa: S608 - a constant above
+    rows = db.execute(statement, {"ids": encode_array("text", list(set(user_ids)))})
+    return [_user(row) for row in rows]
 
 
 def list_sponsors(db: Connection, user_id: UserId) -> list[UserId]:

@@ -33,7 +33,13 @@ _REFERENCE_TABLES: Final = (
 )
 """Few rows, read with those of any experiment."""
 
-_WORKSPACE_TABLES: Final = ("blobs", "experiment_words", "object_sweeps")
+_WORKSPACE_TABLES: Final = (
+    "blobs",
+    "experiment_words",
+    "object_sweeps",
+    "audit_records",
+    "audit_chains",
+)
 """Distributed by `workspace_id`; all others by `experiment_id`, the first of which is this one."""
 
 _FIRST: Final = "experiments"
@@ -88,19 +94,28 @@ def arrange(engine: Engine) -> list[str]:
     with engine.begin() as db:
         if not has_extension(db):
             _bring_home(db)
+            _admit(db)
             return []
         policies.create_function(db)
         reference_tables.create_function(db)
     with engine.begin() as db:
         tables = _arrange_cluster(db)
-        role = policies.find_application(db)
+        role = _admit(db)
         if role is not None:
-            policies.admit(db, role)
-            views.admit(db, role)
+            policies.free_owner(db)
     if role is not None:
         with engine.begin() as db:
             views.admit_on_workers(db, role)
     return tables
+
+
+def _admit(db: Connection) -> str | None:
+    """Give the role OWNER_app, which serves, its rights if it exists; return its name."""
+    role = policies.find_application(db)
+    if role is not None:
+        policies.admit(db, role)
+        views.admit(db, role)
+    return role
 
 
 def _arrange_cluster(db: Connection) -> list[str]:
@@ -147,7 +162,8 @@ def _list_local_tables(db: Connection) -> list[str]:
                     WHERE p.logicalrelid = c.oid AND (p.partmethod <> 'n' OR p.repmodel = 't'))
         """)
     )
-    order = {name: place for place, name in enumerate((*_REFERENCE_TABLES, _FIRST))}
+    names = (*_REFERENCE_TABLES, _FIRST, _WORKSPACE_TABLES[0])
+    order = {name: place for place, name in enumerate(names)}
     return sorted(rows.scalars(), key=lambda name: (order.get(name, len(order)), name))
 
 

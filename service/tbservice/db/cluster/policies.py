@@ -170,10 +170,14 @@ def find_application(db: Connection) -> str | None:
     return role
 
 
-def admit(db: Connection, role: str) -> None:
-    """Let a role that serves use the tables, and free their owner of the policies."""
+def free_owner(db: Connection) -> None:
+    """Let the owner of the tables see all rows, since it moves shards."""
     for table in list_tables(db, "relforcerowsecurity"):
         db.execute(text(f'ALTER TABLE "{table}" NO FORCE ROW LEVEL SECURITY'))
+
+
+def admit(db: Connection, role: str) -> None:
+    """Let a role that serves use the tables."""
     lacking = text("""
         SELECT EXISTS (SELECT FROM pg_class
             WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
@@ -185,5 +189,7 @@ def admit(db: Connection, role: str) -> None:
         'GRANT USAGE ON SCHEMA public, link_views TO "{}"',
         'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "{}"',
         'GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO "{}"',
+        # An intruder in the service cannot take back what is recorded.
+        'REVOKE UPDATE, DELETE ON audit_records FROM "{}"',
     ):
         db.exec_driver_sql(statement.format(role))

@@ -64,9 +64,9 @@ def list_page(
     return [(bytes(row.name_digest), row.deleted_at) for row in rows]
 
 
-def delete(db: Connection, experiment_id: ExperimentId, name_digests: Collection[bytes]) -> None:
-    """Forget that these runs were deleted. Repeating it is a no-op."""
-    db.execute(
+def delete(db: Connection, experiment_id: ExperimentId, name_digests: Collection[bytes]) -> int:
+    """Forget that these runs were deleted; return how many were. Repeating it is a no-op."""
+    return db.execute(
         text("""
             DELETE FROM deleted_runs WHERE experiment_id = :experiment_id
                 AND name_digest = ANY (CAST(:name_digests AS bytea[]))
@@ -75,4 +75,4 @@ def delete(db: Connection, experiment_id: ExperimentId, name_digests: Collection
             "experiment_id": experiment_id,
             "name_digests": encode_array("bytea", list(name_digests)),
         },
-    )
+    ).rowcount

@@ -82,18 +82,20 @@ OpenForm = Annotated[FormFields, Depends(_read_open_form)]
 """The fields of a form that needs no session: to sign in."""
 
 
-def start_session(db: Connection, request: Request, response: Response, person: Person) -> None:
+def start_session(
+    db: Connection, request: Request, response: Response, person: Person, by: str
+) -> None:
     """Sign a person in: open a browser session and set its cookie on the response.
 
     The session that the browser had before ends. In the transaction that uses up what the person
-    signs in with, so that a failure leaves both as they were.
+    signs in with, so that a failure leaves both as they were. `by` is for the audit log.
 
     Raises Forbidden for a person who is disabled.
     """
     address = request.client.host if request.client else ""
     sessions.close_session(db, session_cookie(request))
     secret = sessions.open_session(
-        db, person.user_id, request.headers.get("user-agent", ""), address
+        db, person.user_id, request.headers.get("user-agent", ""), address, by
     )
     response.set_cookie(
         session_cookie_name(request),

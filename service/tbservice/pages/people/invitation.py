@@ -70,7 +70,7 @@ def join(
                 db, token, name, is_link_enough=not has_providers(request)
             )
             response = redirect(f"/workspace/{membership.workspace_id}", done="joined-new")
-            start_session(db, request, response, person)
+            start_session(db, request, response, person, "invitation")
     except (Conflict, Forbidden, Invalid) as error:
         return _show(request, database, token, error, name)
     except NotFound:

@@ -77,7 +77,7 @@ def create_link(
     is_frozen = bool(form.text("frozen"))
     try:
         expires_at = form.expiry("expires_days")
-        with door.copying(grant) if is_frozen else door.transaction(grant) as writer:
+        with share_links.begin_link(door, grant, is_frozen=is_frozen) as writer:
             link, secret = share_links.create_link(
                 writer,
                 grant,

@@ -11,11 +11,14 @@ from starlette.responses import RedirectResponse, Response
 from tbservice import limits
 from tbservice.admission.callers import cookie_values
 from tbservice.api.http.dependencies import UsesDatabase, get_settings
+from tbservice.audit.recording import record_sign_in_failure
 from tbservice.auth.oidc.sign_in import Redirect, SignIn
-from tbservice.errors import Forbidden
+from tbservice.db.database import Database
+from tbservice.errors import Forbidden, MalformedRequest
 from tbservice.pages.base.frame import redirect
 from tbservice.pages.base.signed_in import OpenForm, start_session
 from tbservice.pages.sign_in.next_page import safe_next
+from tbservice.types.people import Person
 
 SIGN_IN_PARAMETER_CHARS_MAX: Final = 4_096
 """Characters of each parameter that a provider's redirect may have."""
@@ -58,18 +61,28 @@ def finish(
     """Sign the person in whom the provider sent back."""
     name = _cookie_name(request)
     browser = next(cookie_values(request.headers.get("cookie", ""), name), None)
+    try:
+        person, next_path = _finish(
+            request, database, provider, browser, Redirect(state, code, error, iss)
+        )
+    except (Forbidden, MalformedRequest):
+        record_sign_in_failure(database, "provider")
+        raise
+    response = redirect(next_path)
+    response.delete_cookie(name, secure=_is_https(request), httponly=True, samesite="lax")
+    with database.transaction() as db:
+        start_session(db, request, response, person, "provider")
+    return response
+
+
+def _finish(
+    request: Request, database: Database, provider: str, browser: str | None, sent: Redirect
+) -> tuple[Person, str]:
     if browser is None:
         raise Forbidden(
             "this browser has not begun a sign-in, or does not send the cookie of it: sign in again"
         )
-    person, next_path = _sign_in(request).finish(
-        database, provider, browser, Redirect(state, code, error, iss)
-    )
-    response = redirect(next_path)
-    response.delete_cookie(name, secure=_is_https(request), httponly=True, samesite="lax")
-    with database.transaction() as db:
-        start_session(db, request, response, person)
-    return response
+    return _sign_in(request).finish(database, provider, browser, sent)
 
 
 def _sign_in(request: Request) -> SignIn:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from tbservice.api.http.dependencies import UsesDatabase
+from tbservice.audit.recording import record_sign_in_failure
 from tbservice.auth import sign_in_links
 from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.errors import NotFound
@@ -75,8 +76,9 @@ def use_link(request: Request, form: OpenForm, database: UsesDatabase) -> Respon
     try:
         with database.transaction() as db:
             person = sign_in_links.use_link(db, form.text("token"))
-            start_session(db, request, response, person)
+            start_session(db, request, response, person, "link")
     except NotFound:
+        record_sign_in_failure(database, "link")
         return _show_dead_link(request)
     return response
 

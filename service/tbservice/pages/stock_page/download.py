@@ -17,6 +17,7 @@ from tbservice.api.formats import MEDIA_TYPES, Format, encode_points
 from tbservice.api.formats.record_tables import TableFormat, encode_table, make_table
 from tbservice.api.http.head_requests import wants_body
 from tbservice.api.http.streaming import stream_response
+from tbservice.audit.recording import record_export
 from tbservice.errors import NotFound, TooManyRequests, Unavailable
 from tbservice.hparams.session_columns import open_session_columns
 from tbservice.pages.stock_page import message_pages, page_auth, token_form
@@ -73,6 +74,7 @@ def _send(request: Request) -> Response:
     }
     if not wants_body(request):
         return StreamingResponse(iter(()), headers=headers, media_type=MEDIA_TYPES[file_format])
+    record_export(experiment.database, experiment.grant)
     return stream_response(
         lambda: _encode_chunks(experiment, data_class, file_format),
         headers,

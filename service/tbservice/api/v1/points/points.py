@@ -18,7 +18,12 @@ from tbservice.api.v1.points.point_queries import (
     ScalarSampleQuery,
     TensorSampleQuery,
 )
+from tbservice.audit.recording import record_export
+from tbservice.db.database import Database
+from tbservice.objects.object_store import ObjectStore
 from tbservice.reading import catalog
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import SamplingRule
 from tbwire.points import DataClass
 
 router = make_router(
@@ -48,6 +53,14 @@ def _make_request(
     )
 
 
+def _respond(
+    database: Database, objects: ObjectStore, grant: ReadGrant, points_request: PointsRequest
+) -> Response:
+    if points_request.sampling.rule is SamplingRule.ALL:
+        record_export(database, grant)
+    return make_points_response(database, objects, grant, points_request)
+
+
 @get_and_post(router, "/scalars/data", post_for=_POST_FOR, responses=RESPONSES)
 def read_scalars(
     grant: MayRead,
@@ -62,7 +75,7 @@ def read_scalars(
     seconds since the epoch. Values are numbers, or the strings "NaN", "Infinity", "-Infinity".
     """
     points_request = _make_request(request, query, DataClass.SCALAR)
-    return make_points_response(database, objects, grant, points_request)
+    return _respond(database, objects, grant, points_request)
 
 
 @get_and_post(
@@ -87,7 +100,7 @@ def read_tensors(
     # GET has no `lost`: its query is a SampleQuery.
     names_lost = isinstance(query, TensorSampleQuery) and query.lost == "name"
     points_request = _make_request(request, query, DataClass.TENSOR, names_lost=names_lost)
-    return make_points_response(database, objects, grant, points_request)
+    return _respond(database, objects, grant, points_request)
 
 
 @get_and_post(router, "/blob_sequences/data", post_for=_POST_FOR, responses=RESPONSES)
@@ -106,4 +119,4 @@ def read_blob_sequences(
     the `Content-Type` of its bytes is detected from them instead.
     """
     points_request = _make_request(request, query, DataClass.BLOB_SEQUENCE, query.indices())
-    return make_points_response(database, objects, grant, points_request)
+    return _respond(database, objects, grant, points_request)

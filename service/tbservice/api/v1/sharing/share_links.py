@@ -99,8 +99,7 @@ def create_link(
     link's secret, which is stored as a hash and cannot be read again. Repeating the request creates
     another link.
     """
-    door = ingest.door
-    with door.copying(grant) if new.frozen else door.transaction(grant) as writer:
+    with share_links.begin_link(ingest.door, grant, is_frozen=new.frozen) as writer:
         link, secret = share_links.create_link(
             writer,
             grant,
