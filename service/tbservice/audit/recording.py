@@ -159,10 +159,10 @@ def record_use(
         head, now = audit_records.lock_chain(db, workspace_id)
         # Under the lock: of several processes that see the first use, one records it.
         since = None if seconds is None else now - timedelta(seconds=seconds)
-        of = {"since": since, "act": act, "object_id": object_id}
+        of: dict[str, str] = {"act": act, "object_id": object_id}
         by = {"means_id": acting.means_id, "network": acting.network}
-        count = partial(audit_records.count, db, workspace_id)
-        if not count(1, **of, **by) and count(items_max, **of) < items_max:
+        count = partial(audit_records.count, db, workspace_id, since=since)
+        if not count(1, of | by) and count(items_max, of) < items_max:
             _append(db, workspace_id, [_make_entry(act, acting, object_id, {})], head, now)
     key = _key_of_use(act, object_id)
     _KNOWN_USES[key] = time.monotonic() + (seconds or KNOWN_USE_SECONDS)
@@ -191,12 +191,12 @@ def record_sign_in_failure(database: Database, reason: str) -> None:
             entry = _make_entry(
                 Act.SIGN_IN_FAIL, get_acting(), get_acting().network, {"reason": reason}
             )
-            of = {"since": now - timedelta(hours=1), "act": entry.act}
-            count = partial(audit_records.count, db, NO_WORKSPACE)
+            of: dict[str, str] = {"act": entry.act}
+            count = partial(audit_records.count, db, NO_WORKSPACE, since=now - timedelta(hours=1))
             per_network = SIGN_IN_FAILURES_PER_NETWORK_ITEMS_MAX
             is_recorded = (
-                count(per_network, **of, object_id=entry.object_id) < per_network
-                and count(SIGN_IN_FAILURES_ITEMS_MAX, **of) < SIGN_IN_FAILURES_ITEMS_MAX
+                count(per_network, {**of, "object_id": entry.object_id}) < per_network
+                and count(SIGN_IN_FAILURES_ITEMS_MAX, of) < SIGN_IN_FAILURES_ITEMS_MAX
             )
             if is_recorded:
                 _append(db, NO_WORKSPACE, [entry], head, now)
@@ -230,7 +230,7 @@ def _append(
 def _is_repeated(db: Connection, workspace_id: int, entry: _Entry) -> bool:
     """Return whether an act that can be done once is recorded: others may repeat the request."""
     return entry.act in _ONCE and bool(
-        audit_records.count(db, workspace_id, 1, act=entry.act, object_id=entry.object_id)
+        audit_records.count(db, workspace_id, 1, {"act": entry.act, "object_id": entry.object_id})
     )
 
 
@@ -242,7 +242,7 @@ def _check_person_day(db: Connection, entries: list[_Entry], now: datetime) -> N
         of = {"act": entry.act, "object_id": entry.object_id}
         if (
             entry.means != Means.COMMAND
-            and audit_records.count(db, NO_WORKSPACE, items_max, today, **of) >= items_max
+            and audit_records.count(db, NO_WORKSPACE, items_max, of, today) >= items_max
         ):
             raise Conflict(
                 f"this was done {items_max} times today for one person, the most there can be in a "

@@ -182,7 +182,7 @@ def read_audit(
     Each step yields what is new since the one before. None for all workspaces, also those that are
     created meanwhile; 0 for acts of none.
     """
-    numbers: dict[WorkspaceId, int] = defaultdict(lambda: -last)
+    numbers: defaultdict[WorkspaceId, int] = defaultdict(lambda: -last)
     with open_database(settings) as database:
         while True:
             with database.transaction() as db:

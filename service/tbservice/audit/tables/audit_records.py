@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -82,9 +82,13 @@ def append(
 
 
 def count(
-    db: Connection, workspace_id: int, limit: int, since: datetime | None = None, **equal: str
+    db: Connection,
+    workspace_id: int,
+    limit: int,
+    equal: Mapping[str, str],
+    since: datetime | None = None,
 ) -> int:
-    """Return how many records with these values in columns there are, but at most `limit`."""
+    """Return how many records with these values of columns there are, but at most `limit`."""
     conditions = "".join(f" AND {name} = %({name})s" for name in equal)
     if since is not None:
         conditions += " AND recorded_at >= %(since)s"
