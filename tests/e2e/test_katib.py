@@ -1,7 +1,5 @@
 """Katib's services on the gRPC port of a running service: tokens, tenants and hostile input."""
 
-import random
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,17 +8,16 @@ import pytest
 
 from support.grpc_calls import failure, live_grpc_service, raw_client
 from support.handler_processes import suggestion_processes
-from support.katib_client import METHODS, TIME, katib_client, report
-from support.katib_seen import experiments, scalars
-from support.sweeps import experiment, parameter, sphere, trial
+from support.katib_client import METHODS, TIME, katib_client
+from support.katib_controller import Controller
+from support.katib_seen import check_sweep, experiments, scalars
+from support.sweeps import experiment, parameter, sphere
 from support.uploading import Reader, wait_until
 from tbservice import limits
 from tbservice.api.grpc.call import GRPC_MESSAGE_FIELDS_MAX
 from tbservice.katib import katib_pb2 as pb
-from tbservice.katib.trials import KATIB_TRIALS_ITEMS_MAX
 
 X = parameter("x", "double", -5, 5)
-Y = parameter("y", "double", -5, 5)
 
 
 @pytest.fixture(scope="module")
@@ -74,62 +71,28 @@ def test_report_is_read_back_and_is_scalar(katib, reader):
     assert katib.logs("sweep-bcdfghjk") == katib.logs("never seen") == []
 
 
-def test_workspaces_have_equal_names(service, katib):
-    katib.report("same-bcdfghjk", ("loss", "1"))
+@pytest.mark.parametrize(
+    ("token", "text"), [(None, "a token is needed"), ("tb_unknown", "unknown, expired")]
+)
+def test_every_method_needs_valid_token(service, token, text):
     with ExitStack() as stack:
-        other = katib_client(stack, service[1], service[0].new_owner())
-        assert other.logs("same-bcdfghjk") == []
-        other.report("same-bcdfghjk", ("loss", "2"))
-        other.delete("same-bcdfghjk")
-    assert katib.logs("same-bcdfghjk") == [("loss", "1", TIME)]
+        client = katib_client(stack, service[1], token)
+        for method in METHODS:
+            request = getattr(pb, f"{method}Request")()
+            status, said, _ = failure(lambda of=(method, request): client.call(*of))
+            assert (method, status, text in said) == (method, "UNAUTHENTICATED", True)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_method_needs_valid_token(service, method):
-    request = getattr(pb, f"{method}Request")()
-    with ExitStack() as stack:
-        for token, text in ((None, "a token is needed"), ("tb_unknown", "unknown, expired")):
-            client = katib_client(stack, service[1], token)
-            status, said, _ = failure(lambda client=client: client.call(method, request))
-            assert (status, text in said) == ("UNAUTHENTICATED", True)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_hostile_messages_get_status(service, token, method):
-    """Random bytes, and valid messages with fields cut out: an answer, or INVALID_ARGUMENT."""
-    generator = random.Random(method)  # noqa: S311 - a test
-    full = {
-        "ReportObservationLog": report("t", ("loss", "1", "no time")),
-        "GetObservationLog": pb.GetObservationLogRequest(trial_name="t", start_time="yesterday"),
-    }.get(method)
-    seeds = [full.SerializeToString()] if full else []
-    if method in {"GetSuggestions", "GetEarlyStoppingRules", "ValidateAlgorithmSettings"}:
-        whole = pb.GetSuggestionsRequest(
-            experiment=experiment("tpe", X, Y), trials=[trial("t", {"x": "1"}, "nan")]
-        )
-        seeds.append(whole.SerializeToString())
-    seen = Counter()
-    with raw_client(service[1], token, f"api.v1.beta1.{METHODS[method]}") as call:
-        for number in range(20):
-            message = bytes(generator.randbytes(generator.randint(0, 60)))
-            if seeds and number % 2:
-                message = bytearray(generator.choice(seeds))
-                for _ in range(generator.randint(1, 4)):
-                    message[generator.randrange(len(message))] = generator.randrange(256)
-            try:
-                call(method, bytes(message))
-                seen["OK"] += 1
-            except Exception as error:  # noqa: BLE001 - its status is what is tested
-                seen[error.code().name] += 1
-    assert set(seen) <= {"OK", "INVALID_ARGUMENT"}, seen
-
-
-def test_too_many_trials_in_request_are_refused(katib, reader):
-    sweep, trials = experiment("random", X), [pb.Trial(name="t")] * (KATIB_TRIALS_ITEMS_MAX + 1)
-    status, said, _ = failure(lambda: katib.rules(sweep, trials))
-    limit = f"{KATIB_TRIALS_ITEMS_MAX} trials (katib_trials_items_max)"
-    assert (status, limit in said) == ("INVALID_ARGUMENT", True), said
-    assert experiments(reader) == {}
+def test_sweep_with_early_stopping_is_stored_and_seen(katib, reader):
+    """As Katib's components run it: reports repeat, replies get lost, one trial never ends."""
+    stopping = pb.EarlyStoppingSpec(algorithm_name="medianstop")
+    options = {"early_stopping": stopping, "parallel_trial_count": 3, "max_trial_count": 40}
+    space = [parameter(name, "double", -5, 5, step="0.05") for name in ("x", "y")]
+    sweep = experiment("cmaes", *space, name="sweep-cmaes", **options)
+    controller = Controller(katib, sweep, sphere, trials=15, parallel=3, has_late_trial=True)
+    controller.run()
+    assert any(item.is_stopped for item in controller.items)
+    check_sweep(controller, katib, reader)
 
 
 def test_eight_million_empty_items_are_refused_in_little_memory(service, token):
@@ -147,24 +110,6 @@ def peak_bytes(process_id):
     """Return the largest resident size that a process has had."""
     status = Path(f"/proc/{process_id}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * limits.KIB
-
-
-def test_invalid_experiment_is_refused_and_not_recorded(katib, reader):
-    unknown = experiment("enas", X)
-    expected = ("INVALID_ARGUMENT", "unknown algorithm name enas", "invalid")
-    assert failure(lambda: katib.validate(unknown)) == expected
-    request = pb.GetSuggestionsRequest(experiment=unknown, current_request_number=1)
-    assert failure(lambda: katib.suggest(request)) == expected
-    wrong = pb.ValidateEarlyStoppingSettingsRequest(
-        early_stopping=pb.EarlyStoppingSpec(algorithm_name="medianstop")
-    )
-    wrong.early_stopping.algorithm_settings.add(name="start_step", value="0")
-    assert failure(lambda: katib.call("ValidateEarlyStoppingSettings", wrong)) == (
-        "INVALID_ARGUMENT",
-        "start_step must be greater or equal than one (>=1)",
-        "invalid",
-    )
-    assert experiments(reader) == {}
 
 
 def test_report_is_answered_while_suggestions_are_made(service, katib):
@@ -188,16 +133,3 @@ def test_report_is_answered_while_suggestions_are_made(service, katib):
         for process in stopped:
             process.resume()
         assert [len(each.result().parameter_assignments) for each in asked] == [1] * len(asked)
-
-
-def test_client_that_waits_no_longer_harms_no_other(katib):
-    generator = random.Random(1)  # noqa: S311 - a test
-    rows = [{name: str(generator.uniform(-5, 5)) for name in ("x", "y")} for _ in range(1_000)]
-    request = pb.GetSuggestionsRequest(
-        experiment=experiment("bayesianoptimization", X, Y, name="left"),
-        trials=[trial(f"left-{number:08}", row, sphere(row)) for number, row in enumerate(rows)],
-        current_request_number=40,
-    )
-    status, _, _ = failure(lambda: katib.call("GetSuggestions", request, timeout=0.15))
-    assert status == "DEADLINE_EXCEEDED"
-    assert len(katib.suggest(request).parameter_assignments) == 40

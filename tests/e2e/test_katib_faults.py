@@ -105,7 +105,7 @@ def test_killed_worker_loses_and_repeats_no_report(settings, tmp_path):
             finally:
                 ended.set()
             statuses = {status for each in running for status in each.result()}
-        assert statuses == {"UNAVAILABLE"}
+        assert statuses <= {"UNAVAILABLE"}  # none, where it was between two calls
         with ExitStack() as stack:
             katib = katib_client(stack, port, token)
             for trial in trials:

@@ -67,8 +67,6 @@ class Controller:
     steps: int = STEPS
     seed: int = 0
     has_late_trial: bool = False
-    between: object = lambda: None
-    """Called between the calls of a round, for example to restart the server."""
 
     items: list = field(default_factory=list)
     ended: list = field(default_factory=list)
@@ -87,7 +85,6 @@ class Controller:
             wanted = min(self.parallel - len(running), self.trials - len(self.items))
             if wanted > 0:
                 self._ask(wanted)
-                self.between()
             moving = [item for item in self.items if not item.is_done and not item.is_straggler]
             if not moving:
                 return [item.reported[-1] for item in self.ended]
