@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.batches import ApiClient
-from support.hparams import STATUSES, HparamsClient, end, last, start
+from support.hparams import STATUSES, HparamsClient, last, start
 from support.lazy import LazyModule
 from tbupload import Experiment
 from tbupload.export import sessions
@@ -120,91 +119,6 @@ def test_files_of_real_writers_are_tables_as_api_has_them(uploader, reader, expo
     assert rows == as_text
 
 
-def test_sessions_of_group_keep_their_own_hparams(client, export):
-    client.write("a", start({"lr": 1, "same": "x"}, group_name="g"), last("loss", 0.5))
-    client.write("b", start({"lr": 2, "same": "x"}, group_name="g"), end("STATUS_FAILURE", 9.0))
-    client.write("b/eval", last("loss", 0.25))
-    client.write("c", last("loss", 7.0))
-    rows = json.loads(export(client.experiment_id, ".json").read_bytes())
-    assert [(row["run"], row["group"], row["hparams.lr"]) for row in rows] == [
-        ("a", "g", 1.0),
-        ("b", "g", 2.0),
-    ]
-    assert rows[1]["status"], rows[1]["end_time"] == ("failure", 9.0)
-    assert rows[0]["metrics.loss"] == 0.5
-    assert rows[1]["metrics.eval/loss"] == 0.25
-    assert "metrics.loss" not in rows[1]
-
-
-def odd_sessions(client):
-    """Values of all types, none and not finite; names that break lines, quotes and spreadsheets."""
-    long = "n" * 9_000
-    client.write(
-        "a",
-        start(
-            {
-                "mixed": 1,
-                "number": math.nan,
-                "flag": True,
-                "none": None,
-                "empty": "",
-                "=1+1": "=cmd|' /C calc'!A1",
-                'line\n"quote", comma\r': ' "x",\ny ',
-                "word": "NaN",
-                long: 1,
-            },
-            model_uri="gs://model",
-            monitor_url="https://monitor",
-            start_time_secs=5.5,
-        ),
-        last("loss", -math.inf),
-        last('a\n,"b', 1.0),
-    )
-    client.write("b", start({"mixed": True, "number": math.inf, "word": "Infinity"}))
-    client.write("c", start({"mixed": "x", "number": -0.5}), end("STATUS_SUCCESS", 7.0))
-    client.write("d", start({}))
-    return long
-
-
-def test_odd_values_and_names_are_kept_in_every_format(client, export):
-    long = odd_sessions(client)
-    named = {
-        "hparams.=1+1": "=cmd|' /C calc'!A1",
-        'hparams.line\n"quote", comma\r': ' "x",\ny ',
-        f"hparams.{long}": 1.0,
-        'metrics.a\n,"b': 1.0,
-    }
-    rows = json.loads(export(client.experiment_id, ".json").read_bytes())
-    assert named.items() <= rows[0].items()
-    assert [row.get("hparams.mixed") for row in rows] == [1.0, True, "x", None]
-    assert [row.get("hparams.number") for row in rows] == ["NaN", "Infinity", -0.5, None]
-    assert rows[0]["hparams.flag"] is True
-    assert "hparams.none" not in rows[0]
-    assert rows[0]["hparams.empty"] == ""
-    assert (rows[0]["model_uri"], rows[0]["monitor_url"]) == ("gs://model", "https://monitor")
-    assert (rows[0]["start_time"], rows[2]["end_time"]) == (5.5, 7.0)
-
-    table = pq.read_table(export(client.experiment_id, ".parquet")).to_pylist()
-    assert named.items() <= table[0].items()
-    assert [row["hparams.mixed"] for row in table] == ["1.0", "true", "x", None]
-    numbers = [row["hparams.number"] for row in table]
-    assert math.isnan(numbers[0])
-    assert numbers[1:] == [math.inf, -0.5, None]
-    assert [row["hparams.word"] for row in table] == ["NaN", "Infinity", None, None]
-    assert table[0]["metrics.loss"] == -math.inf
-    assert (table[0]["hparams.flag"], table[1]["hparams.flag"]) == (True, None)
-
-    path = export(client.experiment_id, ".csv")
-    header, lines = read_csv(path)
-    assert {name: str(value) for name, value in named.items()}.items() <= lines[0].items()
-    assert [row.get("hparams.mixed") for row in lines] == ["1.0", "true", "x", None]
-    assert [row.get("hparams.number") for row in lines] == ["NaN", "Infinity", "-0.5", None]
-    assert lines[0]["metrics.loss"] == "-Infinity"
-    frame = pd.read_csv(path)  # pandas reads it too, and takes "Infinity" for a number
-    assert frame["hparams.number"].tolist()[1:3] == [math.inf, -0.5]
-    assert len(header) == len(set(header)) == len(frame.columns)
-
-
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_hparams_frame_has_type_of_column_without_values(client, library):
     client.write("a", start({"x": 1}))
@@ -213,19 +127,6 @@ def test_hparams_frame_has_type_of_column_without_values(client, library):
     assert frame["start_time"].sum() == 0
     if library == "polars":
         assert [str(frame[name].dtype) for name in ("status", "model_uri")] == ["String"] * 2
-
-
-def test_metrics_of_same_name_are_columns_of_their_own(client, export):
-    client.write("s", start({"x": 1}))
-    client.write("s/a", last("b/c", 1.0))
-    client.write("s/a/b", last("c", 2.0))
-    (row,) = json.loads(export(client.experiment_id, ".json").read_bytes())
-    metrics = {name: value for name, value in row.items() if name.startswith("metrics.")}
-    assert set(metrics) in (
-        {"metrics.a/b/c", "metrics.a/b/c [a/b]"},
-        {"metrics.a/b/c", "metrics.a/b/c [a]"},
-    )
-    assert sorted(metrics.values()) == [1.0, 2.0]
 
 
 def test_experiment_without_sessions_is_table_without_rows(client, export):
@@ -306,20 +207,6 @@ def test_export_hparams_json_says_what_was_written(uploader, client, tmp_path):
         "bytes": path.stat().st_size,
     }
     assert "exported 1 sessions: 9 columns" in ended.err
-
-
-def test_export_hparams_failure_leaves_no_file(uploader, client, tmp_path):
-    path = tmp_path / "new" / "t.csv"
-    ended = uploader.run("export", "--experiment", "A" * 22, "--hparams", path, "--json")
-    assert (ended.code, ended.done["event"]) == (1, "failed")
-    assert "there is no experiment " in ended.err
-    short = ("--retry-timeout", "0.1", "--server", "http://127.0.0.1:9")
-    target = ("--experiment", client.experiment_id)
-    assert uploader.run("export", *target, "--hparams", path, *short).code == 75
-    (tmp_path / "file").write_text("x")
-    ended = uploader.run("export", *target, "--hparams", tmp_path / "file" / "t.csv")
-    assert (ended.code, "File exists" in ended.err) == (1, True)
-    assert list(tmp_path.glob("**/*t.csv*")) == list(tmp_path.glob("**/.tbhub-export*")) == []
 
 
 def test_parquet_without_pyarrow_is_clear_error(uploader, client, tmp_path):

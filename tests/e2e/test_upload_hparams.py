@@ -9,7 +9,6 @@ import signal
 import pytest
 
 from support import event_files
-from support.flaky_proxy import flaky_proxy
 from support.uploading import wait_until
 from tbwire.hparams_pb2 import HParamsPluginData, SessionStartInfo
 
@@ -132,34 +131,6 @@ def test_follow_sets_hparams_of_later_runs(uploader, reader, logdir, file):
         ended = following.stop(signal.SIGINT)
     assert ended.code == 0, ended.err
     assert hparams(reader, experiment_id)["logs"] == {"lr": 7}
-
-
-def test_bad_network_sets_hparams_once(uploader, reader, live_service, logdir, file):
-    for number in range(5):
-        write(logdir, f"run{number}")
-    path = file({f"run{number}": {"lr": number} for number in range(5)})
-    with flaky_proxy(live_service.url, ["unanswered", "lost", "", "503"]) as proxy:
-        arguments = ("--logdir", logdir, "--hparams", path, "--one-shot", "--server", proxy)
-        ended = uploader.run(*arguments)
-    assert ended.code == 0, ended.err
-    expected = {f"run{number}": {"lr": number} for number in range(5)}
-    assert hparams(reader, ended.experiment_id) == expected
-
-
-def test_killed_uploader_sets_hparams_when_resumed(uploader, reader, logdir, file):
-    runs = [f"run{number:03}" for number in range(300)]
-    for run in runs:
-        write(logdir, run)
-    path = file({"lr": 1})
-    with uploader.follow(logdir, "--hparams", path) as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(lambda: hparams(reader, experiment_id))
-        following.process.kill()
-        following.wait()
-    assert len(hparams(reader, experiment_id)) < len(runs)
-    arguments = ("--logdir", logdir, "--hparams", path, "--one-shot")
-    assert uploader.run(*arguments, "--experiment", experiment_id).code == 0
-    assert hparams(reader, experiment_id) == {run: {"lr": 1} for run in runs}
 
 
 def test_verify_accepts_hparams_set_beside_logged_ones(uploader, reader, logdir, file):
