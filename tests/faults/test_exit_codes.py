@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import event_files
-from support.fault_env import clean_upload, counts
+from support.fault_env import clean_upload
 
 AWAY_FOR_GOOD = 10_000
 SOME_CALLS = {"lost": (1, 9), "unanswered": (4,), "503": (3,)}
@@ -58,33 +58,3 @@ def spoiled(world, clean, tmp_path_factory):
     logdir = Path(shutil.copytree(clean.logdir, tmp_path_factory.mktemp("spoiled") / "logdir"))
     event_files.spoil_payload(next(logdir.glob("c/*tfevents*")), 100, 20)
     return clean_upload(world, logdir)
-
-
-def test_verify_counts_skipped_once_and_exits_1(world, spoiled):
-    tenant = world.tenant()
-    world.disarm()
-    world.http.arm(dict.fromkeys(range(2, 100, 2), "lost"))
-    ended = tenant.upload(spoiled.logdir)
-    assert ended.code == 1, ended.err
-    assert sum(ended.done["skipped"].values()) == 1
-    assert ended.done["skipped"] == spoiled.done["skipped"]
-    spoiled.check_stored(tenant, ended.experiment_id)
-    again = tenant.upload(spoiled.logdir, "--experiment", ended.experiment_id)
-    assert (again.code, again.done["skipped"]) == (1, spoiled.done["skipped"])
-    spoiled.check_stored(tenant, ended.experiment_id)
-
-
-def test_upload_that_was_complete_sends_nothing_and_is_0(world, clean, tenant):
-    first = tenant.upload(clean.logdir)
-    world.disarm()
-    again = tenant.upload(clean.logdir, "--experiment", first.experiment_id)
-    assert [
-        again.code,
-        *(counts(again.done)[name] for name in ("scalars", "tensors", "blobs", "bytes")),
-    ] == [0] * 5
-    assert not [
-        call
-        for call in world.http.calls
-        if call[0] in {"PUT", "PATCH"} or call[1].endswith("/batches")
-    ]
-    clean.check_stored(tenant, first.experiment_id)

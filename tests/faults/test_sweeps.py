@@ -23,7 +23,7 @@ from tbservice.local.embedded.ports import choose_ports
 from tbservice.server.maintenance import check_service, sweep_objects
 from tbservice.throttle import Progress, Throttle
 
-ROUNDS, CLIENTS = 25, 4
+ROUNDS, CLIENTS = 15, 3
 CONTENTS = [b"content %d" % number for number in range(6)]
 SWEEPS = {"TBHUB_SWEEP_HOURS": "0.0001", "TBHUB_SWEEP_OLDER_THAN_DAYS": "0"}
 
@@ -116,7 +116,7 @@ def test_sweeps_beside_everything_lose_and_leave_nothing(
         running = [pool.submit(client.run) for client in clients]
         while not all(each.done() for each in running):
             deleted += sweep(settings).objects
-            if kills < 6 and deleted // 10 > kills:
+            if kills < 2 and deleted // 10 > kills:
                 services[kills % 2][0].kill_and_start()
                 kills += 1
         for each in running:
