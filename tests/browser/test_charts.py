@@ -1,5 +1,5 @@
 """Cards with curves in headless Chromium: looks, cursor, zoom, keyboard, live points, and without
-JavaScript. Leaves screenshots.
+JavaScript.
 """
 
 from __future__ import annotations
@@ -89,24 +89,7 @@ def test_page_begins_with_curves_and_looks_well(page, address):
         look_again(page, f"charts_{tab.lower()}")
 
 
-def test_cursor_reads_values_of_all_runs(page, address):
-    page.goto(address)
-    plot = drawn(page, "loss").locator(".u-over")
-    plot.hover(position={"x": 60, "y": 60})
-    tip = plot.locator(".plot-tip")
-    expect(tip.locator(".plot-row")).to_have_count(3)
-    expect(tip).to_contain_text("step ")
-    expect(tip).to_contain_text(HOSTILE[:100])
-    page.get_by_role("checkbox", name="seed 1").uncheck()
-    plot.hover(position={"x": 61, "y": 60})
-    expect(tip.locator(".plot-row")).to_have_count(2)
-    page.get_by_label("Filter runs").fill("seed")
-    expect(page.locator("[data-runs] li:visible")).to_have_count(2)
-    plot.hover(position={"x": 62, "y": 60})
-    expect(tip.locator(".plot-row")).to_have_count(1)
-
-
-def test_zoom_loads_points_of_its_range(page, address):
+def test_cursor_reads_values_and_zoom_loads_points(page, address):
     page.goto(address)
     loss = drawn(page, "loss")
     expect(loss.locator(".plot-note")).to_have_text("3 runs · 3,000 of 15,000 points")
@@ -123,6 +106,20 @@ def test_zoom_loads_points_of_its_range(page, address):
     page.mouse.dblclick(box["x"] + 20, box["y"] + 50)
     expect(loss.get_by_role("button", name="Reset zoom")).to_be_hidden()
     expect(loss.locator(".plot-note")).to_have_text("3 runs · 3,000 of 15,000 points")
+
+    plot = loss.locator(".u-over")
+    plot.hover(position={"x": 60, "y": 60})
+    tip = plot.locator(".plot-tip")
+    expect(tip.locator(".plot-row")).to_have_count(3)
+    expect(tip).to_contain_text("step ")
+    expect(tip).to_contain_text(HOSTILE[:100])
+    page.get_by_role("checkbox", name="seed 1").uncheck()
+    plot.hover(position={"x": 61, "y": 60})
+    expect(tip.locator(".plot-row")).to_have_count(2)
+    page.get_by_label("Filter runs").fill("seed")
+    expect(page.locator("[data-runs] li:visible")).to_have_count(2)
+    plot.hover(position={"x": 62, "y": 60})
+    expect(tip.locator(".plot-row")).to_have_count(1)
 
 
 def test_card_is_read_and_zoomed_by_keyboard(page, address):
@@ -149,7 +146,7 @@ def test_card_is_read_and_zoomed_by_keyboard(page, address):
     expect(page.get_by_label("Logarithmic y")).to_be_checked()
 
 
-def test_smoothing_is_that_of_tensorboard(page, address):
+def test_scripts_smooth_as_tensorboard_and_merge_live_points(page, address):
     page.goto(address)
     drawn(page, "loss")
     values = [3.0, 1.0, float("nan"), 4.0, 1.5]
@@ -163,10 +160,6 @@ def test_smoothing_is_that_of_tensorboard(page, address):
     assert smoothed == pytest.approx(expected)
     assert page.evaluate("smooth([2, 2, 2], 0.9)") == [2, 2, 2]
 
-
-def test_live_points_replace_and_follow_others(page, address):
-    page.goto(address)
-    drawn(page, "loss")
     before = {"steps": [0, 1, 2, 3], "walls": [0, 1, 2, 3], "values": [0, 1, 2, 3], "total": 4}
     added = {"steps": [2, 5], "walls": [9, 9], "values": [7, 8], "total": 2}
     for start_at, steps, values in ((None, [0, 1, 2, 3, 5], [0, 1, 7, 3, 8]), (2, [0, 1, 2, 5], [0, 1, 7, 8])):  # fmt: skip
@@ -225,25 +218,6 @@ def test_last_image_of_each_series_is_shown(page, live_service, database, worksp
     assert shown.evaluate("image => image.decode().then(() => image.naturalWidth)") == 8
     expect(page.get_by_text("No image", exact=True)).to_have_count(2)
     look_again(page, "images")
-
-
-def test_page_without_javascript_has_pictures_and_tables(
-    browser, live_service, database, workspace, experiment
-):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    owner = new_member(database, workspace.workspace_id, Role.OWNER)
-    open_as(page, database, owner, live_service.url)
-    page.goto(f"{live_service.url}/experiment/{experiment}/about")
-    expect(card(page, "loss").get_by_role("img")).to_be_visible()
-    card(page, "loss").locator("summary").press("Enter")
-    expect(card(page, "loss").locator("tbody tr").first).to_contain_text("4,999")
-    page.get_by_label("Search tags").fill("GAPS")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("article")).to_have_count(1)
-    page.get_by_role("link", name="Share").press("Enter")
-    expect(page.get_by_role("heading", name="New link")).to_be_visible()
-    context.close()
 
 
 def test_sharing_is_a_dialog(page, address):

@@ -1,8 +1,8 @@
 """Every dashboard draws what was uploaded: the demo's sessions, and the files of each real writer
 in tests/data.
 
-One page visits all tabs, and must have no problem. Each test saves a screenshot in
-`tests/browser/screenshots/`, which git ignores: look at them after a change of the front end.
+One page visits all tabs, and must have no problem. With PICTURES, each test saves a
+screenshot in `tests/browser/screenshots/`: look at them after a change of the front end.
 """
 
 from __future__ import annotations

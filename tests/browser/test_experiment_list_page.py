@@ -1,5 +1,5 @@
 """The list of experiments and the page of one, in headless Chromium: their looks, the keyboard, and
-without JavaScript. Leaves screenshots.
+without JavaScript.
 """
 
 from __future__ import annotations
@@ -195,21 +195,6 @@ def test_selected_experiments_are_compared(page, start, live_service, made):
         f"{live_service.url}/compare/bert-base-squad:{bert},resnet50-imagenet-lr0.1:{resnet}/"
     )
     expect(page.locator(".run-name, tb-run-selector, runs-table").first).to_be_attached()
-
-
-def test_deletion_is_undone_without_javascript(browser, live_service, database, ann, start):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    open_as(page, database, ann, live_service.url)
-    page.goto(start)
-    count = page.locator(".experiments .name").count()
-    page.get_by_label("Select bert-base-squad").check()
-    page.get_by_role("button", name="Delete selected").press("Enter")
-    expect(page.get_by_role("status")).to_contain_text("The experiment was deleted.")
-    expect(page.locator(".experiments .name")).to_have_count(count - 1)
-    page.get_by_role("button", name="Undo").press("Enter")
-    expect(page.locator(".experiments .name")).to_have_count(count)
-    context.close()
 
 
 @pytest.mark.usefixtures("start")

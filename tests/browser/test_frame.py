@@ -36,4 +36,3 @@ def test_documentation_is_searched_and_read(page, live_service):
     look_again(page, "docs_page")
     heading = page.get_by_role("heading", name="Exit codes and output")
     expect(heading).to_be_in_viewport()
-    look_at(page, f"{live_service.url}/docs/api", "docs_api")

@@ -1,5 +1,5 @@
 """The page of runs of a workspace in headless Chromium: its looks, filter, order and errors, by the
-keyboard and without JavaScript. Leaves screenshots.
+keyboard and without JavaScript.
 """
 
 from __future__ import annotations

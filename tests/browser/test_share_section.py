@@ -58,22 +58,3 @@ def test_link_is_made_opened_and_revoked(page, browser, live_service, experiment
     stranger.goto(link.partition("?")[0])
     expect(stranger.get_by_text("access has ended")).to_be_visible()
     stranger.context.close()
-
-
-def test_link_page_works_without_scripts(browser, live_service, experiment, owner_session):
-    context = browser.new_context(java_script_enabled=False)
-    context.add_cookies(
-        [{"name": "tbhub_session", "value": owner_session, "url": live_service.url}]
-    )
-    page = context.new_page()
-    page.goto(f"{live_service.url}/experiment/{experiment}/links")
-    page.get_by_role("button", name="Create link").press("Enter")
-    field = page.get_by_label("Link", exact=True)
-    field.focus()
-    page.keyboard.press("ControlOrMeta+a")
-    assert field.evaluate("field => field.value.slice(field.selectionStart, field.selectionEnd)")
-    assert "?token=tbh_" in field.input_value()
-    page.get_by_role("link", name="Done").click()
-    page.get_by_role("button", name="Revoke the link").press("Enter")
-    expect(page.get_by_role("status")).to_have_text("The link was revoked.")
-    context.close()

@@ -38,25 +38,6 @@ def test_link_of_this_machine_opens_pages_signed_in(page, live_service, database
     expect(page.get_by_role("heading", level=1)).to_have_text("This link does not work any more")
 
 
-def test_link_needs_click_where_scripts_are_off(browser, live_service, database):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    ann = new_person(database, name="Ann Example")
-    page.goto(f"{live_service.url}/sign-in/link?token={new_link(database, ann)}&next=/me")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in as Ann Example")
-    page.keyboard.press("Tab")
-    page.get_by_role("button", name="Sign in").focus()
-    page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{live_service.url}/me")
-    page.get_by_label("Name").fill("Ann Other")
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("status")).to_have_text("Your name was changed.")
-    page.locator("summary", has_text="Ann Other").click()
-    page.get_by_role("button", name="Sign out").first.click()
-    expect(page.get_by_role("link", name="Sign in").first).to_be_visible()
-    context.close()
-
-
 def test_sign_in_pages_look_well(page, live_service, database):
     look_at(page, f"{live_service.url}/me", "sign_in")
     expect(page).to_have_url(f"{live_service.url}/sign-in?next=%2Fme")
