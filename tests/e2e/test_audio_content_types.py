@@ -61,49 +61,6 @@ def digests(reader, experiment_id):
     }
 
 
-def test_content_types_are_those_of_event_file(uploader, reader, logdir):
-    write(logdir, *[legacy("clip", step, logged) for step, logged in enumerate(LOGGED)])
-    experiment_id = upload(uploader, logdir)
-    accumulator = EventAccumulator(
-        str(logdir / "run"), size_guidance=STORE_EVERYTHING_SIZE_GUIDANCE
-    ).Reload()
-    stock = {event.step: event.content_type for event in accumulator.Audio("clip")}
-    assert listed(reader, experiment_id, "clip") == stock | {LOGGED.index(""): "audio/wav"}
-    assert verify(uploader, logdir, experiment_id).code == 0
-
-
-def test_content_type_that_cannot_be_kept_is_told(uploader, reader, logdir):
-    write(
-        logdir,
-        legacy("clip", 1, "audio/wav"),
-        legacy("clip", 2, "z" * 256),
-        legacy("clip", 3, "audio/\0"),
-    )
-    reasons = {
-        "content type of audio over the limit of 255 characters": 1,
-        "audio whose content type has a NUL character": 1,
-    }
-    told = uploader.run("--logdir", logdir, "--dry-run", "--json")
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--json")
-    assert (told.code, told.done["skipped"]) == (ended.code, ended.done["skipped"]) == (1, reasons)
-    assert listed(reader, ended.experiment_id, "clip") == {1: "audio/wav"}
-
-
-def test_verify_finds_changed_content_type(uploader, logdir, superuser):
-    write(logdir, *[legacy("clip", step, "audio/x-my") for step in range(3)])
-    experiment_id = upload(uploader, logdir)
-    assert verify(uploader, logdir, experiment_id).code == 0
-    superuser.execute(
-        "UPDATE blob_points SET logged_content_type = '' WHERE experiment_id = %s AND step = 1",
-        (experiment_id,),
-    )
-    ended = verify(uploader, logdir, experiment_id)
-    assert (ended.code, "run  clip  (audio): 1 point different (step 1)" in ended.out) == (
-        1,
-        True,
-    ), ended.out
-
-
 def test_export_and_upload_keep_content_types(uploader, reader, logdir, tmp_path):
     write(logdir, *[legacy("clip", step, logged) for step, logged in enumerate(LOGGED)])
     write(logdir, *[legacy("clip", step, "audio/x-my") for step in (-1, 300)], run="typed")

@@ -101,11 +101,6 @@ def test_unknown_names_are_warned_of_with_advice(api, experiment_id):
         Experiment(api.new_experiment()).blobs(run="x")
 
 
-def test_misspelt_parameter_is_explained(experiment_id):
-    with pytest.raises(Refused, match="unknown field 'tagg': did you mean 'tag'"):
-        Experiment(experiment_id).scalars(tagg="loss")
-
-
 def test_experiment_has_its_name_url_status_and_tags(api, uploader):
     experiment = Experiment(api.new_experiment(name="a name", tags=["b", "A"]))
     assert experiment.name == "a name"

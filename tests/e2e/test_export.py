@@ -4,7 +4,6 @@ interruptions.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -19,7 +18,6 @@ from support.all_writers import NAME, write_files_of_all_writers
 from support.batches import ApiClient, scalars, segment, stream, texts
 from support.lazy import LazyModule
 from support.uploading import tensorboard_scalars, wait_until
-from tbupload.export.directory_names import MANIFEST
 
 pd = LazyModule("pandas")
 
@@ -80,50 +78,6 @@ def simple_scalars(path):
     return {
         tag: {event.step: repr(event.value) for event in accumulator.Scalars(tag)} for tag in tags
     }
-
-
-def hostile(api, experiment_id, runs):
-    for number, run in enumerate(runs):
-        api.write(
-            experiment_id,
-            segment(stream(run, f"{number}"), 0, 1, scalars("loss", [1, 2], [number, number])),
-        )
-
-
-def test_no_name_of_run_leads_out_of_directory(uploader, reader, tmp_path, export):
-    api = ApiClient(reader.http, uploader.token)
-    experiment_id = api.new_experiment()
-    odd = [
-        "../../out",
-        "/absolute/path",
-        "a/../../b",
-        "..",
-        "a//b",
-        "x" * 3_000,
-        "/".join(["y" * 90] * 30),
-        "tbhub-export.json",
-        "\x1b]0;x\x07\n\u202e",
-    ]
-    hostile(api, experiment_id, [*odd, ".", "fine/one", "-rf", "ü n"])
-    before = set(tmp_path.rglob("*"))
-    ended, directory = export(experiment_id)
-    assert ended.code == 0, ended.err
-    made = set(tmp_path.rglob("*")) - before
-    assert all(str(path).isprintable() for path in made)
-    assert all(path == directory or path.is_relative_to(directory) for path in made)
-    exported = tensorboard_scalars(directory)
-    assert {run for run in exported if not run.startswith("%")} == {".", "fine/one", "-rf", "ü n"}
-    assert {points["loss"][1][1] for points in exported.values()} == set(range(len(odd) + 4))
-    assert set(ended.done["renamed_runs"].values()) == set(odd)
-    assert all(
-        exported[name]["loss"][1][1] == odd.index(run)
-        for name, run in ended.done["renamed_runs"].items()
-    )
-    assert (
-        json.loads((directory / MANIFEST).read_bytes())["totals"]["renamed_runs"]
-        == ended.done["renamed_runs"]
-    )
-    assert f"renamed {len(odd)} runs whose name is not a valid path" in ended.err
 
 
 def test_export_tables_open_in_pandas_and_filter_as_upload(uploader, logdir, export):

@@ -204,26 +204,6 @@ def test_follow_reports_dead_uploader_and_stops_nothing(follow, logdir, caplog):
     assert f"--experiment={upload.experiment_id}" in upload.result.explanation
 
 
-@pytest.mark.parametrize(
-    "end", ["raise ValueError('mine')", "os.killpg(0, signal.SIGINT); time.sleep(60)"]
-)
-def test_follow_lets_exceptions_through_after_sending_all(run_script, reader, end):
-    ended = run_script(
-        f"""
-        with tbupload.follow("runs") as upload:
-            print(upload.experiment_id, flush=True)
-            train("runs")
-            {end}
-        """
-    )
-    last = lines_without_wait(ended.stderr)[-1]
-    assert (ended.returncode, last) in {
-        (1, "ValueError: mine"),
-        (-signal.SIGINT, "KeyboardInterrupt"),
-    }
-    wait_until(lambda: count(reader, ended.stdout.strip()) == 10)
-
-
 def test_follow_ends_when_training_with_forks_is_killed(run_script, reader, tmp_path):
     ended = run_script(
         """

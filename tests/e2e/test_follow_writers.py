@@ -17,7 +17,7 @@ OTHER_PYTHON = os.environ.get("TBHUB_TRAINING_PYTHON")
 PYTHON = OTHER_PYTHON or sys.executable
 
 ALWAYS = {
-    "tensorboard": (TWICE, "SIGKILL"),
+    "tensorboard": (TWICE,),
     "tensorboardX": ("return",),
 }
 """Writers that the tests install, and ends that are always tried: those that differ in what of

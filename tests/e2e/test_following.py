@@ -4,7 +4,6 @@ or doubled.
 
 import signal
 
-import numpy as np
 import pytest
 
 from support import event_files
@@ -57,49 +56,6 @@ def test_follow_sends_later_points_and_ctrl_c_exits_0(uploader, reader, logdir):
     assert reader.scalars(experiment_id) == tensorboard_scalars(logdir)
 
 
-def test_empty_logdir_is_waited_for(uploader, reader, logdir):
-    with uploader.follow(logdir) as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(lambda: "no event files there yet" in following.err())
-        append(logdir / "run" / "tfevents.1", scalar_records("loss", range(5)))
-        wait_until(has(reader, experiment_id, 5))
-        assert following.stop(signal.SIGTERM).code == 0
-
-
-def test_follow_rereads_truncated_file_from_start(uploader, reader, logdir):
-    path = logdir / "run" / "tfevents.1"
-    append(path, [event_files.version_event(), *scalar_records("loss", range(10))])
-    with uploader.follow(logdir) as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(has(reader, experiment_id, 10))
-        event_files.write_records(
-            path, [event_files.version_event(), *scalar_records("loss", range(50, 54))]
-        )
-        wait_until(has(reader, experiment_id, 14))
-        ended = following.stop()
-    assert ended.code == 0
-    assert "was truncated or replaced" in ended.err
-
-
-def test_follow_reports_bad_file_once_and_continues(uploader, reader, logdir):
-    path = logdir / "bad" / "tfevents.1"
-    append(path, [event_files.version_event(), *scalar_records("loss", range(10))])
-    event_files.spoil_length_checksum(path, 5)
-    append(logdir / "run" / "tfevents.1", scalar_records("loss", range(3)))
-    with uploader.follow(logdir) as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(has(reader, experiment_id, 3))
-        append(logdir / "run" / "tfevents.1", scalar_records("loss", range(3, 6)))
-        wait_until(has(reader, experiment_id, 6))
-        wait_until(lambda: "is corrupt" in following.err())
-        append(logdir / "run" / "tfevents.1", scalar_records("loss", range(6, 9)))
-        wait_until(has(reader, experiment_id, 9))
-        ended = following.stop()
-    assert ended.code == 1
-    assert ended.err.count("is corrupt") == 1
-    assert count(reader, experiment_id, "bad") == 4
-
-
 def test_experiment_deleted_meanwhile_is_named_with_what_to_do(uploader, reader, logdir):
     path = logdir / "run" / "tfevents.1"
     append(path, scalar_records("loss", range(10)))
@@ -127,31 +83,6 @@ def many_runs(logdir):
     return logdir
 
 
-def test_uploader_killed_resumes_at_its_cursor(uploader, reader, many_runs):
-    with uploader.follow(many_runs) as following:
-        experiment_id = following.wait_for_experiment()
-        wait_until(lambda: reader.get(experiment_id, "streams")["streams"])
-        following.process.kill()
-        assert following.wait().code == -signal.SIGKILL
-    committed = sum(stream["offset"] for stream in reader.get(experiment_id, "streams")["streams"])
-    total = sum(path.stat().st_size for path in many_runs.rglob("tfevents.1"))
-    assert 0 < committed < total
-    ended = uploader.run_process(
-        "--logdir", many_runs, "--one-shot", "--experiment", experiment_id, "--json"
-    )
-    assert ended.code == 0, ended.err
-    assert (
-        0 <= ended.done["bytes"] <= total - committed
-    )  # less when batches under way were committed after the kill
-    expected = {step: (event_files.WALL_TIME, float(step)) for step in range(10_000)}
-    stored = reader.get(
-        experiment_id, "scalars/data", downsample=10_000, tag="loss", run=["run0", "run199"]
-    )
-    assert stored["run0"]["loss"]["total"] == stored["run199"]["loss"]["total"] == 10_000
-    assert reader.get(experiment_id, "scalars").keys() == {f"run{number}" for number in range(200)}
-    assert stored["run199"]["loss"]["values"] == [value for _, value in expected.values()]
-
-
 def test_second_ctrl_c_ends_at_once_with_75(uploader, many_runs, live_service):
     with flaky_proxy(
         live_service.url, ["", "503"]
@@ -164,37 +95,6 @@ def test_second_ctrl_c_ends_at_once_with_75(uploader, many_runs, live_service):
             wait_until(lambda: "repeat to stop at once" in following.err())
             ended = following.stop(signal.SIGINT)
     assert ended.code == 75
-
-
-def test_bad_network_neither_loses_nor_doubles(uploader, reader, live_service, logdir):
-    rng = np.random.default_rng(1)
-    for run in range(3):
-        images = [event_files.image_event("image", step, [rng.bytes(100_000)]) for step in range(3)]
-        append(logdir / f"run{run}" / "tfevents.1", [*scalar_records("loss", range(1000)), *images])
-    faults = ["unanswered", "lost", "", "503"]
-    with flaky_proxy(live_service.url, faults) as proxy:
-        ended = uploader.run_process("--logdir", logdir, "--one-shot", "--json", "--server", proxy)
-    assert ended.code == 0, ended.err
-    assert (ended.done["scalars"], ended.done["blobs"]) == (3000, 27)
-    assert reader.scalars(ended.experiment_id) == tensorboard_scalars(logdir)
-    experiments = reader.http.get("/api/v1/experiments").json()["experiments"]
-    assert [experiment["experiment_id"] for experiment in experiments] == [ended.experiment_id]
-
-
-def test_server_that_stays_away_ends_with_75(uploader, logdir):
-    append(logdir / "run" / "tfevents.1", scalar_records("loss", range(10)))
-    port = choose_ports(["nobody"], {})["nobody"]
-    ended = uploader.run_process(
-        "--logdir",
-        logdir,
-        "--one-shot",
-        "--server",
-        f"http://127.0.0.1:{port}",
-        "--retry-timeout",
-        "1",
-    )
-    assert (ended.code, ended.out) == (75, "")
-    assert "cannot connect" in ended.err
 
 
 def test_follow_survives_late_start_and_death_of_server(servers, database_url, logdir, tmp_path):

@@ -14,6 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from support import zygote
 from support.grpc_calls import call_server, failure, live_grpc_service, raw_client
 from support.grpc_forwarder import forwarder
 from support.tls_proxy import tls_proxy
@@ -206,7 +207,13 @@ def test_forwarder_without_grpcio_names_extra():
     script = (
         "import sys; sys.modules['grpc'] = None; from tbupload.cli import main; sys.exit(main())"
     )
-    done = run_forward("--server", "http://127.0.0.1:1", token="tb_x", program=("-c", script))
+    done = subprocess.run(
+        [sys.executable, "-c", script, "grpc-forward", "--server", "http://127.0.0.1:1"],
+        env=os.environ | {"TBHUB_TOKEN": "tb_x", "TBHUB_CONFIG": os.devnull},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert "pip install grpcio" in done.stderr
 
@@ -216,12 +223,6 @@ def is_listening(port):
         return client.connect_ex((LOOPBACK, port)) == 0
 
 
-def run_forward(*arguments, token, program=("-m", "tbupload")):
-    return subprocess.run(
-        [sys.executable, *program, "grpc-forward", *arguments],
-        env=os.environ | {"TBHUB_TOKEN": token, "TBHUB_CONFIG": os.devnull},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS_MAX,
-    )
+def run_forward(*arguments, token):
+    environment = os.environ | {"TBHUB_TOKEN": token, "TBHUB_CONFIG": os.devnull}
+    return zygote.run(["grpc-forward", *arguments], environment, program="tbupload")

@@ -16,8 +16,6 @@ from support.flaky_proxy import flaky_proxy
 from support.uploading import Uploader, wait_until
 
 LARGE = os.urandom(1 << 20) * 33
-OTHER = os.urandom(1 << 20) * 33
-"""Images of 33 MiB: five pieces of a blob, the last one small."""
 
 RECEIVED = 24 << 20
 """What the first three pieces hold."""
@@ -102,20 +100,6 @@ def test_follow_killed_in_large_blob_resumes_in_little_memory(uploader, reader, 
     assert network.passed - 5 in {4, 5}
     assert peak_kib < 150 << 10
     assert_complete(reader, experiment, LARGE)
-
-
-def test_follow_rereads_file_rewritten_during_large_blob(uploader, reader, logdir, path):
-    write(path, LARGE)
-    network = Network(passing=5)
-    with flaky_proxy(uploader.server, network) as url:
-        through_it = Uploader(url, uploader.token, uploader.directory)
-        with through_it.follow(logdir, "--one-shot", "--no-origin") as following:
-            experiment = wait_for_three_pieces(reader, following)
-            write(path, OTHER)
-            network.heal()
-            ended = following.wait()
-    assert ended.code == 0, ended.err
-    assert_complete(reader, experiment, OTHER)
 
 
 def test_follow_bounds_read_ahead_of_many_large_runs(uploader, logdir, reader):

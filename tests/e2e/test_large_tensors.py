@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from support.event_files import scalar_event, version_event, write_records
-from support.flaky_proxy import flaky_proxy
+from support.event_files import version_event, write_records
 from support.lazy import LazyModule
-from support.uploading import Uploader, wait_until
 
 NAME = "events.out.tfevents.1.host"
 tensors = LazyModule("support.large_tensors")
@@ -77,36 +75,3 @@ def assert_parquet(reader, experiment):
         assert rows[tag]["shape"] == list(array.shape)
         assert rows[tag]["data"] == array.tobytes()
     assert rows["strings"]["strings"] == tensors.STRINGS
-
-
-def test_upload_killed_within_large_tensor_resumes_there(uploader, reader, logdir, path):
-    write_records(
-        path,
-        [
-            version_event(),
-            scalar_event("loss", 1, 1.0),
-            tensors.numeric("mesh", tensors.LARGER_MESH, "values"),
-        ],
-    )
-    passed = []
-
-    def network():
-        while (
-            True
-        ):  # the experiment, the scalar, two pieces of the tensor; then nothing until it is killed
-            passed.append("lost" if 4 <= len(passed) < 1_000 else "")
-            yield passed[-1]
-
-    with flaky_proxy(uploader.server, network()) as url:
-        through_it = Uploader(url, uploader.token, uploader.directory)
-        with through_it.follow(logdir, "--one-shot", "--no-origin") as following:
-            experiment = following.wait_for_experiment()
-            wait_until(lambda: "lost" in passed)
-            following.process.kill()
-            following.process.wait()
-        passed[:] = [""] * 1_000
-        assert upload(through_it, logdir, "--no-origin", "--experiment", experiment) == experiment
-    assert len(passed) - 1_000 == 3  # the two pieces that were missing, and the tensor's batch
-    assert np.array_equal(
-        np.array(data(reader, experiment, "mesh"), np.float32), tensors.LARGER_MESH.ravel()
-    )

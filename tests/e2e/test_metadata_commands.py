@@ -32,15 +32,6 @@ def test_upload_records_tags_notes_and_origin(uploader, reader, written):
     assert "--no-origin" in ended.err
 
 
-def test_no_origin_sends_nothing_of_the_machine(uploader, reader, written):
-    ended = uploader.run("--logdir", written, "--one-shot", "--no-origin")
-    assert fields_of(reader, ended)["origin"] == {}
-    assert "comes from" not in ended.err
-    named = ("--experiment-name", "sweep", "--no-origin", "--tag", "a")
-    ended = uploader.run("--logdir", written, "--one-shot", *named)
-    assert (fields_of(reader, ended)["origin"], fields_of(reader, ended)["tags"]) == ({}, ["a"])
-
-
 def test_tags_are_for_new_experiments_only(uploader, written):
     ended = uploader.run("--logdir", written, "--experiment", "x", "--tag", "a")
     assert (ended.code, "--tag is only for a new experiment" in ended.err) == (2, True)

@@ -91,24 +91,19 @@ def test_name_that_several_have_is_refused(uploader, reader, logdir):
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "said"),
     [
-        ("--experiment", "abc"),
-        ("--new",),
+        (("--experiment-name", "x", "--experiment", "abc"), "exclude each other"),
+        (("--experiment-name", "x", "--new"), "exclude each other"),
+        (("--experiment-name", ""), "--experiment-name: it is empty"),
+        (("--one-shot", "--end-with-process", "1"), "exclude each other"),
+        (("--commands-from-stdin",), "needs --end-with-process"),
     ],
 )
-def test_options_that_contradict_name_are_refused(uploader, logdir, options):
+def test_options_that_contradict_are_refused(uploader, logdir, options, said):
     write(logdir, "run")
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--experiment-name", "x", *options)
-    assert (ended.code, ended.out) == (2, "")
-    assert "exclude each other" in ended.err
-
-
-def test_empty_name_is_wrong_usage(uploader, logdir):
-    write(logdir, "run")
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--experiment-name", "")
-    assert (ended.code, ended.out) == (2, "")
-    assert "--experiment-name: it is empty" in ended.err
+    ended = uploader.run("--logdir", logdir, *options)
+    assert (ended.code, ended.out, said in ended.err) == (2, "", True), ended.err
 
 
 def test_upload_without_name_is_named_by_its_directory(uploader, reader, tmp_path):

@@ -81,17 +81,3 @@ def test_https_goes_through_proxy_and_stays_encrypted(
     assert proxy.credentials[0] == "Basic dXNlcjp3b3Jk"
     assert wrong_name.code == 75
     assert "the proxy" in wrong_name.err
-
-
-def test_no_proxy_is_heeded(uploader, live_service, logdir_with_points, tmp_path, monkeypatch):
-    with (
-        encrypted(live_service, tmp_path) as tls,
-        forward_proxy({HOST: urlsplit(tls.url).port}) as proxy,
-    ):
-        set_proxy(monkeypatch, HTTPS_PROXY=proxy.url, NO_PROXY=f"elsewhere.example,{HOST}")
-        ended = upload(uploader, logdir_with_points, f"https://{HOST}", "--cacert", tls.ca_file)
-        through_address = upload(uploader, logdir_with_points, tls.url, "--cacert", tls.ca_file)
-    assert ended.code == 75  # nobody else knows the name
-    assert "no such host" in ended.err
-    assert through_address.code == 0, through_address.err  # this machine is never behind a proxy
-    assert proxy.asked == []

@@ -21,7 +21,7 @@ CHECKS = (
     "content_type_conformance",
     "response_schema_conformance",
 )
-EXAMPLES = 4
+EXAMPLES = 3
 
 
 def as_bytes(_context, content):

@@ -66,14 +66,6 @@ def test_upload_over_quota_exits_with_75_and_resumes(uploader: Uploader, reader,
     assert verified.code == 0
 
 
-def test_new_experiment_over_quota_exits_with_75(uploader: Uploader, logdir, allow):
-    write_runs(logdir)
-    allow(0)
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--new")
-    assert ended.code == EXIT_TEMPORARY_FAILURE
-    assert "0 points, of which 0 are used" in ended.err
-
-
 def test_training_survives_an_upload_over_quota(run_script, allow):
     allow(10)
     ended = run_script(

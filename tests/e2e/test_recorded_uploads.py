@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -68,20 +69,11 @@ def test_one_shot_records_its_machine_and_end(uploader, reader, written):
     assert statuses == ["failed", "finished"]
 
 
-@pytest.mark.parametrize("how", ["option", "variable", "config"])
-def test_opt_out_records_nothing(uploader, reader, written, tmp_path, monkeypatch, run_script, how):
-    options = ["--no-origin"] if how == "option" else []
-    if how == "config":
-        (tmp_path / "config.toml").write_text("no_origin = true\n")
-    if how == "variable":
-        before = uploader.environment()
-        monkeypatch.setattr(
-            type(uploader), "environment", lambda _: before | {"TBHUB_NO_ORIGIN": "1"}
-        )
-    ended = uploader.run("--logdir", written, "--one-shot", *options)
+def test_opt_out_records_nothing(uploader, reader, written, run_script):
+    ended = uploader.run("--logdir", written, "--one-shot", "--no-origin")
     script = run_script(
-        f"""
-        with tbupload.follow("runs", no_origin={how == "option"}) as upload:
+        """
+        with tbupload.follow("runs", no_origin=True) as upload:
             train()
             upload.stop()
             print(upload.url)
@@ -166,17 +158,20 @@ print(upload.url, flush=True)
     ("source", "inside", "after", "status", "detail"),
     [
         (BLOCK, "raise ValueError('secret')", "", "failed", "ValueError"),
-        (BLOCK, "raise SystemExit(0)", "", "finished", ""),
         (BLOCK, "pass", "sys.exit(4)", "failed", "exit code 4"),
-        (ALONE, "pass", "", "finished", ""),
         (ALONE, "os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", "", "killed", "interrupted (SIGINT)"),
     ],
 )  # fmt: skip
 def test_end_of_script_is_recorded(run_script, reader, source, inside, after, status, detail):
     script = run_script(source.format(inside=inside, after=after))
-    upload = wait_for_end(reader, script.stdout.split("/experiment/")[1].split("/")[0])
+    experiment_id = script.stdout.split("/experiment/")[1].split("/")[0]
+    upload = wait_for_end(reader, experiment_id)
     assert (upload["status"], upload["detail"]) == (status, detail)
     assert "secret" not in json.dumps(upload["detail"])
+    assert reader.get(experiment_id, "scalars")["run"]["loss"]["count"] == 10
+    last = lines_without_wait(script.stderr)[-1].partition(":")[0]
+    ends = {(1, "ValueError"), (4, "tbupload"), (-signal.SIGINT, "KeyboardInterrupt")}
+    assert (script.returncode, last) in ends, script.stderr
 
 
 @pytest.mark.parametrize(

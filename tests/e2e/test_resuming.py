@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import termios
-import threading
 
 import psutil
 import pytest
@@ -93,52 +92,12 @@ def test_one_shot_that_lost_its_server_is_resumed(uploader, reader, live_service
     assert experiments_of(reader) == [first.experiment_id]
 
 
-def test_experiment_that_is_gone_is_replaced_and_that_is_said(uploader, reader, logdir, killed):
-    reader.http.delete(f"/api/v1/experiments/{killed}").raise_for_status()
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--json")
-    assert (ended.code, events_of(ended.out)[0]["event"]) == (0, "created")
-    assert f"{killed}, which this command created earlier, was deleted" in ended.err
-    assert experiments_of(reader) == [ended.experiment_id]
-
-
-def test_create_killed_before_answer_leaves_one_experiment(uploader, reader, live_service, logdir):
-    write(logdir, range(10))
-    is_healed = threading.Event()
-
-    def faults():
-        yield "unanswered"
-        while not is_healed.is_set():
-            yield "lost"
-        while True:
-            yield ""
-
-    with flaky_proxy(live_service.url, faults()) as proxy:
-        with uploader.follow(logdir, "--server", proxy) as following:
-            (made,) = wait_until(lambda: experiments_of(reader))
-            following.process.kill()
-            assert following.wait().out == ""
-        is_healed.set()
-        ended = uploader.run("--logdir", logdir, "--server", proxy, "--one-shot")
-    assert (ended.code, ended.experiment_id) == (0, made)
-    assert experiments_of(reader) == [made]
-
-
 def test_two_that_begin_at_once_share_one_experiment(uploader, reader, logdir):
     write(logdir, range(100))
     with uploader.follow(logdir) as first, uploader.follow(logdir) as second:
         assert first.wait_for_experiment() == second.wait_for_experiment()
         assert (first.stop().code, second.stop().code) == (0, 0)
     assert reader.scalars(experiment_id_of(first.wait().out)) == tensorboard_scalars(logdir)
-
-
-def test_resume_store_unwritable_is_reported_and_upload_runs(uploader, reader, logdir):
-    write(logdir, range(10))
-    (uploader.directory / "uploads.json").mkdir()
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--quiet")
-    assert ended.code == 0
-    (line,) = ended.err.splitlines()
-    assert "uploads.json" in line
-    assert reader.scalars(ended.experiment_id) == tensorboard_scalars(logdir)
 
 
 @pytest.fixture
@@ -151,19 +110,6 @@ def troubled(logdir):
     (logdir / "text.tfevents").write_text("this is no event file, whatever its name")
     (logdir / "nowhere.tfevents").symlink_to("/nonexistent")
     return logdir
-
-
-@pytest.mark.parametrize("arguments", [("--quiet", "--json"), ("--dry-run",)])
-def test_each_problem_is_said_once_and_counted_in_end(uploader, troubled, arguments):
-    ended = uploader.run("--logdir", troubled, "--one-shot", *arguments)
-    assert ended.code == 1
-    for path in ("bad/tfevents.1", "text.tfevents", "nowhere.tfevents"):
-        assert ended.err.count(f"{troubled / path}") == 1
-    for line in ("skipped 1: corrupt file", "skipped 1: file that is no event file", "named above"):
-        assert line in ended.err
-    if "--json" in arguments:
-        assert len(ended.done["problems"]) == 3
-        assert sum(ended.done["skipped"].values()) == 4
 
 
 def test_dry_run_ends_at_ctrl_c_and_says_how_far_it_came(uploader, logdir):

@@ -86,7 +86,6 @@ def only_upload(reader):
 @pytest.mark.parametrize(
     ("how", "code", "status", "detail"),
     [
-        ("pass", 0, "finished", ""),
         ("sys.exit(3)", 3, "failed", "exit code 3"),
         ("os.kill(os.getpid(), signal.SIGKILL)", 137, "killed", "SIGKILL"),
     ],
@@ -213,22 +212,20 @@ def test_server_that_is_away_changes_nothing(start):
     assert "--one-shot" in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_after_the_end_ends_the_wait(start, number):
+def test_signal_after_the_end_ends_the_wait(start):
     process = start(source="write(range(10)); sys.exit(4)", server="http://127.0.0.1:9")
     while b"Ctrl-C ends the wait" not in process.stderr.readline():
         pass
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     code, _, err = end(process)
     psutil.Process(int(re.search(r"process (\d+) is still sending", err)[1])).kill()
     assert code == 4, err
     assert "run: tbupload --logdir=runs" in err
 
 
-@pytest.mark.parametrize("console", [(), ("--console",)])
-def test_killed_uploader_changes_nothing(start, reader, console):
+def test_killed_uploader_changes_nothing(start, reader):
     source = "print('ready', flush=True); input(); write(range(10)); sys.exit(6)"
-    process = start(*console, source=source, stdin=subprocess.PIPE)
+    process = start("--console", source=source, stdin=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
     wait_until(lambda: reader.http.get("/api/v1/experiments").json()["experiments"])
     (uploading,) = uploaders_of(process)

@@ -48,40 +48,8 @@ def test_frozen_link_is_proven_equal_to_what_was_uploaded(uploader, logdir, expe
     assert ended.code == 0, ended.err
 
 
-def test_export_of_slice_has_slice_only(uploader, experiment, tmp_path):
-    _, reader, target = share(uploader, experiment, "--runs", "a(/b)?", "--tags", "loss")
-    assert target == experiment
-    for form in ("csv", "parquet", "events"):
-        output = tmp_path / form
-        ended = reader.run(
-            "export", "--experiment", experiment, "--format", form, "--output", output
-        )
-        assert ended.code == 0, ended.err
-        files = [path for path in output.rglob("*") if path.is_file()]
-        assert files
-        for path in files:
-            for hidden in (b"accuracy", b"restarted", b"media", b"weights"):
-                assert hidden not in path.read_bytes(), path
-
-
 def test_link_of_no_run_says_so(uploader, experiment):
     warned = uploader.run("share", experiment, "--runs", "a/")
     assert warned.code == 0
     reason = "a/ matches none of 11 runs completely; did you mean a/b, a?"
     assert warned.err.startswith(f"the link shows nothing yet: {reason}")
-
-
-def test_links_are_listed_renamed_and_revoked(uploader, experiment):
-    link, reader, _ = share(uploader, experiment, "--label", "for Ana", "--expires", "30d")
-    assert reader.run("show", experiment).code == 0
-    listed = uploader.run("share", "list", experiment).out
-    assert link["id"] in listed
-    assert "for Ana" in listed
-    assert "used 2" in listed
-    renamed = uploader.run("share", "rename", experiment, link["id"], "for Ben")
-    assert (renamed.code, "for Ben" in renamed.out) == (0, True)
-    for action in (("share", "list", experiment), ("share", "revoke", experiment, link["id"])):
-        assert reader.run(*action).code == 1
-    assert uploader.run("share", "revoke", experiment, link["id"]).code == 0
-    assert reader.run("show", experiment).code == 1
-    assert "revoked" in uploader.run("share", "list", experiment).out

@@ -75,14 +75,6 @@ def is_fork_server(process):
         return False
 
 
-def test_tensorboard_is_imported_before_any_page(settings, tmp_path):
-    """Soon after the start, so that the first page need not wait for that."""
-    port = choose_ports(["http"], {})["http"]
-    with live_service(settings, port, tmp_path / "log", python=sys.executable) as live:
-        service = psutil.Process(live.process.pid)
-        wait_until(lambda: any(map(is_fork_server, service.children())))
-
-
 def test_workers_have_clones_of_one_handler_program(settings, tmp_path):
     """Once that has died, a worker that is new has a program of its own."""
     port, more = choose_ports(["http"], {})["http"], {"TBHUB_WORKERS": "2"}

@@ -10,7 +10,6 @@ import psutil
 import pytest
 
 from support import event_files
-from support.uploading import wait_until
 from tbupload.integrations.training_upload import TrainingUpload
 
 
@@ -76,16 +75,6 @@ def test_training_after_one_that_raised_continues_it(training, logdir, capsys):
     each.end()
     assert each.upload.result.is_complete
     assert capsys.readouterr().err.count(url) == 3  # twice as the URL, once as the proof
-
-
-def test_training_that_ended_gives_way_to_another(training, logdir):
-    first, second = training(name="first"), training(name="second")
-    for each in (first, second):
-        each.begin(str(logdir))
-        train(logdir)
-        each.end()
-    wait_until(lambda: not first.upload.is_running)
-    assert second.upload.is_running
 
 
 def test_copy_of_a_callback_has_no_upload(training, logdir):
