@@ -1,4 +1,4 @@
-"""The uploads of an experiment on its page, and a run of system metrics in TensorBoard."""
+"""The uploads of an experiment on its page."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ RECORDS = [
 
 @pytest.fixture
 def recorded(uploader, tmp_path):
-    """An experiment with system metrics, and uploads of several machines with each status."""
+    """An experiment with uploads of several machines with each status."""
     events = [version_event(1.7e9)]
     events += [scalar_event("loss", step, 1.0 / (step + 1), 1.7e9 + step) for step in range(9)]
     write_records(tmp_path / "logs" / "train" / "events.out.tfevents.1", events)
-    options = ("--one-shot", "--name", "Recorded", "--system-metrics")
+    options = ("--one-shot", "--name", "Recorded")
     sent = uploader.run("--logdir", tmp_path / "logs", *options)
     assert sent.code == 0, sent.err
     base = f"{uploader.server}/api/v1/experiments/{sent.experiment_id}/uploads"
@@ -70,8 +70,6 @@ def test_page_lists_uploads_with_status(page, browser, live_service, recorded, o
     expect(section.get_by_text("package-119==1.0").locator("visible=true")).to_be_visible()
     look_again(page, "uploads_opened")
 
-    page.goto(f"{live_service.url}/experiment/{recorded}/#timeseries")
-    expect(page.get_by_text("system/", exact=False).first).to_be_visible()
     stranger = new_page(browser, live_service.url)
     stranger.watch.is_expected = lambda problem: "401" in problem or "404" in problem
     stranger.goto(f"{live_service.url}/experiment/{recorded}/about")

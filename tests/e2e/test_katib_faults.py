@@ -1,5 +1,5 @@
-"""Katib's calls from outside while things break: a worker is killed, the database goes away, many come
-at once. What was acknowledged is stored, once.
+"""Katib's calls from outside while things break: a worker is killed, the database goes away. What
+was acknowledged is stored, once.
 """
 
 import threading
@@ -13,13 +13,10 @@ import psutil
 import pytest
 
 from support.grpc_calls import failure, live_grpc_service, raw_client
-from support.grpc_forwarder import forwarder
-from support.katib_client import METHODS, katib_client, report
+from support.katib_client import METHODS, katib_client
 from support.process_kills import started_workers, workers_of
 from support.uploading import wait_until
-from tbservice.api.grpc.listener import GRPC_CONNECTION_CALLS_ITEMS_MAX
 from tbservice.katib import katib_pb2 as pb
-from tbservice.local.embedded.ports import LOOPBACK
 
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
 """Serialized answers of health checks."""
@@ -150,22 +147,3 @@ def test_calls_without_database_are_unavailable_and_then_stored(servers, service
         katib.report("away-bcdfghjk", ("loss", 1))
         wait_until(lambda: health("Check") == SERVING)
         assert stored_values(katib, "away-bcdfghjk") == [0, 1]
-
-
-def test_burst_through_forwarder_is_stored(service):
-    """It repeats what the server refuses of a burst: a client that never repeats a call loses none.
-
-    The client learns how many calls a connection may have open only with the server's first frame.
-    """
-    calls = GRPC_CONNECTION_CALLS_ITEMS_MAX + 40
-    live, port = service
-    with ExitStack() as stack:
-        token = live.new_owner()
-        process = stack.enter_context(forwarder(f"http://{LOOPBACK}:{port}", token))
-        channel = stack.enter_context(grpc.insecure_channel(f"{LOOPBACK}:{process.port}"))
-        call = channel.unary_unary("/api.v1.beta1.DBManager/ReportObservationLog")
-        messages = [report("burst-bcdfghjk", ("loss", number)) for number in range(calls)]
-        started = [call.future(each.SerializeToString(), timeout=100) for each in messages]
-        assert not [each.code() for each in started if each.exception()]
-        katib = katib_client(stack, port, token)
-        assert sorted(stored_values(katib, "burst-bcdfghjk")) == list(range(calls))
