@@ -150,7 +150,8 @@ def test_list_is_searched_filtered_and_sorted(page, start):
     page.keyboard.press("Enter")
     expect_names(page, "resnet50-imagenet-lr0.1")
     page.get_by_label("Search").fill("nothing has this")
-    page.keyboard.press("Enter")
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
     look_again(page, "experiments_none_found")
 
 

@@ -30,7 +30,8 @@ def test_unknown_address_shows_page(page, live_service, path):
 def test_documentation_is_searched_and_read(page, live_service):
     look_at(page, f"{live_service.url}/docs", "docs")
     page.get_by_label("Search the documentation").fill("exit codes")
-    page.keyboard.press("Enter")
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
     look_again(page, "docs_found")
     page.get_by_role("link", name="Exit codes and output").first.click()
     look_again(page, "docs_page")

@@ -142,6 +142,7 @@ def look_at(page, address, name):
 
 def look_again(page, name):
     """Check what the page shows now as `look_at` checks a page that it opens."""
+    page.wait_for_load_state()
     for look, (scheme, (width, height)) in LOOKS.items():
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": height})
