@@ -176,6 +176,7 @@ API_WITHOUT_ACT = {
     ("PUT", f"{EXPERIMENT}/uploads/{{upload_id}}"),
     ("PATCH", f"{EXPERIMENT}/uploads/{{upload_id}}"),
     ("POST", f"{WORKSPACE}/runs/curves"),  # reads
+    ("POST", f"{WORKSPACE}/runs/curves/table"),
 }
 
 PAGE_ACTS = {
