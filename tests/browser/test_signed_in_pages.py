@@ -203,18 +203,22 @@ def test_colours_are_chosen_and_kept(browser, live_service):
     def background():
         return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
+    def choose(name):
+        colours = page.get_by_role("form", name="Colours")
+        colours.get_by_role("button", name=name).click()
+        expect(colours.get_by_role("button", pressed=True)).to_have_text(name)
+        page.wait_for_load_state()  # also of the style
+
     page.goto(f"{live_service.url}/docs/uploading?from=here")
     dark = background()
-    colours = page.get_by_role("form", name="Colours")
-    colours.get_by_role("button", name="Light").click()
+    choose("Light")
     expect(page).to_have_url(f"{live_service.url}/docs/uploading?from=here")
-    expect(colours.get_by_role("button", pressed=True)).to_have_text("Light")
     light = background()
     page.emulate_media(color_scheme="light")
     page.goto(f"{live_service.url}/sign-in")
-    colours.get_by_role("button", name="Dark").click()
+    choose("Dark")
     assert background() == dark != light
-    colours.get_by_role("button", name="System").click()
+    choose("System")
     assert background() == light
     context.close()
 

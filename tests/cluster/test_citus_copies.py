@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from support.servers import database_name, new_workspace
-from tbservice.integrity import reference_tables
+from tbservice.integrity import check
 from tbservice.integrity.check import CheckOptions
 from tbservice.server.maintenance import check_service
 from tbservice.throttle import Progress, Throttle
@@ -63,6 +63,6 @@ def test_commit_that_arrives_late_is_no_damage(settings, database_url, change_co
         if len(pauses) == 2:
             change_copy("workspaces", "UPDATE {} SET name = left(name, -1)")
 
-    monkeypatch.setattr(reference_tables, "time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr(check, "time", SimpleNamespace(sleep=pause))
     assert damage(settings) == []
     assert len(pauses) == 2

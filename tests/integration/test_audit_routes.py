@@ -258,6 +258,7 @@ PAGE_ACTS = {
 
 PAGES_WITHOUT_ACT = {
     "/experiments/compare",  # redirects to the comparison
+    "/theme",  # a cookie
     "/device",  # shows what waits under a code
     "/sign-in/oidc/nothing",  # begins a sign-in; its end is recorded (test_oidc_sign_in.py)
 }

@@ -22,13 +22,15 @@ _KEY: Final = "tbhub_before_commit"
 def calling(db: Connection) -> Iterator[None]:
     """Call at the end of the block, unless it raises, what `get_or_add` was given in it."""
     functions: dict[object, Callable[[Connection], None]] = {}
-    db.info[_KEY] = functions
+    # Kept: of a connection that breaks in the block, SQLAlchemy gives it no more.
+    info = db.info
+    info[_KEY] = functions
     try:
         yield
         for function in functions.values():
             function(db)
     finally:
-        db.info.pop(_KEY, None)
+        info.pop(_KEY, None)
 
 
 def get_or_add(db: Connection, make: Callable[[], _Function]) -> _Function:

@@ -20,6 +20,7 @@ from tbservice.errors import ServiceError
 from tbservice.pages.base.csrf import csrf_field
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.templates import TEMPLATES
+from tbservice.pages.sign_in.next_page import safe_next
 from tbservice.types.identifiers import WorkspaceId
 
 _STATE: Final = "tbhub.person_session"
@@ -87,7 +88,7 @@ def render(
         "path": request.url.path,
         "query": request.query_params,
         # Not of an error: pages of things that are not there look alike.
-        "here": "/" if status >= HTTPStatus.BAD_REQUEST else _find_address(request),
+        "here": "/" if status >= HTTPStatus.BAD_REQUEST else safe_next(_find_address(request)),
         "theme": _find_theme(request),
         "themes": THEMES,
         "error": "" if error is None else error.detail,
