@@ -38,6 +38,7 @@ LABELS = {
     "share",
     "group",
     "node",
+    "recorded",
     "le",
 }
 WAIT_SECONDS_MAX = 30

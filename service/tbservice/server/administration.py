@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, exc
@@ -43,7 +43,7 @@ def upgrade_database(
             _database_url(settings), compress_blocks=compress_blocks, sweep_objects=sweep_objects
         )
     if names:
-        with open_database(settings) as database, database.transaction() as db:
+        with _open_as_owner(settings) as database, database.transaction() as db:
             record(db, Act.DATABASE_MIGRATE, None, names[-1], migrations=len(names))
     return names
 
@@ -198,7 +198,7 @@ def read_audit(
 
 def expire_audit(settings: Settings) -> int:
     """Delete records that are older than the setting; return how many. Raises StartupError."""
-    with open_database(settings) as database:
+    with _open_as_owner(settings) as database:
         with database.transaction() as db:
             chains = _list_chains(db, None)
         return sum(expire(database, each, settings.audit_days) for each in chains)
@@ -221,6 +221,13 @@ def _one_line_errors(done: str) -> Iterator[None]:
         yield
     except exc.DBAPIError as error:
         raise StartupError(f"the database could not be {done}: {error.orig}") from error
+
+
+@contextmanager
+def _open_as_owner(settings: Settings) -> Iterator[Database]:
+    """Open the database as the owner of the tables, whom a cluster does not let serve."""
+    with closing(Database(_database_url(settings), 1)) as database:
+        yield database
 
 
 @contextmanager
