@@ -84,7 +84,7 @@ def test_every_method_needs_valid_token(service, token, text):
 
 
 def test_sweep_with_early_stopping_is_stored_and_seen(katib, reader):
-    """As Katib's components run it: reports repeat, replies get lost, one trial never ends."""
+    """A sweep with repeated reports, lost replies, and one trial that never ends."""
     stopping = pb.EarlyStoppingSpec(algorithm_name="medianstop")
     options = {"early_stopping": stopping, "parallel_trial_count": 3, "max_trial_count": 40}
     space = [parameter(name, "double", -5, 5, step="0.05") for name in ("x", "y")]

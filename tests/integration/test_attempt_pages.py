@@ -42,7 +42,7 @@ def api(shared_api):
 
 @pytest.fixture(scope="module")
 def restarted(shared_api):
-    """What the tests of this module only read."""
+    """An experiment that no test of this module changes."""
     return new_restarted(shared_api)
 
 

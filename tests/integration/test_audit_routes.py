@@ -271,7 +271,7 @@ READERS = {
         w.client, w.database, new_member(w.database, w.workspace_id, Role.VIEWER)
     ),
 }
-"""Who posts a form, if not the owner."""
+"""The person who posts a form, by path, where it is not the owner."""
 
 
 @pytest.fixture

@@ -266,7 +266,7 @@ SELECTED = [
         ["g", "s1"],
     ),
 ]
-"""Of each filter and order one: unit/test_hparams_selection.py has the others."""
+"""One case of each filter and order: unit/test_hparams_selection.py has the others."""
 
 
 def test_columns_filter_and_sort_groups(sweep):

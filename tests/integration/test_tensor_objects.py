@@ -100,7 +100,7 @@ def both(shared_api, in_row):
 
 @pytest.fixture
 def in_objects(api):
-    """The same in the test's own workspace, whose objects it may damage."""
+    """An experiment as `write_objects` makes it, in the workspace of the test, which may damage it."""
     return write_objects(api)
 
 

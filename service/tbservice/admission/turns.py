@@ -23,7 +23,7 @@ Others may wait for PostgreSQL or for a handler process meanwhile.
 _WAKE_SECONDS: Final = 0.01
 """Seconds between two looks at the queue while requests wait in it.
 
-A thread that told the event loop of each of its waits would pay for all those of a millisecond.
+Most waits take a millisecond: to tell the event loop of each of them would cost more.
 """
 
 
@@ -70,7 +70,7 @@ class Turns(FairQueue):
     def _cost(self, caller: Caller, amount: int) -> float:
         """Return the seconds for which a turn was held that ends, less those of waiting.
 
-        With these, who writes would be passed by all who only compute.
+        Otherwise a caller that writes, and so waits for PostgreSQL, would be served last.
         """
         acquired_at = self._acquired_at.setdefault(caller.key, deque())
         if amount > 0:

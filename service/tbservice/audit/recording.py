@@ -66,7 +66,7 @@ Detail = str | int | bool | None
 
 
 class _Entry(NamedTuple):
-    """The columns of a record that it has before it is in a chain."""
+    """A record without what its chain gives it: number, time and digest."""
 
     act: Act
     user_id: str

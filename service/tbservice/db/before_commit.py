@@ -22,7 +22,7 @@ _KEY: Final = "tbhub_before_commit"
 def calling(db: Connection) -> Iterator[None]:
     """Call at the end of the block, unless it raises, what `get_or_add` was given in it."""
     functions: dict[object, Callable[[Connection], None]] = {}
-    # Kept: of a connection that breaks in the block, SQLAlchemy gives it no more.
+    # Kept, since SQLAlchemy refuses access to `info` after the connection has broken.
     info = db.info
     info[_KEY] = functions
     try:

@@ -78,9 +78,9 @@ class RunsTable:
 
 
 def read_table(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsTable:
-    """Return the runs of a workspace as a table, whatever `after` and `limit` are.
+    """Return all runs that the filter selects as a table: `after` and `limit` do not count.
 
-    Takes and raises what `list_runs` does.
+    Arguments and errors are those of `list_runs`.
     """
     chosen = select_runs(db, grant, query.where)
     keys = _resolve_sort(chosen.known, query.sort)

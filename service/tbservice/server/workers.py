@@ -84,8 +84,8 @@ interrupted by hundreds of collections.
 _COLLECTIONS_OF_YOUNGER: Final = (2, 50)
 """Collections of the youngest generation that start one of the next, and of that one the oldest.
 
-With Python's default of 10, refused connections by the thousand, which end in cycles, let one of
-the next stop all threads for 0.2 s.
+Refused connections leave reference cycles: with Python's defaults of 10 and 10, a collection of
+those of thousands of connections stopped all threads for 0.2 s.
 """
 
 
