@@ -204,3 +204,15 @@ class StartupError(Exception):
 
 class CommandFailed(StartupError):
     """A command ran and failed, or was interrupted: exit code 1. 2 says that it could not run."""
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Drop the traceback of an error that has been answered, and those of its causes.
+
+    Its frames refer to the future that passed it between threads, which refers to it: a cycle that
+    keeps a request and its body, some 130 objects, until a garbage collection, which stops all
+    threads.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

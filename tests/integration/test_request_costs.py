@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from functools import partial
 
 import anyio.to_thread
 import psycopg
 import pytest
+from starlette.requests import Request
 
 from support.batches import PROTOBUF, batch, scalars, segment, stream
 from tbservice.audit.acts import Act
@@ -134,3 +136,31 @@ def test_mistakes_are_told_only_with_grant(api, experiment, query):
     assert api.client.get(path).status_code == 401
     wrong = {"Authorization": "Bearer nonsense"}
     assert api.client.get(path, headers=wrong).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/scalars", {}, 200),
+        ("/scalars", {"If-None-Match": "*"}, 304),
+        ("/scalars?unknown=1", {}, 422),
+        ("/scalars", {"Authorization": "Bearer no-token"}, 401),
+        ("/nothing", {}, 404),
+    ],
+    ids=str,
+)
+def test_request_leaves_no_cycle_of_objects(api, experiment, path, headers, status):
+    def ask():
+        url = f"/api/v1/experiments/{experiment}{path}"
+        return api.client.get(url, headers=api.headers | headers).status_code
+
+    assert ask() == status
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            ask()
+        left = [kept for kept in gc.get_objects() if isinstance(kept, Request)]
+    finally:
+        gc.enable()
+    assert left == []

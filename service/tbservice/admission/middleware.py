@@ -23,7 +23,7 @@ from tbservice.admission.turns import Turn
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.auth import grants
 from tbservice.db.database import Database
-from tbservice.errors import TooManyRequests, Unauthenticated
+from tbservice.errors import TooManyRequests, Unauthenticated, forget_frames
 
 _EXPERIMENT: Final = re.compile(r"/api/v[01]/experiments/([^/]+)(/.*)?")
 
@@ -65,6 +65,7 @@ class AdmissionMiddleware:
         except TooManyRequests as error:
             if answer.has_begun:
                 raise
+            forget_frames(error)
             # What it held is for others, while its client waits for the refusal.
             turn.release()
             body.close()

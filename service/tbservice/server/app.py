@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
@@ -51,6 +51,7 @@ from tbservice.errors import (
     TooManyRequests,
     Unauthenticated,
     Unavailable,
+    forget_frames,
 )
 from tbservice.experiments.eraser import Eraser
 from tbservice.handlers.pool import HandlerPool
@@ -153,12 +154,15 @@ def create_app(settings: Settings) -> FastAPI:
     mount(app)
 
     _add_middleware(app, settings)
-    app.add_exception_handler(SignInRequired, _redirect_to_sign_in)
-    app.add_exception_handler(ServiceError, _render)
-    app.add_exception_handler(RequestValidationError, _render_invalid)
-    app.add_exception_handler(HTTPException, _render_http)
-    app.add_exception_handler(UnicodeEncodeError, _render_unencodable)
-    app.add_exception_handler(Exception, _render_unexpected)
+    for kind, render in {
+        SignInRequired: _redirect_to_sign_in,
+        ServiceError: _render,
+        RequestValidationError: _render_invalid,
+        HTTPException: _render_http,
+        UnicodeEncodeError: _render_unencodable,
+    }.items():
+        app.add_exception_handler(kind, _forgetting(render))
+    app.add_exception_handler(Exception, _render_unexpected)  # its traceback will be logged
     return app
 
 
@@ -292,6 +296,19 @@ async def _stop(app: FastAPI) -> None:
     app.state.database.close()
     app.state.objects.close()
     await run_in_threadpool(app.state.stop_traces)
+
+
+def _forgetting(
+    render: Callable[[Request, Exception], Coroutine[Any, Any, Response]],
+) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:
+    """Return a handler that also drops the error's traceback: nobody reads it."""
+
+    async def render_and_forget(request: Request, error: Exception) -> Response:
+        response = await render(request, error)
+        forget_frames(error)
+        return response
+
+    return render_and_forget
 
 
 async def _redirect_to_sign_in(request: Request, _error: Exception) -> Response:

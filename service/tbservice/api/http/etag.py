@@ -17,6 +17,7 @@ from tbservice.api.http import compression
 from tbservice.api.http.grant_route import GrantRoute
 from tbservice.api.http.openapi_errors import NOT_MODIFIED
 from tbservice.api.http.shared_answers import SharedAnswers, make_key
+from tbservice.errors import forget_frames
 from tbservice.settings import Settings
 from tbservice.types.grants import Grant
 
@@ -54,6 +55,7 @@ class ConditionalRoute(GrantRoute):
                 response = await compression.compress(request, await handle(request))
             except _Answered as answered:
                 response = answered.response
+                forget_frames(answered)
             else:
                 _keep(request, response)
             etag = getattr(request.state, "entity_tag", None)
