@@ -1,11 +1,11 @@
-"""How many requests wait for something outside of the process, where they use no processor."""
+"""How many requests wait for something outside of the process, and how one lets others go."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -33,19 +33,34 @@ class Waits:
 
 @dataclass(slots=True)
 class _Request:
-    """A request of a caller: where its waits are counted, and their seconds."""
+    """A request of a caller: where its waits are counted, their seconds, what lets others go."""
 
     waits: Waits
     caller: str
+    give_way: Callable[[], None]
     seconds: float = 0.0
 
 
 _current: Final[ContextVar[_Request | None]] = ContextVar("tbhub_waits", default=None)
 
 
-def count_in(waits: Waits, caller: str) -> None:
-    """Count the waits of this task, and of the tasks and threads it starts, as a request's."""
-    _current.set(_Request(waits, caller))
+def count_in(waits: Waits, caller: str, give_way: Callable[[], None]) -> None:
+    """Count the waits of this task, and of the tasks and threads it starts, as a request's.
+
+    `give_way` is what the function of that name does for it.
+    """
+    _current.set(_Request(waits, caller, give_way))
+
+
+def give_way() -> None:
+    """Let those requests go first whose callers have used less.
+
+    For a thread that computes for longer than 10 ms, and holds no lock and no connection meanwhile.
+    Raises TooManyRequests.
+    """
+    request = _current.get()
+    if request is not None:
+        request.give_way()
 
 
 def take_seconds() -> float:

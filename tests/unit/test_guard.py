@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import resource
 from contextlib import suppress
 
@@ -18,6 +19,7 @@ from tbservice.errors import MalformedRequest, TooLarge
 from tbservice.ingest import decode, field_counts
 from tbservice.ingest.decode import BATCH_ELEMENTS_MAX, BATCH_FIELDS_MAX
 from tbservice.ingest.field_counts import MalformedMessage
+from tbservice.waits import Waits, count_in
 from tbwire import wire_pb2
 
 SEGMENT, SERIES, SKIPPED, SCALARS, TENSORS, SEQUENCES, ELEMENTS, BLOBS, BLOCKS, SHAPE = (
@@ -112,6 +114,17 @@ def test_as_many_fields_as_limit_are_let_through():
     body = nested((SEGMENT, SERIES), 999, padding=1)
     assert count_of(body) == 1_000
     decode.check_counts(body)
+
+
+@pytest.mark.parametrize("place", [(SEGMENT,), (SEGMENT, SERIES)])
+def test_count_of_many_fields_gives_way_to_others(place):
+    def check():
+        count_in(Waits(), "caller", lambda: given.append(1))
+        decode.check_counts(nested(place, 400_000, padding=1))
+
+    given = []
+    contextvars.copy_context().run(check)
+    assert len(given) == 19  # after each 20,000, but not at the end
 
 
 def test_batch_of_largest_size_is_refused_before_it_is_built():

@@ -22,7 +22,7 @@ from tbservice.admission.callers import _token, address_caller
 from tbservice.admission.contention import CALLER_BODY_BYTES_PER_SECOND, Activity, BodyRate
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Caller, Shares
-from tbservice.admission.turns import Turns
+from tbservice.admission.turns import Turn, Turns
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.http.streaming import refuse_unread
 from tbservice.errors import RequestTimeout, TooLarge, TooManyRequests
@@ -170,7 +170,7 @@ def test_cost_of_turn_leaves_out_what_it_waited():
     turns = Turns(8, 2, Activity(clock), clock)
 
     def use(caller, seconds, waited):
-        count_in(turns.waits, caller.key)
+        count_in(turns.waits, caller.key, lambda: None)
         assert turns.try_acquire(caller)
         clock.seconds += seconds
         if waited:
@@ -184,6 +184,16 @@ def test_cost_of_turn_leaves_out_what_it_waited():
     assert turns.try_acquire(holder)  # so that costs are kept
     assert contextvars.copy_context().run(use, CALLER, 0.5, 0) == 0.5
     assert contextvars.copy_context().run(use, OTHER, 0.5, 0.01) < 0.495
+
+
+def test_turn_of_overlapping_requests_ends_shorter_first():
+    clock = Clock()
+    turns = Turns(8, 2, Activity(clock), clock)
+    assert turns.try_acquire(CALLER)  # for long
+    clock.seconds += 2 * limits.CONTENTION_SECONDS
+    assert turns.try_acquire(CALLER)  # for a moment
+    turns.release(CALLER)
+    assert turns.try_acquire(OTHER)  # the long one is still known as such
 
 
 def person_of(name, *sponsors):
@@ -313,6 +323,47 @@ def test_queue_serves_callers_in_rotation():
     assert served == [(CALLER.key, 0), (OTHER.key, 0), (CALLER.key, 1), (OTHER.key, 1)] + [
         (CALLER.key, number) for number in (2, 3, 4)
     ]
+
+
+def test_turn_that_gives_way_goes_on_before_own_requests():
+    served = []
+
+    async def work(turn, name):
+        await turn.wait()
+        served.append(name)
+        if name == "long":
+            await turn.give_way()
+            served.append("long again")
+        turn.release()
+
+    async def run():
+        turns = Turns(8, 2, Activity())
+        names = {"long": CALLER, "own": CALLER, "other": OTHER}
+        holder = Turn(turns, STRANGER)
+        await holder.wait()
+        tasks = []
+        for name, caller in names.items():
+            tasks.append(asyncio.create_task(work(Turn(turns, caller), name)))
+            await asyncio.sleep(0)
+        holder.release()
+        await asyncio.gather(*tasks)
+        assert not turns._used
+        assert not turns.has_waiting
+
+    asyncio.run(run())
+    assert served == ["long", "other", "long again", "own"]
+
+
+def test_turn_gives_way_only_while_it_is_held():
+    async def run():
+        turn = Turn(Turns(8, 2, Activity()), CALLER)
+        await turn.give_way()
+        assert turn.try_acquire()
+        await turn.give_way()  # nobody waits
+        turn.release()
+        assert turn.try_acquire()
+
+    asyncio.run(run())
 
 
 def test_queue_serves_lines_of_callers_in_rotation():

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import anyio.from_thread
@@ -15,7 +16,7 @@ from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Caller
 from tbservice.admission.turns import Turn
 from tbservice.admission.worker_shares import WorkerShares
-from tbservice.waits import count_in
+from tbservice.waits import count_in, waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,13 @@ def admit(caller: Caller, shares: WorkerShares) -> AdmittedRequest:
     """
     admitted = AdmittedRequest(caller, shares, Turn(shares.turns, caller))
     _current.set(admitted)
-    count_in(shares.turns.waits, caller.key)
+    count_in(shares.turns.waits, caller.key, partial(_give_way, admitted))
     return admitted
+
+
+def _give_way(admitted: AdmittedRequest) -> None:
+    if admitted.shares.turns.has_waiting:
+        anyio.from_thread.run(admitted.turn.give_way)
 
 
 def current() -> AdmittedRequest:
@@ -66,7 +72,8 @@ def wait_in_thread(queue: FairQueue, amount: int) -> Iterator[None]:
     Raises TooManyRequests.
     """
     caller = current().caller
-    anyio.from_thread.run(queue.wait, caller, amount)
+    with waiting():
+        anyio.from_thread.run(queue.wait, caller, amount)
     try:
         yield
     finally:

@@ -66,12 +66,35 @@ class FairQueue(Shares):
             or self._waiting_counts[caller.network] >= 2 * self._waiting_max
         ):
             raise self.over_share_error(caller)
+        await self._wait_for(self._enqueue(caller, amount))
+
+    async def give_way(self, caller: Caller, amount: int = 1) -> None:
+        """Release `amount` and wait for it again, before other requests of the client.
+
+        Raises as `wait`; then it stays released.
+        """
+        waiter = self._enqueue(caller, amount, is_first=True)
+        self.release(caller, amount)
+        await self._wait_for(waiter)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether any request waits."""
+        return self._places.waiting > 0
+
+    def _enqueue(self, caller: Caller, amount: int, *, is_first: bool = False) -> Waiter:
         lines = self._places.find(caller.path)[-1].lines
         queue = lines.setdefault(caller.line, {}).setdefault(caller.client, deque())
         waiter = Waiter(caller, amount, asyncio.get_running_loop().create_future())
-        queue.append(waiter)
+        if is_first:
+            queue.appendleft(waiter)
+        else:
+            queue.append(waiter)
         self._count_waiting(caller, 1)
+        return waiter
 
+    async def _wait_for(self, waiter: Waiter) -> None:
+        """Wait until the waiter is served; remove it if that fails. Raises TooManyRequests."""
         try:
             async with asyncio.timeout(limits.QUEUE_WAIT_SECONDS_MAX):
                 await waiter.turn
@@ -80,7 +103,7 @@ class FairQueue(Shares):
         except BaseException as error:
             self._leave(waiter)
             if isinstance(error, TimeoutError):
-                raise self.over_share_error(caller) from error
+                raise self.over_share_error(waiter.caller) from error
             raise
 
     @asynccontextmanager

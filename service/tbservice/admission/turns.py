@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -50,7 +49,7 @@ class Turns(FairQueue):
         self.waits = Waits()
         self._activity = activity
         self._clock = clock
-        self._acquired_at: dict[str, deque[float]] = {}
+        self._acquired_at: dict[str, list[float]] = {}
         self._is_wake_scheduled = False
 
     def caller_max(self, caller: Caller) -> int:
@@ -67,16 +66,22 @@ class Turns(FairQueue):
         self._schedule_wake()
         await super().wait(caller, amount)
 
+    async def give_way(self, caller: Caller, amount: int = 1) -> None:
+        """Release a turn and wait for it again, as `FairQueue.give_way`."""
+        self._schedule_wake()
+        await super().give_way(caller, amount)
+
     def _cost(self, caller: Caller, amount: int) -> float:
         """Return the seconds for which a turn was held that ends, less those of waiting.
 
         Otherwise a caller that writes, and so waits for PostgreSQL, would be served last.
         """
-        acquired_at = self._acquired_at.setdefault(caller.key, deque())
+        acquired_at = self._acquired_at.setdefault(caller.key, [])
         if amount > 0:
             acquired_at.append(self._clock())
             return 0.0
-        seconds = self._clock() - acquired_at.popleft() - take_seconds()
+        # The one that began last: of two that overlap, the shorter one mostly lies in the longer.
+        seconds = self._clock() - acquired_at.pop() - take_seconds()
         if not acquired_at:
             del self._acquired_at[caller.key]
         return max(0.0, seconds)
@@ -121,7 +126,7 @@ class Turns(FairQueue):
     def _wake_again(self) -> None:
         self._is_wake_scheduled = False
         self._wake()
-        if self._places.waiting:
+        if self.has_waiting:
             self._schedule_wake()
 
 
@@ -147,6 +152,13 @@ class Turn:
         """Acquire the turn, waiting if needed. Raises TooManyRequests."""
         if not self._is_held and not self._is_over:
             await self._turns.wait(self._caller)
+            self._is_held = True
+
+    async def give_way(self) -> None:
+        """Let those go first who used less, if the turn is held. Raises TooManyRequests."""
+        if self._is_held:
+            self._is_held = False
+            await self._turns.give_way(self._caller)
             self._is_held = True
 
     def release(self) -> None:

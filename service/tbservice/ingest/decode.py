@@ -28,6 +28,7 @@ from tbservice.ingest.field_counts import (
     count_fields,
 )
 from tbservice.types.series import Stream
+from tbservice.waits import give_way
 from tbwire import wire_pb2
 from tbwire.points import DataClass
 from tbwire.tensorboard_pb2 import SummaryMetadata
@@ -172,7 +173,7 @@ def check_counts(body: bytes) -> None:
 
 def _check(body: bytes, counted: CountedFields, limit: int, what: str) -> None:
     try:
-        count = count_fields(body, counted, limit)
+        count = count_fields(body, counted, limit, give_way)
     except MalformedMessage as error:
         raise MalformedRequest(f"the body is not a WriteBatch: {error}") from error
     if count > limit:

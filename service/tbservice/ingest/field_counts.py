@@ -7,6 +7,7 @@ documentation (`tbwire/wire_format.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
@@ -24,6 +25,10 @@ _KEY_MASK: Final = 0xFFFFFFFF
 
 FIELD_BYTES_MIN: Final = 2
 """A key and a value, or a key and a length of 0."""
+
+
+_PAUSE_FIELDS: Final = 20_000
+"""Fields counted between two pauses: some 8 ms."""
 
 
 class MalformedMessage(ValueError):
@@ -47,26 +52,38 @@ class CountedFields(dict[int, "CountedFields"]):
         self.packed_field = None if packed_field is None else packed_field << 3 | _LENGTH_DELIMITED
 
 
-def count_fields(message: bytes, counted: CountedFields, limit: int) -> int:
+def count_fields(
+    message: bytes, counted: CountedFields, limit: int, pause: Callable[[], None] = lambda: None
+) -> int:
     """Return the number of fields in a message and in those messages within that `counted` names.
 
-    Stops above `limit`. Raises MalformedMessage for some bytes that are not a message; others are
-    counted, and fail in decoding.
+    Stops above `limit`; calls `pause` after each `_PAUSE_FIELDS`. Raises MalformedMessage for some
+    bytes that are not a message; others are counted, and fail in decoding.
     """
     try:
-        return _count(message, 0, len(message), counted, 0, limit)
+        return _count(message, 0, len(message), counted, 0, limit, pause)
     except IndexError as error:
         raise MalformedMessage("it ends within a field") from error
 
 
 def _count(
-    body: bytes, position: int, end: int, counted: CountedFields, count: int, limit: int
+    body: bytes,
+    position: int,
+    end: int,
+    counted: CountedFields,
+    count: int,
+    limit: int,
+    pause: Callable[[], None],
 ) -> int:
     """Return `count` plus the fields between two positions.
 
     One loop without helpers: it takes a tenth of the time of decoding scalars.
     """
+    pause_at = count + _PAUSE_FIELDS
     while position < end and count <= limit:
+        if count >= pause_at:
+            pause()
+            pause_at = count + _PAUSE_FIELDS
         count += counted.weight
         key = body[position]
         position += 1
@@ -82,9 +99,8 @@ def _count(
             if size >= _CONTINUATION_BIT:
                 size, position = _read_varint(body, position - 1)
             if key in counted:
-                count = _count(
-                    body, position, min(position + size, end), counted[key], count, limit
-                )
+                inner_end = min(position + size, end)
+                count = _count(body, position, inner_end, counted[key], count, limit, pause)
             elif key == counted.packed_field:
                 # Bytes without a continuation bit: each ends a number.
                 count += len(body[position : position + size].translate(None, _CONTINUATION_BYTES))
