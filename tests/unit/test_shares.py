@@ -325,7 +325,7 @@ def test_queue_serves_callers_in_rotation():
     ]
 
 
-def test_turn_that_gives_way_goes_on_before_own_requests():
+def test_turn_that_gives_way_comes_before_own_requests():
     served = []
 
     async def work(turn, name):

@@ -154,15 +154,7 @@ def create_app(settings: Settings) -> FastAPI:
     mount(app)
 
     _add_middleware(app, settings)
-    for kind, render in {
-        SignInRequired: _redirect_to_sign_in,
-        ServiceError: _render,
-        RequestValidationError: _render_invalid,
-        HTTPException: _render_http,
-        UnicodeEncodeError: _render_unencodable,
-    }.items():
-        app.add_exception_handler(kind, _forgetting(render))
-    app.add_exception_handler(Exception, _render_unexpected)  # its traceback will be logged
+    _add_error_handlers(app)
     return app
 
 
@@ -296,6 +288,18 @@ async def _stop(app: FastAPI) -> None:
     app.state.database.close()
     app.state.objects.close()
     await run_in_threadpool(app.state.stop_traces)
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    for kind, render in {
+        SignInRequired: _redirect_to_sign_in,
+        ServiceError: _render,
+        RequestValidationError: _render_invalid,
+        HTTPException: _render_http,
+        UnicodeEncodeError: _render_unencodable,
+    }.items():
+        app.add_exception_handler(kind, _forgetting(render))
+    app.add_exception_handler(Exception, _render_unexpected)  # its traceback will be logged
 
 
 def _forgetting(
