@@ -57,6 +57,20 @@ def test_metadata_is_updated(uploader, written):
     assert json.loads(listed.out)["experiment_id"] == id_
 
 
+def test_expiry_is_set_shown_and_removed(uploader, reader, written):
+    ended = uploader.run("--logdir", written, "--one-shot", "--expires", "3d")
+    id_ = ended.experiment_id
+    assert fields_of(reader, ended)["expires_at"] is not None
+    assert "1 experiment will be deleted within 7 days" in uploader.run("list").err
+    assert "\nexpires_at: 2" in uploader.run("show", id_).out
+    later = uploader.run("update-metadata", id_, "--expires", "30d")
+    assert (later.code, "will be deleted" in uploader.run("list").err) == (0, False)
+    uploader.run("update-metadata", id_, "--expires", "never")
+    assert fields_of(reader, ended)["expires_at"] is None
+    wrong = uploader.run("--logdir", written, "--one-shot", "--new", "--expires", "soon")
+    assert (wrong.code, "--expires 'soon'" in wrong.err) == (2, True)
+
+
 def test_deletion_is_undone(uploader, reader, written):
     ended = uploader.run("--logdir", written, "--one-shot", "--name", "sweep")
     id_ = ended.experiment_id

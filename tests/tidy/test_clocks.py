@@ -13,6 +13,7 @@ MAY_USE_OWN_CLOCK = {
     "tbservice.pages.base.forms": "a number of days, typed by a person",
     "tbservice.local.demo.logdir": "wall times of made-up points",
     "tbservice.ingest.service": "wall time of hyperparameters that are set without one",
+    "tbservice.experiments.metadata": "whether a day of expiry, typed by a person, is to come",
     "tbservice.integrity.stored_objects": "age of objects in days, whose times are S3's",
     "tbservice.integrity.sweep": "the same",
     "tbservice.backup.create": "when a backup began, for people",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from datetime import timedelta
 
 from sqlalchemy import Connection
 
@@ -14,34 +14,50 @@ from tbservice.experiments.lifecycle import NOT_FOUND, index_words
 from tbservice.experiments.listing import Page
 from tbservice.experiments.tables import experiment_deletion, experiment_words
 from tbservice.pagination import decode_page_token, encode_page_token
-from tbservice.types.experiments import Experiment
+from tbservice.types.experiments import RESTORABLE, Experiment
 from tbservice.types.grants import AdminGrant, WorkspaceGrant
-from tbservice.types.identifiers import ExperimentId
-
-DELETED_EXPERIMENT_SECONDS: Final = 7 * 24 * 3600
-"""Seconds after which a deleted experiment is erased; until then it can be restored."""
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
 
 def delete_experiment(db: Connection, grant: AdminGrant, *, is_final: bool = False) -> None:
     """Hide the experiment and its snapshots from everybody, at once.
 
-    They are erased after DELETED_EXPERIMENT_SECONDS; with `is_final` as soon as possible, and
+    They are erased after `RESTORABLE`; with `is_final` as soon as possible, and
     cannot be restored. An ingest in progress fails at its last statement and rolls back. Raises
     NotFound if the experiment was deleted before.
     """
-    seconds = 0 if is_final else DELETED_EXPERIMENT_SECONDS
-    hidden = experiment_deletion.hide(db, grant.experiment_id, seconds)
+    kept = timedelta() if is_final else RESTORABLE
+    hidden = experiment_deletion.hide(db, grant.experiment_id, kept)
     if hidden is None:
         raise NotFound(NOT_FOUND)
-    experiment_words.replace(db, grant.workspace_id, hidden.number, ())
-    record(
-        db,
-        Act.EXPERIMENT_DELETE,
-        grant.workspace_id,
-        grant.experiment_id,
-        name=hidden.name,
-        is_final=is_final,
-    )
+    _record_deletion(db, grant.workspace_id, hidden, is_final=is_final)
+
+
+def expire_experiment(
+    db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId
+) -> bool:
+    """Delete an experiment that has expired, as its owner would; return whether it did.
+
+    One that is not to be deleted yet is looked at again a day later: data arrived within a day, or
+    it has a frozen copy, whose link has promised to stay.
+    """
+    if not experiment_deletion.has_expired(db, experiment_id):
+        return False  # its owner has changed that meanwhile
+    if experiment_deletion.postpone_expiry(db, experiment_id):
+        return False
+    hidden = experiment_deletion.hide(db, experiment_id, RESTORABLE)
+    if hidden is None:
+        return False
+    _record_deletion(db, workspace_id, hidden, has_expired=True)
+    return True
+
+
+def _record_deletion(
+    db: Connection, workspace_id: WorkspaceId, hidden: Experiment, **details: bool
+) -> None:
+    experiment_words.replace(db, workspace_id, hidden.number, ())
+    experiment_id = hidden.experiment_id
+    record(db, Act.EXPERIMENT_DELETE, workspace_id, experiment_id, name=hidden.name, **details)
 
 
 def restore_experiment(db: Connection, grant: WorkspaceGrant, experiment_id: str) -> Experiment:

@@ -1,6 +1,6 @@
-"""The background thread that erases deleted experiments and the points of deleted series.
+"""The background thread that deletes experiments that expire, and erases deleted ones.
 
-A bounded number of rows at a time.
+It also erases the points of deleted series; a bounded number of rows at a time.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Final
 
 from sqlalchemy import Connection
@@ -15,6 +16,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.db.database import Database
 from tbservice.errors import ServiceError
+from tbservice.experiments import deletion
 from tbservice.experiments.tables import erased_series, experiment_deletion
 from tbservice.experiments.tables.experiment_deletion import DueExperiment
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
@@ -66,7 +68,9 @@ class Eraser:
 
 
 def erase_due(database: Database, stopping: threading.Event) -> int:
-    """Erase the experiments that are due, and return how many; none while another process does.
+    """Erase the experiments that are due, and return how many; delete those that have expired.
+
+    Does nothing while another process does it.
 
     Holds one transaction, of locks that nobody else waits for, and erases in others. Raises
     Unavailable.
@@ -76,9 +80,12 @@ def erase_due(database: Database, stopping: threading.Event) -> int:
         if not experiment_deletion.try_lock_sweep(sweep):
             return 0
         for due in experiment_deletion.list_due(sweep, ERASE_EXPERIMENTS_ITEMS_MAX):
-            if not _erase(database, due, stopping):
+            if due.is_expiring:
+                _expire(database, due)
+            elif not _erase(database, due, stopping):
                 break
-            erased += 1
+            else:
+                erased += 1
         else:
             for place in erased_series.list_experiments(sweep, ERASE_EXPERIMENTS_ITEMS_MAX):
                 if not _repeat(database, place, erased_series.erase_some, stopping):
@@ -86,11 +93,16 @@ def erase_due(database: Database, stopping: threading.Event) -> int:
     return erased
 
 
+def _expire(database: Database, due: DueExperiment) -> None:
+    with database.transaction(due.workspace_id) as db:
+        deletion.expire_experiment(db, due.workspace_id, due.experiment_id)
+
+
 def _erase(database: Database, due: DueExperiment, stopping: threading.Event) -> bool:
     """Erase one experiment, its snapshots first; return whether it is gone."""
     with database.transaction(due.workspace_id) as db:
         # A snapshot is due when its link expires, without having been deleted.
-        experiment_deletion.hide(db, due.experiment_id, 0)
+        experiment_deletion.hide(db, due.experiment_id, timedelta())
         snapshots = experiment_deletion.list_snapshots(db, due.experiment_id)
     for experiment_id in [*snapshots, due.experiment_id]:
         place = due.workspace_id, experiment_id

@@ -98,9 +98,14 @@ def get_or_create_experiment(
 def get_experiment(db: Connection, grant: ReadGrant) -> Experiment:
     """Return the experiment, without counts of points if a link hides something of it.
 
+    Strangers and readers of links do not learn when it expires: a frozen copy has a time of its
+    own.
+
     Raises NotFound if it was deleted after the grant was created.
     """
     experiment = _find(db, grant)
+    if grant.is_stranger or grant.link is not None:
+        experiment = replace(experiment, erase_at=None)
     return experiment if grant.view is None else replace(experiment, points=None, bytes=None)
 
 

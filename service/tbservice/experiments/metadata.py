@@ -5,11 +5,15 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tbservice import limits
 from tbservice.errors import Invalid
-from tbservice.types.experiments import Visibility
+from tbservice.types.experiments import RESTORABLE, Expiry, Visibility
+
+EXPIRY_DAYS_MAX: Final = 36_500
+"""Days of 86,400 seconds, from now, after which an experiment expires at the latest."""
 
 NAME_KEY_CHARS: Final = 100
 """Characters of a name by which lists are sorted: an index entry has at most 2,704 bytes."""
@@ -30,6 +34,7 @@ class Metadata:
     notes: str | None = None
     properties: Mapping[str, str | None] | None = None
     origin: Mapping[str, str] | None = None
+    expires_at: Expiry | None = None
 
 
 def make_columns(metadata: Metadata, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -61,7 +66,22 @@ def make_columns(metadata: Metadata, properties: Mapping[str, str]) -> dict[str,
     if metadata.origin is not None:
         origin = check_pairs("origin", metadata.origin)
         columns["origin"] = {remove_controls(k): remove_controls(v) for k, v in origin.items()}
+    if metadata.expires_at is not None:
+        columns["erase_at"] = _erase_time(metadata.expires_at)
     return columns
+
+
+def _erase_time(expires_at: Expiry) -> datetime | None:
+    """Return when an experiment is erased that expires then."""
+    if expires_at == "never":
+        return None
+    now = datetime.now(UTC)
+    if not now < expires_at <= now + timedelta(days=EXPIRY_DAYS_MAX):
+        raise Invalid(
+            f"expires_at is a time in the future, at most {EXPIRY_DAYS_MAX:,} days ahead; "
+            "to delete an experiment now, delete it"
+        )
+    return expires_at + RESTORABLE
 
 
 def normalize_tags(tags: Sequence[str]) -> list[str]:

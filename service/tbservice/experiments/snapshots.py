@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import Connection
@@ -65,7 +65,7 @@ def create_snapshot(
 
 def delete_snapshot(db: Connection, snapshot: ExperimentId) -> None:
     """Hide a copy from everybody, at once; the background work erases it soon. Idempotent."""
-    experiment_deletion.hide(db, snapshot, 0)
+    experiment_deletion.hide(db, snapshot, timedelta())
 
 
 def delete_unused(db: Connection, source: ExperimentId) -> None:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final, Literal
 
 from tbservice.types.identifiers import ExperimentId, UserId
 from tbservice.types.quotas import Usage, WorkspaceTotals
+
+RESTORABLE: Final = timedelta(days=7)
+"""For how long an experiment is restored after its deletion; then it is erased."""
+
+Expiry = datetime | Literal["never"]
+"""When an experiment is deleted by itself."""
 
 
 class Visibility(enum.StrEnum):
@@ -58,7 +65,7 @@ class Experiment:
     `version` increases with every change of its data, and is 0 before the first. `points` arrived,
     of about `bytes` bytes, the last of them at `data_at`, or up to a minute later; both are None
     for a reader who may not know all of it. `deleted_at` is set while it can be restored, until
-    `erase_at`. `number` is the order of creation.
+    `erase_at`; before, `erase_at` is set if it expires. `number` is the order of creation.
     """
 
     experiment_id: ExperimentId
@@ -76,3 +83,10 @@ class Experiment:
     deleted_at: datetime | None = None
     erase_at: datetime | None = None
     number: int = 0
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it is deleted by itself; None for never, and for one that is deleted."""
+        if self.erase_at is None or self.deleted_at is not None:
+            return None
+        return self.erase_at - RESTORABLE

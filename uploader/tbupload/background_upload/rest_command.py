@@ -11,7 +11,7 @@ _FOLLOWING: Final = ("--poll-seconds", "--system-metrics", "--git-diff")
 
 _CREATING: Final = (
     *("--name", "--description", "--visibility", "--experiment-name", "--experiment"),
-    *("--tag", "--note", "--new", "--resume"),
+    *("--tag", "--note", "--expires", "--new", "--resume"),
 )
 """Options that choose or describe an experiment before there is one."""
 

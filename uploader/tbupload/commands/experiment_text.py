@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
 from tbupload.console.columns import Column, ColumnLayout
@@ -21,6 +21,7 @@ _FIRST_FIELDS: Final = (
     "created_at",
     "updated_at",
     "data_at",
+    "expires_at",
     "status",
     "visibility",
     "tags",
@@ -33,10 +34,13 @@ _FIRST_FIELDS: Final = (
 )
 """The order of the fields of one experiment; others follow."""
 
-_TIMES: Final = ("created_at", "updated_at", "data_at", "deleted_at", "erase_at")
+_TIMES: Final = ("created_at", "updated_at", "data_at", "deleted_at", "erase_at", "expires_at")
 
 SECONDS_FORM: Final = "%Y-%m-%d %H:%M:%S %Z"
 """Format of a time to the second, with the zone (strftime)."""
+
+EXPIRING_DAYS: Final = 7
+"""Days before an experiment expires from which lists say so."""
 
 _STATUS_COLORS: Final = {
     "running": "36",  # cyan
@@ -88,6 +92,15 @@ def list_cells(experiment: Mapping[str, Any]) -> dict[str, str]:
         "author": str(fields.get("author") or ""),
         "name": str(fields["name"]),
     }
+
+
+def expires_soon(experiment: Mapping[str, Any]) -> bool:
+    """Return whether an experiment will be deleted by itself within `EXPIRING_DAYS`."""
+    text = experiment.get("expires_at")  # none from a server before that
+    if not isinstance(text, str):
+        return False
+    expires_at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return expires_at < datetime.now(timezone.utc) + timedelta(days=EXPIRING_DAYS)
 
 
 def print_fields(experiment: Mapping[str, Any]) -> None:

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from tbupload.commands.connect import make_client
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.experiment_text import (
+    EXPIRING_DAYS,
     SECONDS_FORM,
     attempt_lines,
+    expires_soon,
     list_cells,
     make_layout,
     time_text,
@@ -20,6 +22,7 @@ from tbupload.commands.metadata import print_experiment
 from tbupload.commands.options.experiments import LISTED_DEFAULT
 from tbupload.console.columns import has_colors, terminal_columns
 from tbupload.console.output import print_json, print_line, print_message
+from tbupload.console.texts import counted
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
@@ -31,8 +34,9 @@ def list_experiments(options: argparse.Namespace) -> int:
     limit = (default if options.limit is None else options.limit) or sys.maxsize
     experiments = _find_experiments(options, limit + 1)
     layout = make_layout(terminal_columns(), options.sort, is_colored=has_colors())
-    count = 0
+    count, expiring = 0, 0
     for experiment in itertools.islice(experiments, limit):
+        expiring += expires_soon(experiment)
         if options.json:
             print_json(experiment)
         else:
@@ -43,6 +47,11 @@ def list_experiments(options: argparse.Namespace) -> int:
 
     if not options.quiet and next(experiments, None) is not None:
         print_message(f"{count:,} shown, and there are more; --limit 0 shows all")
+    if expiring and not options.quiet:
+        print_message(
+            f"{counted(expiring, 'experiment')} will be deleted within {EXPIRING_DAYS} days: "
+            "`tbupload show ID` says when, and `update-metadata ID --expires never` keeps one"
+        )
     if not count and not options.quiet and not options.json:
         is_selected = options.query or options.tag or options.status
         print_message(f"there are no experiments {'like that' if is_selected else 'yet'}")

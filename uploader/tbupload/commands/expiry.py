@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from tbupload.errors import UsageError
@@ -19,3 +19,8 @@ def parse_expiry(text: str, now: datetime) -> datetime:
             f"--expires {text!r}: expected a number followed by m, h, d or w, for example 30d"
         )
     return now + timedelta(**{EXPIRY_UNITS[match[2]]: int(match[1])})
+
+
+def expiry_field(text: str) -> str:
+    """Return a duration from now as a time of the API (RFC 3339). Raise UsageError."""
+    return parse_expiry(text, datetime.now(timezone.utc)).isoformat()

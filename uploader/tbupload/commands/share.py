@@ -6,13 +6,12 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from tbupload.commands.connect import make_transport, progress_from_options
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.experiment_text import SECONDS_FORM, time_text
-from tbupload.commands.expiry import parse_expiry
+from tbupload.commands.expiry import expiry_field
 from tbupload.commands.token_lines import expiry_text, print_token
 from tbupload.console.output import print_json, print_line, print_message
 from tbupload.errors import Refused, UsageError
@@ -82,7 +81,7 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
     }
     fields |= {name: True for name in ("anonymous", "frozen") if getattr(options, name)}
     if options.expires is not None:
-        fields["expires_at"] = parse_expiry(options.expires, datetime.now(timezone.utc)).isoformat()
+        fields["expires_at"] = expiry_field(options.expires)
     return fields
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from tbupload.commands.connect import (
@@ -11,7 +10,7 @@ from tbupload.commands.connect import (
     make_transport,
     progress_from_options,
 )
-from tbupload.commands.expiry import parse_expiry
+from tbupload.commands.expiry import expiry_field
 from tbupload.commands.token_lines import print_token
 from tbupload.console.output import print_json, print_line, print_message
 from tbupload.errors import Refused, UsageError
@@ -72,7 +71,7 @@ def _create(client: AccountClient, options: argparse.Namespace) -> None:
     if options.label is not None:
         fields["label"] = options.label
     if options.expires is not None:
-        fields["expires_at"] = parse_expiry(options.expires, datetime.now(timezone.utc)).isoformat()
+        fields["expires_at"] = expiry_field(options.expires)
     created = client.create_token(options.workspace, fields)
     if options.json:
         print_json(created)

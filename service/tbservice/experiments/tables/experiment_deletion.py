@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, text
@@ -19,7 +19,7 @@ from tbservice.experiments.tables.experiments import COLUMNS, make_experiment
 from tbservice.quotas.tables import usage_counters
 from tbservice.series.tables import wing_tables
 from tbservice.series.tables.points import POINT_TABLES
-from tbservice.types.experiments import Experiment
+from tbservice.types.experiments import RESTORABLE, Experiment
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
 SWEEP_LOCK: Final = "erase"
@@ -40,14 +40,15 @@ Before them, `time_series` and the registered ones of wings.
 
 
 class DueExperiment(NamedTuple):
-    """A deleted experiment that is to be erased."""
+    """An experiment that is to be erased, or deleted because it has expired."""
 
     workspace_id: WorkspaceId
     experiment_id: ExperimentId
+    is_expiring: bool
 
 
-def hide(db: Connection, experiment_id: ExperimentId, seconds: int) -> Experiment | None:
-    """Mark an experiment and its snapshots as deleted, to be erased `seconds` later.
+def hide(db: Connection, experiment_id: ExperimentId, kept: timedelta) -> Experiment | None:
+    """Mark an experiment and its snapshots as deleted, to be erased so much later.
 
     Returns the experiment; None if it does not exist, or was deleted before.
     """
@@ -55,14 +56,14 @@ def hide(db: Connection, experiment_id: ExperimentId, seconds: int) -> Experimen
         rows = db.execute(
             text(f"""
                 UPDATE experiments SET deleted_at = now(), updated_at = now(), is_listed = false,
-                    erase_at = now() + make_interval(secs => :seconds)
+                    erase_at = now() + :kept
                 WHERE deleted_at IS NULL
                     AND (experiment_id = :experiment_id OR snapshot_of = :experiment_id)
                 RETURNING {COLUMNS}, workspace_id
             """),  # noqa: S608 - a constant above
-            {"experiment_id": experiment_id, "seconds": seconds},
+            {"experiment_id": experiment_id, "kept": kept},
         ).all()
-    if not seconds and usage_counters.exist(db):
+    if not kept and usage_counters.exist(db):
         for row in rows:  # nobody can restore them
             usage_counters.release(db, row.workspace_id, row.experiment_id)
     hidden = [make_experiment(row) for row in rows]
@@ -138,17 +139,56 @@ def try_lock_sweep(db: Connection) -> bool:
 
 
 def list_due(db: Connection, limit: int) -> list[DueExperiment]:
-    """Return at most `limit` experiments that are to be erased by now, of all workspaces."""
-    now = db.execute(text("SELECT now()::text")).scalar_one()
-    set_local(db, "erase_before", now)
+    """Return at most `limit` experiments that are to be erased or expire by now, of all workspaces.
+
+    One that expires has not been deleted, and is erased `RESTORABLE` later.
+    """
+    until = db.execute(text("SELECT (now() + :kept)::text"), {"kept": RESTORABLE}).scalar_one()
+    set_local(db, "erase_before", until)
     rows = db.execute(
         text("""
-            SELECT workspace_id, experiment_id FROM experiments WHERE erase_at < now()
+            SELECT workspace_id, experiment_id, deleted_at IS NULL AND snapshot_of IS NULL
+            FROM experiments
+            WHERE erase_at < now() + :kept
+                AND (erase_at < now() OR (deleted_at IS NULL AND snapshot_of IS NULL))
             ORDER BY erase_at LIMIT :limit
         """),
-        {"limit": limit},
+        {"kept": RESTORABLE, "limit": limit},
     )
-    return [DueExperiment(WorkspaceId(row[0]), ExperimentId(row[1])) for row in rows]
+    return [DueExperiment(WorkspaceId(row[0]), ExperimentId(row[1]), row[2]) for row in rows]
+
+
+def has_expired(db: Connection, experiment_id: ExperimentId) -> bool:
+    """Return whether an experiment that is not deleted has expired; its row is locked then."""
+    statement = text("""
+        SELECT FROM experiments
+        WHERE experiment_id = :experiment_id AND deleted_at IS NULL AND erase_at < now() + :kept
+        FOR UPDATE
+    """)
+    parameters = {"experiment_id": experiment_id, "kept": RESTORABLE}
+    return db.execute(statement, parameters).one_or_none() is not None
+
+
+def postpone_expiry(db: Connection, experiment_id: ExperimentId) -> bool:
+    """Let an experiment expire a day from now if it is in use; return whether it is.
+
+    It has a snapshot, or data arrived within the last day.
+    """
+    snapshots = text("""
+        SELECT FROM experiments WHERE snapshot_of = :experiment_id AND deleted_at IS NULL LIMIT 1
+    """)
+    statement = text("""
+        UPDATE experiments SET erase_at = now() + :kept + interval '1 day'
+        WHERE experiment_id = :experiment_id
+            AND (:has_snapshots OR (version > 0 AND data_at > now() - interval '1 day'))
+    """)
+    has_snapshots = db.execute(snapshots, {"experiment_id": experiment_id}).first() is not None
+    parameters = {
+        "experiment_id": experiment_id,
+        "kept": RESTORABLE,
+        "has_snapshots": has_snapshots,
+    }
+    return db.execute(statement, parameters).rowcount > 0
 
 
 def list_snapshots(db: Connection, experiment_id: ExperimentId) -> list[ExperimentId]:

@@ -21,7 +21,12 @@ COLUMNS: Final = """experiment_id, name, description, visibility, created_at, up
 
 _COLUMN_NAMES: Final = tuple(column.strip() for column in COLUMNS.split(","))
 
-_TYPES: Final = {"tags": "text[]", "properties": "jsonb", "origin": "jsonb"}
+_TYPES: Final = {
+    "tags": "text[]",
+    "properties": "jsonb",
+    "origin": "jsonb",
+    "erase_at": "timestamptz",
+}
 """SQL types of the columns that are not text."""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
 from fastapi import APIRouter
@@ -18,7 +20,7 @@ from tbservice.pages.base.forms import FormFields
 from tbservice.pages.base.frame import redirect
 from tbservice.pages.base.person_page import PersonPage, SignedInPage
 from tbservice.pages.base.signed_in import SignedInForm
-from tbservice.types.experiments import Experiment, Visibility
+from tbservice.types.experiments import Experiment, Expiry, Visibility
 from tbservice.types.grants import AdminGrant
 
 router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False)
@@ -32,7 +34,7 @@ _CHANGED_MEANWHILE: Final = (
 
 @router.get("/edit")
 def show_edit(page: SignedInPage, experiment_id: str) -> Response:
-    """Show the form for name, description, notes, tags, properties and visibility."""
+    """Show the form for name, description, notes, tags, properties, expiry and visibility."""
     with page.admin_transaction(experiment_id) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         notes = lifecycle.get_notes(db, experiment)
@@ -52,6 +54,8 @@ def edit(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response
         if form.text("state") not in {"", stored["state"]}:
             raise Conflict(_CHANGED_MEANWHILE)
         metadata = _read_metadata(form, values, notes.properties)
+        if values["expires"] != stored["expires"]:
+            metadata = replace(metadata, expires_at=_parse_expiry(values["expires"]))
         with page.database.transaction(grant) as db:
             lifecycle.update_experiment(db, grant, metadata)
     except _SHOWN_ERRORS as error:
@@ -97,8 +101,26 @@ def _form_values(experiment: Experiment, notes: ExperimentNotes) -> dict[str, st
             f"{key} = {value}" for key, value in _writable(notes.properties).items()
         ),
         "visibility": experiment.visibility.value,
+        "expires": _last_day(experiment),
     }
     return values | {"state": hashlib.sha256(repr(values).encode()).hexdigest()}
+
+
+def _last_day(experiment: Experiment) -> str:
+    """Return the last day (UTC) on which an experiment is there, empty if it does not expire."""
+    if experiment.expires_at is None:
+        return ""
+    return (experiment.expires_at - timedelta(microseconds=1)).date().isoformat()
+
+
+def _parse_expiry(day: str) -> Expiry:
+    """Return the end of a day (UTC), or "never" for an empty text. Raises Invalid."""
+    if not day.strip():
+        return "never"
+    try:
+        return datetime.combine(date.fromisoformat(day.strip()), time(), UTC) + timedelta(days=1)
+    except (ValueError, OverflowError) as error:
+        raise Invalid(f"write the day of expiry as 2030-12-31, not {day[:50]!r}") from error
 
 
 def _writable(properties: Mapping[str, str]) -> dict[str, str]:

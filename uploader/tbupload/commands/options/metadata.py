@@ -18,6 +18,16 @@ def add_tags_and_notes(group: OptionGroup, *, tag_help: str, note_help: str) -> 
     group.add_argument("--note", metavar="TEXT", help=note_help)
 
 
+def add_expiry(group: OptionGroup, *, or_never: str = "") -> None:
+    """Add `--expires`, None unless it is given."""
+    group.add_argument(
+        "--expires",
+        metavar="TIME",
+        help=f"delete it by itself so much later, as in 30d (m, h, d or w){or_never}; it can be "
+        "restored for seven days, and stays while it has a frozen link",
+    )
+
+
 def add_update_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `tbupload update-metadata`."""
     add_experiment(command)
@@ -40,6 +50,7 @@ def add_update_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--remove-property", metavar="KEY", action="append", help="remove a property; repeatable"
     )
+    add_expiry(command, or_never=', or "never"')
     command.add_argument(
         "--remove-origin", action="store_true", help="remove host, user, command and git commit"
     )

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from tbupload.commands.options.metadata import add_tags_and_notes
+from tbupload.commands.options.metadata import add_expiry, add_tags_and_notes
 from tbupload.commands.options.shared import (
     OptionGroup,
     add_logdir,
@@ -83,6 +83,7 @@ def add_experiment_options(command: argparse.ArgumentParser) -> None:
     new_experiment.add_argument("--description", help="its description, as Markdown")
     add_visibility(new_experiment)
     add_tags_and_notes(new_experiment, tag_help="a tag; repeatable", note_help="notes, as Markdown")
+    add_expiry(new_experiment)
     command.add_argument(
         "--hparams",
         metavar="FILE",

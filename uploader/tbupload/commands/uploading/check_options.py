@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 
+from tbupload.commands.expiry import expiry_field
 from tbupload.errors import UsageError
 
 
 def check_options(options: argparse.Namespace) -> None:
     """Raise UsageError for options that exclude or need each other."""
-    names = ("name", "description", "visibility", "tag", "note")
+    names = ("name", "description", "visibility", "tag", "note", "expires")
     fields = [name for name in names if getattr(options, name) is not None]
 
     if options.experiment is not None and fields:
@@ -17,6 +18,9 @@ def check_options(options: argparse.Namespace) -> None:
             f"--{fields[0]} is only for a new experiment; to change an existing one, "
             "use `tbupload update-metadata`"
         )
+
+    if options.expires is not None:
+        expiry_field(options.expires)  # malformed: said at once
 
     for name in ("wait_for_logdir", "end_with_process"):
         if options.one_shot and getattr(options, name):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tbupload.commands.experiment_address import resolve_experiment_id
+from tbupload.commands.expiry import expiry_field
 from tbupload.console.output import ignore_broken_pipe, print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import runs_text
@@ -215,12 +216,14 @@ class TargetResolver:
         return self._created(streams, record, fields["visibility"])
 
     def _find_metadata(self) -> dict[str, Any]:
-        """Return tags, notes and origin of a new experiment."""
+        """Return tags, notes, expiry and origin of a new experiment."""
         metadata: dict[str, Any] = {}
         if self._options.tag:
             metadata["tags"] = self._options.tag
         if self._options.note is not None:
             metadata["notes"] = self._options.note
+        if self._options.expires is not None:
+            metadata["expires_at"] = expiry_field(self._options.expires)
         if origin := self._find_origin():
             metadata["origin"] = origin
         return metadata

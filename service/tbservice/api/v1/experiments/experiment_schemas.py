@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, StrictBool, StringConstraints
+from pydantic import AwareDatetime, BaseModel, Field, StrictBool, StringConstraints
 
 from tbservice import limits
 from tbservice.api.http.request_models import FewFields
@@ -22,6 +22,10 @@ _Tag = Annotated[str, StringConstraints(max_length=limits.EXPERIMENT_TAG_CHARS_M
 _Tags = Annotated[list[_Tag], Field(max_length=limits.EXPERIMENT_TAGS_ITEMS_MAX)]
 _Key = Annotated[str, StringConstraints(max_length=limits.EXPERIMENT_PROPERTY_KEY_CHARS_MAX)]
 _Value = Annotated[str, StringConstraints(max_length=limits.EXPERIMENT_PROPERTY_VALUE_CHARS_MAX)]
+_EXPIRES = (
+    "When it is deleted by itself, and restorable for seven days; later if data arrived within "
+    "the last day, or while it has a frozen link"
+)
 _ITEMS_MAX = limits.EXPERIMENT_PROPERTIES_ITEMS_MAX
 
 
@@ -53,6 +57,7 @@ class NewExperiment(FewFields):
         max_length=_ITEMS_MAX,
         description="Where it comes from: `tbupload` sends host, user, command and git commit",
     )
+    expires_at: AwareDatetime | None = Field(default=None, description=_EXPIRES)
     unique_name: StrictBool = Field(
         default=False, description="Return the experiment of this name, if there is one"
     )
@@ -75,6 +80,9 @@ class ExperimentChange(FewFields):
     )
     origin: dict[_Key, _Value] | None = Field(
         default=None, max_length=_ITEMS_MAX, description="All of it: `{}` removes it"
+    )
+    expires_at: AwareDatetime | Literal["never"] | None = Field(
+        default=None, description=f"{_EXPIRES}; `never` keeps it"
     )
 
 
@@ -143,6 +151,9 @@ class ListedAnswer(BaseModel):
     updated_at: datetime = Field(description="The last change of data or of these properties")
     data_at: datetime | None = Field(
         description="When data arrived last, up to a minute early; null before the first"
+    )
+    expires_at: datetime | None = Field(
+        description="When it is deleted by itself; null for never, and for readers by a link"
     )
     status: UploadStatus | None = Field(
         description="`running` if an uploader follows it now; else how the upload with the last "
@@ -257,6 +268,7 @@ def _listed_fields(settings: Settings, experiment: Experiment, status: UploadSta
         "created_at": experiment.created_at,
         "updated_at": experiment.updated_at,
         "data_at": experiment.data_at if experiment.version else None,
+        "expires_at": experiment.expires_at,
         "status": status,
         "points": experiment.points,
         "bytes": experiment.bytes,
