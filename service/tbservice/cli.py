@@ -61,12 +61,21 @@ def run_command(options: argparse.Namespace) -> int:
     except CommandFailed as error:
         return _fail(str(error))
     except (StartupError, ServiceError) as error:
-        return _fail(str(error), failure_code)
+        return _fail(f"{error}{_explain_cause(error)}", failure_code)
     except ValidationError as error:
         if error.title != "Settings":
             raise
         return _fail(_explain_settings(error), failure_code)
     return code or 0
+
+
+def _explain_cause(error: Exception) -> str:
+    """Return what PostgreSQL or S3 said, for its operator: clients of the service do not see it."""
+    from tbservice.errors import Unavailable
+
+    cause = getattr(error.__cause__, "orig", error.__cause__)
+    lines = str(cause).splitlines() if isinstance(error, Unavailable) else []
+    return f" ({lines[0]})" if cause is not None and lines else ""
 
 
 def _up(options: argparse.Namespace) -> None:
