@@ -74,6 +74,16 @@ def test_server_without_setting_is_shown_as_link(uploader, tmp_path):
     assert "1 run, last data 20" in shown
 
 
+def test_server_without_setting_shows_chart(browser, uploader, tmp_path):
+    shown = render(uploader, upload(uploader, tmp_path, "private"))
+    page = browser.new_page()
+    with notebook_page(shown) as port:
+        page.goto(f"http://127.0.0.1:{port}/")
+        picture = page.locator("img")
+        assert picture.evaluate("img => img.decode().then(() => img.naturalWidth)") == 640
+    page.close()
+
+
 def test_page_is_shown_in_frame_with_hostile_name(browser, framing, tmp_path):
     shown = render(framing, upload(framing, tmp_path, "link"))
     page = browser.new_page()

@@ -103,6 +103,16 @@ def test_workspace_curves_are_data_frames(reader, seeds, library):
         workspace.curves("los", where=where, library=library)
 
 
+def test_workspace_lists_its_experiments(reader, experiment_id):
+    token = reader.http.headers["Authorization"].removeprefix("Bearer ")
+    workspace = Workspace(server=str(reader.http.base_url), token=token)
+    assert experiment_id in [each.experiment_id for each in workspace.experiments()]
+    (newest,) = workspace.experiments(limit=1)
+    reader.http.patch(f"/api/v1/experiments/{newest.experiment_id}", json={"tags": ["kept"]})
+    assert [each.experiment_tags for each in workspace.experiments(tag="kept")] == [["kept"]]
+    assert workspace.experiments("nothing-begins-so") == []
+
+
 def test_workspace_runs_are_dictionaries(reader, experiment_id):
     token = reader.http.headers["Authorization"].removeprefix("Bearer ")
     workspace = Workspace(server=str(reader.http.base_url), token=token)

@@ -52,6 +52,12 @@ def lines(svg):
     return places, len(list(svg.iter(f"{SVG}circle")))
 
 
+def test_card_without_tag_draws_what_page_shows_first(api, card):
+    assert parse(card(api.headers)).find(f"{SVG}title").text == "loss"
+    empty = api.new_experiment()
+    assert card(api.headers, empty).status_code == 404
+
+
 def test_card_draws_runs_with_gaps_and_names_as_text(api, card):
     svg = parse(card(api.headers, tag=HOSTILE))
     places, dots = lines(svg)
@@ -127,7 +133,7 @@ def test_card_is_for_those_who_may_see_it(api, card, experiment, database_url):
 
 @pytest.mark.parametrize(
     "query",
-    [{}, {"tag": "loss", "width": 9}, {"tag": "loss", "smoothing": 1}, {"tag": "loss", "tg": "x"}],
+    [{"width": 9}, {"tag": "loss", "smoothing": 1}, {"tag": "loss", "tg": "x"}],
 )
 def test_card_of_wrong_query_is_refused(api, card, query):
     assert card(api.headers, **query).status_code == 422

@@ -1,4 +1,4 @@
-"""An experiment below a notebook's cell: a link with a summary, and the page where it is allowed.
+"""An experiment below a notebook's cell: a link with a summary, and the page or a chart.
 
 Names are written by others, and the output of a cell is HTML in the notebook's page: everything is
 escaped. No token is in it, because notebooks are stored and passed on.
@@ -6,6 +6,7 @@ escaped. No token is in it, because notebooks are stored and passed on.
 
 from __future__ import annotations
 
+import base64
 import html
 import os
 import re
@@ -46,6 +47,8 @@ def render_page(
 ) -> str:
     """Return HTML with a link to an experiment, and with its page if that may be in frames.
 
+    Else with a chart of the scalar that the page shows first, as it is now.
+
     The browser still refuses the frame in a notebook whose origin the server does not name. If the
     server does not answer, or refuses, it is a link with the reason.
     """
@@ -63,7 +66,9 @@ def render_page(
         url = experiment["url"]  # the server's public one
     name = " ".join(experiment["name"].split())[:NAME_CHARACTERS_MAX] or url
     link = _render_link(url, name, _summarise(experiment, runs))
-    return link + _render_frame(url, name, height or HEIGHT_PIXELS) if is_framed else link
+    if is_framed:
+        return link + _render_frame(url, name, height or HEIGHT_PIXELS)
+    return link + _render_chart(transport, experiment_id)
 
 
 def render_upload(
@@ -104,6 +109,16 @@ def _render_link(url: str, name: str, about: str) -> str:
         f'<p><a href="{html.escape(url)}" target="_blank" rel="noopener noreferrer">'
         f"<bdi>{html.escape(name)}</bdi></a> · {html.escape(about)}</p>"
     )
+
+
+def _render_chart(transport: Transport, experiment_id: str) -> str:
+    """Return a chart as a picture, which runs no script; empty if there is none to draw."""
+    try:
+        drawn = transport.request("GET", f"/experiment/{experiment_id}/card.svg").body
+    except (ServerError, UsageError):  # no scalars, or a server that needs a tag
+        return ""
+    content = base64.b64encode(drawn).decode()
+    return f'<img src="data:image/svg+xml;base64,{content}" alt="" style="max-width: 100%">'
 
 
 def _render_frame(url: str, name: str, height: int) -> str:

@@ -1,7 +1,8 @@
-"""`Workspace`: the runs of all experiments of a workspace."""
+"""`Workspace`: the experiments of a workspace, and the runs of all of them."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import sys
@@ -13,11 +14,13 @@ import numpy as np
 
 from tbupload.config import check_token, find_access
 from tbupload.console.terminal import write_line
+from tbupload.http.experiment_calls import ExperimentCalls
 from tbupload.http.retry import RetryPolicy
 from tbupload.http.run_table import RunTableCalls, find_workspace_id
 from tbupload.http.transport import Transport
 from tbupload.notebook import data_frames
 from tbupload.notebook.data_frames import Library, NullableColumn
+from tbupload.notebook.experiment import Experiment
 
 RETRY_TIMEOUT_SECONDS: Final = 60.0
 """How long a request is retried while the server does not respond."""
@@ -60,10 +63,12 @@ class Workspace:
         if token is None:
             for warning in access.warnings:
                 _warn(warning)
+        self._token = access.token if token is None else check_token(token)
+        self._cacert = None if cacert is None else Path(cacert)
         self._transport = Transport(
             access.server,
-            access.token if token is None else check_token(token),
-            None if cacert is None else Path(cacert),
+            self._token,
+            self._cacert,
             RetryPolicy(RETRY_TIMEOUT_SECONDS),
             _warn,
         )
@@ -71,6 +76,27 @@ class Workspace:
 
     def __repr__(self) -> str:
         return f"Workspace({self._transport.server}, {self.workspace_id})"
+
+    def experiments(
+        self, query: str = "", *, tag: str | Sequence[str] = (), limit: int | None = None
+    ) -> list[Experiment]:
+        """Return the experiments, newest first.
+
+        Args:
+            query: words; each must begin a word of name, tags, description, notes, properties, or
+                of who created it.
+            tag: one or several tags of experiments, all of which they have.
+            limit: experiments at most; all by default.
+        """
+        selection: dict[str, str | Sequence[str]] = {"tag": _listed(tag)} if tag else {}
+        listed = ExperimentCalls(self._transport).list_experiments(query, selection=selection)
+        server = self._transport.server
+        return [
+            Experiment(
+                fields["experiment_id"], token=self._token, server=server, cacert=self._cacert
+            )
+            for fields in itertools.islice(listed, limit)
+        ]
 
     def runs(
         self,

@@ -13,7 +13,7 @@ from tbservice.auth import grants
 from tbservice.errors import Forbidden, NotFound
 from tbservice.pages.experiments.card_drawing import Look, draw_card
 from tbservice.pages.stock_page.page_auth import open_experiment
-from tbservice.reading.curves import Curve
+from tbservice.reading.curves import Curve, list_tag_page
 from tbservice.reading.source import ExperimentReader
 from tbservice.types.sampling import Selection
 from tbwire.points import DataClass
@@ -42,7 +42,7 @@ class CardQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    tag: str
+    tag: str | None = None
     run: list[str] = Field(default=[], max_length=CARD_CURVES_ITEMS_MAX)
     width: int = Field(default=640, ge=200, le=2_000)
     height: int = Field(default=320, ge=120, le=2_000)
@@ -55,25 +55,34 @@ class CardQuery(BaseModel):
 def show_card(request: Request, query: Annotated[CardQuery, Query()]) -> Response:
     """Draw a scalar tag of all runs that have it, or of those that are named.
 
+    Without a tag, the one that the experiment's own page shows first.
     The reader is who the token of the address or the page's cookie is for, or who is signed in;
     nobody need be for an experiment that everybody with its URL may read. A frozen copy gives the
     same bytes as long as it is there.
     """
     reader = _open(request, query.token)
     runs = frozenset(query.run) or None
-    selection = Selection(runs=runs, tags=frozenset([query.tag]), data_class=DataClass.SCALAR)
+    tag = _first_tag(request, reader) if query.tag is None else query.tag
+    selection = Selection(runs=runs, tags=frozenset([tag]), data_class=DataClass.SCALAR)
     names = sorted({series.run for series in reader.list_series(selection)})
     if not names:
         raise NotFound("no run of the experiment has this scalar tag")
     shown = names[:CARD_CURVES_ITEMS_MAX]
-    selection = Selection(
-        runs=frozenset(shown), tags=frozenset([query.tag]), data_class=DataClass.SCALAR
-    )
+    selection = Selection(runs=frozenset(shown), tags=frozenset([tag]), data_class=DataClass.SCALAR)
     samples = sorted(reader.read_scalars(selection, CARD_POINTS), key=lambda each: each[0].run)
     curves = [Curve(series.run, sample.steps, sample.values) for series, sample in samples]
     look = Look(query.width, query.height, query.smoothing, query.y == "log")
-    image = draw_card(query.tag, curves, len(names) - len(shown), look)
+    image = draw_card(tag, curves, len(names) - len(shown), look)
     return Response(image, headers=_HEADERS, media_type=_MEDIA_TYPE)
+
+
+def _first_tag(request: Request, reader: ExperimentReader) -> str:
+    """Return the scalar tag to draw first. Raises NotFound if there is none."""
+    with get_database(request).snapshot(reader.grant) as db:
+        tags, _ = list_tag_page(db, reader.grant, "", 0, 1)
+    if not tags:
+        raise NotFound("the experiment has no scalars")
+    return tags[0]
 
 
 def _open(request: Request, token: str | None) -> ExperimentReader:
