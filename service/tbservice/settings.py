@@ -180,6 +180,13 @@ class Settings(BaseSettings):
         description="Hours between two sweeps of a workspace, which delete objects that nothing "
         "refers to; 0: none are deleted but by `tbservice sweep-objects --delete`",
     )
+    backup_keep_days: float | None = Field(
+        default=None,
+        ge=0,
+        le=3650,
+        description="Days for which backups are kept: receipts of deletion then say until when one "
+        "has what was deleted; empty: they do not",
+    )
     sweep_older_than_days: float = Field(
         default=1,
         ge=0,

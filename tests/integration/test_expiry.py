@@ -78,7 +78,7 @@ def test_expiry_is_set_changed_and_removed(api, expiring):
         datetime.now(),  # noqa: DTZ005 - without a zone
         "soon",
     ],
-    ids=str,
+    ids=["past", "far", "without zone", "no time"],
 )
 def test_expiry_in_past_or_far_away_is_refused(api, expiring, wrong):
     sent = wrong if isinstance(wrong, str) else wrong.isoformat()

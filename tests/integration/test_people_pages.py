@@ -31,6 +31,7 @@ NAMES = {
     "uploading": "{name:path}",
     "uploading.md": "{name:path}.md",
     "experiments.png": "{name}",
+    "1": "{number}",
 }
 PUBLIC = {"/static/{digest}/{name}", "/favicon.ico"}
 

@@ -149,6 +149,7 @@ TABLE = [
     ("DELETE", "/workspaces/{workspace_id}/tokens/{token_id}", "owner", 404, {}),
     ("GET", "/workspaces/{workspace_id}/links", "owner", 200, {}),
     ("GET", "/workspaces/{workspace_id}/audit", "owner", 200, {}),
+    ("GET", "/workspaces/{workspace_id}/receipts", "owner", 200, {}),
     ("GET", "/workspaces/{workspace_id}/runs", "list in", 200, {}),
     ("GET", "/workspaces/{workspace_id}/runs/table", "list in", 200, {}),
     (

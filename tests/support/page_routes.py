@@ -53,6 +53,8 @@ TABLE = [
     ("/workspace/ID/token/revoke", {"token_id": "x"}, (SIGN_IN, 404, 403, 403, 404)),
     ("/workspace/ID/links", None, (SIGN_IN, 404, 403, 403, 200)),
     ("/workspace/ID/audit", None, (SIGN_IN, 404, 403, 403, 200)),
+    ("/workspace/ID/receipts", None, (SIGN_IN, 404, 403, 403, 200)),
+    ("/workspace/ID/receipts/1", None, (SIGN_IN, 404, 403, 403, 404)),
     (
         "/workspace/ID/link/revoke",
         {"experiment_id": "EXPERIMENT", "link_id": "x"},

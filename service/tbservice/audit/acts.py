@@ -68,10 +68,12 @@ class Act(enum.StrEnum):
     EXPERIMENT_SHARE = "experiment.share"
     EXPERIMENT_DELETE = "experiment.delete"
     EXPERIMENT_RESTORE = "experiment.restore"
+    EXPERIMENT_ERASE = "experiment.erase"
     EXPERIMENT_EXPORT = "experiment.export"
     RUN_DELETE = "run.delete"
     RUN_ALLOW = "run.allow"
     SERIES_DELETE = "series.delete"
+    OBJECTS_SWEEP = "objects.sweep"
     QUOTA_SET = "quota.set"
     DATABASE_MIGRATE = "database.migrate"
     AUDIT_EXPIRE = "audit.expire"
@@ -89,6 +91,11 @@ ALWAYS_RECORDED: Final = frozenset(
         Act.MEMBER_LEAVE,
         Act.INVITATION_REVOKE,
         Act.AUDIT_EXPIRE,
+        Act.EXPERIMENT_ERASE,
+        Act.OBJECTS_SWEEP,
     }
 )
-"""Acts that end a right: who has filled a day's records must not keep owners from these."""
+"""Acts that end a right, or that the service does by itself.
+
+Who has filled a day's records must not keep owners and the service from these.
+"""

@@ -52,6 +52,30 @@ def expire_experiment(
     return True
 
 
+def erase_some(
+    db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId, rows_max: int
+) -> bool:
+    """Delete at most about `rows_max` rows of a deleted experiment; return whether it is gone.
+
+    With its last row, it is recorded that it was erased: what receipts are made of.
+    """
+    if not experiment_deletion.erase_some(db, experiment_id, rows_max):
+        return False
+    erased = experiment_deletion.forget(db, experiment_id)
+    if erased is not None:
+        record(
+            db,
+            Act.EXPERIMENT_ERASE,
+            workspace_id,
+            experiment_id,
+            name=erased.name,
+            deleted_at=erased.deleted_at.isoformat() if erased.deleted_at else None,
+            points=erased.points,
+            bytes=erased.bytes,
+        )
+    return True
+
+
 def _record_deletion(
     db: Connection, workspace_id: WorkspaceId, hidden: Experiment, **details: bool
 ) -> None:

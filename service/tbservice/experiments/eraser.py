@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -15,7 +16,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.db.database import Database
-from tbservice.errors import ServiceError
+from tbservice.errors import Conflict, ServiceError
 from tbservice.experiments import deletion
 from tbservice.experiments.tables import erased_series, experiment_deletion
 from tbservice.experiments.tables.experiment_deletion import DueExperiment
@@ -88,13 +89,14 @@ def erase_due(database: Database, stopping: threading.Event) -> int:
                 erased += 1
         else:
             for place in erased_series.list_experiments(sweep, ERASE_EXPERIMENTS_ITEMS_MAX):
-                if not _repeat(database, place, erased_series.erase_some, stopping):
+                if not _repeat(database, place, _erase_series, stopping):
                     break
     return erased
 
 
 def _expire(database: Database, due: DueExperiment) -> None:
-    with database.transaction(due.workspace_id) as db:
+    # Conflict: the audit log of the workspace is full for today.
+    with suppress(Conflict), database.transaction(due.workspace_id) as db:
         deletion.expire_experiment(db, due.workspace_id, due.experiment_id)
 
 
@@ -106,15 +108,21 @@ def _erase(database: Database, due: DueExperiment, stopping: threading.Event) ->
         snapshots = experiment_deletion.list_snapshots(db, due.experiment_id)
     for experiment_id in [*snapshots, due.experiment_id]:
         place = due.workspace_id, experiment_id
-        if not _repeat(database, place, experiment_deletion.erase_some, stopping):
+        if not _repeat(database, place, deletion.erase_some, stopping):
             return False
     return True
+
+
+def _erase_series(
+    db: Connection, _workspace_id: WorkspaceId, experiment_id: ExperimentId, rows_max: int
+) -> bool:
+    return erased_series.erase_some(db, experiment_id, rows_max)
 
 
 def _repeat(
     database: Database,
     place: tuple[WorkspaceId, ExperimentId],
-    erase_some: Callable[[Connection, ExperimentId, int], bool],
+    erase_some: Callable[[Connection, WorkspaceId, ExperimentId, int], bool],
     stopping: threading.Event,
 ) -> bool:
     """Erase rows in one transaction after the other; return whether all are gone."""
@@ -122,7 +130,7 @@ def _repeat(
     is_gone = False
     while not is_gone:
         with database.transaction(workspace_id) as db:
-            is_gone = erase_some(db, experiment_id, ERASE_TRANSACTION_ITEMS_MAX)
+            is_gone = erase_some(db, workspace_id, experiment_id, ERASE_TRANSACTION_ITEMS_MAX)
         if stopping.wait(ERASE_PAUSE_SECONDS) and not is_gone:
             return False
     return True

@@ -7,7 +7,9 @@ import threading
 from typing import Final
 
 from tbservice import limits, metrics
+from tbservice.audit.receipts import record_sweep
 from tbservice.auth.tables import workspaces
+from tbservice.db.clock import read_now
 from tbservice.db.database import Database
 from tbservice.errors import ServiceError, StartupError
 from tbservice.ingest.blob_uploads import delete_stale_uploads
@@ -161,7 +163,9 @@ def sweep_now(
 
 def _sweep_workspace(sweep: Sweep, workspace_id: WorkspaceId, after: bytes, total: Swept) -> None:
     """Sweep a workspace, and note after each page where it is, and what was deleted."""
-    noted = total.objects, total.size
+    start = noted = total.objects, total.size
+    with sweep.database.transaction(workspace_id) as db:
+        began_at = read_now(db)
 
     def note(after: bytes, *, has_ended: bool) -> None:
         nonlocal noted
@@ -171,8 +175,11 @@ def _sweep_workspace(sweep: Sweep, workspace_id: WorkspaceId, after: bytes, tota
             metrics.observe_sweep(objects, size)
             with sweep.database.transaction(workspace_id) as db:
                 unused_blobs.save_state(db, workspace_id, after, objects, size, has_ended=has_ended)
+                if has_ended and is_whole:
+                    deleted = total.objects - start[0], total.size - start[1]
+                    record_sweep(db, workspace_id, began_at, sweep.days, *deleted)
 
-    place = after
+    place, is_whole = after, not after
     try:
         for last in sweep.run(workspace_id, total, after):
             place = last

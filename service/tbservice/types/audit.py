@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 FIRST_DIGEST: Final = bytes(32)
@@ -31,7 +31,7 @@ class AuditRecord(NamedTuple):
         """Return the record as plain values."""
         return {
             **{name: text or None for name, text in self._asdict().items()},
-            "recorded_at": self.recorded_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+            "recorded_at": _to_text(self.recorded_at),
             "details": json.loads(self.details),
             "digest": self.digest.hex(),
         }
@@ -47,6 +47,47 @@ class ChainHead(NamedTuple):
     day_items: int = 0
 
 
+class Receipt(NamedTuple):
+    """The proof that an experiment was erased.
+
+    `erased` is the record of it, `swept` that of the first sweep after which the bucket has none of
+    its objects; None until then.
+    """
+
+    erased: AuditRecord
+    swept: AuditRecord | None
+
+    @property
+    def deleted_at(self) -> datetime:
+        """When nobody could read it any more."""
+        return datetime.fromisoformat(json.loads(self.erased.details)["deleted_at"])
+
+    @property
+    def objects_gone_at(self) -> datetime | None:
+        """When that sweep ended."""
+        return None if self.swept is None else self.swept.recorded_at
+
+    def backups_until(self, keep_days: float | None) -> datetime | None:
+        """Return until when a backup may have it, if they are kept for so many days."""
+        if self.objects_gone_at is None or keep_days is None:
+            return None
+        return self.objects_gone_at + timedelta(days=keep_days)
+
+    def to_json(self, keep_days: float | None) -> dict[str, Any]:
+        """Return the receipt as plain values."""
+        erased = self.erased.to_json()
+        return {
+            "experiment_id": self.erased.object_id,
+            **{name: erased["details"][name] for name in ("name", "points", "bytes")},
+            "deleted_at": _to_text(self.deleted_at),
+            "erased_at": erased["recorded_at"],
+            "objects_gone_at": _to_text(self.objects_gone_at),
+            "backups_until": _to_text(self.backups_until(keep_days)),
+            "erased": erased,
+            "swept": None if self.swept is None else self.swept.to_json(),
+        }
+
+
 class AuditFilter(NamedTuple):
     """Conditions on records to list: None for any. `actor` is a person, or what they acted by."""
 
@@ -55,3 +96,8 @@ class AuditFilter(NamedTuple):
     object_id: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+
+
+def _to_text(moment: datetime | None) -> str | None:
+    """Return a time in UTC, as in RFC 3339."""
+    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -204,7 +204,7 @@ def list_snapshots(db: Connection, experiment_id: ExperimentId) -> list[Experime
 def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> bool:
     """Delete at most about `rows_max` rows of a deleted experiment; return whether all are gone.
 
-    In a transaction of the experiment's workspace. Objects in S3 remain.
+    But that of the experiment itself. In a transaction of its workspace. Objects in S3 remain.
     """
     rows_left = rows_max
     # Series first: compaction locks their rows, and finds none of those that were deleted.
@@ -217,18 +217,27 @@ def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> bo
         if rows_left <= 0:
             return False
 
+    return True
+
+
+def forget(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
+    """Delete the row of a deleted experiment whose others are gone; return what it was.
+
+    None if it is a snapshot, or gone.
+    """
     if usage_counters.exist(db):
         _release(db, experiment_id)
     # On plain PostgreSQL a cascade would do it. Citus has none to a table that all nodes have.
     db.execute(text("DELETE FROM tokens WHERE experiment_id = :id"), {"id": experiment_id})
     with _shown(db):
-        db.execute(
-            text("""
+        row = db.execute(
+            text(f"""
                 DELETE FROM experiments WHERE experiment_id = :id AND deleted_at IS NOT NULL
-            """),
+                RETURNING {COLUMNS}, snapshot_of IS NOT NULL AS is_snapshot
+            """),  # noqa: S608 - a constant above
             {"id": experiment_id},
-        )
-    return True
+        ).one_or_none()
+    return None if row is None or row.is_snapshot else make_experiment(row)
 
 
 def _release(db: Connection, experiment_id: ExperimentId) -> None:

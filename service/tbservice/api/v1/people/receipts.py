@@ -1,0 +1,66 @@
+"""Route for the receipts of deletion of a workspace."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from tbservice import limits
+from tbservice.api.http.dependencies import MayManage, UsesDatabase, UsesSettings
+from tbservice.api.http.routers import make_router
+from tbservice.api.v1.people.audit import AuditRecordAnswer
+from tbservice.audit.receipts import list_receipts
+
+router = make_router(prefix="/api/v1/workspaces/{workspace_id}/receipts", tags=["workspaces"])
+
+
+class ReceiptAnswer(BaseModel):
+    """The proof that an experiment was erased."""
+
+    experiment_id: str
+    name: str
+    deleted_at: datetime = Field(description="When nobody could read it any more")
+    points: int = Field(description="Points that it had received")
+    bytes: int = Field(description="Their size in bytes, estimated")
+    erased_at: datetime = Field(description="When the tables had no row of it any more")
+    objects_gone_at: datetime | None = Field(
+        description="End of the first sweep of the bucket that has looked at all objects which it "
+        "left; null until then"
+    )
+    backups_until: datetime | None = Field(
+        description="Until when a backup may have it; null until the objects are gone, or if the "
+        "operator has not said how long backups are kept"
+    )
+    erased: AuditRecordAnswer = Field(description="The record of the erasure in the audit log")
+    swept: AuditRecordAnswer | None = Field(description="The record of that sweep")
+
+
+class ReceiptPage(BaseModel):
+    """A page of receipts, the last erased first."""
+
+    receipts: list[ReceiptAnswer]
+    next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
+
+
+@router.get("")
+def list_workspace_receipts(
+    grant: MayManage,
+    database: UsesDatabase,
+    settings: UsesSettings,
+    after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum receipts per page")
+    ] = 100,
+) -> ReceiptPage:
+    """List what was erased, and when it was gone from the tables and from the bucket.
+
+    Needs the scope admin, and of a person, the role owner. Each digest continues the chain of the
+    audit log, which `tbservice check` verifies.
+    """
+    with database.snapshot(grant) as db:
+        page, following = list_receipts(db, grant, after, limit)
+    receipts = [ReceiptAnswer(**each.to_json(settings.backup_keep_days)) for each in page]
+    return ReceiptPage(receipts=receipts, next=following)

@@ -1,0 +1,92 @@
+"""Receipts of deletion: when an experiment was gone from the tables, and from the bucket.
+
+They are read from the audit log, whose chain of digests is what proves them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tbservice.audit.acts import Act
+from tbservice.audit.log import list_records
+from tbservice.audit.recording import record
+from tbservice.audit.tables import audit_records
+from tbservice.types.audit import AuditFilter, AuditRecord, Receipt
+from tbservice.types.grants import OwnerGrant
+from tbservice.types.identifiers import WorkspaceId
+
+_SWEEPS_ITEMS_MAX: Final = 1_000
+"""Sweeps (items) since the oldest erasure of a page that are looked through."""
+
+
+def record_sweep(
+    db: Connection,
+    workspace_id: WorkspaceId,
+    began_at: datetime,
+    days: float,
+    objects: int,
+    size: int,
+) -> None:
+    """Record a complete sweep of a workspace if it deleted anything, or an erasure waits for it.
+
+    Args:
+        db: A transaction of the workspace.
+        workspace_id: The workspace.
+        began_at: When it began, by the clock of the database.
+        days: Age from which it looked at objects.
+        objects: Objects that it deleted.
+        size: Their bytes.
+    """
+    if objects or _waits(db, workspace_id):
+        times = {"began_at": began_at.isoformat(), "older_than_days": str(days)}
+        record(db, Act.OBJECTS_SWEEP, workspace_id, objects=objects, bytes=size, **times)
+
+
+def _waits(db: Connection, workspace_id: WorkspaceId) -> bool:
+    """Return whether an experiment was erased of which a sweep may have left objects."""
+    if not audit_records.has_table(db):
+        return False
+    erased = audit_records.list_page(
+        db, workspace_id, AuditFilter(Act.EXPERIMENT_ERASE), None, limit=1
+    )
+    return bool(erased) and _make_receipts(db, workspace_id, erased)[0].swept is None
+
+
+def list_receipts(
+    db: Connection, grant: OwnerGrant, after: str | None, limit: int
+) -> tuple[list[Receipt], str | None]:
+    """Return a page of the receipts of erased experiments, the last erased first.
+
+    Raises MalformedRequest if `after` is not a page token.
+    """
+    wanted = AuditFilter(Act.EXPERIMENT_ERASE)
+    erased, following = list_records(db, grant, wanted, after, limit)
+    return _make_receipts(db, grant.workspace_id, erased), following
+
+
+def _make_receipts(
+    db: Connection, workspace_id: WorkspaceId, erased: Sequence[AuditRecord]
+) -> list[Receipt]:
+    if not erased:
+        return []
+    wanted = AuditFilter(Act.OBJECTS_SWEEP, since=erased[-1].recorded_at)
+    sweeps = audit_records.list_page(db, workspace_id, wanted, None, _SWEEPS_ITEMS_MAX)[::-1]
+    return [
+        Receipt(each, next((sweep for sweep in sweeps if _is_after(sweep, each)), None))
+        for each in erased
+    ]
+
+
+def _is_after(sweep: AuditRecord, erased: AuditRecord) -> bool:
+    """Return whether a sweep has looked at all objects that the erased experiment left.
+
+    They were stored before it was erased, and a sweep looks at those of some age.
+    """
+    details = json.loads(sweep.details)
+    age = timedelta(days=float(details["older_than_days"]))
+    return datetime.fromisoformat(details["began_at"]) > erased.recorded_at + age

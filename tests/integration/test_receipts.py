@@ -1,0 +1,138 @@
+"""Receipts of deletion: they say what the tables and the bucket confirm, and nothing before."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import threading
+from contextlib import closing
+from datetime import datetime, timedelta
+
+import pytest
+
+from support.batches import ApiClient, images, scalars, segment, stream
+from support.page_forms import new_reader
+from support.people import new_member, new_personal_token
+from support.servers import s3_client
+from tbservice.audit.acts import Act
+from tbservice.audit.log import check_chains
+from tbservice.audit.tables import audit_records
+from tbservice.experiments.eraser import erase_due
+from tbservice.integrity.sweeper import sweep_now
+from tbservice.throttle import Progress
+from tbservice.types.audit import AuditFilter, AuditRecord, Receipt
+from tbservice.types.grants import Scope
+from tbservice.types.people import Role
+
+
+@pytest.fixture
+def owner(client, database, workspace_id):
+    """The API for a person who owns the workspace."""
+    person = new_member(database, workspace_id, Role.OWNER)
+    return ApiClient(client, new_personal_token(database, workspace_id, person, Scope.ADMIN))
+
+
+@pytest.fixture
+def erased(api, database):
+    """The id of an experiment with an image that was deleted for good, and erased."""
+    experiment = api.new_experiment(name="secret trial")
+    sent = scalars("loss", range(9)), images("cat", [0], [[b"png" * 999]])
+    api.write(experiment, segment(stream(), 0, 9, *sent))
+    api.request("DELETE", f"/experiments/{experiment}?final=true").raise_for_status()
+    while contextvars.Context().run(erase_due, database, threading.Event()):
+        pass
+    return experiment
+
+
+@pytest.fixture
+def receipts(owner, workspace_id):
+    """Returns the receipts of the workspace."""
+    return lambda: owner.request("GET", f"/workspaces/{workspace_id}/receipts").json()["receipts"]
+
+
+@pytest.fixture
+def sweep(client, database):
+    """Sweeps objects that are older than so many days."""
+
+    def sweep(days):
+        objects = client.app.state.objects
+        call = (database, objects, days, Progress(None))
+        return contextvars.Context().run(sweep_now, *call, deletes=True)
+
+    return sweep
+
+
+@pytest.fixture
+def count_objects(settings, workspace_id):
+    """Counts the workspace's objects in the bucket."""
+
+    def count():
+        with closing(s3_client(settings)) as plain:
+            prefix = f"{workspace_id}/"
+            return plain.list_objects_v2(Bucket=settings.s3_bucket, Prefix=prefix)["KeyCount"]
+
+    return count
+
+
+def test_receipt_says_when_tables_and_bucket_have_nothing(
+    database, workspace_id, erased, receipts, sweep, count_objects
+):
+    (receipt,) = receipts()
+    assert (receipt["experiment_id"], receipt["name"]) == (erased, "secret trial")
+    assert receipt["points"] == 10
+    assert receipt["deleted_at"] < receipt["erased_at"]
+    assert (receipt["objects_gone_at"], receipt["backups_until"]) == (None, None)
+    assert count_objects() == 1
+
+    sweep(0.0)
+    (receipt,) = receipts()
+    assert count_objects() == 0
+    assert receipt["objects_gone_at"] > receipt["erased_at"]
+    assert receipt["swept"]["details"]["objects"] == 1
+    assert list(check_chains(database, [workspace_id])) == []
+
+
+def test_sweep_of_older_objects_proves_nothing(erased, receipts, sweep):
+    assert sweep(1.0).objects == 0
+    (receipt,) = receipts()
+    assert (receipt["experiment_id"], receipt["objects_gone_at"]) == (erased, None)
+
+
+@pytest.mark.usefixtures("erased")
+def test_sweeps_without_news_are_not_recorded(database, workspace_id, sweep):
+    for _ in range(3):
+        sweep(0.0)
+    with database.snapshot(workspace_id) as db:
+        wanted = AuditFilter(Act.OBJECTS_SWEEP)
+        assert len(audit_records.list_page(db, workspace_id, wanted, None, 9)) == 1
+
+
+def test_receipt_is_shown_and_downloaded_by_owners(
+    client, database, workspace_id, erased, receipts
+):
+    page = new_reader(client, database, new_member(database, workspace_id, Role.OWNER))
+    number = receipts()[0]["erased"]["number"]
+    address = f"/workspace/{workspace_id}/receipts"
+    assert "secret trial" in page.get(address).text
+    file = page.get(f"{address}/{number}")
+    assert f'filename="receipt-{erased}.json"' in file.headers["Content-Disposition"]
+    assert json.loads(file.text) == receipts()[0]
+    for other in (number - 1, number + 1, "x", "9" * 30):
+        assert page.get(f"{address}/{other}").status_code == 404
+    editor = new_reader(client, database, new_member(database, workspace_id, Role.EDITOR))
+    assert editor.get(f"{address}/{number}").status_code == 403
+
+
+def test_receipt_says_until_when_backups_have_it():
+    erased = AuditRecord(
+        1,
+        datetime.fromisoformat("2030-01-02T00:00:00Z"),
+        "experiment.erase",
+        *("", "", "", "", "", "id"),
+        '{"name": "", "deleted_at": "2030-01-01T00:00:00Z", "points": 0, "bytes": 0}',
+        b"",
+    )
+    swept = erased._replace(recorded_at=erased.recorded_at + timedelta(days=3))
+    assert Receipt(erased, swept).to_json(30.0)["backups_until"] == "2030-02-04T00:00:00Z"
+    assert Receipt(erased, swept).to_json(None)["backups_until"] is None
+    assert Receipt(erased, None).to_json(30.0)["backups_until"] is None
