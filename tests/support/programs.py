@@ -28,6 +28,7 @@ NAMES = {"chromium": ("chromium-headless-shell", "chromium", "chromium-browser",
 PACKAGES = {
     "caddy": ("caddy",),
     "chromium": ("chromium-headless-shell", "chromium"),
+    "curl": ("curl",),
     "nginx": ("nginx-light", "nginx"),
     "openssl": ("openssl",),
     "pgbouncer": ("pgbouncer",),

@@ -27,7 +27,7 @@ GROUPS: Final = {
     "Begin": ("lab",),
     "Upload": ("uploading", "debugging", "integrations", "hparams", "katib"),
     "Look and share": ("page", "runs", "sharing", "sign-in"),
-    "Read": ("reading", "api", "sampling"),
+    "Read": ("reading", "cookbook", "api", "sampling"),
     "Run a service": ("operations", "on-call", "backup", "audit", "scaling", "citus", "releasing"),
     "How it works": (
         *("architecture", "storage", "wire", "compatibility", "decoding"),
