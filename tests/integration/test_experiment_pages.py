@@ -275,8 +275,12 @@ def test_chart_is_a_curve_before_a_single_point(api, editor, workspace_id):
     final = scalars("hparam/loss", [1])
     api.write(experiment, segment(stream(), 0, 9, final, scalars("train/loss", range(9))))
     api.write(experiment, segment(stream("b"), 0, 9, final))
+    again = stream(file_name="events.out.tfevents.2")  # supersedes the final metric
+    api.write(experiment, segment(again, 0, 9, final, start_time=1.0))
     ((_, name),) = charts(editor.get(f"/?workspace={workspace_id}"))
     assert name == "train/loss of run train"
+    cards = editor.get(f"/experiment/{experiment}/about").text
+    assert cards.index("train/loss") < cards.index("hparam/loss")
 
 
 def test_chart_is_of_a_tag_that_the_experiment_has(api, editor, workspace_id):

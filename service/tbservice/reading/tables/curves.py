@@ -36,8 +36,9 @@ def list_tags(
     """Return scalar tags of each experiment; experiments without any are missing.
 
     Tags of which a run has several points come first, since a single point is no curve (the final
-    metrics that are logged with hyperparameters, for example); then by `rank_tag`. Looks at the
-    newest three of its runs: what an experiment has in all may be a million.
+    metrics that are logged with hyperparameters, for example); then by `rank_tag`. The steps tell:
+    counts may include superseded points. Looks at the newest three of its runs: what an experiment
+    has in all may be a million.
     """
     rows = fetch_of_experiments(
         db,
@@ -50,15 +51,15 @@ def list_tags(
                 LIMIT 3
             ) AS r
             CROSS JOIN LATERAL (
-                SELECT t.name, s.count > 1 AS is_curve FROM (
-                    SELECT tag_id, count FROM time_series AS s
+                SELECT t.name, s.is_curve FROM (
+                    SELECT tag_id, first_step < last_step AS is_curve FROM time_series AS s
                     WHERE s.experiment_id = w.experiment_id AND s.run_id = r.run_id
                         AND data_class = 1
                     ORDER BY tag_id LIMIT {CHART_SERIES_ITEMS_MAX}
                 ) AS s
                 JOIN tags AS t ON t.experiment_id = w.experiment_id AND t.tag_id = s.tag_id
                 WHERE length(t.name) <= 200
-                ORDER BY s.count <= 1, strpos(lower(t.name), 'loss') = 0, t.name COLLATE "C"
+                ORDER BY NOT s.is_curve, strpos(lower(t.name), 'loss') = 0, t.name COLLATE "C"
                 LIMIT {_TAGS_PER_RUN}
             ) AS t
             GROUP BY w.experiment_id, t.name
@@ -115,7 +116,7 @@ def list_tag_page(
         db,
         """
             SELECT t.name, count(*) OVER () FROM (
-                SELECT tag_id, max(count) > 1 AS is_curve FROM time_series
+                SELECT tag_id, bool_or(first_step < last_step) AS is_curve FROM time_series
                 WHERE experiment_id = %(experiment_id)s AND data_class = 1 AND count > 0
                 GROUP BY tag_id
             ) AS s
