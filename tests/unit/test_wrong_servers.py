@@ -126,25 +126,30 @@ def test_http_to_server_with_tls_says_so(run, server, tmp_path):
     assert f"speaks TLS: use --server {proxy.url}\n" in err
 
 
-def test_port_of_something_else_is_no_traceback(run):
-    """Something answers that is neither HTTP nor TLS, as a database does."""
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [(b"5.7 mysql_native_password\r\n", "("), (b"", "(Remote end closed connection without")],
+)
+def test_port_of_something_else_is_no_traceback(run, answer, why):
+    """Something answers that is neither HTTP nor TLS, as a database does, or ends at once."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def answer():
+        def serve():
             for _ in range(20):
                 try:
                     connection = listener.accept()[0]
                 except OSError:
                     return
                 with connection:
-                    connection.sendall(b"5.7 mysql_native_password\r\n")
+                    connection.recv(10_000)  # else the close would reset the connection
+                    connection.sendall(answer)
 
-        thread = threading.Thread(target=answer, daemon=True)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         code, _, err = run("--server", url, "tail", "abc", "--retry-timeout", "0.2")
     assert code == 75
-    assert "the connection broke" in err
+    assert f"the connection broke {why}" in err
 
 
 def test_addresses_without_server_say_what_to_check(run, monkeypatch):

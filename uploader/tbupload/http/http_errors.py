@@ -151,7 +151,9 @@ def connection_error_text(error: urllib3.exceptions.HTTPError, server: str = "")
         return f"the proxy{_proxy_name(server)} does not answer ({why})"
     if isinstance(error, urllib3.exceptions.TimeoutError):
         return "no answer in time"
-    return f"the connection broke ({error})"
+    # urllib3 gives a ProtocolError what the system said as a further argument, beside a text.
+    reasons = [each.strerror or each for each in error.args if isinstance(each, OSError)]
+    return f"the connection broke ({reasons[0] if reasons else error})"
 
 
 def _proxy_name(server: str) -> str:
