@@ -101,7 +101,10 @@ def test_reader_of_link_is_told_what_people_wrote(client, api, fields, is_empty)
         assert shown in page
     assert ">Private<" not in page
     assert "gpu-of-ann" not in page
-    assert (">Shared by link<" in page) == (not is_empty and "runs" not in fields)
+    shows_nothing = is_empty or "runs" in fields
+    assert (">Shared by link<" in page) != shows_nothing
+    assert ("The link that you opened shows no data yet." in page) == shows_nothing
+    assert "Nothing has been uploaded" not in page
 
 
 def menu_of(client, api, experiment):

@@ -84,7 +84,13 @@ def _show(request: Request) -> Response:
         about = _render_about(experiments[0], source.read_notes(experiments[0]))
     if not kinds:
         server = get_settings(request).public_url
-        return message_pages.show_empty(experiments[0], about, server, frame_ancestors(request))
+        return message_pages.show_empty(
+            experiments[0],
+            about,
+            server,
+            frame_ancestors(request),
+            is_shared=isinstance(source, ExperimentReader) and source.grant.link is not None,
+        )
     attempts = AttemptChoice()
     if isinstance(source, ExperimentReader):
         chosen = request.query_params.get("attempt", "")

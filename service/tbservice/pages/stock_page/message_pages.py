@@ -22,19 +22,25 @@ _POLICY: Final = (
 )
 
 
-def show_empty(experiment: Experiment, about: Markup, server: str, ancestors: str) -> Response:
+def show_empty(
+    experiment: Experiment, about: Markup, server: str, ancestors: str, *, is_shared: bool
+) -> Response:
     """Return the page of an experiment without data: it shows the command that uploads to it.
 
-    The page reloads when data arrive.
+    The page reloads when data arrive. To readers of a share link it says only that the link shows
+    none: the experiment may have others, which are hidden.
 
     Args:
         experiment: The experiment.
         about: HTML of description, notes, tags and properties, from `render_about`.
         server: The URL at which uploaders reach this service.
         ancestors: The directive of `frame_ancestors`: a notebook may show it before there are data.
+        is_shared: Whether the reader has a share link.
     """
     name = experiment.name.strip()
     title = f"{name} is empty" if name else "This experiment is empty"
+    if is_shared:
+        title = name or "Unnamed experiment"
     return _render(
         "empty.html",
         title,
@@ -44,6 +50,7 @@ def show_empty(experiment: Experiment, about: Markup, server: str, ancestors: st
         about=about,
         experiment_id=experiment.experiment_id,
         server=server,
+        is_shared=is_shared,
     )
 
 
