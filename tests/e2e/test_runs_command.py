@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 
 import pytest
 
@@ -39,6 +40,7 @@ def test_runs_command_prints_runs_and_columns(uploader, experiment_id):
     assert rows[:2] == [["run", "loss.min", "loss"], ["b", "0.5", "0.5"]]
     listed = uploader.run("runs", "--where", where, "--limit", "1")
     assert len(listed.out.splitlines()) == 2
+    assert re.search(r" 20\d\d-\d\d-\d\d \d\d:\d\d ", listed.out)  # when it started
     assert "1 of 3 shown" in listed.err
     assert "metric  loss  3" in uploader.run("runs", "--list-columns").out
     wrong = uploader.run("runs", "--where", f"{where} and loss <")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import io
 import itertools
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Final
 
 from tbupload.commands.connect import make_transport
@@ -59,9 +61,7 @@ def list_runs(options: argparse.Namespace) -> int:
             _print_table(columns, rows, is_quiet=options.quiet)
         else:
             lines = markdown_lines if options.format == "markdown" else latex_lines
-            for line in lines(
-                columns, ([_short(row.get(name)) for name in columns] for row in rows)
-            ):
+            for line in lines(columns, ([_short(row, name) for name in columns] for row in rows)):
                 print_line(line)
     if not options.quiet:
         _print_notes(first, is_cut=next(runs, None) is not None, limit=limit)
@@ -143,7 +143,7 @@ def _print_table(columns: Sequence[str], runs: Iterator[Json], *, is_quiet: bool
     head = list(itertools.islice(runs, _LAYOUT_ROWS))
     if not head:
         return
-    cells = [[_short(run.get(name)) for name in columns] for run in head]
+    cells = [[_short(run, name) for name in columns] for run in head]
     layout = ColumnLayout(
         [
             Column(
@@ -160,11 +160,15 @@ def _print_table(columns: Sequence[str], runs: Iterator[Json], *, is_quiet: bool
     if not is_quiet:
         print_line(layout.header())
     for run in itertools.chain(head, runs):
-        print_line(layout.line({name: _short(run.get(name)) for name in columns}), is_escaped=True)
+        print_line(layout.line({name: _short(run, name) for name in columns}), is_escaped=True)
 
 
-def _short(value: object) -> str:
-    """Return a value for people: numbers with six digits."""
+def _short(row: Json, name: str) -> str:
+    """Return a value for people: times to the minute in local time, numbers with six digits."""
+    value = row.get(name)
+    if isinstance(value, float) and name == "started":
+        with contextlib.suppress(ValueError, OverflowError, OSError):  # of no year from 1 to 9999
+            return datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M")
     if isinstance(value, float):
         return f"{value:.6g}"
     return _text(value).replace("\n", ", ")
