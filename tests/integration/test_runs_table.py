@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 
@@ -108,6 +109,22 @@ def test_runs_have_values_of_columns(sweep):
     assert run == dict(zip(columns, values, strict=True))
     (run,) = sweep.get('run = "r0/validation"', column=["lr", "status"])["runs"]
     assert run == {"lr": 0.1, "status": "success"}
+
+
+def test_run_of_training_that_ended_is_not_running(sweep):
+    api, experiment = sweep.api, sweep.api.new_experiment()
+    api.write(experiment, segment(stream("new"), 0, 9, scalars("loss", [1], [1], [time.time()])))
+    upload = f"/experiments/{experiment}/uploads/{'a' * 16}"
+    begun = {"started_at": "2026-01-31T12:00:00Z", "status_of": "training"}
+    for method, fields, status in (
+        ("GET", None, "running"),
+        ("PUT", begun, "running"),
+        ("PATCH", {"status": "killed"}, "unknown"),
+    ):
+        if fields is not None:
+            api.request(method, upload, json=fields).raise_for_status()
+        assert sweep.get('run = "new"', column=["status"])["runs"] == [{"status": status}]
+    api.request("DELETE", f"/experiments/{experiment}").raise_for_status()
 
 
 def test_runs_columns_are_listed(sweep):
