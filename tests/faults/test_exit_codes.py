@@ -5,13 +5,8 @@ then completes.
 from __future__ import annotations
 
 import itertools
-import shutil
-from pathlib import Path
 
 import pytest
-
-from support import event_files
-from support.fault_env import clean_upload
 
 AWAY_FOR_GOOD = 10_000
 SOME_CALLS = {"lost": (1, 9), "unanswered": (4,), "503": (3,)}
@@ -50,11 +45,3 @@ def test_server_that_goes_away_is_75_and_rest_can_be_sent_later(
         assert again.code == 0, again.err
         clean.check_stored(tenant, again.experiment_id)
     assert call >= max(SOME_CALLS[fault])
-
-
-@pytest.fixture(scope="module")
-def spoiled(world, clean, tmp_path_factory):
-    """The complete logdir with one payload that fails its checksum, uploaded without faults."""
-    logdir = Path(shutil.copytree(clean.logdir, tmp_path_factory.mktemp("spoiled") / "logdir"))
-    event_files.spoil_payload(next(logdir.glob("c/*tfevents*")), 100, 20)
-    return clean_upload(world, logdir)

@@ -23,7 +23,7 @@ from tbservice.local.embedded.ports import choose_ports
 from tbservice.server.maintenance import check_service, sweep_objects
 from tbservice.throttle import Progress, Throttle
 
-ROUNDS, CLIENTS = 15, 3
+ROUNDS, CLIENTS = 8, 3
 CONTENTS = [b"content %d" % number for number in range(6)]
 SWEEPS = {"TBHUB_SWEEP_HOURS": "0.0001", "TBHUB_SWEEP_OLDER_THAN_DAYS": "0"}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Self
 
 import psutil
+
+from support import zygote
 
 
 class RestartedService:
@@ -27,12 +27,7 @@ class RestartedService:
     def start(self) -> None:
         """Start it; return before it is ready."""
         with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tbservice", "serve"],
-                env=self._environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+            self.process = zygote.fork("tbservice", ["serve"], self._environment, output.fileno())
 
     def kill(self) -> None:
         """Kill it and all its children with SIGKILL, as if its machine had stopped."""
