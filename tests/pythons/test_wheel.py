@@ -85,15 +85,6 @@ def test_server_runs_with_packages_of_its_extra_alone(built, tmp_path):
     assert json.loads(environment.run("tbservice", "openapi"))["info"]["title"]
 
 
-def test_source_distribution_is_installed(built, tmp_path):
-    _, archive = built
-    environment = make_environment(tmp_path)
-    for name in closure([*requirements(), "hatchling"]):
-        link_distribution(environment, name)
-    pip_install(environment, "--no-index", "--no-build-isolation", archive)
-    assert environment.run("tbupload", "--version") == f"tbupload {project()['version']}\n"
-
-
 def test_source_distribution_builds_same_bytes(built, tmp_path):
     with tarfile.open(built[1]) as opened:
         opened.extractall(tmp_path, filter="data")

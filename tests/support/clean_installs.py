@@ -134,11 +134,20 @@ def link_distribution(environment: Environment, name: str) -> None:
 
 
 def pip_install(environment: Environment, *arguments: object) -> None:
-    """Install with the pip of this Python."""
+    """Install with the pip of this Python.
+
+    Modules are compiled when they are imported: each environment imports few.
+    """
     subprocess.run(
         [
             *(sys.executable, "-m", "pip", "--python", environment.python),
-            *("--disable-pip-version-check", "install", "--quiet", *map(str, arguments)),
+            *(
+                "--disable-pip-version-check",
+                "install",
+                "--no-compile",
+                "--quiet",
+                *map(str, arguments),
+            ),
         ],
         timeout=INSTALL_SECONDS_MAX,
         check=True,
