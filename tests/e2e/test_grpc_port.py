@@ -39,10 +39,10 @@ def tbservice(settings, *arguments, **more):
 
 def test_grpc_port_of_option_answers_health_and_reflection(settings, tmp_path):
     ports = choose_ports(["grpc", "other"], {})
-    program = ("-m", "tbservice", "serve", "--grpc-port", str(ports["grpc"]))
+    options = ("--grpc-port", str(ports["grpc"]))
     more = {"TBHUB_GRPC_PORT": str(ports["other"])}
     with (
-        live_grpc_service(settings, tmp_path, program=program, **more) as (live, _),
+        live_grpc_service(settings, tmp_path, options=options, **more) as (live, _),
         raw_client(ports["grpc"], service=HEALTH) as call,
     ):
         assert check(call) == SERVING

@@ -38,20 +38,6 @@ def tbservice(settings, *arguments, **more):
     return done.returncode, done.stdout, done.stderr
 
 
-def new_tbservice(settings, *arguments):
-    """Do the same in a process that imports everything itself."""
-    command = [sys.executable, "-m", "tbservice", *arguments]
-    done = subprocess.run(
-        command,
-        env=environment_of(settings),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
 def free_port():
     return choose_ports(["service"], {})["service"]
 
@@ -60,7 +46,16 @@ def test_from_empty_database_to_upload_token_by_commands_alone(
     servers, empty_database_url, tmp_path
 ):
     with servers.settings(empty_database_url) as settings:
-        code, _, said = new_tbservice(settings, "serve")
+        # A process that imports everything itself, as all others do where nobody tests.
+        done = subprocess.run(
+            [sys.executable, "-m", "tbservice", "serve"],
+            env=environment_of(settings),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        code, said = done.returncode, done.stderr
         assert (code, said) == (
             1,
             f"tbservice: the database lacks the migrations {', '.join(MIGRATIONS)}: run 'tbservice migrate'\n",
@@ -69,7 +64,7 @@ def test_from_empty_database_to_upload_token_by_commands_alone(
         assert (code, [line.split(":")[0] for line in listed.splitlines()]) == (1, MIGRATIONS)
         assert "0005_content: locks for a moment browser_sessions (SHARE ROW EXCLUSIVE), " in listed
         assert said == f"tbservice: steps to do: {len(MIGRATIONS)}; run 'tbservice migrate'\n"
-        assert new_tbservice(settings, "migrate") == (
+        assert tbservice(settings, "migrate") == (
             0,
             "".join(f"{name}\n" for name in MIGRATIONS),
             "",
@@ -80,7 +75,7 @@ def test_from_empty_database_to_upload_token_by_commands_alone(
         serving = servers.service_settings(settings)
         assert tbservice(serving, "workspace", "create", "team") == (0, "1\n", "")
         assert tbservice(serving, "workspace", "list") == (0, "1\tteam\n", "")
-        code, token, _ = new_tbservice(
+        code, token, _ = tbservice(
             serving, "token", "create", "--workspace", "1", "--label", "first"
         )
         assert code == 0

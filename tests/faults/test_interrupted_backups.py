@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
-from support import process_kills
+from support import process_kills, zygote
 from support.batches import ApiClient, images, packed_scalars, segment, stream
 from support.servers import database_name, environment_of, new_owner
 from support.uploading import wait_until
@@ -65,8 +65,9 @@ def start(settings, *arguments):
     environment = environment_of(settings)
     if settings.backup_database_url is not None:
         environment["TBHUB_BACKUP_DATABASE_URL"] = settings.backup_database_url.get_secret_value()
-    command = [sys.executable, "-m", "tbservice", *arguments, "--rate", str(SLOW_MEBIBYTES)]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    options = [*map(str, arguments), "--rate", str(SLOW_MEBIBYTES)]
+    with Path(os.devnull).open("w") as nowhere:
+        return zygote.fork("tbservice", options, environment, nowhere.fileno())
 
 
 def kill(process):
