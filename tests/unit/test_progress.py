@@ -61,7 +61,7 @@ def test_plain_line_shows_amounts_rates_and_skipped(stream, clock):
     clock.now += 32
     plain.show(HALF)
     assert stream.getvalue() == (
-        "1.0 of 2.0 MiB, 32.0 KiB/s, 1,300 points (41/s), 6 series in 2 runs, 32 s left, skipped so far: 3 bad, "
+        "1.0 of 2.0 MiB, 32.0 KiB/s, 1,300 points (41/s), 6 series in 2 runs, 32 s left, skipped so far: bad (3), "
         f"{URL}\n"
     )
 
@@ -155,7 +155,7 @@ def test_live_lines_move_and_go_away(stream, clock):
         f"6 series in 2 runs  {URL}",
     ):
         assert words in shown
-    assert "skipped so far: 3 bad" in shown
+    assert "skipped so far: bad (3)" in shown
     bar.close()
     bar.close()
     assert stream.getvalue().endswith("\r")
@@ -209,7 +209,7 @@ def test_line_is_never_longer_than_terminal_is_wide():
         text = bar_text(HALF, rates, columns)
         assert len(text) <= columns or text == "1.0 of 2.0 MiB"
         assert len(join_fitting(["6 series in 2 runs", URL], columns)) < columns
-        assert len(truncate("skipped so far: 3 bad", columns)) < max(columns, 4)
+        assert len(truncate("skipped so far: bad (3)", columns)) < max(columns, 4)
 
 
 def test_wide_terminal_shows_all_and_narrow_one_amounts():

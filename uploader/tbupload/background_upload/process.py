@@ -268,7 +268,7 @@ class UploaderProcess:
             )
         if last.get("event") in {"done", "looked"}:
             missing = ", ".join(
-                f"{count:,} {reason}" for reason, count in last.get("skipped", {}).items()
+                f"{reason} ({count:,})" for reason, count in last.get("skipped", {}).items()
             )
             return f"some data could not be sent: {missing or last.get('problems')}"
         # Not the line in brackets that names the command's help: there was no command.

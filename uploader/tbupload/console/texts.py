@@ -17,7 +17,7 @@ def skipped_text(skipped: Mapping[str, int]) -> str:
     """Return what was skipped so far by reason, in one line; "" if nothing was."""
     if not skipped:
         return ""
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(skipped.items()))
+    reasons = ", ".join(f"{reason} ({count:,})" for reason, count in sorted(skipped.items()))
     return f"skipped so far: {reasons}"
 
 
