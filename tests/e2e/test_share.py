@@ -53,3 +53,8 @@ def test_link_of_no_run_says_so(uploader, experiment):
     assert warned.code == 0
     reason = "a/ matches none of 11 runs completely; did you mean a/b, a?"
     assert warned.err.startswith(f"the link shows nothing yet: {reason}")
+
+
+def test_empty_pattern_makes_no_link(uploader, experiment):
+    ended = uploader.run("share", experiment, "--runs", "")
+    assert (ended.code, "--runs is empty" in ended.err) == (2, True)

@@ -196,8 +196,9 @@ def _check_room(db: Connection, network: str) -> None:
     of_network, total = device_logins.count_waiting(db, network)
     if of_network >= DEVICE_LOGINS_WAITING_PER_NETWORK_ITEMS_MAX:
         raise Conflict(
-            f"{of_network} logins from your network ({network}) wait for approval: approve or deny "
-            f"them on the server's page /device, or wait until they end after {minutes} minutes"
+            f"{of_network} logins from your network ({network}) wait for approval, each for "
+            f"{minutes} minutes at most: try again, log in with a token (--with-token), or let "
+            "those who began them approve or deny them on the server's page /device"
         )
     if total >= DEVICE_LOGINS_WAITING_ITEMS_MAX:
         raise Conflict(

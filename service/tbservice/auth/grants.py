@@ -6,6 +6,8 @@ missing experiment and another workspace's look the same: 404 with a valid secre
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import Connection
 
 from tbservice.audit import acting
@@ -35,6 +37,14 @@ from tbservice.types.people import Principal, Role
 _Identity = TokenIdentity | SessionIdentity
 
 _NO_WORKSPACE = "there is no such workspace, or it is not yours"
+
+
+_RIGHTS: Final = {
+    Scope.READ: "read its experiments",
+    Scope.APPEND: "upload to it",
+    Scope.ADMIN: "change, share or delete its experiments",
+}
+"""What a role does not permit, in a sentence for people."""
 
 
 def grant_workspace(
@@ -384,7 +394,7 @@ def _require_scope(identity: _Identity, scope: Scope) -> None:
     if identity.scopes & {scope, Scope.ADMIN}:
         return
     if isinstance(identity, SessionIdentity):
-        raise Forbidden(f"your role in this workspace does not include the right to {scope.value}")
+        raise Forbidden(f"your role in this workspace does not permit to {_RIGHTS[scope]}")
     advice = ""
     if scope is Scope.ADMIN and identity.user_id is not None:
         advice = ": log in again, and tick Manage"

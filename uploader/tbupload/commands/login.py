@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,9 +103,7 @@ def whoami(options: argparse.Namespace) -> int:
     person, token, workspace = me["person"], me["token"], me["workspace"]
     lines = {
         "server": transport.server,
-        "person": f"{person['name']} <{person['email']}>"
-        if person
-        else _describe_nobody(workspace),
+        "person": _describe_person(person) if person else _describe_nobody(workspace),
         "workspace": f"{workspace['name']} ({workspace['workspace_id']})" if workspace else None,
         "role": workspace.get("role") if workspace else None,
         "token": f"{token['id'] or ''} {token['label'] or ''}".strip() or None,
@@ -118,6 +117,11 @@ def whoami(options: argparse.Namespace) -> int:
         if value is not None:
             print_line(f"{key}: {value}")
     return 0
+
+
+def _describe_person(person: Mapping[str, str]) -> str:
+    """Return name and address; who joined by a link may have none."""
+    return f"{person['name']} <{person['email']}>" if person["email"] else person["name"]
 
 
 def _describe_nobody(workspace: object) -> str:

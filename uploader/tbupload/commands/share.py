@@ -79,6 +79,9 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
         for name in ("label", "runs", "tags")
         if getattr(options, name) is not None
     }
+    for name in ("runs", "tags"):
+        if fields.get(name) == "":  # as of a variable that is not set
+            raise UsageError(f"--{name} is empty, which would show nothing: leave it out for all")
     fields |= {name: True for name in ("anonymous", "frozen") if getattr(options, name)}
     if options.expires is not None:
         fields["expires_at"] = expiry_field(options.expires)
