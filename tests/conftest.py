@@ -20,6 +20,7 @@ import pytest
 from support import programs
 from support import servers as support
 from support.fixture_retries import pytest_fixture_setup  # noqa: F401 - a hook
+from support.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 from tbservice.local.embedded.ports import choose_ports
 
 QUICK = ("tidy", "unit")
