@@ -81,7 +81,7 @@ def test_prose_has_no_banned_words():
     assert not [
         (module.name, line, match.group())
         for module in [*PRODUCT, *TESTS]
-        if module.path != Path(__file__)
+        if module.path != Path(__file__) and BANNED.search(module.text)  # before it is split: 5 s
         for line, text in prose(module)
         if (match := BANNED.search(text))
     ]
