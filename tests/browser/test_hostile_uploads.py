@@ -135,7 +135,7 @@ def settle(page, requests):
 
     def is_idle():
         count = len(requests)
-        page.evaluate("new Promise((done) => requestIdleCallback(done))")
+        page.evaluate("new Promise((done) => requestIdleCallback(done, { timeout: 1000 }))")
         # What the policy stopped, or a page that was left, has failed.
         return count == len(requests) and all(
             each.existing_response or each.failure for each in requests

@@ -178,7 +178,7 @@ def test_forwarder_ends_after_calls_in_progress(settings, database, owner_token)
         wait_until(lambda: not is_listening(process.port))
         free.set()
         assert running.result() == b"done"
-        assert process.wait(10) == 0
+        assert process.wait(SECONDS_MAX) == 0
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def stop(live, number=signal.SIGTERM):
     family = psutil.Process(live.process.pid).children(recursive=True)
     live.process.send_signal(number)
     live.process.wait(STOP_SECONDS_MAX)
-    _, left = psutil.wait_procs(family, 3)
+    _, left = psutil.wait_procs(family, STOP_SECONDS_MAX)
     commands = [process.cmdline() for process in left]
     for process in left:
         process.kill()

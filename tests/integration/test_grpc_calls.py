@@ -241,7 +241,7 @@ def test_cancelled_call_keeps_turn_until_thread_ends(settings, database, owner_t
         assert call("Length", b"x") == b"1"  # over the same connection: the end has arrived before
         assert server.shares.turns._used == 1
         free.set()
-        assert ended.wait(5)
+        assert ended.wait(SECONDS_MAX)
         wait_until(lambda: not server.shares.turns._used and not server.shares.body_bytes._used)
 
 
