@@ -122,7 +122,9 @@ def test_forwarder_without_server_repeats_only_what_may_be(owner_token):
             assert (method, status) == (method, "UNAVAILABLE")
             assert time.monotonic() - begin < 30
         call = stack.enter_context(raw_client(process.port, service=KATIB))
-        assert failure(lambda: call("Describe", timeout=1))[0] == "UNAVAILABLE"
+        # On a busy machine, the caller gives up before the forwarder's answer arrives.
+        given_up = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+        assert failure(lambda: call("Describe", timeout=1))[0] in given_up
 
 
 def test_forwarder_passes_health_and_reflection_on(settings, owner_token, tmp_path):

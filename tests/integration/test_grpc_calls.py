@@ -177,7 +177,7 @@ def test_workspace_has_its_share_of_turns(settings, database, owner_token):
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
-        free.wait(20)
+        free.wait(SECONDS_MAX)
         with lock:
             running[0] -= 1
 
@@ -201,7 +201,7 @@ def test_queue_of_caller_is_bounded(settings, database, owner_token, monkeypatch
     free = threading.Event()
 
     async def answer(call):
-        await call.in_thread(free.wait, 20)
+        await call.in_thread(free.wait, SECONDS_MAX)
         return b"done"
 
     with (
@@ -221,7 +221,7 @@ def test_cancelled_call_keeps_turn_until_thread_ends(settings, database, owner_t
     free, ended = threading.Event(), threading.Event()
 
     def work():
-        free.wait(20)
+        free.wait(SECONDS_MAX)
         ended.set()
 
     async def answer(call):
