@@ -81,13 +81,6 @@ A batch of many small series allocates many objects; with Python's default of 70
 interrupted by hundreds of collections.
 """
 
-_COLLECTIONS_OF_YOUNGER: Final = (2, 50)
-"""Collections of the youngest generation that start one of the next, and of that one the oldest.
-
-Refused connections leave reference cycles: with Python's defaults of 10 and 10, a collection of
-those of thousands of connections stopped all threads for 0.2 s.
-"""
-
 
 class WorkerConfig(uvicorn.Config):
     """Uvicorn's configuration in a worker: until the application is loaded, a signal ends it.
@@ -310,7 +303,7 @@ def _limit_memory_growth() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()  # `tbservice` starts without
-    gc.set_threshold(_COLLECTED_OBJECTS_MIN, *_COLLECTIONS_OF_YOUNGER)
+    gc.set_threshold(_COLLECTED_OBJECTS_MIN)
 
 
 def _tune_malloc() -> None:
