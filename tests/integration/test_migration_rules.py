@@ -152,3 +152,8 @@ def test_breaking_change_is_found(changes):
 
 def test_harmless_change_has_no_problem(changes):
     assert changes(HARMLESS) == ([], [])
+
+
+def test_index_of_unique_columns_restricts_nothing(changes):
+    index = "CREATE UNIQUE INDEX x ON time_series (experiment_id, run_id, tag_id) INCLUDE (count)"
+    assert changes(index)[1] == []

@@ -543,3 +543,21 @@ def test_reads_use_indexes_with_constant_query_count(api, database, workspace_id
         counts.append({name: len(of_read) for name, of_read in plans.items()})
     assert counts[0] == counts[1]
     assert min(counts[0].values()) > 1
+
+
+@pytest.mark.plain("reads the plan of one server; its VACUUM writes to one, too")
+@pytest.mark.own_database
+def test_names_are_listed_from_an_index_alone(client, api, database, database_url, workspace_id):
+    experiment = api.new_experiment()
+    for run, tags in (("z", ["b", "a"]), ("y", ["a", "b"]), ("x", ["b"])):
+        each = [scalars(tag, [0]) for tag in tags]
+        api.write(experiment, segment(stream(run), 0, 9, *each))
+    names = client.get(f"/api/v1/experiments/{experiment}/names", headers=api.headers)
+    assert names.text == '{"z":["b","a"],"y":["b","a"],"x":["b"]}'
+
+    write_tags(api, 20)
+    with psycopg.connect(database_url, autocommit=True) as db:
+        db.execute("VACUUM ANALYZE time_series")
+    grant = ReadGrant(workspace_id, experiment)
+    plans = plans_of(database, workspace_id, reads_of(database, grant)["names"])
+    assert any("Index Only Scan using time_series_names" in plan for plan in plans), plans

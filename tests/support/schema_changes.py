@@ -26,7 +26,8 @@ CONSTRAINTS = """
     FROM pg_constraint WHERE contype IN ('c', 'f', 'u', 'x')
     UNION ALL
     SELECT indrelid, indexrelid::regclass::text, 'unique index', ARRAY(
-        SELECT attname::text FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY (indkey)
+        SELECT attname::text FROM pg_attribute
+        WHERE attrelid = indrelid AND attnum = ANY (indkey[0:indnkeyatts - 1])
     )
     FROM pg_index WHERE indisunique AND NOT indisprimary
 """
@@ -108,9 +109,19 @@ def break_problems(before: dict[str, Relation], after: dict[str, Relation]) -> l
         problems += [
             f"{constraint} restricts {name}"
             for constraint, row in new.constraints.items()
-            if constraint not in old.constraints and not added.issuperset(row.columns)
+            if constraint not in old.constraints
+            and not added.issuperset(row.columns)
+            and not _is_unique_already(row, old)
         ]
     return problems
+
+
+def _is_unique_already(row, old: Relation) -> bool:
+    """Return whether a unique index has the columns of one of before."""
+    return row.contype == "unique index" and any(
+        was.contype == row.contype and set(was.columns) == set(row.columns)
+        for was in old.constraints.values()
+    )
 
 
 def _column_problems(name, was, now) -> list[str]:

@@ -62,8 +62,11 @@ def upgrade(
     engine = make_engine(database_url, poolclass=NullPool)
     names = []
     with _exclude_others(engine):
-        sweep_objects |= _is_empty(engine)  # no older server has ever used it
+        is_new = _is_empty(engine)
+        sweep_objects |= is_new  # no older server has ever used it
         while missing := _list_missing(engine):
+            if missing[0].concurrent and not is_new:  # a new one has no rows
+                _print_line(missing[0].describe())
             _run(engine, missing[0])
             names.append(missing[0].name)
         _repeat_while_in_use(engine, "distribution", [], lambda: distribution.arrange(engine))
@@ -225,7 +228,6 @@ def _run_once(engine: Engine, migration: Migration) -> None:
 
 def _run_concurrently(engine: Engine, migration: Migration) -> None:
     """Run a migration outside a transaction: it waits for others, and nobody waits for it."""
-    _print_line(migration.describe())
     milliseconds = round(limits.MIGRATE_CONCURRENT_SECONDS_MAX * 1000)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
         # The role or the pooler may have shorter ones, made for requests.

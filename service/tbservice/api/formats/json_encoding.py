@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,15 @@ def json_response(content: Any) -> Response:
     return Response(
         orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json"
     )
+
+
+def encode_shared(values: Mapping[str, Any]) -> dict[str, orjson.Fragment]:
+    """Return the values as JSON; one object that several names have is encoded once."""
+    encoded: dict[int, orjson.Fragment] = {}
+    for value in values.values():
+        if id(value) not in encoded:
+            encoded[id(value)] = orjson.Fragment(orjson.dumps(value))
+    return {name: encoded[id(value)] for name, value in values.items()}
 
 
 def sampling_name(sampling: Sampling) -> str:
