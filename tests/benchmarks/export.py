@@ -9,20 +9,24 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 from bench import Bench, say
-from machine import peak_memory, report, resident_memory, spent, told
+from machine import cpu_seconds, peak_memory, report, resident_memory, spent, told
 from service import Service
 from storage import wait_for_merge
 
 from support.batches import packed_scalars, segment, stream
-from support.uploading import Uploader
+from support.servers import live_service
+from support.uploading import Reader, Uploader
+from tbservice.local.embedded.ports import choose_ports
 from tbupload.export.points import read_points
 from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
+from tbupload.notebook.experiment import Experiment
 
 RUNS, TAGS, POINTS = 5_000, 10, 1_000
 RUNS_A_BATCH = 20
@@ -45,6 +49,11 @@ def measure(bench: Bench) -> None:
         for format_ in ("parquet", "arrow", "csv", "json"):
             if bench.is_chosen(format_):
                 _measure_http(bench, service, experiment_id, points, format_)
+        for format_ in ("parquet", "arrow", "json"):
+            if bench.is_chosen(f"halves {format_}"):
+                _measure_halves(bench, service, experiment_id, runs, format_)
+        if bench.is_chosen("frame"):
+            _measure_data_frame(bench, service, experiment_id, points)
         if bench.is_chosen("points"):
             _measure_frames(bench, service, experiment_id, points)
         for format_ in ("parquet", "events"):
@@ -66,11 +75,15 @@ def _fill(service: Service, experiment_id: str, runs: int) -> None:
                 series.append(
                     packed_scalars(f"tag{tag}/loss", steps, values.astype("<f4"), wall_times)
                 )
-            segments.append(segment(stream(f"run{run:05d}"), 0, 1, *series))
+            segments.append(segment(stream(_name_run(run)), 0, 1, *series))
         service.api.write(experiment_id, *segments)
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(write, range(0, runs, RUNS_A_BATCH)))
+
+
+def _name_run(run: int) -> str:
+    return f"run{run:05d}"
 
 
 def _measure_http(
@@ -99,6 +112,52 @@ def _measure_http(
         f"{format_}: the server's memory",
         f"{resident_memory(service.live.process.pid) / 2**20:.0f} MiB",
     )
+
+
+def _measure_halves(
+    bench: Bench, service: Service, experiment_id: str, runs: int, format_: str
+) -> None:
+    """Read two halves of the runs at once from a service of two workers."""
+    points = runs * TAGS * POINTS
+    names = [_name_run(run) for run in range(runs)]
+    halves = [names[: runs // 2], names[runs // 2 :]]
+    port = choose_ports(["service"], {})["service"]
+    log = service.directory / "two_workers.log"
+    with (
+        live_service(service.live.settings, port, log, TBHUB_WORKERS="2") as live,
+        ThreadPoolExecutor(len(halves)) as pool,
+    ):
+        path = f"{live.url}/api/v1/experiments/{experiment_id}/scalars/data"
+
+        def read(half: Sequence[str]) -> int:
+            wanted = {"run": half, "sampling": "all", "format": format_}
+            with Reader(live.url, service.token).http.stream("POST", path, json=wanted) as answer:
+                return sum(len(piece) for piece in answer.raise_for_status().iter_raw())
+
+        rounds = []
+        for _ in range(bench.rounds):
+            before = cpu_seconds(live.process.pid)
+            began = time.perf_counter()
+            size = sum(pool.map(read, halves))
+            seconds = time.perf_counter() - began
+            rounds.append((seconds, {"server": cpu_seconds(live.process.pid) - before}))
+    _report(
+        f"{format_}, two halves of two workers: points/s",
+        points,
+        rounds,
+        f"{size / points:.1f} B a point",
+        "at least 5,000,000",
+    )
+
+
+def _measure_data_frame(bench: Bench, service: Service, experiment_id: str, points: int) -> None:
+    rounds = []
+    experiment = Experiment(experiment_id, token=service.token, server=service.live.url)
+    for _ in range(bench.rounds):
+        before, began = service.cpu_seconds(), time.perf_counter()
+        assert len(experiment.scalars()) == points
+        rounds.append((time.perf_counter() - began, spent(before, service.cpu_seconds())))
+    _report("DataFrame of all: points/s", points, rounds, target="at least 5,000,000")
 
 
 def _measure_frames(bench: Bench, service: Service, experiment_id: str, points: int) -> None:

@@ -102,7 +102,7 @@ def merge_rows(
         sealed: The sealed blocks that overlap the range, in step order.
         steps: The range.
     """
-    after = None if steps.first == ALL_STEPS.first else steps.first - 1
+    after = _find_before(steps)
     window = unsorted.read_window(after)
     for block in sealed:
         rest = _slice_steps(block.points, after, steps.last)
@@ -126,6 +126,15 @@ def merge_rows(
         if window.through is None:
             return
         window = unsorted.read_window(window.through)
+
+
+def slice_steps(points: ScalarPoints, steps: StepRange) -> ScalarPoints:
+    """Return the points, which are in step order, with a step in the range."""
+    return points if steps == ALL_STEPS else _slice_steps(points, _find_before(steps), steps.last)
+
+
+def _find_before(steps: StepRange) -> int | None:
+    return None if steps.first == ALL_STEPS.first else steps.first - 1
 
 
 def _slice_steps(points: ScalarPoints, after: int | None, through: int) -> ScalarPoints:

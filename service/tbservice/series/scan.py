@@ -16,7 +16,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.series.merge_iterator import RowPoints, UnsortedRows, merge_rows
+from tbservice.series.merge_iterator import RowPoints, UnsortedRows, merge_rows, slice_steps
 from tbservice.series.tables import scalar_scan
 from tbservice.series.tables.scalar_blocks import OPEN, SEALED
 from tbservice.series.tables.scalar_scan import INLINE_BUFFER, SUPERSEDED, WRITE_BUFFER, ScalarRow
@@ -98,7 +98,12 @@ def read_scalar_chunks(
     )
 
     for id_ in ids:
-        rows = unsealed.get(id_, [])
+        rows, sealed_count = unsealed.get(id_, []), len(_select_sealed(listed.get(id_, ())))
+        if id_ not in attempts and id_ not in in_windows and len(rows) + sealed_count == 1:
+            # Nothing to merge, as for most series of many short ones: half of their time.
+            (row,) = islice(sequence, 1)
+            yield id_, slice_steps(row.points, steps)
+            continue
         restarts = attempts[id_].restarts if id_ in attempts else None
         read_unsorted = (
             partial(read, rows) if id_ in in_windows else partial(islice, sequence, len(rows))
@@ -106,7 +111,7 @@ def read_scalar_chunks(
         unsorted = UnsortedRows(read_unsorted, points_max, steps.last, restarts)
         # Lazy, and from the same generator as the unsealed rows before: the order of the loop is
         # that of the rows in it.
-        sealed = islice(sequence, len(_select_sealed(listed.get(id_, ()))))
+        sealed = islice(sequence, sealed_count)
         yield from ((id_, points) for points in merge_rows(unsorted, sealed, steps))
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.db.arrays import Array, encode_array
 from tbservice.db.pipeline import fetch_binary
 from tbservice.series.tables import superseded_blocks
 from tbservice.series.tables.scalar_blocks import OPEN, SEALED
@@ -176,7 +177,11 @@ def _read_blocks(
                 AND b.series_id = w.series_id
                 AND b.level = w.level AND b.block_id = w.block_id
         """,
-        {"experiment_id": experiment_id, "levels": [row.level for row in rows], **_row_keys(rows)},
+        {
+            "experiment_id": experiment_id,
+            "levels": encode_array("smallint", [row.level for row in rows]),
+            **_row_keys(rows),
+        },
     )
     return {tuple(key): (True, data) for *key, data in blocks}
 
@@ -227,8 +232,8 @@ def _read_superseded(
     }
 
 
-def _row_keys(rows: Sequence[ScalarRow]) -> dict[str, list[int]]:
+def _row_keys(rows: Sequence[ScalarRow]) -> dict[str, Array]:
     return {
-        "series_ids": [row.series_id for row in rows],
-        "block_ids": [row.block_id for row in rows],
+        "series_ids": encode_array("bigint", [row.series_id for row in rows]),
+        "block_ids": encode_array("bigint", [row.block_id for row in rows]),
     }
