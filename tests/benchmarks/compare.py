@@ -23,17 +23,23 @@ def main(arguments: list[str]) -> int:
     before, after = (json.loads(Path(path).read_text()) for path in arguments)
     for name in (name for name in after if name in before):
         print(f"{name}: {before[name]['commit']} -> {after[name]['commit']}")
-        for line in compare(before[name], after[name]):
-            print(f"  {line}")
+        if not is_comparable(before[name], after[name]):
+            print("  measured at another scale, or other cases: not compared")
+        for figure, old, value, ratio in compare(before[name], after[name]):
+            print(f"  {figure:<66} {old:>16} {value:>16} {ratio:>8}".rstrip())
     return 0
 
 
-def compare(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each figure that can be compared."""
-    if (before["scale"], before["only"]) != (after["scale"], after["only"]):
-        yield "measured at another scale, or other cases: not compared"
+def is_comparable(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Return whether both measured the same cases at the same scale."""
+    return (before["scale"], before["only"]) == (after["scale"], after["only"])
+
+
+def compare(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, both values and ratio of each figure that can be compared."""
+    if not is_comparable(before, after):
         return
-    is_same_machine = _name_machine(before) == _name_machine(after)
+    is_same_machine = name_machine(before) == name_machine(after)
     values = dict(before["figures"])
     for name, value in after["figures"]:
         old = values.get(name)
@@ -41,11 +47,10 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
             continue
         numbers = [_NUMBER.search(text) for text in (old, value)]
         first, second = (float(n[0].replace(",", "")) if n else 0.0 for n in numbers)
-        ratio = f"{second / first:.2f} x" if first else ""
-        yield f"{name:<66} {old:>16} {value:>16} {ratio:>8}".rstrip()
+        yield name, old, value, f"{second / first:.2f} x" if first else ""
 
 
-def _name_machine(measured: dict[str, Any]) -> str:
+def name_machine(measured: dict[str, Any]) -> str:
     """Return the machine without its load, which differs each time."""
     machine: str = measured["machine"]
     return machine.rpartition(", load")[0]

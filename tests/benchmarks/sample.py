@@ -107,7 +107,7 @@ def _measure_names(service: Service, scale: float) -> None:
 def _receive(
     reader: Reader, url: str, headers: Mapping[str, str] = MappingProxyType({})
 ) -> httpx2.Response:
-    """Get an answer that is made anew: the worker keeps it for others with the same headers."""
+    """Get an answer with headers of its own: the worker keeps it for others who send the same."""
     accept = {"Accept": f"application/json;q=0.{next(_QUALITIES)}"}
     return reader.http.get(url, headers={**accept, **headers}).raise_for_status()
 

@@ -98,12 +98,11 @@ def read_scalar_chunks(
     )
 
     for id_ in ids:
-        rows, sealed_count = unsealed.get(id_, []), len(_select_sealed(listed.get(id_, ())))
-        if id_ not in attempts and id_ not in in_windows and len(rows) + sealed_count == 1:
-            # Nothing to merge, as for most series of many short ones: half of their time.
-            (row,) = islice(sequence, 1)
-            yield id_, slice_steps(row.points, steps)
+        if len(listed.get(id_, ())) == 1 and id_ not in attempts and id_ not in in_windows:
+            # Nothing to merge, as in most of many short series.
+            yield id_, slice_steps(next(sequence).points, steps)
             continue
+        rows = unsealed.get(id_, [])
         restarts = attempts[id_].restarts if id_ in attempts else None
         read_unsorted = (
             partial(read, rows) if id_ in in_windows else partial(islice, sequence, len(rows))
@@ -111,7 +110,7 @@ def read_scalar_chunks(
         unsorted = UnsortedRows(read_unsorted, points_max, steps.last, restarts)
         # Lazy, and from the same generator as the unsealed rows before: the order of the loop is
         # that of the rows in it.
-        sealed = islice(sequence, sealed_count)
+        sealed = islice(sequence, len(_select_sealed(listed.get(id_, ()))))
         yield from ((id_, points) for points in merge_rows(unsorted, sealed, steps))
 
 
