@@ -69,9 +69,7 @@ def read_scalar_chunks(
     skipped with `skip_damaged`.
     """
     listed = scalar_scan.list_scalar_rows(db, experiment_id, ids, steps)
-    if attempts:
-        for row in scalar_scan.list_superseded_rows(db, experiment_id, list(attempts), steps):
-            listed.setdefault(row.series_id, []).append(row)
+    _add_superseded(listed, db, experiment_id, list(attempts), steps)
 
     def read(rows: Iterable[ScalarRow]) -> Iterator[RowPoints]:
         for row, points in scalar_scan.read_scalar_rows(
@@ -83,8 +81,7 @@ def read_scalar_chunks(
             yield RowPoints(points, _find_order(row))
 
     unsealed = {id_: [row for row in rows if row.level != SEALED] for id_, rows in listed.items()}
-    # Series with few unsealed rows are read with their sealed blocks in one sequence of queries;
-    # those with many would not fit memory, and are read again for each window.
+    # Their unsealed rows would not fit memory, and are read again for each window.
     in_windows = {
         id_ for id_, rows in unsealed.items() if sum(row.count for row in rows) > points_max
     }
@@ -108,10 +105,22 @@ def read_scalar_chunks(
             partial(read, rows) if id_ in in_windows else partial(islice, sequence, len(rows))
         )
         unsorted = UnsortedRows(read_unsorted, points_max, steps.last, restarts)
-        # Lazy, and from the same generator as the unsealed rows before: the order of the loop is
-        # that of the rows in it.
+        # Lazy, and from the generator of the unsealed rows before: both are in this order.
         sealed = islice(sequence, len(_select_sealed(listed.get(id_, ()))))
         yield from ((id_, points) for points in merge_rows(unsorted, sealed, steps))
+
+
+def _add_superseded(
+    listed: dict[int, list[ScalarRow]],
+    db: Connection,
+    experiment_id: ExperimentId,
+    ids: Sequence[int],
+    steps: StepRange,
+) -> None:
+    """Add the rows of superseded points of these series to the others."""
+    if ids:
+        for row in scalar_scan.list_superseded_rows(db, experiment_id, ids, steps):
+            listed.setdefault(row.series_id, []).append(row)
 
 
 def _select_sealed(rows: Iterable[ScalarRow]) -> list[ScalarRow]:
