@@ -561,3 +561,13 @@ def test_names_are_listed_from_an_index_alone(client, api, database, database_ur
     grant = ReadGrant(workspace_id, experiment)
     plans = plans_of(database, workspace_id, reads_of(database, grant)["names"])
     assert any("Index Only Scan using time_series_names" in plan for plan in plans), plans
+
+
+def test_full_scan_of_single_block_keeps_to_steps(client, api):
+    experiment = api.new_experiment()
+    api.write(experiment, segment(stream(), 0, 9, packed_scalars("loss", range(100), range(100))))
+    answer = client.get(
+        f"/api/v1/experiments/{experiment}/scalars/data?sampling=all&step_min=40&step_max=42",
+        headers=api.headers,
+    )
+    assert answer.json()["train"]["loss"]["steps"] == [40, 41, 42]
