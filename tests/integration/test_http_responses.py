@@ -113,7 +113,7 @@ def test_head_has_the_headers_of_get(api, experiment, path):
         assert steady_headers(head) == steady_headers(answer)
 
 
-def test_every_answer_carries_nosniff(api, experiment):
+def test_every_answer_carries_nosniff_and_noindex(api, experiment):
     paths = [
         *(
             "/healthz",
@@ -133,12 +133,13 @@ def test_every_answer_carries_nosniff(api, experiment):
         ),
     ]
     for path in paths:
-        assert (
-            api.client.get(path, headers=api.headers).headers["x-content-type-options"] == "nosniff"
-        ), path
+        headers = api.client.get(path, headers=api.headers).headers
+        told = headers["x-content-type-options"], headers.get_list("x-robots-tag")
+        assert told == ("nosniff", ["noindex"]), path
     for method, path, status in REFUSED:
         answer = api.client.request(method, path)
         assert (answer.status_code, answer.headers["x-content-type-options"]) == (status, "nosniff")
+        assert answer.headers["x-robots-tag"] == "noindex"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Headers of all responses: nosniff, and no shared cache for those of the API; hashes for CSP."""
+"""Headers of all responses: nosniff, noindex, no shared cache for the API's; hashes for CSP."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 NOSNIFF: Final = {"X-Content-Type-Options": "nosniff"}
 """Stops browsers from guessing a content type: any response may contain data of tenants."""
 
+_NOINDEX: Final = {"X-Robots-Tag": "noindex"}
+"""Keeps search engines from listing what is shared, also what is no HTML: nothing is published."""
 
 _PRIVATE: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Accept"}
 """Caching headers of API responses that set none themselves: they depend on the token."""
@@ -28,7 +30,7 @@ def content_hash(page: str, element: str) -> str:
 
 
 class SecurityHeadersMiddleware:
-    """Middleware that adds `NOSNIFF`, and keeps responses of the API out of shared caches."""
+    """Middleware that adds these headers, and keeps responses of the API out of shared caches."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -41,6 +43,7 @@ class SecurityHeadersMiddleware:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(NOSNIFF)
+                headers.update(_NOINDEX)
                 if scope["path"].startswith("/api/"):
                     for name, value in _PRIVATE.items():
                         headers.setdefault(name, value)

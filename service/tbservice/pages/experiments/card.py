@@ -31,7 +31,6 @@ _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
     # Other sites may show it: the address is as secret as what it shows.
     "Cross-Origin-Resource-Policy": "cross-origin",
-    "X-Robots-Tag": "noindex",
 }
 
 router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False)
