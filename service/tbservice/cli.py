@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from tbservice.cli_abuse import add_reports, add_suspensions
 from tbservice.cli_administration import add_migrate, add_token, add_user, add_workspace
 from tbservice.cli_maintenance import add_audit, add_backup, add_check, add_sweep
 
@@ -122,6 +123,8 @@ def _parser() -> argparse.ArgumentParser:
     add_workspace(commands)
     add_token(commands)
     add_user(commands)
+    add_suspensions(commands)
+    add_reports(commands)
     return parser
 
 

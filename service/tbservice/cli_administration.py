@@ -7,6 +7,7 @@ Imports only the standard library, as `tbservice.cli` does.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ _PERSON = "the person's e-mail address, or their id (`tbservice user list` shows
 
 def add_migrate(commands: _Commands) -> None:
     """Add `tbservice migrate`."""
-    migrate = _add(commands, "migrate", _migrate, "upgrade the schema of the database")
+    migrate = add_command(commands, "migrate", _migrate, "upgrade the schema of the database")
     migrate.add_argument(
         "--check",
         action="store_true",
@@ -56,15 +57,24 @@ def add_workspace(commands: _Commands) -> None:
     """Add `tbservice workspace`."""
     group = commands.add_parser("workspace", help="create and list workspaces")
     places = group.add_subparsers(required=True, metavar="COMMAND")
-    create = _add(places, "create", _create_workspace, "create a workspace and print its id")
+    create = add_command(places, "create", _create_workspace, "create a workspace and print its id")
     create.add_argument("name")
-    _add(places, "list", _list_workspaces, "print the id and name of every workspace")
+    text = "print the id and name of every workspace, or more of it"
+    listing = add_command(places, "list", _list_workspaces, text)
+    listing.add_argument(
+        "--usage",
+        action="store_true",
+        help="the largest first: id, points, bytes, experiments, day of creation, last use, open "
+        "reports, state, owners, name; separated by tabs",
+    )
+    listing.add_argument("--by-age", action="store_true", help="with --usage: the oldest first")
+    listing.add_argument("--json", action="store_true", help="all of it, as a JSON object a line")
     _add_quota(places)
 
 
 def _add_quota(places: _Commands) -> None:
     text = "print what a workspace stores and may store, or change what it may"
-    quota = _add(places, "quota", _workspace_quota, text)
+    quota = add_command(places, "quota", _workspace_quota, text)
     quota.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
     quota.add_argument(
         "--plan", metavar="NAME", help="a plan of the file TBHUB_PLANS_FILE; 'default' for none"
@@ -89,7 +99,7 @@ def add_token(commands: _Commands) -> None:
     group = commands.add_parser("token", help="create a workspace token")
     tokens = group.add_subparsers(required=True, metavar="COMMAND")
     text = "create an admin token of a workspace and print it, this once"
-    create = _add(tokens, "create", _create_token, text)
+    create = add_command(tokens, "create", _create_token, text)
     create.add_argument(
         "--workspace", type=int, required=True, metavar="ID", help="the workspace's id"
     )
@@ -102,12 +112,14 @@ def add_user(commands: _Commands) -> None:
     people = commands.add_parser("user", help=text).add_subparsers(required=True, metavar="COMMAND")
     _add_invite(people)
     text = "print id, e-mail address, name, state and workspaces of everyone, separated by tabs"
-    _add(people, "list", _list_users, text)
+    add_command(people, "list", _list_users, text)
     for name, command, text in (
         ("disable", _disable_user, "disable a person: end all sessions and revoke all tokens"),
         ("enable", _enable_user, "enable a person again, who must then sign in"),
     ):
-        _add(people, name, command, text).add_argument("person", metavar="PERSON", help=_PERSON)
+        add_command(people, name, command, text).add_argument(
+            "person", metavar="PERSON", help=_PERSON
+        )
 
 
 def _add_invite(people: _Commands) -> None:
@@ -115,7 +127,7 @@ def _add_invite(people: _Commands) -> None:
         "print a link that signs a person in, once, within 24 hours; for an e-mail address that "
         "nobody has, the person is created"
     )
-    invite = _add(people, "invite", _invite_user, text)
+    invite = add_command(people, "invite", _invite_user, text)
     invite.add_argument("person", metavar="PERSON", help=_PERSON)
     invite.add_argument("--name", default="", help="what others see of a new person")
     invite.add_argument(
@@ -137,7 +149,7 @@ def _add_invite(people: _Commands) -> None:
     )
 
 
-def _add(
+def add_command(
     commands: _Commands,
     name: str,
     command: Callable[[argparse.Namespace, Settings], None],
@@ -183,9 +195,15 @@ def _create_workspace(options: argparse.Namespace, settings: Settings) -> None:
     print(add_workspace(settings, options.name))
 
 
-def _list_workspaces(_options: argparse.Namespace, settings: Settings) -> None:
+def _list_workspaces(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.abuse_administration import read_workspace_details
     from tbservice.server.administration import read_workspaces
 
+    if options.json or options.usage:
+        for details in read_workspace_details(settings, by_age=options.by_age):
+            line = "\t".join(details.columns())
+            print(json.dumps(details.as_dict()) if options.json else line)
+        return
     for workspace_id, name in read_workspaces(settings):
         print(f"{workspace_id}\t{name}")
 

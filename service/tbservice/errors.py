@@ -17,6 +17,7 @@ ServiceError            HTTP
   TooLarge              413      over a limit, which the message names
   Invalid               422      well-formed, but not valid
   TooManyRequests       429      the caller has used up its share of the server: wait
+  Suspended             451      an administrator has suspended it: the detail says why
   Unavailable           503      PostgreSQL or S3 is not available: try again later
     ObjectUnreadable             the object store fails to read an object
   QuotaExceeded         507      the workspace has no room: nothing was stored
@@ -121,6 +122,16 @@ class TooManyRequests(ServiceError):
     status = 429
     code = "too_many_requests"
     retry_after_seconds: ClassVar[int] = 2
+
+
+class Suspended(ServiceError):
+    """An administrator has suspended the workspace, or what shares the experiment (RFC 7725).
+
+    For a person who is suspended, it is Forbidden with this code.
+    """
+
+    status = 451
+    code = "suspended"
 
 
 class Unavailable(ServiceError):

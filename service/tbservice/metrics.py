@@ -130,6 +130,10 @@ _sign_in_failures = _counter(
     "sign_in_failures", "Failed sign-ins: in the audit log (true), or over its limits", "recorded"
 )
 
+_page_reports = _counter(
+    "page_reports", "Reports of shared pages: stored, repeated, or over a limit", "outcome"
+)
+
 _grpc_calls = _counter("grpc_calls", "gRPC calls ended, by status", "method", "status")
 _grpc_call_seconds = _histogram(
     "grpc_call", "From the metadata of a gRPC call to the end of its reply", "method"
@@ -317,6 +321,11 @@ def observe_over_share(share: str, count: int = 1) -> None:
 def observe_sign_in_failure(*, is_recorded: bool) -> None:
     """Count a failed sign-in."""
     _sign_in_failures.labels(str(is_recorded).lower()).inc()
+
+
+def observe_page_report(outcome: str) -> None:
+    """Count a report of a shared page."""
+    _page_reports.labels(outcome).inc()
 
 
 def observe_pool_size(connections_max: int) -> None:

@@ -10,7 +10,8 @@ from support.batches import ApiClient
 from support.katib import KatibClient
 from support.maintenance import command_runner
 from support.series_writer import SeriesWriter
-from support.servers import new_owner
+from support.servers import environment_of, new_owner
+from tbservice.cli import main
 from tbservice.types.grants import KatibGrant
 
 
@@ -69,6 +70,20 @@ def rename_table(owner_url):
             )
 
     return rename_table
+
+
+@pytest.fixture
+def run_tbservice(settings, monkeypatch, capsys):
+    """Runs `tbservice` on the test's database: exit code, lines of stdout, stderr."""
+    for name, value in environment_of(settings).items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return code, out.splitlines(), err
+
+    return run
 
 
 @pytest.fixture

@@ -259,6 +259,7 @@ PAGE_ACTS = {
 PAGES_WITHOUT_ACT = {
     "/experiments/compare",  # redirects to the comparison
     "/theme",  # a cookie
+    "/experiment/EXPERIMENT/report",  # only its end is recorded (test_page_reports.py)
     "/device",  # shows what waits under a code
     "/sign-in/oidc/nothing",  # begins a sign-in; its end is recorded (test_oidc_sign_in.py)
 }

@@ -23,7 +23,13 @@ from tbservice.types.people import Role
 
 HOSTILE = '"><script>alert(1)</script>{{ 7 * 7 }}\u202e'
 NOBODY, STRANGER, VIEWER, EDITOR, OWNER = "nobody", "stranger", "viewer", "editor", "owner"
-OPEN_FORMS = {"/theme", "/sign-in/link", "/sign-in/oidc/nothing", "/invitation/join"}
+OPEN_FORMS = {
+    "/experiment/EXPERIMENT/report",
+    "/theme",
+    "/sign-in/link",
+    "/sign-in/oidc/nothing",
+    "/invitation/join",
+}
 NAMES = {
     "ID": "{workspace_id}",
     "EXPERIMENT": "{experiment_id}",

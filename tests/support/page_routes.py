@@ -79,6 +79,8 @@ TABLE = [
     ("/experiment/EXPERIMENT/about", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/experiment/EXPERIMENT/downloads", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/experiment/EXPERIMENT/access", None, (SIGN_IN, 404, 200, 200, 200)),
+    ("/experiment/EXPERIMENT/report", None, (SIGN_IN, 404, 200, 200, 200)),
+    ("/experiment/EXPERIMENT/report", {"reason": "other"}, (SIGN_IN, 404, 303, 303, 303)),
     ("/experiment/EXPERIMENT/edit", None, (SIGN_IN, 404, 403, 200, 200)),
     (
         "/experiment/EXPERIMENT/edit",

@@ -48,6 +48,8 @@ class Act(enum.StrEnum):
     PERSON_CONFIRM = "person.confirm"
     PERSON_DISABLE = "person.disable"
     PERSON_ENABLE = "person.enable"
+    PERSON_SUSPEND = "person.suspend"
+    PERSON_RELEASE = "person.release"
     TOKEN_CREATE = "token.create"  # noqa: S105 - no secret
     TOKEN_NETWORK = "token.network"  # noqa: S105 - no secret
     TOKEN_REVOKE = "token.revoke"  # noqa: S105 - no secret
@@ -56,8 +58,12 @@ class Act(enum.StrEnum):
     LINK_NETWORK = "link.network"
     LINK_RENAME = "link.rename"
     LINK_REVOKE = "link.revoke"
+    LINK_SUSPEND = "link.suspend"
+    LINK_RELEASE = "link.release"
     WORKSPACE_CREATE = "workspace.create"
     WORKSPACE_RENAME = "workspace.rename"
+    WORKSPACE_SUSPEND = "workspace.suspend"
+    WORKSPACE_RELEASE = "workspace.release"
     MEMBER_ADD = "member.add"
     MEMBER_ROLE = "member.role"
     MEMBER_REMOVE = "member.remove"
@@ -66,6 +72,8 @@ class Act(enum.StrEnum):
     INVITATION_ACCEPT = "invitation.accept"
     INVITATION_REVOKE = "invitation.revoke"
     EXPERIMENT_SHARE = "experiment.share"
+    EXPERIMENT_SUSPEND = "experiment.suspend"
+    EXPERIMENT_RELEASE = "experiment.release"
     EXPERIMENT_DELETE = "experiment.delete"
     EXPERIMENT_RESTORE = "experiment.restore"
     EXPERIMENT_ERASE = "experiment.erase"
@@ -75,6 +83,7 @@ class Act(enum.StrEnum):
     SERIES_DELETE = "series.delete"
     OBJECTS_SWEEP = "objects.sweep"
     QUOTA_SET = "quota.set"
+    REPORT_CLOSE = "report.close"
     DATABASE_MIGRATE = "database.migrate"
     AUDIT_EXPIRE = "audit.expire"
 
@@ -90,6 +99,10 @@ ALWAYS_RECORDED: Final = frozenset(
         Act.MEMBER_REMOVE,
         Act.MEMBER_LEAVE,
         Act.INVITATION_REVOKE,
+        Act.PERSON_SUSPEND,
+        Act.LINK_SUSPEND,
+        Act.WORKSPACE_SUSPEND,
+        Act.EXPERIMENT_SUSPEND,
         Act.AUDIT_EXPIRE,
         Act.EXPERIMENT_ERASE,
         Act.OBJECTS_SWEEP,

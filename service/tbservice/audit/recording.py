@@ -30,8 +30,9 @@ from tbservice.audit.acts import (
 from tbservice.audit.chain import compute_digest
 from tbservice.audit.tables import audit_records
 from tbservice.db import before_commit
+from tbservice.db.clock import read_now
 from tbservice.db.database import Database
-from tbservice.db.pipeline import transaction_of_driver
+from tbservice.db.pipeline import set_locals, transaction_of_driver
 from tbservice.errors import Conflict
 from tbservice.metrics import observe_sign_in_failure
 from tbservice.types.audit import EPOCH, AuditRecord, ChainHead
@@ -177,6 +178,21 @@ def record_export(database: Database, grant: ExperimentGrant) -> None:
     if not is_known_use(Act.EXPERIMENT_EXPORT, grant.experiment_id):
         with database.without_transaction() as db:
             record_use(db, *use, AUDIT_EXPORTS_ITEMS_MAX, EXPORT_RECORD_SECONDS)
+
+
+def count_of_network(db: Connection, act: Act, seconds: int, items_max: int) -> int:
+    """Return how often an act of no workspace was done from the network of who acts, of late.
+
+    At most `items_max`. Acts of administrators have no network. The transaction then sees what is
+    of no workspace.
+    """
+    network = get_acting().network
+    if not (network and audit_records.has_table(db)):
+        return 0
+    set_locals(db, {"tbhub.workspace_id": str(NO_WORKSPACE)})
+    since = read_now(db) - timedelta(seconds=seconds)
+    of: dict[str, str] = {"act": act, "network": network}
+    return audit_records.count(db, NO_WORKSPACE, items_max, of, since)
 
 
 def record_sign_in_failure(database: Database, reason: str) -> None:

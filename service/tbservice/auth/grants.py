@@ -2,6 +2,7 @@
 
 A secret is a token, or that of a browser session (cookies only: see `api/http/dependencies.py`). A
 missing experiment and another workspace's look the same: 404 with a valid secret, 401 without.
+What is suspended is found by the same look-up, and raises Suspended; of a person Forbidden.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tbservice.auth import secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.auth.tables import auth_lookup, secret_use, workspaces
 from tbservice.auth.tables.auth_lookup import ExperimentOwner, SessionIdentity, TokenIdentity
-from tbservice.errors import Forbidden, NotFound, Unauthenticated
+from tbservice.errors import Forbidden, NotFound, Suspended, Unauthenticated
 from tbservice.types.experiments import Visibility
 from tbservice.types.grants import (
     AdminGrant,
@@ -33,6 +34,7 @@ from tbservice.types.grants import (
 )
 from tbservice.types.identifiers import ExperimentId, UserId, WorkspaceId
 from tbservice.types.people import Principal, Role
+from tbservice.types.suspensions import Suspendable, Suspension
 
 _Identity = TokenIdentity | SessionIdentity
 
@@ -102,7 +104,7 @@ def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGr
     """Return the right to read an experiment; those with visibility `link` need no secret.
 
     The right of the secret itself comes first. A share link shows the same whatever the
-    visibility. Raises Unauthenticated, NotFound or Forbidden.
+    visibility. Raises Unauthenticated, NotFound, Forbidden or Suspended.
     """
     return grant_read_and_find_owner(db, experiment_id, secret)[0]
 
@@ -117,9 +119,10 @@ def grant_read_and_find_owner(
         identity = _check_scope(
             experiment_id, owner, _require_identity(db, secret, identity), Scope.READ
         )
-    except (Unauthenticated, NotFound, Forbidden):
+    except (Unauthenticated, NotFound, Forbidden, Suspended):
         if owner is None or owner.visibility is not Visibility.LINK or is_link:
             raise
+        _refuse_suspended(owner.suspension)
         return ReadGrant(owner.workspace_id, ExperimentId(experiment_id), is_stranger=True), owner
     assert owner is not None  # noqa: S101 - checked with the scope
     return _read_grant(experiment_id, identity), owner
@@ -347,6 +350,7 @@ def _require_identity(db: Connection, secret: str | None, identity: _Identity | 
         raise Unauthenticated("a token is needed: send it as 'Authorization: Bearer <token>'")
     if identity is None:
         raise Unauthenticated("this token is unknown, expired or revoked")
+    _refuse_suspended(identity.suspension)
     if isinstance(identity, SessionIdentity):
         acting.identify(Means.SESSION, identity.session_id, identity.user_id)
         if not identity.is_use_recorded:
@@ -374,7 +378,27 @@ def _require_workspace(
         raise Forbidden("this token is not for the whole workspace; use a workspace token")
     if identity.workspace_id is None or workspace_id not in {None, identity.workspace_id}:
         raise NotFound(_NO_WORKSPACE)
+    if isinstance(identity, SessionIdentity):
+        _refuse_suspended(identity.workspace_suspension)
     return identity
+
+
+def _refuse_suspended(suspension: Suspension | None) -> None:
+    if suspension is not None:
+        raise suspension.as_error()
+
+
+def _is_passed_on(identity: _Identity) -> bool:
+    """Return whether the secret is for others: a link, or a token that only reads one experiment.
+
+    Not those that a browser of a member gets by itself.
+    """
+    return (
+        isinstance(identity, TokenIdentity)
+        and identity.experiment_id is not None
+        and identity.scopes == {Scope.READ}
+        and not identity.is_session
+    )
 
 
 def _check_scope(
@@ -384,6 +408,10 @@ def _check_scope(
     # One answer for all three, so that nobody can find out which experiments exist.
     if owner is None or owner.workspace_id != identity.workspace_id or not has_experiment:
         raise NotFound("there is no such experiment, or it is not yours")
+    if owner.suspension is not None and (
+        owner.suspension.kind is not Suspendable.EXPERIMENT or _is_passed_on(identity)
+    ):
+        raise owner.suspension.as_error()
     _require_scope(identity, scope)
     if owner.is_snapshot and scope is not Scope.READ:
         raise Forbidden("this is the frozen copy of a share link: it can only be read")

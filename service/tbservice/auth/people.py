@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.audit.acts import Act
-from tbservice.audit.recording import record
+from tbservice.audit.recording import count_of_network, record
 from tbservice.auth import secrets
 from tbservice.auth.emails import email_key, require_email_key
 from tbservice.auth.tables import (
@@ -17,6 +17,7 @@ from tbservice.auth.tables import (
     invitations,
     members,
     sign_in_links,
+    suspensions,
     tokens,
     user_identities,
     users,
@@ -27,6 +28,7 @@ from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.quotas import room
 from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.people import Membership, Person, Role
+from tbservice.types.suspensions import Suspendable, subject_of
 
 MEMBERS_ITEMS_MAX: Final = 2_000
 """Members (items) of a workspace."""
@@ -34,7 +36,22 @@ MEMBERS_ITEMS_MAX: Final = 2_000
 _IDENTITY_CHARS_MAX: Final = 2_000
 """Characters of an issuer or a subject: OpenID Connect Core 1.0, section 2, permits 255."""
 
+ACCOUNTS_PER_NETWORK_ITEMS_MAX: Final = 100
+"""Accounts (items) made from one IPv4 address or IPv6 /48 in `ACCOUNTS_SECONDS`.
+
+Those that an administrator makes are not counted.
+"""
+
+ACCOUNTS_SECONDS: Final = 24 * 3600
+"""Seconds in which the new accounts of a network are counted."""
+
 _DISABLED: Final = "this person is disabled: ask the administrator of this service"
+SIGN_UP_CLOSED: Final = "sign_up_closed"
+"""Code of the refusal of somebody new."""
+
+NOT_ADMITTED: Final = (
+    "this service makes no account for you: ask its administrator, or use an address that it admits"
+)
 
 
 def find_or_create_by_email(db: Connection, email: str, name: str = "") -> Person:
@@ -66,8 +83,9 @@ def create_by_invitation(
 
     Raises:
         Invalid: The name is empty or too long.
-        Conflict: A person has confirmed this address: they must sign in by themselves.
-        Forbidden: A person who shows this address is disabled.
+        Conflict: A person has confirmed this address: they must sign in by themselves. Or too many
+            accounts were made from this network, with the code `too_many_accounts`.
+        Forbidden: A person who shows this address is disabled or suspended.
     """
     if not (cleaned := _clean_name(name)):
         raise Invalid("write your name: the members of the workspace see it")
@@ -75,6 +93,7 @@ def create_by_invitation(
     key = email_key(email)
     if key is not None:
         check_joins(db, key)
+    _check_new_account(db)
     created = users.create(db, secrets.generate_user_id(), cleaned, email, None)
     assert created is not None  # noqa: S101 - no key that can be another's
     if invited_by is not None:
@@ -92,6 +111,7 @@ def check_joins(db: Connection, key: str) -> None:
     Raises Conflict and Forbidden as `create_by_invitation` does.
     """
     shown = users.list_by_address(db, key)
+    _check_suspended(db, *(user.person.user_id for user in shown))
     if any(user.is_disabled for user in shown):
         raise Forbidden(_DISABLED)
     if any(user.email_key is not None for user in shown):
@@ -217,7 +237,14 @@ def check_room(db: Connection, workspace_id: WorkspaceId, current: Role | None) 
 
 
 def sign_in_identity(
-    db: Connection, issuer: str, subject: str, email: str, email_verified: bool, name: str
+    db: Connection,
+    issuer: str,
+    subject: str,
+    email: str,
+    email_verified: bool,
+    name: str,
+    *,
+    admits: Callable[[str | None], bool] = lambda _: True,
 ) -> Person:
     """Return the person of an account at an OpenID provider; create one at the first sign-in.
 
@@ -232,9 +259,12 @@ def sign_in_identity(
         email: Its `email`, or "".
         email_verified: Its `email_verified`; False if it has none.
         name: Its `name`, or "".
+        admits: Whether somebody new gets an account, by the confirmed address; None without one.
 
     Raises:
-        Forbidden: The person is disabled, or the account cannot be linked.
+        Forbidden: The person is disabled or suspended, the account cannot be linked, or somebody
+            new is not admitted.
+        Conflict: Too many accounts were made from this network.
         Invalid: Issuer or subject are empty, too long, or contain NUL.
     """
     for text in (issuer, subject):
@@ -243,29 +273,52 @@ def sign_in_identity(
     user_identities.lock(db, issuer, subject)
     user_id = user_identities.find(db, issuer, subject)
     if user_id is None:
-        user_id = _link_or_create(db, issuer, email, email_verified, name).person.user_id
+        key = email_key(email)
+        user = _find_to_link(db, issuer, key, email_verified)
+        if user is None:
+            confirmed = key if email_verified else None
+            if not admits(confirmed):
+                raise Forbidden(NOT_ADMITTED, code=SIGN_UP_CLOSED)
+            _check_new_account(db)
+            user = _create_by_provider(db, issuer, email, confirmed, name)
+        user_id = user.person.user_id
         user_identities.create(db, issuer, subject, user_id)
     return require_enabled(db, user_id)
 
 
-def _link_or_create(
-    db: Connection, issuer: str, email: str, email_verified: bool, name: str
+def _create_by_provider(
+    db: Connection, issuer: str, email: str, confirmed: str | None, name: str
 ) -> User:
-    """Return the person to link an account to, which nobody has signed in with before."""
-    key = email_key(email)
+    """Return a new person; `confirmed` is the key of the address, None for one that is not."""
+    user_id = secrets.generate_user_id()
+    shown = email if email_key(email) is not None else ""
+    created = users.create(db, user_id, _clean_name(name), shown, confirmed)
+    if created is None:  # another transaction was faster: with the same address, which is confirmed
+        existing = _find_to_link(db, issuer, confirmed, email_verified=True)
+        assert existing is not None  # noqa: S101 - users are never deleted
+        return existing
+    record(db, Act.PERSON_CREATE, None, user_id, by="provider", issuer=issuer)
+    return created
+
+
+def _check_new_account(db: Connection) -> None:
+    """Raise Conflict if too many accounts were made from the network of who acts."""
+    items_max = ACCOUNTS_PER_NETWORK_ITEMS_MAX
+    if count_of_network(db, Act.PERSON_CREATE, ACCOUNTS_SECONDS, items_max) >= items_max:
+        raise Conflict(
+            f"{items_max} accounts were made from your network in a day, the most there can be: "
+            "try again tomorrow, or ask the administrator of this service for a sign-in link",
+            code="too_many_accounts",
+        )
+
+
+def _find_to_link(
+    db: Connection, issuer: str, key: str | None, email_verified: bool
+) -> User | None:
+    """Return the person to link an account to, which nobody has signed in with before, if any."""
     existing = users.find_by_email_key(db, key) if key is not None else None
     if existing is None:
-        shown = email if key is not None else ""
-        confirmed = key if email_verified else None
-        user_id = secrets.generate_user_id()
-        created = users.create(db, user_id, _clean_name(name), shown, confirmed)
-        if created is not None:
-            record(db, Act.PERSON_CREATE, None, user_id, by="provider", issuer=issuer)
-            return created
-        assert key is not None  # noqa: S101 - only an address can be another's already
-        existing = users.find_by_email_key(db, key)
-        assert existing is not None  # noqa: S101 - users are never deleted
-
+        return None
     if not email_verified:
         raise Forbidden(
             "this e-mail address belongs to a person who is known here, and your provider has not "
@@ -282,14 +335,22 @@ def _link_or_create(
 def require_enabled(db: Connection, user_id: UserId) -> Person:
     """Return a person, who stays enabled until the transaction ends.
 
-    Raises Forbidden if they are disabled, NotFound if there is no such person.
+    Raises Forbidden if they are disabled or suspended, NotFound if there is no such person.
     """
     user = users.lock(db, user_id)
     if user is None:
         raise NotFound("there is no such person")
     if user.is_disabled:
         raise Forbidden(_DISABLED)
+    _check_suspended(db, user_id)
     return user.person
+
+
+def _check_suspended(db: Connection, *user_ids: UserId) -> None:
+    """Raise Forbidden if one of these people is suspended."""
+    subjects = [subject_of(Suspendable.PERSON, user_id) for user_id in user_ids]
+    if suspension := suspensions.find_broadest(db, subjects):
+        raise suspension.as_error()
 
 
 def disable(db: Connection, user_id: UserId) -> None:

@@ -78,7 +78,7 @@ def find_session(db: Connection, secret: str | None) -> BrowserSession | None:
     """Return a valid session, and record that it was used, at most once a minute.
 
     None if it is unknown, expired, unused for too long or revoked, or if its person is disabled.
-    `db` is a transaction that may write.
+    `db` is a transaction that may write. Raises Forbidden if the person is suspended.
     """
     digest = secrets.parse_digest(secret, SecretKind.SESSION) if secret else None
     if digest is None:

@@ -25,8 +25,8 @@ SIGN_IN_LINK_SECONDS: Final = 24 * 3600
 def create_link(db: Connection, user_id: UserId, seconds: float = SIGN_IN_LINK_SECONDS) -> str:
     """Return the secret of a new link, valid for `seconds` and once. Deletes a few expired ones.
 
-    For administrators: who has it becomes this person. Raises Forbidden if the person is disabled,
-    NotFound if there is no such person.
+    For administrators: who has it becomes this person. Raises Forbidden if the person is disabled
+    or suspended, NotFound if there is no such person.
     """
     people.require_enabled(db, user_id)
     sign_in_links.delete_expired(db, limits.SIGN_IN_SWEEP_ITEMS_MAX)

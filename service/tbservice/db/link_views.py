@@ -14,18 +14,25 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice.db.pipeline import PendingResult, execute_binary, pipeline, set_locals
+from tbservice.db.suspensions import select_suspension
 from tbservice.errors import Unauthenticated
 from tbservice.patterns import PatternSearches
 from tbservice.types.grants import LinkView
 from tbservice.types.identifiers import ExperimentId
+from tbservice.types.suspensions import Suspension
 
 _ALL: Final = "*"
 """The setting that shows all runs, or all tags; any other is an array of ids, and "" shows none."""
 
 _IS_VALID: Final = """
-    SELECT FROM tokens WHERE token_id = %(token_id)s AND revoked_at IS NULL
+    SELECT {suspension} FROM tokens AS t WHERE token_id = %(token_id)s AND revoked_at IS NULL
         AND (expires_at IS NULL OR expires_at > now())
 """
+_SUBJECTS: Final = (
+    "'workspace/' || t.workspace_id",
+    "'link/' || t.token_id",
+    "'experiment/' || t.experiment_id",
+)
 _RUNS: Final = "SELECT run_id, name FROM runs WHERE experiment_id = %(experiment_id)s"
 _TAGS: Final = "SELECT tag_id, name FROM tags WHERE experiment_id = %(experiment_id)s"
 
@@ -39,14 +46,19 @@ def enter(db: Connection, experiment_id: ExperimentId, link: LinkView) -> None:
 
     Raises:
         Unauthenticated: The link has expired or was revoked.
+        Suspended: The link, or its workspace, is suspended.
         TooLarge: Matching the names would take more than `PATTERN_STEPS_MAX` steps.
     """
+    is_valid = _IS_VALID.format(suspension=select_suspension(db, *_SUBJECTS))
     with pipeline(db):
-        valid = execute_binary(db, _IS_VALID, {"token_id": link.token_id})
+        valid = execute_binary(db, is_valid, {"token_id": link.token_id})
         names = _request_names(db, experiment_id, link)
     # Checked in the transaction itself: a link that was revoked since the look-up shows nothing.
-    if not valid.rows():
+    rows = valid.rows()
+    if not rows:
         raise Unauthenticated("this link has expired or was revoked")
+    if suspension := Suspension.parse(rows[0][0]):
+        raise suspension.as_error()
     if link.is_restricted:
         _show(db, link, names)
         # Last: the statements before read the tables.

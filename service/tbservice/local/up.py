@@ -141,7 +141,10 @@ def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
 
     def sign_in_line(public_url: str, link: str | None) -> str:
         if link is None:
-            return "the owner is disabled: `tbservice user enable` lets them sign in again"
+            return (
+                "the owner is disabled or suspended: `tbservice user enable` or `tbservice release "
+                "person` lets them sign in again"
+            )
         return f"sign in within 15 minutes, once: {sign_in_url(public_url, link)}"
 
     def print_link(public_url: str) -> None:

@@ -21,6 +21,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.auth.suspensions import check_sharing
 from tbservice.db.database import Database
 from tbservice.experiments.lifecycle import get_experiment
 from tbservice.reading.attempts import find_before, find_series_before
@@ -114,6 +115,7 @@ def _stream_chunks(
     database: Database, grant: ReadGrant, series_list: Sequence[Series], points: _Points
 ) -> Iterator[SeriesChunk]:
     steps = points.steps
+    has_begun = False  # the grant was made just before
     for group in _group_by_points(series_list):
         remaining, remaining_steps = group, steps
         while remaining:
@@ -123,9 +125,12 @@ def _stream_chunks(
             with database.snapshot(grant) as db:
                 # Raises NotFound for a deleted experiment: else its series would only look deleted.
                 get_experiment(db, grant)
+                if has_begun:
+                    check_sharing(db, grant)
                 wanted = replace(points, steps=remaining_steps)
                 read = list(_read_group(db, grant, to_read, wanted))
                 known = find_blobs(db, grant, (series_read.sample for series_read in read))
+            has_begun = True
 
             for series_read in read:
                 if is_begun or not _is_deleted(series_read, points):

@@ -51,7 +51,12 @@ from tbservice.pages.people import (
     workspace_settings,
     workspace_token_list,
 )
-from tbservice.pages.sharing import experiment_tokens, share_page, workspace_link_list
+from tbservice.pages.sharing import (
+    experiment_tokens,
+    page_report,
+    share_page,
+    workspace_link_list,
+)
 from tbservice.pages.sign_in import device, oidc, sign_in
 
 ROUTER_MODULES = (
@@ -116,6 +121,7 @@ PAGE_MODULES = (
     workspace_audit,
     workspace_receipts,
     share_page,
+    page_report,
     documentation_routes,
 )
 """Modules of our own pages; their routers have `include_in_schema=False`."""

@@ -33,7 +33,9 @@ STATUS_ADVICE: Final = {
 }
 """Advice by HTTP status, shown before the server's own text."""
 
-EXPLAINED_CODES: Final = frozenset({"access_denied", "expired_token", "attempt_not_found"})
+EXPLAINED_CODES: Final = frozenset(
+    {"access_denied", "expired_token", "attempt_not_found", "suspended"}
+)
 """Codes of errors whose text says it all."""
 
 _PLAIN_TEXT_SIGNS: Final = (

@@ -75,6 +75,7 @@ _STATUS: Final = {
     413: grpc.StatusCode.INVALID_ARGUMENT,
     422: grpc.StatusCode.INVALID_ARGUMENT,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    451: grpc.StatusCode.PERMISSION_DENIED,
     503: grpc.StatusCode.UNAVAILABLE,
     507: grpc.StatusCode.FAILED_PRECONDITION,
 }

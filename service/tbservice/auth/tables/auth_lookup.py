@@ -18,17 +18,20 @@ from tbservice.db.pipeline import (
     pipeline_with_rls,
     query_with_rls,
 )
+from tbservice.db.suspensions import select_suspensions
 from tbservice.types.experiments import Visibility
 from tbservice.types.grants import LinkView, Scope
 from tbservice.types.identifiers import ExperimentId, TokenId, UserId, WorkspaceId
 from tbservice.types.people import Role
+from tbservice.types.suspensions import Suspendable, Suspension
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOwner:
     """The workspace that owns an experiment, its visibility, and whether it is a frozen copy.
 
-    `version` and `updated_at` change with the experiment.
+    `version` and `updated_at` change with the experiment. `suspension` is that of the workspace, or
+    else of what shares the experiment.
     """
 
     workspace_id: WorkspaceId
@@ -36,6 +39,7 @@ class ExperimentOwner:
     is_snapshot: bool
     version: int
     updated_at: datetime
+    suspension: Suspension | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class TokenIdentity:
     `experiment_id` is None for a token of the workspace, `user_id` for one that acts for nobody,
     `link` for one that is no share link.
     `is_use_recorded`: its use was recorded within the last minute. `is_session`: a browser's, which
-    was made by itself.
+    was made by itself. `suspension`: of its workspace, its person, or the link.
     """
 
     token_id: TokenId
@@ -57,13 +61,15 @@ class TokenIdentity:
     link: LinkView | None
     expires_at: datetime | None
     is_session: bool
+    suspension: Suspension | None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionIdentity:
     """The person of a valid browser session, and their role in the workspace that is asked for.
 
-    Workspace and role are None if the person is no member of it.
+    Workspace and role are None if the person is no member of it. `suspension` is the person's, the
+    other one that of the workspace which was asked for by its id.
     """
 
     session_id: str
@@ -71,6 +77,8 @@ class SessionIdentity:
     workspace_id: WorkspaceId | None
     role: Role | None
     is_use_recorded: bool
+    suspension: Suspension | None
+    workspace_suspension: Suspension | None
     experiment_id: None = None
     link: None = None
 
@@ -83,13 +91,31 @@ class SessionIdentity:
 _OWNER_COLUMNS: Final = """
     e.workspace_id, e.visibility, e.snapshot_of IS NOT NULL, e.version, e.updated_at
 """
+_OWNER_SUBJECTS: Final = (
+    "'workspace/' || e.workspace_id",
+    "'experiment/' || e.experiment_id",
+    "'experiment/' || e.snapshot_of",
+)
 _OWNER_COLUMNS_COUNT: Final = 5
+_OWNER_KINDS: Final = frozenset({Suspendable.EXPERIMENT})
 _IDENTITY_COLUMNS: Final = """
     t.token_id, t.workspace_id, t.experiment_id, t.scopes,
     coalesce(t.last_used_at > now() - interval '1 minute', false), t.user_id,
     t.expires_at, t.is_link, t.run_pattern, t.tag_pattern, t.is_anonymous, t.is_session
 """
+_IDENTITY_SUBJECTS: Final = (
+    "'workspace/' || t.workspace_id",
+    "'person/' || t.user_id",
+    "'link/' || t.token_id",
+)
 _IDENTITY_COLUMNS_COUNT: Final = 12
+_IDENTITY_KINDS: Final = frozenset({Suspendable.PERSON, Suspendable.LINK})
+"""Kinds of suspensions; those of a workspace are told apart by its id."""
+
+_SESSION_SUBJECTS: Final = (
+    "'person/' || s.user_id",
+    "'workspace/' || CAST(%(workspace_id)s AS bigint)",
+)
 _IS_VALID: Final = """
     t.digest = decode(%(token_digest)s, 'hex') AND t.revoked_at IS NULL
         AND (t.expires_at IS NULL OR t.expires_at > now())
@@ -109,8 +135,8 @@ def find_owner_and_identity(
         "experiment_id": experiment_id or "",
         "token_digest": (token_digest or b"").hex(),
     }
-    row = _FIND.of(db)(db, rls_settings, experiment_id)
-    owner, identity = _owner(row), None
+    *row, suspensions = _FIND.of(db)(db, rls_settings, experiment_id)
+    owner, identity = _owner(row, suspensions), None
     token_id, workspace_id, bound_to, scopes, is_recorded, user_id, *rest = row[
         _OWNER_COLUMNS_COUNT:
     ]
@@ -126,6 +152,7 @@ def find_owner_and_identity(
             LinkView(token_id, *shown) if is_link else None,
             expires_at,
             is_session,
+            Suspension.find(suspensions or (), _IDENTITY_KINDS, workspace_id),
         )
     return owner, identity
 
@@ -133,12 +160,16 @@ def find_owner_and_identity(
 def _find_together(
     db: Connection, rls_settings: Mapping[str, str], experiment_id: ExperimentId | None
 ) -> list[Any]:
-    """Return the columns of an experiment's owner and of a token, each None if there is none."""
+    """Return the columns of an experiment's owner and of a token, each None if there is none.
+
+    The last value is what is suspended of them.
+    """
     settings = ", ".join(f"set_config('tbhub.{name}', %({name})s, true)" for name in rls_settings)
     ((*row,),) = fetch_binary(
         db,
         f"""
-            SELECT {_OWNER_COLUMNS}, {_IDENTITY_COLUMNS}
+            SELECT {_OWNER_COLUMNS}, {_IDENTITY_COLUMNS},
+                {select_suspensions(db, *_OWNER_SUBJECTS, *_IDENTITY_SUBJECTS)}
             -- The outer joins make PostgreSQL evaluate the settings, which the row policies read,
             -- before it reads the tables.
             FROM (SELECT {settings}) AS settings
@@ -155,25 +186,28 @@ def _find_singly(
 ) -> list[Any]:
     """Do the same by a statement for each table, which Citus plans at less than one for both."""
     owners = PendingResult()
+    of_owner = select_suspensions(db, *_OWNER_SUBJECTS)
+    of_identity = select_suspensions(db, *_IDENTITY_SUBJECTS)
     with pipeline_with_rls(db, rls_settings):
         if experiment_id is not None:
             owners = execute_binary(
                 db,
                 f"""
-                    SELECT {_OWNER_COLUMNS} FROM experiments AS e
+                    SELECT {_OWNER_COLUMNS}, {of_owner} FROM experiments AS e
                     WHERE e.experiment_id = %(experiment_id)s
-                """,  # noqa: S608 - a constant
+                """,  # noqa: S608 - constants
                 {"experiment_id": experiment_id},
             )
         tokens = execute_binary(
             db,
             f"""
-                SELECT {_IDENTITY_COLUMNS} FROM tokens AS t WHERE {_IS_VALID}
+                SELECT {_IDENTITY_COLUMNS}, {of_identity} FROM tokens AS t WHERE {_IS_VALID}
             """,  # noqa: S608 - constants
             {"token_digest": rls_settings["token_digest"]},
         )
-    owner = next(iter(owners.rows()), (None,) * _OWNER_COLUMNS_COUNT)
-    return [*owner, *next(iter(tokens.rows()), (None,) * _IDENTITY_COLUMNS_COUNT)]
+    *owner, owners_own = next(iter(owners.rows()), (None,) * (_OWNER_COLUMNS_COUNT + 1))
+    *token, tokens_own = next(iter(tokens.rows()), (None,) * (_IDENTITY_COLUMNS_COUNT + 1))
+    return [*owner, *token, [*(owners_own or ()), *(tokens_own or ())]]
 
 
 _FIND: Final = Forms(_find_together, _find_singly)
@@ -196,7 +230,8 @@ def find_owner_and_session(
         {"experiment_id": experiment_id or "", "secret_digest": session_digest.hex()},
         f"""
             SELECT {_OWNER_COLUMNS}, s.session_id, s.user_id, m.workspace_id, m.role,
-                coalesce(s.last_used_at > now() - interval '1 minute', false)
+                coalesce(s.last_used_at > now() - interval '1 minute', false),
+                {select_suspensions(db, *_OWNER_SUBJECTS, *_SESSION_SUBJECTS)}
             FROM (SELECT) AS one
             {_join_experiment(experiment_id)}
             LEFT JOIN (browser_sessions AS s
@@ -213,7 +248,7 @@ def find_owner_and_session(
             "idle_seconds": limits.PERSON_SESSION_IDLE_SECONDS_MAX,
         },
     )
-    session_id, user_id, member_of, role, is_recorded = rows[0][_OWNER_COLUMNS_COUNT:]
+    session_id, user_id, member_of, role, is_recorded, suspensions = rows[0][_OWNER_COLUMNS_COUNT:]
     asked = workspace_id or rows[0][0]
     if role is None and user_id is not None and asked is not None:
         # A cluster lacks the policy by which the query above finds the role of a member.
@@ -227,8 +262,10 @@ def find_owner_and_session(
             None if member_of is None else WorkspaceId(member_of),
             None if role is None else Role(role),
             is_recorded,
+            Suspension.find(suspensions or (), {Suspendable.PERSON}, None),
+            Suspension.find(suspensions or (), (), workspace_id),
         )
-    return _owner(rows[0]), identity
+    return _owner(rows[0], suspensions), identity
 
 
 def _join_experiment(experiment_id: ExperimentId | None) -> str:
@@ -237,7 +274,8 @@ def _join_experiment(experiment_id: ExperimentId | None) -> str:
         return "LEFT JOIN experiments AS e ON e.experiment_id = %(experiment_id)s"
     return """
         CROSS JOIN (SELECT NULL::bigint AS workspace_id, NULL::text AS visibility,
-            NULL::text AS snapshot_of, NULL::bigint AS version, NULL::timestamptz AS updated_at
+            NULL::text AS experiment_id, NULL::text AS snapshot_of, NULL::bigint AS version,
+            NULL::timestamptz AS updated_at
         ) AS e
     """
 
@@ -263,9 +301,16 @@ def find_role(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> Rol
     return Role(rows[0][0]) if rows else None
 
 
-def _owner(row: Sequence[Any]) -> ExperimentOwner | None:
+def _owner(row: Sequence[Any], suspensions: Sequence[str] | None) -> ExperimentOwner | None:
     """Return the owner of a row that begins with `_OWNER_COLUMNS`."""
-    workspace_id, visibility, *others = row[:_OWNER_COLUMNS_COUNT]
+    workspace_id, visibility, is_snapshot, version, updated_at = row[:_OWNER_COLUMNS_COUNT]
     if workspace_id is None:
         return None
-    return ExperimentOwner(WorkspaceId(workspace_id), Visibility(visibility), *others)
+    return ExperimentOwner(
+        WorkspaceId(workspace_id),
+        Visibility(visibility),
+        is_snapshot,
+        version,
+        updated_at,
+        Suspension.find(suspensions or (), _OWNER_KINDS, workspace_id),
+    )

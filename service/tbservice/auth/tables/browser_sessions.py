@@ -8,12 +8,15 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, text
 
 from tbservice.db.database import set_local
+from tbservice.db.suspensions import select_suspension
 from tbservice.types.identifiers import UserId
 from tbservice.types.people import BrowserSession, Person
+from tbservice.types.suspensions import Suspension
 
 _SESSIONS: Final = """
     SELECT s.session_id, s.user_agent, s.address, s.created_at, s.last_used_at, s.expires_at,
-        u.user_id, u.name, u.email, s.last_used_at > now() - interval '1 minute' AS was_just_used
+        u.user_id, u.name, u.email, s.last_used_at > now() - interval '1 minute' AS was_just_used,
+        {suspension} AS suspension
     FROM browser_sessions AS s JOIN users AS u ON u.user_id = s.user_id AND NOT u.is_disabled
     WHERE s.expires_at > now() AND s.last_used_at > now() - :idle_seconds * interval '1 second'
 """
@@ -50,18 +53,23 @@ def create(
 def find(db: Connection, digest: bytes, idle_seconds: int) -> tuple[BrowserSession, bool] | None:
     """Return a session that is valid and whose person is not disabled; None for any other.
 
-    With it, whether it was used within the last minute.
+    With it, whether it was used within the last minute. Raises Forbidden if the person is
+    suspended.
     """
+    suspension = select_suspension(db, "'person/' || u.user_id")
     set_local(db, "secret_digest", digest.hex())
-    statement = text(f"{_SESSIONS} AND s.digest = :digest")
+    statement = text(f"{_SESSIONS.format(suspension=suspension)} AND s.digest = :digest")
     row = db.execute(statement, {"digest": digest, "idle_seconds": idle_seconds}).one_or_none()
+    if row is not None and (found := Suspension.parse(row.suspension)):
+        raise found.as_error()
     return None if row is None else (_session(row), bool(row.was_just_used))
 
 
 def list_of_user(db: Connection, user_id: UserId, idle_seconds: int) -> list[BrowserSession]:
     """Return the valid sessions of a user, the most recently used first."""
     set_local(db, "user_id", user_id)
-    statement = text(f"{_SESSIONS} AND s.user_id = :user_id ORDER BY last_used_at DESC, session_id")
+    sessions = _SESSIONS.format(suspension="NULL")
+    statement = text(f"{sessions} AND s.user_id = :user_id ORDER BY last_used_at DESC, session_id")
     rows = db.execute(statement, {"user_id": user_id, "idle_seconds": idle_seconds})
     return [_session(row) for row in rows]
 

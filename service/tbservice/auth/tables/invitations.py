@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, text
 
 from tbservice.db.database import set_local
+from tbservice.db.suspensions import select_suspension
 from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.people import Invitation, Person, Role
 
@@ -60,9 +61,16 @@ def find(db: Connection, workspace_id: WorkspaceId, invitation_id: str) -> Invit
 
 
 def find_open(db: Connection, digest: bytes) -> Invitation | None:
-    """Return the open invitation with this secret; None for any other."""
+    """Return the open invitation with this secret; None for any other.
+
+    While its workspace or who invited is suspended, it is not open.
+    """
+    suspension = select_suspension(
+        db, "'workspace/' || i.workspace_id", "'person/' || i.created_by"
+    )
     set_local(db, "secret_digest", digest.hex())
-    return _find(db, f"i.digest = :digest AND {_IS_OPEN}", {"digest": digest})
+    condition = f"i.digest = :digest AND {_IS_OPEN} AND {suspension} IS NULL"
+    return _find(db, condition, {"digest": digest})
 
 
 def accept(db: Connection, invitation_id: str, user_id: UserId) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, text
 
 from tbservice.db.database import set_local
+from tbservice.db.suspensions import select_suspension
 from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.people import Member, Membership, Person, Role
 
@@ -72,12 +73,13 @@ def find_role(
 
 
 def has_other_owner(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> bool:
-    """Return whether someone else owns the workspace who is not disabled."""
-    statement = text("""
+    """Return whether someone else owns the workspace who is neither disabled nor suspended."""
+    suspension = select_suspension(db, "'person/' || m.user_id")
+    statement = text(f"""
         SELECT EXISTS (SELECT FROM members AS m JOIN users AS u ON u.user_id = m.user_id
             WHERE m.workspace_id = :workspace_id AND m.role = 'owner' AND m.user_id <> :user_id
-                AND NOT u.is_disabled)
-    """)
+                AND NOT u.is_disabled AND {suspension} IS NULL)
+    """)  # noqa: S608 - constants
     values = {"workspace_id": workspace_id, "user_id": user_id}
     return bool(db.execute(statement, values).scalar_one())
 

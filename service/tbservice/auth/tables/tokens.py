@@ -181,6 +181,23 @@ def find_use(db: Connection, workspace_id: WorkspaceId, token_id: TokenId) -> To
     )
 
 
+def is_link(db: Connection, workspace_id: WorkspaceId, token_id: TokenId) -> bool:
+    """Return whether a workspace has a share link with this id, valid or not."""
+    statement = text("""
+        SELECT EXISTS (SELECT FROM tokens
+            WHERE workspace_id = :workspace_id AND token_id = :token_id AND is_link)
+    """)
+    values = {"workspace_id": workspace_id, "token_id": token_id}
+    return bool(db.execute(statement, values).scalar_one())
+
+
+def find_last_use(db: Connection, workspace_id: WorkspaceId) -> datetime | None:
+    """Return when a token of a workspace was last used; None if none was."""
+    statement = text("SELECT max(last_used_at) FROM tokens WHERE workspace_id = :id")
+    used_at: datetime | None = db.execute(statement, {"id": workspace_id}).scalar_one()
+    return used_at
+
+
 def lock_and_extend(db: Connection, digest: bytes, expires_at: datetime) -> bool | None:
     """Let a token end at that time, and others wait who do the same; return whether it is valid.
 

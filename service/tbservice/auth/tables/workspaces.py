@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from sqlalchemy import Connection, text
 
 from tbservice.types.identifiers import UserId, WorkspaceId
@@ -33,6 +35,14 @@ def list_all(db: Connection) -> list[tuple[WorkspaceId, str]]:
     """Return the id and name of every workspace, oldest first."""
     rows = db.execute(text("SELECT workspace_id, name FROM workspaces ORDER BY workspace_id"))
     return [(WorkspaceId(row.workspace_id), row.name) for row in rows]
+
+
+def list_with_ages(db: Connection) -> list[tuple[WorkspaceId, str, datetime]]:
+    """Return id, name and time of creation of every workspace, oldest first."""
+    statement = text("""
+        SELECT workspace_id, name, created_at FROM workspaces ORDER BY created_at, workspace_id
+    """)
+    return [(WorkspaceId(row[0]), row[1], row[2]) for row in db.execute(statement)]
 
 
 def find_name(db: Connection, workspace_id: WorkspaceId) -> str | None:

@@ -30,6 +30,8 @@ _REFERENCE_TABLES: Final = (
     "tokens",
     "workspace_quotas",
     "quota_plans",
+    "suspensions",
+    "page_reports",
 )
 """Few rows, read with those of any experiment."""
 

@@ -16,6 +16,7 @@ from tbservice.errors import (
     Forbidden,
     NotFound,
     ServiceError,
+    Suspended,
     TooLarge,
     TooManyRequests,
     Unauthenticated,
@@ -34,6 +35,7 @@ _TITLES: Final = {
     Conflict.status: "This has changed meanwhile",
     TooLarge.status: "This is too large",
     TooManyRequests.status: "Too much at once",
+    Suspended.status: "This is suspended",
     ServiceError.status: "Something went wrong on the server",
     Unavailable.status: "One moment, please",
 }

@@ -7,7 +7,7 @@ too, or `OpenForm` if it changes nothing of a person. A page passes `session.sec
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from sqlalchemy import Connection
@@ -17,7 +17,7 @@ from tbservice import limits
 from tbservice.admission.callers import session_cookie, session_cookie_name
 from tbservice.api.http.dependencies import get_database, get_settings
 from tbservice.auth import people, sessions
-from tbservice.errors import Forbidden, Unauthenticated
+from tbservice.errors import Forbidden, ServiceError, Unauthenticated
 from tbservice.pages.base.csrf import is_navigation
 from tbservice.pages.base.forms import FormFields, read_form
 from tbservice.pages.base.frame import last_workspace, set_person_session
@@ -32,6 +32,8 @@ class SignInRequired(Unauthenticated):
 def find_person_session(request: Request) -> PersonSession | None:
     """Return who is signed in, and record it for `frame.render`; None if nobody is.
 
+    One who is suspended is nobody; a page for people alone says why.
+
     Raises Forbidden if a script or a frame asks: on the same origin, TensorBoard's page shows what
     others uploaded, and no script that got into it may read the pages of its reader.
     """
@@ -41,7 +43,11 @@ def find_person_session(request: Request) -> PersonSession | None:
     if not is_navigation(request.headers):
         raise Forbidden("this page is for its reader, not for a script or a frame")
     with get_database(request).transaction() as db:
-        found = sessions.find_session(db, secret)
+        try:
+            found = sessions.find_session(db, secret)
+        except Forbidden as error:
+            request.scope[_SUSPENDED] = error
+            return None
         if found is None:
             return None
         memberships = tuple(people.list_memberships(db, found.person.user_id))
@@ -56,10 +62,20 @@ MaybeSignedIn = Annotated[PersonSession | None, Depends(find_person_session)]
 """Session of the person who is signed in; None if nobody is."""
 
 
-def require_person_session(session: MaybeSignedIn) -> PersonSession:
-    """Return who is signed in. Raises SignInRequired if nobody is."""
+_SUSPENDED: Final = "tbhub.suspended"
+"""Key of the ASGI scope for the error of a suspended person's session."""
+
+
+def sign_in_error(request: Request) -> ServiceError:
+    """Return the error of a page for people: SignInRequired, or why the person is suspended."""
+    suspended: ServiceError | None = request.scope.get(_SUSPENDED)
+    return suspended or SignInRequired("sign in first")
+
+
+def require_person_session(request: Request, session: MaybeSignedIn) -> PersonSession:
+    """Return who is signed in. Raises the `sign_in_error` if nobody is."""
     if session is None:
-        raise SignInRequired("sign in first")
+        raise sign_in_error(request)
     return session
 
 

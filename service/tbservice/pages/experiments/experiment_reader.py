@@ -9,9 +9,9 @@ from fastapi import Request
 from tbservice.admission.callers import page_tokens
 from tbservice.auth import grants, sessions, tokens
 from tbservice.db.database import Database
-from tbservice.errors import Forbidden, NotFound, Unauthenticated
+from tbservice.errors import Forbidden, NotFound, Suspended, Unauthenticated
 from tbservice.pages.base.person_session import PersonSession
-from tbservice.pages.base.signed_in import SignInRequired
+from tbservice.pages.base.signed_in import SignInRequired, sign_in_error
 from tbservice.types.grants import ReadGrant, Scope
 from tbservice.types.people import Membership
 
@@ -43,22 +43,28 @@ def find_reader(
     A member sees all of it; others see what the token of the page's cookie shows, a share link's
     for example, or what everybody sees.
 
-    Raises SignInRequired if nobody is signed in, else NotFound or Forbidden.
+    Raises SignInRequired if nobody is signed in, else NotFound or Forbidden; Suspended.
     """
     person = None if session is None else _find_grant(database, experiment_id, session.secret)
     if session is not None and person is not None and not person.is_stranger:
         membership = session.find_membership(person.workspace_id)
         token = make_script_token(database, person, session)
         return PageReader(person, membership, token)
+    suspended: Suspended | None = None
     for token in page_tokens(request.headers.get("cookie", "")):
-        grant = _find_grant(database, experiment_id, token)
+        try:
+            grant = _find_grant(database, experiment_id, token)
+        except Suspended as error:  # of this link: others may read it without one
+            suspended, grant = error, None
         if grant is not None and not grant.is_stranger:
             return PageReader(grant, None, token)
     anybody = person or _find_grant(database, experiment_id, None)
     if anybody is not None:
         return PageReader(anybody, None, None)
+    if suspended is not None:
+        raise suspended
     if session is None:
-        raise SignInRequired("sign in first")
+        raise sign_in_error(request)
     raise NotFound("there is no such experiment, or it is not yours")
 
 

@@ -64,6 +64,7 @@ def show_usage(page: OwnPage) -> Response:
 @router.get("/{workspace_id}/settings")
 def show_settings(page: OwnPage) -> Response:
     """Show the settings of the workspace."""
+    page.grant_read()  # raises Suspended
     return _show_settings(page, page.workspace.workspace_name)
 
 

@@ -87,8 +87,10 @@ def render_bar(
     own_page = (
         f"{site}/experiment/{experiment.experiment_id}/about" if site else f"{attempts.up}about"
     )
+    report_page = "" if workspace_id is not None else own_page.removesuffix("about") + "report"
     if site and link_token:
         own_page += f"?token={link_token}"
+        report_page = report_page and f"{report_page}?token={link_token}"
     contents = {*data_classes, *((None,) if has_hparams else ())}
     return _render(
         "experiment_bar.html",
@@ -97,6 +99,7 @@ def render_bar(
         visibility=visibility,
         hint=hint,
         own_page=own_page,
+        report_page=report_page,
         attempts=attempts,
         about=about,
         downloads=[(_FILE_LABELS[each], _files(each)) for each in _FILE_LABELS if each in contents],

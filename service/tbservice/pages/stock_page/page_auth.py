@@ -16,7 +16,14 @@ from starlette.responses import Response
 from tbservice.admission import callers
 from tbservice.api.http.dependencies import get_database, get_object_store, get_settings
 from tbservice.auth import grants, secrets, sessions, tokens
-from tbservice.errors import Forbidden, MalformedRequest, NotFound, Unauthenticated
+from tbservice.errors import (
+    Forbidden,
+    MalformedRequest,
+    NotFound,
+    ServiceError,
+    Suspended,
+    Unauthenticated,
+)
 from tbservice.pages.base.content_origin import is_content_origin
 from tbservice.pages.base.csrf import is_navigation
 from tbservice.pages.base.signed_in import find_person_session
@@ -44,7 +51,7 @@ def open_source(request: Request) -> Source:
     ignored.
 
     Raises:
-        Unauthenticated, Forbidden, NotFound: one of the experiments may not be read.
+        Unauthenticated, Forbidden, NotFound, Suspended: one of the experiments may not be read.
         MalformedRequest: the comparison in the path cannot be parsed.
     """
     text = request.path_params.get(_COMPARISON)
@@ -152,13 +159,13 @@ def make_browser_tokens(request: Request) -> list[str]:
     if secret is None:
         return []
     database = get_database(request)
-    with database.transaction() as db:
-        session = sessions.find_session(db, secret)
-    if session is None:
-        return []
     try:
+        with database.transaction() as db:
+            session = sessions.find_session(db, secret)
         experiment_ids = _list_experiment_ids(request)
-    except MalformedRequest:
+    except (Forbidden, MalformedRequest):
+        return []
+    if session is None:
         return []
 
     made = []
@@ -168,7 +175,7 @@ def make_browser_tokens(request: Request) -> list[str]:
                 grant = grants.grant_read_by_session(db, experiment_id, secret)
             with database.transaction(grant) as db:
                 made.append(tokens.make_session_token(db, grant, session, secret))
-        except ACCESS_ERRORS:  # also of a session that ends meanwhile
+        except (*ACCESS_ERRORS, Suspended):  # also of a session that ends meanwhile
             continue
     return made
 
@@ -210,13 +217,17 @@ def _read_grant(request: Request, experiment_id: str, cookie_token: str) -> Read
         token = grants.require_no_session(_bearer_token(header))
         return _grant(request, experiment_id, token)
     page_token = None if secrets.is_session(cookie_token) else cookie_token
-    for secret in (page_token, callers.session_cookie(request)):
-        if secret:
-            try:
-                return _grant(request, experiment_id, secret)
-            except ACCESS_ERRORS:
-                pass
-    return _grant(request, experiment_id, None)
+    suspended: ServiceError | None = None
+    for secret in filter(None, (page_token, callers.session_cookie(request))):
+        try:
+            return _grant(request, experiment_id, secret)
+        except (*ACCESS_ERRORS, Suspended) as error:
+            if error.code == Suspended.code:
+                suspended = error
+    try:
+        return _grant(request, experiment_id, None)
+    except ACCESS_ERRORS as error:
+        raise suspended or error from None
 
 
 def _find_valid_token(
