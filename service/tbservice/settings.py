@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from tbservice.errors import StartupError
 from tbservice.types.people import Role
+from tbservice.types.sign_up import SignUp
 
 _FRAME_ANCESTOR: Final = re.compile(
     r"(?P<scheme>https?)://(?P<host>(?:\*\.)?[a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::(?:[0-9]{1,5}|\*))?"
@@ -265,6 +266,12 @@ class Settings(BaseSettings):
         description="Whether people may create workspaces; otherwise only the administrator, with "
         "`tbservice workspace create`",
     )
+    sign_up: str = Field(
+        default="open",
+        description="Who gets an account without an administrator: `open`: who signs in at a "
+        "provider, or has an invitation; `invitation`: who has one; `closed`: nobody; or domains "
+        "of e-mail addresses, with commas between them: who has an address of one of them",
+    )
     audit_days: int = Field(
         default=400,
         ge=1,
@@ -291,6 +298,12 @@ class Settings(BaseSettings):
         if len({provider.id for provider in providers}) < len(providers):
             raise ValueError("two providers have the same id")
         return providers
+
+    @field_validator("sign_up")
+    @classmethod
+    def _check_sign_up(cls, text: str) -> str:
+        SignUp.parse(text)
+        return text
 
     @field_validator("frame_ancestors")
     @classmethod

@@ -24,6 +24,7 @@ from tbservice.auth.tables import users
 from tbservice.db.database import Database
 from tbservice.types.grants import Scope
 from tbservice.types.people import Role
+from tbservice.types.sign_up import SignUp
 
 ADDRESS = "address 192.0.2.1"
 SIGN_IN_PATHS = ["/sign-in", "/sign-in/oidc/x/callback", "/invitation", "/invitation/join"]
@@ -64,7 +65,7 @@ def test_people_who_join_are_in_families_of_who_invited(database, database_url, 
             grant = owner_of(workspace_id, inviter)
             secret = invitations.invite(db, grant, Role.OWNER, address)[1]
         with database.transaction() as db:
-            inviter = invitations.join(db, secret, "somebody", is_link_enough=True)[0]
+            inviter = invitations.join(db, secret, "somebody", SignUp(), is_link_enough=True)[0]
         joined.append(inviter)
 
     callers = [identify("A" * 22, cookie=sign_in(database, person)) for person in (first, *joined)]

@@ -277,3 +277,24 @@ def test_own_sign_in_link_signs_in_another_browser_once(client, database):
     assert PageReader(client, session_of(used)).get("/me").status_code == 303
     assert reader.get("/me").status_code == 200
     assert ann.name in reader.get("/me").text
+
+
+@pytest.mark.parametrize(("sign_up", "address"), [("closed", ""), ("example.net", "a@example.org")])
+def test_service_that_is_closed_makes_no_account(settings, invite, sign_up, address):
+    named = settings.model_copy(update={"sign_up": sign_up})
+    secret = invite(address)
+    with TestClient(create_app(named)) as client:
+        page = open_page(client, secret)
+        assert "makes no account for this invitation" in page.text
+        assert "/invitation/join" not in page.text
+        assert join(client, secret).status_code == 403
+    with TestClient(create_app(settings)) as client:
+        assert join(client, secret).status_code == 303
+
+
+@pytest.mark.own_database
+def test_new_accounts_of_a_network_are_limited(client, invite, monkeypatch):
+    monkeypatch.setattr(people, "ACCOUNTS_PER_NETWORK_ITEMS_MAX", 2)
+    answers = [join(client, invite()) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [303, 303, 409]
+    assert "accounts were made from your network" in answers[2].text

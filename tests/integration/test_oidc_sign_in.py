@@ -8,10 +8,11 @@ from starlette.testclient import TestClient
 
 from support import servers as support
 from support.openid import openid_provider, path_and_query
-from tbservice.auth import people
+from tbservice.auth import invitations, people
 from tbservice.auth.tables import members
 from tbservice.db.database import set_local
 from tbservice.server.app import create_app
+from tbservice.types.grants import OwnerGrant
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Role
 
@@ -236,3 +237,31 @@ def test_secrets_of_attempts_are_stored_as_digests(client, database):
     assert state not in str(row)
     assert client.cookies[ATTEMPT] not in str(row)
     assert count_attempts(database) == 0  # row-level security: without the state there is none
+
+
+@pytest.mark.own_database
+def test_service_by_invitation_admits_who_comes_from_one(
+    shared_settings, providers, database_url, settings
+):
+    oidc = [providers["local"].settings]
+    named = {**settings.model_dump(), "oidc_providers": oidc, "sign_up": "invitation"}
+    workspace = support.new_workspace(database_url)
+    with TestClient(create_app(type(shared_settings).model_validate(named))) as client:
+        api = client.app.state.database
+        with api.transaction() as db:
+            owner = people.find_or_create_by_email(db, "owner@example.org")
+        with api.transaction(workspace.workspace_id) as db:
+            members.put(db, workspace.workspace_id, owner.user_id, Role.OWNER)
+            grant = OwnerGrant(workspace.workspace_id, user_id=owner.user_id)
+            secrets = {
+                address: invitations.invite(db, grant, Role.VIEWER, address)[1]
+                for address in ("", "other@example.org")
+            }
+        for path in ("/me", f"/invitation?token={secrets['other@example.org']}"):
+            refused = sign_in(client, providers, "alice", next_path=path)
+            assert (refused.status_code, "makes no account" in refused.text) == (403, True)
+            client.cookies.clear()
+        admitted = sign_in(client, providers, "alice", next_path=f"/invitation?token={secrets['']}")
+        assert admitted.status_code == 303
+        client.cookies.clear()
+        assert sign_in(client, providers, "alice").status_code == 303

@@ -22,6 +22,7 @@ from tbservice.db.database import set_local
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.types.grants import OwnerGrant
 from tbservice.types.people import Invitation, Membership, Person, Role
+from tbservice.types.sign_up import SignUp
 
 INVITATION_SECONDS: Final = 7 * 24 * 3600
 """Seconds for which an invitation is valid, unless it says otherwise."""
@@ -137,9 +138,11 @@ def accept(
     return Membership(workspace_id, invitation.workspace_name, invitation.role)
 
 
-def may_join(db: Connection, invitation: Invitation) -> bool:
+def may_join(db: Connection, invitation: Invitation, sign_up: SignUp) -> bool:
     """Return whether an invitation may create a person, or is for one who must sign in first."""
     key = email_key(invitation.email)
+    if not sign_up.admits_invited(key):
+        return False
     try:
         if key is not None:
             people.check_joins(db, key)
@@ -149,7 +152,7 @@ def may_join(db: Connection, invitation: Invitation) -> bool:
 
 
 def join(
-    db: Connection, secret: str, name: str, *, is_link_enough: bool
+    db: Connection, secret: str, name: str, sign_up: SignUp, *, is_link_enough: bool
 ) -> tuple[Person, Membership]:
     """Create a person with this name, who accepts; of several requests, one succeeds.
 
@@ -157,18 +160,22 @@ def join(
         db: A transaction of no workspace.
         secret: The link's secret, which proves that the person was invited.
         name: Name of the person that others see.
+        sign_up: Who gets an account.
         is_link_enough: Whether people may come into being so. With an OpenID provider they must
             not: an invitation would be a way around it.
 
     Raises:
         NotFound: The invitation is unknown or not open.
-        Forbidden: People sign in at a provider, or the invitation's address is a disabled person's.
+        Forbidden: People sign in at a provider, the invitation's address is a disabled person's, or
+            the service makes no account for it.
         Invalid: The name is empty or too long.
         Conflict: A person has confirmed the address, or the workspace is full.
     """
     if not is_link_enough:
         raise Forbidden("sign in first: here, people have an account at a provider")
     invitation = find_invitation(db, secret)
+    if not sign_up.admits_invited(email_key(invitation.email)):
+        raise Forbidden(people.NOT_ADMITTED, code=people.SIGN_UP_CLOSED)
     person = people.create_by_invitation(db, invitation.email, name, invitation.invited_by)
     acting.identify(Means.INVITATION, invitation.invitation_id, person.user_id)
     return person, accept(db, secret, person, is_link_enough=True)

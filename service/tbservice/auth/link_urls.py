@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+INVITATION_PATH: Final = "/invitation"
+
 
 def sign_in_url(public_url: str, secret: str) -> str:
     """Return the URL that signs a person in, once."""
@@ -10,4 +14,4 @@ def sign_in_url(public_url: str, secret: str) -> str:
 
 def invitation_url(public_url: str, secret: str) -> str:
     """Return the URL of an invitation to a workspace."""
-    return f"{public_url.rstrip('/')}/invitation?token={secret}"
+    return f"{public_url.rstrip('/')}{INVITATION_PATH}?token={secret}"

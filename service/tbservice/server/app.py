@@ -74,6 +74,7 @@ from tbservice.server.routes import PAGE_MODULES, ROUTER_MODULES
 from tbservice.server.signals import ForcedExit, on_shutdown_signal
 from tbservice.settings import Settings
 from tbservice.tensorboard.mount import mount
+from tbservice.types.sign_up import SignUp
 
 _log = logging.getLogger(__name__)
 
@@ -142,7 +143,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.ingest = Ingest(app.state.objects, Door(app.state.database, observers))
     app.state.notifier = ChangeNotifier(app.state.database)
     app.state.shared_answers = SharedAnswers()
-    app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url)
+    app.state.sign_up = SignUp.parse(settings.sign_up)
+    app.state.sign_in = SignIn(settings.oidc_providers, settings.public_url, app.state.sign_up)
 
     run_rows.register()
     for module in (*ROUTER_MODULES, *PAGE_MODULES):

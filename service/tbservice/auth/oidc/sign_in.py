@@ -15,12 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.auth import people
+from tbservice.auth import invitations, people
+from tbservice.auth.emails import email_key
+from tbservice.auth.link_urls import INVITATION_PATH
 from tbservice.auth.oidc.authorization import Authorization
 from tbservice.auth.oidc.memberships import plan_memberships
 from tbservice.auth.tables import sign_in_attempts
@@ -30,6 +32,7 @@ from tbservice.errors import Conflict, Forbidden, MalformedRequest, NotFound
 from tbservice.settings import OidcProvider
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Person, Role
+from tbservice.types.sign_up import SignUp
 
 if TYPE_CHECKING:
     from tbservice.auth.oidc.provider import Provider
@@ -61,9 +64,10 @@ class Redirect:
 class SignIn:
     """The sign-ins at all providers of the settings."""
 
-    def __init__(self, providers: Sequence[OidcProvider], public_url: str) -> None:
+    def __init__(self, providers: Sequence[OidcProvider], public_url: str, sign_up: SignUp) -> None:
         self._providers = _make_providers(providers) if providers else {}
         self._public_url = public_url.rstrip("/")
+        self._sign_up = sign_up
 
     def list_providers(self) -> list[tuple[str, str]]:
         """Return the id and the name of every provider, in the order of the settings."""
@@ -133,7 +137,7 @@ class SignIn:
         )
         claims = provider.fetch_claims(authorization, redirect.code)
         with database.transaction() as db:
-            person = _find_person(db, provider.settings, claims)
+            person = self._find_person(db, provider.settings, claims, attempt.next_path)
         for workspace_id, role in plan_memberships(provider.settings.members, claims).items():
             with database.transaction(workspace_id) as db:
                 _admit(db, workspace_id, person, role)
@@ -144,6 +148,24 @@ class SignIn:
         if provider is None:
             raise NotFound("this server knows no such sign-in provider")
         return provider
+
+    def _find_person(
+        self, db: Connection, settings: OidcProvider, claims: Mapping[str, Any], next_path: str
+    ) -> Person:
+        def admits(key: str | None) -> bool:
+            return self._sign_up.admits_account(key) or (
+                self._sign_up.admits_invited(key) and _is_invited(db, next_path, key)
+            )
+
+        return people.sign_in_identity(
+            db,
+            issuer=settings.issuer,
+            subject=claims["sub"],
+            email=_email(claims.get("email")),
+            email_verified=claims.get("email_verified") is True,
+            name=_text(claims.get("name")) or _text(claims.get("preferred_username")),
+            admits=admits,
+        )
 
     def _authorization(
         self, provider: Provider, state: str, nonce: str, code_verifier: str
@@ -168,15 +190,17 @@ def _check_redirect(provider: Provider, issuer: str | None, redirect: Redirect) 
         raise MalformedRequest(f"the redirect of {name} brings neither a code nor an error")
 
 
-def _find_person(db: Connection, settings: OidcProvider, claims: Mapping[str, Any]) -> Person:
-    return people.sign_in_identity(
-        db,
-        issuer=settings.issuer,
-        subject=claims["sub"],
-        email=_email(claims.get("email")),
-        email_verified=claims.get("email_verified") is True,
-        name=_text(claims.get("name")) or _text(claims.get("preferred_username")),
-    )
+def _is_invited(db: Connection, next_path: str, key: str | None) -> bool:
+    """Return whether a sign-in leads to an open invitation that an address may accept."""
+    path = urlsplit(next_path)
+    tokens = parse_qs(path.query).get("token", [])
+    if path.path != INVITATION_PATH or len(tokens) != 1:
+        return False
+    try:
+        invitation = invitations.find_invitation(db, tokens[0])
+    except NotFound:
+        return False
+    return not invitation.email or email_key(invitation.email) == key
 
 
 def _admit(db: Connection, workspace_id: WorkspaceId, person: Person, role: Role) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -10,6 +10,8 @@ from starlette.responses import Response
 from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import invitations
+from tbservice.auth.emails import email_key
+from tbservice.auth.link_urls import INVITATION_PATH
 from tbservice.db.database import Database
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
 from tbservice.pages.base.frame import redirect, render
@@ -21,8 +23,9 @@ from tbservice.pages.base.signed_in import (
     start_session,
 )
 from tbservice.pages.sign_in.sign_in import has_providers
+from tbservice.types.sign_up import SignUp
 
-PATH: Final = "/invitation"
+PATH: Final = INVITATION_PATH
 
 router = APIRouter(include_in_schema=False)
 
@@ -67,7 +70,7 @@ def join(
     try:
         with database.transaction() as db:
             person, membership = invitations.join(
-                db, token, name, is_link_enough=not has_providers(request)
+                db, token, name, _sign_up(request), is_link_enough=not has_providers(request)
             )
             response = redirect(f"/workspace/{membership.workspace_id}", done="joined-new")
             start_session(db, request, response, person, "invitation")
@@ -88,7 +91,9 @@ def _show(
     try:
         with database.transaction() as db:
             invitation = invitations.find_invitation(db, token)
-            may_join = not has_providers(request) and invitations.may_join(db, invitation)
+            may_join = not has_providers(request) and invitations.may_join(
+                db, invitation, _sign_up(request)
+            )
     except NotFound:
         return _show_dead(request)
     return render(
@@ -99,9 +104,14 @@ def _show(
         error=error,
         has_providers=has_providers(request),
         may_join=may_join,
+        is_admitted=_sign_up(request).admits_invited(email_key(invitation.email)),
         name=name,
         name_chars_max=limits.PERSON_NAME_CHARS_MAX,
     )
+
+
+def _sign_up(request: Request) -> SignUp:
+    return cast("SignUp", request.app.state.sign_up)
 
 
 def _show_dead(request: Request) -> Response:
