@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from tbservice.types.identifiers import UserId
+
 
 @dataclass(frozen=True, slots=True)
 class ExperimentNotes:
@@ -24,19 +26,26 @@ class ExperimentOrder(enum.StrEnum):
     UPDATED = "updated"
     NAME = "name"
     SIZE = "size"
+    STATUS = "status"
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentQuery:
     """Filters and order of a list of a workspace's experiments.
 
-    An experiment must have each of `words`, and for each of `prefixes` a word that begins with it.
+    An experiment must have each of `words`, for each of `prefixes` a word that begins with it, and
+    one of `statuses`, unless there are none. With `has_no_status`, nothing was recorded of it.
+    `starred_by` is a person who has starred it. Archived experiments are in lists of their own.
     """
 
     words: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
     order: ExperimentOrder = ExperimentOrder.CREATED
     is_descending: bool = True
+    statuses: tuple[UploadStatus, ...] = ()
+    has_no_status: bool = False
+    starred_by: UserId | None = None
+    is_archived: bool = False
 
 
 class UploadStatus(enum.StrEnum):

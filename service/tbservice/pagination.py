@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from tbservice.errors import MalformedRequest
-from tbservice.experiment_values import ExperimentOrder
+from tbservice.experiment_values import ExperimentOrder, UploadStatus
 from tbwire.points import DataClass
 
 _INT64_MIN: Final = -(2**63)
@@ -64,7 +64,7 @@ def decode_list_token(after: str, order: ExperimentOrder) -> tuple[datetime | st
     """
     try:
         return _parse_list_token(json.loads(base64.urlsafe_b64decode(after)), order)
-    except (binascii.Error, ValueError, TypeError, RecursionError) as error:
+    except (binascii.Error, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise MalformedRequest(_DETAIL) from error
 
 
@@ -136,6 +136,12 @@ def _parse_list_token(fields: Any, order: ExperimentOrder) -> tuple[datetime | s
         key = datetime.fromisoformat(key)
     elif order is ExperimentOrder.NAME:
         texts.append(key)
+    elif order is ExperimentOrder.STATUS:
+        status, number = key.split(" ")
+        if status and status not in set(UploadStatus):
+            raise ValueError(key)
+        if not (number.isascii() and number.isdigit() and int(number) <= _INT64_MAX):
+            raise ValueError(key)
     elif type(key) is not int or not 0 <= key <= _INT64_MAX:
         raise ValueError(key)
     for content in texts:

@@ -1,5 +1,5 @@
 """Lists and searches of experiments: the first page of 50, in workspaces of 1,000 and 100,000, over
-HTTP; with words that nearly all, some, few and no experiments have.
+HTTP; with words that nearly all, some, few and no experiments have; by status, stars and archive.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from service import Service
 
 from tbservice.auth.secrets import generate_experiment_id
 from tbservice.experiment_values import ExperimentNotes
-from tbservice.experiments.search_words import collect_words
+from tbservice.experiments.search_words import collect_words, in_archive
 from tbservice.types.experiments import Experiment, Visibility
 from tbservice.types.identifiers import UserId
 
@@ -54,6 +54,22 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "a person and a tag": {"tag": "baseline", "created_by": PEOPLE[3]},
     "private ones": {"visibility": "private"},
     "those visible by link, one in 200": {"visibility": "link"},
+    "running, 20": {"status": "running"},
+    "failed, one in 20": {"status": "failed"},
+    "failed, by name": {"status": "failed", "sort": "name"},
+    "finished, nine in ten": {"status": "finished"},
+    "finished, by size": {"status": "finished", "sort": "size"},
+    "killed, the oldest 4,000": {"status": "killed"},
+    "sorted by status": {"sort": "status"},
+    "failed with a word of a sixth, by last data": {
+        "status": "failed",
+        "q": "unet",
+        "sort": "updated",
+    },
+    "starred, 500": {"starred": "true"},
+    "archived, one in 10": {"archived": "true"},
+    "archived, by name": {"archived": "true", "sort": "name"},
+    "archived with a word of a sixth": {"archived": "true", "q": "unet"},
 }
 
 
@@ -105,9 +121,44 @@ def _fill(service: Service, workspace_id: int, count: int) -> None:
             "COPY experiment_words (workspace_id, word, number) FROM STDIN"
         ) as copy:
             for experiment, notes in made:
-                for word in sorted(collect_words(experiment, notes, [])):
+                words = collect_words(experiment, notes, [])
+                if _is_archived(experiment):
+                    words = set(map(in_archive, words))
+                for word in sorted(words):
                     copy.write_row((workspace_id, word, experiment.number))
+        _copy_uploads(db, workspace_id, [experiment for experiment, _ in made])
     service.query("VACUUM ANALYZE")
+
+
+def _is_archived(experiment: Experiment) -> bool:
+    return experiment.number % 10 == 3
+
+
+def _copy_uploads(db: psycopg.Connection[Any], workspace_id: int, made: list[Experiment]) -> None:
+    """One upload of each experiment, and the stars of a person."""
+    now = datetime.now(UTC)
+    with db.cursor().copy(
+        "COPY uploads (experiment_id, upload_id, workspace_id, origin, packages, status, status_of, "
+        "detail, started_at, seen_at) FROM STDIN"
+    ) as copy:
+        for number, each in enumerate(made):
+            age = len(made) - number
+            status = "failed" if number % 20 == 1 else "finished"
+            status = "killed" if number < len(made) // 25 else status
+            status = "running" if age <= 20 or number % 100 == 0 else status
+            copy.write_row(
+                (
+                    *(each.experiment_id, "0" * 16, workspace_id, "{}", "{}", status, "training"),
+                    *("", each.created_at, now if age <= 20 else each.created_at),
+                )
+            )
+    db.execute(
+        "INSERT INTO experiment_stars SELECT experiment_id, %s, workspace_id FROM experiments"
+        " WHERE workspace_id = %s ORDER BY number LIMIT 500",
+        [PEOPLE[0], workspace_id],
+    )
+    db.execute("INSERT INTO members VALUES (%s, %s, 'owner')", [workspace_id, PEOPLE[0]])
+    db.execute("UPDATE tokens SET user_id = %s WHERE workspace_id = %s", [PEOPLE[0], workspace_id])
 
 
 def _copy_experiments(
@@ -118,7 +169,7 @@ def _copy_experiments(
     with db.cursor().copy(
         "COPY experiments (experiment_id, workspace_id, name, name_key, description, visibility, "
         "created_at, updated_at, data_at, version, tags, created_by, points, bytes, listed_bytes, "
-        "notes, number) FROM STDIN"
+        "notes, number, is_listed) FROM STDIN"
     ) as copy:
         for each, notes in made:
             copy.write_row(
@@ -126,7 +177,7 @@ def _copy_experiments(
                     *(each.experiment_id, workspace_id, each.name, each.name.casefold()),
                     *(each.description, each.visibility.value, each.created_at, each.updated_at),
                     *(each.data_at, 1, list(each.tags), each.created_by, each.points),
-                    *(each.bytes, each.bytes, notes.notes, each.number),
+                    *(each.bytes, each.bytes, notes.notes, each.number, not _is_archived(each)),
                 )
             )
 

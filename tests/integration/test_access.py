@@ -19,7 +19,11 @@ from support.people import cookie_of, new_member
 from support.principals import Principal, make_principals, tell_apart
 from support.servers import new_workspace
 from tbservice.db.database import Database, set_local
+from tbservice.experiments import bookmarks
+from tbservice.experiments.tables.saved_searches import SavedSearch
 from tbservice.server.app import create_app
+from tbservice.types.grants import ReadGrant, WorkspaceGrant
+from tbservice.types.identifiers import UserId
 from tbservice.types.people import Role
 
 FIRST_ROUTES = list({need: (method, path) for method, path, need, *_ in reversed(TABLE)}.values())
@@ -320,6 +324,11 @@ def test_row_level_security_hides_rows_of_other_tenants(
         )
         of = stream(file_name=f"again.{number}")
         api.write(experiment, segment(of, 0, 9, *sent, start_time=time))
+    grant = ReadGrant(workspace_id, experiment, user_id=UserId("a"))
+    with database.transaction(grant) as db:
+        bookmarks.star(db, grant, is_starred=True)
+        listing = WorkspaceGrant(workspace_id, user_id=UserId("a"))
+        bookmarks.save_search(db, listing, SavedSearch("x", "q=x"))
     tables = (
         "experiments",
         "runs",
@@ -333,6 +342,8 @@ def test_row_level_security_hides_rows_of_other_tenants(
         "blob_points",
         "blobs",
         "experiment_words",
+        "experiment_stars",
+        "saved_searches",
     )
     for reader_id, is_seen in ((None, False), (workspace_id, True), (other_id, False)):
         with database.transaction(reader_id) as db:

@@ -258,6 +258,11 @@ PAGE_ACTS = {
 
 PAGES_WITHOUT_ACT = {
     "/experiments/compare",  # redirects to the comparison
+    "/experiments/star",  # of the person alone, as saved searches
+    "/experiments/searches",
+    "/experiments/tag",  # what is written about an experiment
+    "/experiments/edit",
+    "/experiments/archive",  # lists leave it out; all that was there remains
     "/theme",  # a cookie
     "/experiment/EXPERIMENT/report",  # only its end is recorded (test_page_reports.py)
     "/device",  # shows what waits under a code

@@ -4,11 +4,14 @@ takes the other ways that the planner has.
 
 from __future__ import annotations
 
+import base64
+
 import pytest
+from sqlalchemy import text
 
 from support.batches import ApiClient, scalars, segment, stream
 from support.servers import new_workspace
-from tbservice.experiment_values import ExperimentOrder
+from tbservice.experiment_values import ExperimentOrder, UploadStatus
 from tbservice.experiments.listing import Search, count_experiments
 from tbservice.experiments.tables import search_plan
 from tbservice.types.grants import WorkspaceGrant
@@ -38,11 +41,13 @@ def names(api):
 FEW = {}
 MANY = {"RARE_ROWS_MAX": 1, "SORTED_ROWS_MAX": 1, "HASHED_ROWS_MAX": 1}
 HASHED = {"RARE_ROWS_MAX": 1, "SORTED_ROWS_MAX": 1}
+SORTED = {"SORTED_ROWS_MAX": 1}
 WIDE = {"MERGED_WORDS_MAX": 1}
 
 
 @pytest.fixture(
-    params=[FEW, MANY, HASHED, WIDE, MANY | WIDE], ids=["few", "many", "hashed", "wide", "both"]
+    params=[FEW, MANY, HASHED, SORTED, WIDE, MANY | WIDE],
+    ids=["few", "many", "hashed", "sorted", "wide", "both"],
 )
 def rows_max(request, monkeypatch):
     """The limits by which a search is planned: few rows count as many."""
@@ -112,6 +117,86 @@ def test_list_has_orders(api, names, made):
     assert names(2, sort="name", tag="vision", q="bert") == ["d bert-resnet"]
 
 
+@pytest.fixture
+def with_statuses(api, database, workspace_id):
+    """Experiments by name with uploads: pairs of a status, and the minutes since it was told."""
+    uploads = {
+        "new": [("finished", 9)],
+        "again": [("finished", 30), ("failed", 20)],
+        "alive": [("running", 5), ("failed", 1)],
+        "ended late": [("running", 60), ("killed", 30)],
+        "silent": [("running", 16)],
+        "without": [],
+    }
+    for name, told in uploads.items():
+        id_ = api.new_experiment(name=name, tags=["odd"] if len(name) % 2 else [])
+        for number, (status, minutes) in enumerate(told):
+            path = f"/experiments/{id_}/uploads/{number:016}"
+            api.request("PUT", path, json={"started_at": "2026-01-31T12:00:00Z"}).raise_for_status()
+            with database.transaction(workspace_id) as db:
+                db.execute(
+                    text(
+                        "UPDATE uploads SET status = :status,"
+                        " seen_at = now() - make_interval(secs => CAST(:minutes AS float8) * 60)"
+                        " WHERE experiment_id = :id AND upload_id = :upload"
+                    ),
+                    {"status": status, "minutes": minutes, "id": id_, "upload": f"{number:016}"},
+                )
+
+
+@pytest.mark.usefixtures("with_statuses", "rows_max")
+def test_list_has_statuses(api, names):
+    shown = {
+        each["name"]: each["status"]
+        for each in api.request("GET", "/experiments").json()["experiments"]
+    }
+    for status in UploadStatus:
+        of_status = [name for name, each in shown.items() if each == status]
+        for parameters in ({}, {"sort": "name"}, {"sort": "status"}):
+            assert sorted(names(1, status=status, **parameters)) == sorted(of_status)
+    assert names(1, status=["failed", "running"]) == ["alive", "again"]
+    assert names(1, status="failed", q="again", tag="odd") == ["again"]
+    assert names(status="failed", q="again", visibility="link") == []
+    by_status = ["alive", "silent", "again", "ended late", "new", "without"]
+    assert names(1, sort="status") == by_status
+    assert names(2, sort="status", reverse=True) == by_status[::-1]
+    assert names(1, sort="status", tag="odd") == [name for name in by_status if len(name) % 2]
+
+
+@pytest.mark.usefixtures("rows_max")
+def test_archived_experiments_have_a_list_of_their_own(api, names, made):
+    def archive(name, archived=True):
+        answer = api.request("PATCH", f"/experiments/{made[name]}", json={"archived": archived})
+        assert answer.json()["archived"] is archived
+        return answer.json()
+
+    archive("d bert-resnet")
+    archive("a resnet18")
+    assert names() == ["C bert", "b resnet50"]
+    assert names(sort="name") == ["b resnet50", "C bert"]
+    assert names(q="resnet", tag="vision") == ["b resnet50"]
+    archived = ["d bert-resnet", "a resnet18"]
+    for parameters in ({}, {"sort": "status"}, {"q": "resnet"}, {"sort": "name", "reverse": True}):
+        assert names(1, archived=True, **parameters) == archived
+    assert names(1, archived=True, sort="size", tag="vision") == archived[:1]
+    assert names(archived=True, visibility="link") == archived[1:]
+    assert names(archived=True, q="bert", tag="baseline") == []
+    same = {"name": "a resnet18", "unique_name": True}
+    for _ in range(2):  # uploads to it go on
+        answer = api.request("POST", "/experiments", json=same)
+        assert (answer.status_code, answer.json()["experiment_id"]) == (200, made["a resnet18"])
+    api.request("PATCH", f"/experiments/{made['a resnet18']}", json={"name": "renamed"})
+    assert names(archived=True, q="renam") == ["renamed"]
+    assert api.request("POST", "/experiments", json=same).status_code == 201
+    archive("d bert-resnet", archived=False)
+    assert names(q="bert") == ["d bert-resnet", "C bert"]
+
+
+def test_machine_stars_nothing(api):
+    answer = api.request("GET", "/experiments", params={"starred": True})
+    assert answer.status_code == 422
+
+
 def test_list_shows_size_and_time_of_data(api, experiment):
     (empty,) = api.request("GET", "/experiments").json()["experiments"]
     assert (empty["points"], empty["bytes"], empty["data_at"]) == (0, 0, None)
@@ -136,13 +221,22 @@ def test_search_finds_nothing_of_other_workspaces(client, database_url):
         assert answer.json() == {"experiments": [], "next": None}
 
 
+STATUS_TOKEN = base64.b64encode(b'["status", "finished x", "a"]').decode()
+
+
 @pytest.mark.usefixtures("made")
 def test_page_token_of_other_order_is_refused(api):
     token = api.request("GET", "/experiments", params={"limit": 1}).json()["next"]
-    for sort in ("size", "name", "updated"):
+    for sort in ("size", "name", "updated", "status"):
         answer = api.request("GET", "/experiments", params={"after": token, "sort": sort})
         assert answer.status_code == 400
-    for wrong in ("W10=", "bnVsbA==", "WyJzaXplIiwxLDJd", "WyJuYW1lIiwiXHUwMDAwIiwiYSJd"):
-        for sort in ("size", "name", "created", "updated"):
+    for wrong in (
+        "W10=",
+        "bnVsbA==",
+        "WyJzaXplIiwxLDJd",
+        "WyJuYW1lIiwiXHUwMDAwIiwiYSJd",
+        STATUS_TOKEN,
+    ):
+        for sort in ExperimentOrder:
             answer = api.request("GET", "/experiments", params={"after": wrong, "sort": sort})
             assert (answer.status_code, answer.json()["code"]) == (400, "malformed")

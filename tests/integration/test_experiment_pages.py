@@ -18,6 +18,7 @@ from support.people import new_member
 from support.servers import new_workspace
 from support.uploading import wait_until
 from tbservice.experiments import deletion
+from tbservice.experiments.bookmarks import SAVED_SEARCHES_ITEMS_MAX
 from tbservice.pages.base.markdown import render_markdown
 from tbservice.types.grants import AdminGrant
 from tbservice.types.identifiers import ExperimentId
@@ -199,6 +200,85 @@ def test_selection_deleted_meanwhile_is_no_error(
             wait_until(count_waiting)
         assert deleting.result().status_code == 303
     assert api.request("GET", f"/experiments/{second}").status_code == 404
+
+
+@pytest.fixture
+def shown(workspace_id):
+    """Lists the names of experiments on a reader's page of the list."""
+
+    def list_names(reader, query=""):
+        page = reader.get(f"/?workspace={workspace_id}&{query}")
+        assert page.status_code == 200, page.text
+        return re.findall(r'<a class="name clip-lines"[^>]*>([^<]*)</a>', page.text)
+
+    return list_names
+
+
+def test_list_is_worked_in_by_forms(api, editor, viewer, shown, workspace_id):
+    ids = {name: api.new_experiment(name=name, tags=["old"]) for name in ("first", "second")}
+    both = {"experiment": [*ids.values()], "workspace": workspace_id, "list": "q=st&after=x"}
+
+    def post(reader, path, **fields):
+        answer = reader.post(f"/experiments/{path}", {**both, **fields})
+        assert answer.status_code == 303, answer.text
+        return dict(parse_qsl(urlsplit(answer.headers["location"]).query))
+
+    assert (
+        post(viewer, "star", experiment=ids["first"]).items() >= {"q": "st", "after": "x"}.items()
+    )
+    assert (shown(viewer, "show=starred"), shown(editor, "show=starred")) == (["first"], [])
+    post(viewer, "star", unstar=ids["first"], experiment=())
+    assert shown(viewer, "show=starred") == []
+
+    post(editor, "tag", tags="New, OLD ", act="add")
+    assert shown(editor, "tag=new") == shown(editor, "tag=old") == ["second", "first"]
+    post(editor, "tag", tags="old", act="remove")
+    assert shown(editor, "tag=old") == []
+    assert editor.post("/experiments/tag", {**both, "tags": ""}).status_code == 422
+
+    assert 'name="name" value="first"' in editor.get(f"/?workspace={workspace_id}&edit={ids['first']}").text  # fmt: skip
+    assert 'name="name" value' not in viewer.get(f"/?workspace={workspace_id}&edit={ids['first']}").text  # fmt: skip
+    post(editor, "edit", experiment=ids["first"], name=HOSTILE, tags="a, b")
+    refused = editor.post("/experiments/edit", {**both, "experiment": ids["first"], "name": "x" * 10_001, "list": f"workspace={workspace_id}"})  # fmt: skip
+    assert refused.status_code == 422
+    assert "x" * 10_001 in refused.text
+    assert shown(editor, "tag=b") == [str(escape(HOSTILE))]
+
+    assert post(editor, "archive")["done"] == "archived"
+    assert (shown(editor), len(shown(viewer, "show=archived"))) == ([], 2)
+    post(editor, "archive", act="restore", experiment=ids["second"])
+    assert shown(viewer) == ["second"]
+    about = editor.get(f"/experiment/{ids['first']}/about").text
+    assert ">Archived</span>" in about
+
+
+def test_searches_are_saved_for_their_person(editor, viewer, workspace_id):
+    def save(name, **more):
+        fields = {"workspace": workspace_id, "list": "q=a+b&after=x&show=starred", "name": name}
+        return editor.post("/experiments/searches", {**fields, **more})
+
+    address = f"/?workspace={workspace_id}"
+    for number in range(SAVED_SEARCHES_ITEMS_MAX - 1):
+        assert save(f"n{number}").status_code == 303
+    assert save(HOSTILE).status_code == 303
+    assert save("n0").status_code == 303
+    for name in ("one more", "", "x" * 61):
+        answer = save(name, list=f"workspace={workspace_id}&q=a")
+        assert answer.status_code in {409, 422}
+    page = editor.get(address).text
+    assert f"<bdi>{escape(HOSTILE)}</bdi>" in page
+    assert f'href="/?workspace={workspace_id}&amp;q=a+b&amp;show=starred"' in page
+    assert "Saved searches" not in viewer.get(address).text
+    save(HOSTILE, act="delete")
+    assert str(escape(HOSTILE)) not in editor.get(address).text
+
+
+def test_names_are_offered_to_members_alone(api, editor, stranger, workspace_id):
+    api.new_experiment(name=f"{HOSTILE} right")
+    address = f"/experiments/names?workspace={workspace_id}&q=righ"
+    (offered,) = editor.get(address).json()
+    assert offered["name"] == f"{HOSTILE} right"
+    assert stranger.get(address).status_code == 404
 
 
 def test_form_replaces_nothing_that_others_changed_meanwhile(api, editor, experiment):

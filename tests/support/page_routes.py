@@ -96,6 +96,28 @@ TABLE = [
     ("/experiment/EXPERIMENT/token/revoke", {"token_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
     ("/experiment/EXPERIMENT/runs", None, (SIGN_IN, 404, 403, 200, 200)),
     ("/experiment/EXPERIMENT/runs/delete", {"run": "1"}, (SIGN_IN, 404, 403, 303, 303)),
+    ("/experiments/names?q=x", None, (SIGN_IN, 200, 200, 200, 200)),
+    (
+        "/experiments/star",
+        {"experiment": "EXPERIMENT", "workspace": "ID"},
+        (SIGN_IN, 404, 303, 303, 303),
+    ),
+    (
+        "/experiments/tag",
+        {"experiment": "EXPERIMENT", "workspace": "ID", "tags": "x"},
+        (SIGN_IN, 303, 403, 303, 303),
+    ),
+    (
+        "/experiments/archive",
+        {"experiment": "EXPERIMENT", "workspace": "ID"},
+        (SIGN_IN, 303, 403, 303, 303),
+    ),
+    (
+        "/experiments/edit",
+        {"experiment": "EXPERIMENT", "workspace": "ID", "name": "x"},
+        (SIGN_IN, 404, 403, 303, 303),
+    ),
+    ("/experiments/searches", {"workspace": "ID", "name": "x"}, (SIGN_IN, 404, 303, 303, 303)),
     ("/experiment/EXPERIMENT/delete", {}, (SIGN_IN, 404, 403, 303, 404)),
     ("/experiments/deleted?workspace=ID", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/experiments/compare", {"experiment": "EXPERIMENT"}, (SIGN_IN, 422, 422, 422, 422)),

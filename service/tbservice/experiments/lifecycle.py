@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -16,8 +17,14 @@ from tbservice.auth import secrets
 from tbservice.auth.tables import users
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.experiment_values import ExperimentNotes
-from tbservice.experiments.metadata import Metadata, check_text, make_columns
-from tbservice.experiments.search_words import collect_words
+from tbservice.experiments.metadata import (
+    Metadata,
+    check_text,
+    make_columns,
+    make_name_key,
+    normalize_tags,
+)
+from tbservice.experiments.search_words import collect_words, in_archive, mark_name
 from tbservice.experiments.tables import experiment_words, experiments, share_links, uploads
 from tbservice.quotas import room
 from tbservice.quotas.tables import usage_counters
@@ -83,8 +90,9 @@ def get_or_create_experiment(
         raise Invalid("unique_name requires a name")
     columns = make_columns(metadata, {})
     name, name_key = columns["name"], columns["name_key"]
+    archived_word = in_archive(mark_name(name_key))
     # Two are enough to know that the name is ambiguous.
-    known = experiments.lock_name(db, grant.workspace_id, name, name_key, limit=2)
+    known = experiments.lock_name(db, grant.workspace_id, name, name_key, archived_word, limit=2)
     if len(known) > 1:
         raise Conflict(
             "several experiments have this name: name one by its ID, or rename the others",
@@ -173,7 +181,8 @@ def update_experiment(db: Connection, grant: AdminGrant, metadata: Metadata) -> 
     if columns.get("origin") == {}:
         uploads.delete_all(db, grant.experiment_id)
     if columns:
-        index_words(db, grant.workspace_id, experiment)
+        is_archived = experiments.is_archived(db, grant.experiment_id)
+        index_words(db, grant.workspace_id, experiment, is_archived=is_archived)
     if metadata.visibility is not None:
         _record_visibility(db, grant, experiment)
     return experiment
@@ -202,7 +211,36 @@ def _check_links(db: Connection, grant: AdminGrant) -> None:
         )
 
 
-def index_words(db: Connection, workspace_id: WorkspaceId, experiment: Experiment) -> None:
+def is_archived(db: Connection, grant: Grant, experiment: Experiment) -> bool:
+    """Return whether the experiment is archived; False for readers by a link, who see no list."""
+    if isinstance(grant, ReadGrant) and (grant.link is not None or grant.is_stranger):
+        return False
+    return experiments.is_archived(db, experiment.experiment_id)
+
+
+def change_tags(
+    db: Connection, grant: AdminGrant, tags: Sequence[str], *, is_added: bool
+) -> Experiment:
+    """Add tags to the experiment, or remove them, ignoring case; its other tags stay.
+
+    Raises Invalid for too many, or for what is no tag, NotFound if the experiment was deleted.
+    """
+    changed = normalize_tags(tags)
+    experiment = experiments.find(db, grant.experiment_id, is_locked=True)
+    if experiment is None:
+        raise NotFound(NOT_FOUND)
+    keys = {tag.casefold() for tag in changed}
+    kept = [tag for tag in experiment.tags if tag.casefold() not in keys]
+    return update_experiment(db, grant, Metadata(tags=[*kept, *changed] if is_added else kept))
+
+
+def index_words(
+    db: Connection,
+    workspace_id: WorkspaceId,
+    experiment: Experiment,
+    *,
+    is_archived: bool = False,
+) -> None:
     """Let searches find an experiment by its present texts."""
     notes = experiments.find_notes(db, experiment.experiment_id)
     if notes is None:
@@ -210,4 +248,7 @@ def index_words(db: Connection, workspace_id: WorkspaceId, experiment: Experimen
     creator = None if experiment.created_by is None else users.find(db, experiment.created_by)
     people = [creator.person.name, creator.person.email] if creator else []
     words = collect_words(experiment, notes, people)
+    if is_archived:
+        words.add(mark_name(make_name_key(experiment.name)))
+        words = set(map(in_archive, words))
     experiment_words.replace(db, workspace_id, experiment.number, words)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.experiment_values import ExperimentOrder, ExperimentQuery
+from tbservice.experiment_values import ExperimentOrder, ExperimentQuery, UploadStatus
 from tbservice.experiments import search_words
 from tbservice.experiments.metadata import check_text
 from tbservice.experiments.tables import experiment_list, experiment_words
@@ -26,7 +26,9 @@ class Search:
     """Search for experiments with each word of `text`, and each of the other properties.
 
     A word is found at the beginning of a word of name, tags, description, notes, properties, or of
-    the person who created the experiment.
+    the person who created the experiment. With `statuses`, an experiment must have one of them.
+    `starred_by` is a person who has starred it. Archived experiments are found with `is_archived`,
+    and others are not.
     """
 
     text: str = ""
@@ -35,6 +37,9 @@ class Search:
     visibility: Visibility | None = None
     order: ExperimentOrder = ExperimentOrder.CREATED
     is_descending: bool = True
+    statuses: Sequence[UploadStatus] = ()
+    starred_by: UserId | None = None
+    is_archived: bool = False
 
 
 class Page(NamedTuple):
@@ -70,12 +75,15 @@ def count_experiments(db: Connection, grant: WorkspaceGrant, search: Search, ite
     return 0 if query is None else experiment_list.count(db, grant.workspace_id, query, items_max)
 
 
-def list_tags(db: Connection, grant: WorkspaceGrant, limit: int) -> list[str]:
+def list_tags(
+    db: Connection, grant: WorkspaceGrant, limit: int, *, is_archived: bool = False
+) -> list[str]:
     """Return the first `limit` tags of the workspace's experiments, case-folded and sorted."""
-    words = experiment_words.list_words(
-        db, grant.workspace_id, beginning(search_words.TAG_PREFIX), limit
-    )
-    return [word[1:] for word in words]
+    prefix = search_words.TAG_PREFIX
+    if is_archived:
+        prefix = search_words.in_archive(prefix)
+    words = experiment_words.list_words(db, grant.workspace_id, beginning(prefix), limit)
+    return [word.removeprefix(prefix) for word in words]
 
 
 def list_creators(db: Connection, grant: WorkspaceGrant, limit: int) -> list[UserId]:
@@ -96,5 +104,16 @@ def _make_query(search: Search) -> ExperimentQuery | None:
         marks.append(search_words.mark_person(search.created_by))
     if search.visibility is not None:
         marks.append(search_words.mark_visibility(search.visibility))
-    words = tuple(dict.fromkeys(marks))
-    return ExperimentQuery(words, prefixes, search.order, search.is_descending)
+    if search.is_archived:
+        marks = list(map(search_words.in_archive, marks))
+        # In any case one condition: the indexes of lists do not have archived experiments.
+        prefixes = tuple(map(search_words.in_archive, [*prefixes, search_words.VISIBILITY_PREFIX]))
+    return ExperimentQuery(
+        tuple(dict.fromkeys(marks)),
+        prefixes,
+        search.order,
+        search.is_descending,
+        tuple(dict.fromkeys(search.statuses)),
+        starred_by=search.starred_by,
+        is_archived=search.is_archived,
+    )

@@ -24,7 +24,7 @@ class Metadata:
     """Fields to set of an experiment; None leaves one as it is, or at its default in a new one.
 
     `tags` and `origin` replace those before. Each item of `properties` is set, or removed if its
-    value is None.
+    value is None. An archived experiment is in a list of its own, and nothing else.
     """
 
     name: str | None = None
@@ -35,6 +35,7 @@ class Metadata:
     properties: Mapping[str, str | None] | None = None
     origin: Mapping[str, str] | None = None
     expires_at: Expiry | None = None
+    archived: bool | None = None
 
 
 def make_columns(metadata: Metadata, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def make_columns(metadata: Metadata, properties: Mapping[str, str]) -> dict[str,
     if metadata.name is not None:
         check_text("a name", metadata.name, limits.EXPERIMENT_NAME_CHARS_MAX)
         columns["name"] = metadata.name
-        columns["name_key"] = metadata.name.casefold()[:NAME_KEY_CHARS]
+        columns["name_key"] = make_name_key(metadata.name)
     if metadata.description is not None:
         chars_max = limits.EXPERIMENT_DESCRIPTION_CHARS_MAX
         check_text("a description", metadata.description, chars_max)
@@ -63,6 +64,8 @@ def make_columns(metadata: Metadata, properties: Mapping[str, str]) -> dict[str,
         columns["properties"] = check_pairs(
             "properties", {key: value for key, value in united.items() if value is not None}
         )
+    if metadata.archived is not None:
+        columns["is_listed"] = not metadata.archived
     if metadata.origin is not None:
         origin = check_pairs("origin", metadata.origin)
         columns["origin"] = {remove_controls(k): remove_controls(v) for k, v in origin.items()}
@@ -82,6 +85,11 @@ def _erase_time(expires_at: Expiry) -> datetime | None:
             "to delete an experiment now, delete it"
         )
     return expires_at + RESTORABLE
+
+
+def make_name_key(name: str) -> str:
+    """Return the beginning of a name by which lists are sorted."""
+    return name.casefold()[:NAME_KEY_CHARS]
 
 
 def normalize_tags(tags: Sequence[str]) -> list[str]:

@@ -84,8 +84,22 @@ def mark_person(user_id: UserId) -> str:
 
 def mark_visibility(visibility: Visibility) -> str:
     """Return the word of all experiments with a visibility."""
-    return f"={visibility.value}"
+    return f"{VISIBILITY_PREFIX}{visibility.value}"
 
+
+def mark_name(name_key: str) -> str:
+    """Return the word of archived experiments with a name: lists do not find them by it."""
+    return f'"{name_key}'
+
+
+def in_archive(word: str) -> str:
+    """Return the word by which archived experiments are found, in place of this one."""
+    return f"{_ARCHIVE_PREFIX}{word}"
+
+
+_ARCHIVE_PREFIX: Final = "-"
+VISIBILITY_PREFIX: Final = "="
+"""With one of these, each experiment has a word that begins so."""
 
 TAG_PREFIX: Final = "#"
 PERSON_PREFIX: Final = "@"

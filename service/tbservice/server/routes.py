@@ -39,6 +39,7 @@ from tbservice.pages.experiments import (
     experiment_page,
     experiment_runs,
     experiment_selection,
+    list_forms,
 )
 from tbservice.pages.people import (
     account,
@@ -103,6 +104,7 @@ PAGE_MODULES = (
     card,
     experiment_list,
     experiment_selection,
+    list_forms,
     experiment_about,
     experiment_page,
     experiment_runs,

@@ -38,6 +38,7 @@ _REFERENCE_TABLES: Final = (
 _WORKSPACE_TABLES: Final = (
     "blobs",
     "experiment_words",
+    "saved_searches",
     "object_sweeps",
     "audit_records",
     "audit_chains",

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from tbservice.experiment_values import ExperimentOrder, ExperimentQuery
-from tbservice.experiments.tables.experiments import COLUMNS, make_experiment
-from tbservice.experiments.tables.search_plan import SearchPlan, plan_search
+from tbservice.experiment_values import ExperimentOrder, ExperimentQuery, UploadStatus
+from tbservice.experiments.tables.experiments import ARCHIVED, COLUMNS, make_experiment
+from tbservice.experiments.tables.search_plan import SearchPlan, is_read_by_number, plan_search
 from tbservice.types.experiments import Experiment
 from tbservice.types.identifiers import WorkspaceId
 
@@ -50,6 +50,16 @@ _SECTIONS: Final = {
 }
 """The sections of each order, which follow each other in both directions."""
 
+_STATUSES: Final = (
+    UploadStatus.RUNNING,
+    UploadStatus.SILENT,
+    UploadStatus.FAILED,
+    UploadStatus.KILLED,
+    UploadStatus.UNKNOWN,
+    UploadStatus.FINISHED,
+)
+"""The statuses in their order; experiments without one follow."""
+
 
 def list_page(
     db: Connection,
@@ -67,6 +77,8 @@ def list_page(
         after: The position of the previous page's last experiment; None for the first page.
         limit: Experiments at most.
     """
+    if query.order is ExperimentOrder.STATUS:
+        return _list_by_status(db, workspace_id, query, after, limit)
     plan = plan_search(db, workspace_id, query)
     if plan is None:
         return []
@@ -89,6 +101,51 @@ def list_page(
     return listed
 
 
+def _list_by_status(
+    db: Connection,
+    workspace_id: WorkspaceId,
+    query: ExperimentQuery,
+    after: Position | None,
+    limit: int,
+) -> list[ListedExperiment]:
+    """Return one page in the order of statuses: for each, the page in the order of creation.
+
+    The key of a position is the status, nothing for none, and the number.
+    """
+    chosen: list[UploadStatus | None] = [
+        each for each in _STATUSES if not query.statuses or each in query.statuses
+    ]
+    if not query.statuses:
+        chosen.append(None)
+    if not query.is_descending:
+        chosen.reverse()
+    position = None
+    if after is not None:
+        name, number = str(after.key).split(" ")
+        status = UploadStatus(name) if name else None
+        chosen = chosen[chosen.index(status) :] if status in chosen else []
+        position = Position(int(number), after.experiment_id)
+    listed: list[ListedExperiment] = []
+    for status in chosen:
+        statuses = () if status is None else (status,)
+        of_status = replace(
+            query,
+            order=ExperimentOrder.CREATED,
+            statuses=statuses,
+            has_no_status=status is None,
+        )
+        page = list_page(db, workspace_id, of_status, position, limit - len(listed))
+        name = status.value if status else ""
+        listed += [
+            ListedExperiment(experiment, Position(f"{name} {place.key}", place.experiment_id))
+            for experiment, place in page
+        ]
+        if len(listed) == limit:
+            break
+        position = None
+    return listed
+
+
 def count(db: Connection, workspace_id: WorkspaceId, query: ExperimentQuery, items_max: int) -> int:
     """Return the number of a workspace's experiments that match the query, at most `items_max`."""
     by_creation = replace(query, order=ExperimentOrder.CREATED)
@@ -105,7 +162,7 @@ def _select(
     plan: SearchPlan, query: ExperimentQuery, section: _Section, after: Position | None
 ) -> str:
     """Return the statement that reads a page of a section."""
-    if query.order is ExperimentOrder.CREATED and plan.numbers:
+    if is_read_by_number(query) and plan.numbers:
         return _select_by_number(plan, query, after)
     return _select_in_order(plan, query, section, after)
 
@@ -130,7 +187,7 @@ def _select_by_number(plan: SearchPlan, query: ExperimentQuery, after: Position 
             ORDER BY number {descending} LIMIT :limit
         ) AS found
         JOIN experiments AS e USING (number)
-        WHERE e.workspace_id = :workspace_id AND e.is_listed
+        WHERE e.workspace_id = :workspace_id AND {_listed(query)}
         ORDER BY number {descending}
     """  # noqa: S608 - constants and placeholders
 
@@ -141,7 +198,7 @@ def _select_in_order(
     """Return a statement that reads experiments in order, or sorts those with some numbers."""
     column, sql_type, condition = section
     descending = "DESC" if query.is_descending else ""
-    conditions = ["e.workspace_id = :workspace_id", "e.is_listed", condition]
+    conditions = ["e.workspace_id = :workspace_id", _listed(query), condition]
     if after is not None:
         comparison = "<" if query.is_descending else ">"
         key = f"CAST(:after_key AS {sql_type})"
@@ -170,6 +227,10 @@ def _select_in_order(
         WHERE {" AND ".join(["true", *plan.checks])}
         ORDER BY {order} LIMIT :limit  -- sorted already, unless several nodes return them
     """  # noqa: S608 - constants and placeholders
+
+
+def _listed(query: ExperimentQuery) -> str:
+    return f"({ARCHIVED})" if query.is_archived else "e.is_listed"
 
 
 def _columns() -> str:

@@ -21,7 +21,11 @@ COLUMNS: Final = """experiment_id, name, description, visibility, created_at, up
 
 _COLUMN_NAMES: Final = tuple(column.strip() for column in COLUMNS.split(","))
 
+ARCHIVED: Final = "NOT e.is_listed AND e.deleted_at IS NULL AND e.snapshot_of IS NULL"
+"""The condition that an experiment `e` is archived: not deleted, and no copy."""
+
 _TYPES: Final = {
+    "is_listed": "boolean",
     "tags": "text[]",
     "properties": "jsonb",
     "origin": "jsonb",
@@ -92,23 +96,42 @@ def create(
 
 
 def lock_name(
-    db: Connection, workspace_id: WorkspaceId, name: str, name_key: str, limit: int
+    db: Connection,
+    workspace_id: WorkspaceId,
+    name: str,
+    name_key: str,
+    archived_word: str,
+    limit: int,
 ) -> list[Experiment]:
     """Return up to `limit` experiments with this name and its key, oldest first; lock the name.
+
+    If all that have it are archived, those, which are found by their word.
 
     The advisory lock makes other calls with this name wait until the transaction ends. It does not
     stop creations and renamings that do not take it: names are not unique.
     """
     citus.lock_name(db, _name_lock(workspace_id, name))
-    rows = db.execute(
-        text(f"""
-            SELECT {COLUMNS} FROM experiments
-            WHERE workspace_id = :workspace_id AND is_listed
-                AND name_key = :name_key AND name = :name
-            ORDER BY number LIMIT :limit
-        """),  # noqa: S608 - a constant above
-        {"workspace_id": workspace_id, "name": name, "name_key": name_key, "limit": limit},
-    )
+    for condition in (
+        "e.is_listed AND e.name_key = :name_key",
+        f"""{ARCHIVED} AND e.number IN (SELECT number FROM experiment_words
+            WHERE workspace_id = :workspace_id AND word = :word)""",  # noqa: S608 - a constant
+    ):
+        rows = db.execute(
+            text(f"""
+                SELECT {COLUMNS} FROM experiments AS e
+                WHERE e.workspace_id = :workspace_id AND {condition} AND e.name = :name
+                ORDER BY e.number LIMIT :limit
+            """),  # noqa: S608 - constants above
+            {
+                "workspace_id": workspace_id,
+                "name": name,
+                "name_key": name_key,
+                "word": archived_word,
+                "limit": limit,
+            },
+        ).all()
+        if rows:
+            break
     return [make_experiment(row) for row in rows]
 
 
@@ -129,6 +152,12 @@ def find(
     )
     row = db.execute(statement, {"experiment_id": experiment_id}).one_or_none()
     return None if row is None else make_experiment(row)
+
+
+def is_archived(db: Connection, experiment_id: ExperimentId) -> bool:
+    """Return whether an experiment is archived; False if it does not exist."""
+    statement = text(f"SELECT {ARCHIVED} FROM experiments AS e WHERE e.experiment_id = :id")  # noqa: S608 - a constant above
+    return bool(db.execute(statement, {"id": experiment_id}).scalar())
 
 
 def find_by_request(

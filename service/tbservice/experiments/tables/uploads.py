@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -14,14 +14,56 @@ from tbservice.db.arrays import encode_array
 from tbservice.db.pipeline import EXPERIMENTS, fetch_of_experiments
 from tbservice.experiment_values import NewUpload, StatusOf, UploadEnd, UploadRecord, UploadStatus
 from tbservice.types.grants import AppendGrant
-from tbservice.types.identifiers import ExperimentId
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
 
-_STATUS: Final = f"""CASE
-    WHEN status = 'running'
-        AND seen_at < now() - make_interval(secs => {limits.UPLOAD_SILENT_SECONDS_MAX})
+_SILENT_SINCE: Final = f"now() - make_interval(secs => {limits.UPLOAD_SILENT_SECONDS_MAX})"
+_STATUS: Final = f"""CASE WHEN status = 'running' AND seen_at < {_SILENT_SINCE}
     THEN 'silent' ELSE status END"""
+_FIRST: Final = "status = 'running' DESC, seen_at DESC, upload_id"
+"""The order of an experiment's uploads whose first one has the experiment's status."""
+
+_HAS_STATUS: Final = {
+    UploadStatus.RUNNING: f"status = 'running' AND seen_at >= {_SILENT_SINCE}",
+    UploadStatus.SILENT: f"status = 'running' AND seen_at < {_SILENT_SINCE}",
+}
 _COLUMNS: Final = f"""upload_id, origin, packages, {_STATUS} AS status,
     status_of, detail, started_at, ended_at, created_at, seen_at"""
+
+
+def select_experiments(statuses: Collection[UploadStatus]) -> str:
+    """Return a query for the experiments with an upload that has one of these statuses.
+
+    Each may be there several times. Its parameter is `workspace_id`.
+    """
+    return " UNION ALL ".join(
+        f"SELECT experiment_id FROM uploads WHERE workspace_id = :workspace_id AND {condition}"  # noqa: S608 - constants
+        for status in statuses
+        for condition in (_HAS_STATUS.get(status, f"status = '{status.value}'"),)
+    )
+
+
+def count_rows(
+    db: Connection,
+    workspace_id: WorkspaceId,
+    statuses: Collection[UploadStatus],
+    count_max: int,
+) -> int:
+    """Count the rows of `select_experiments`, up to `count_max`."""
+    statement = text(f"""
+        SELECT count(*) FROM ({select_experiments(statuses)} LIMIT :count_max) AS matches
+    """)  # noqa: S608 - constants
+    parameters = {"workspace_id": workspace_id, "count_max": count_max}
+    count: int = db.execute(statement, parameters).scalar_one()
+    return count
+
+
+def select_status(experiment_id: str) -> str:
+    """Return a scalar query for the status of the experiment that this SQL names, as shown."""
+    return f"""(
+        SELECT (array_agg(status ORDER BY {_FIRST}))[1] FROM (
+            SELECT {_STATUS} AS status, seen_at, upload_id FROM uploads
+            WHERE experiment_id = {experiment_id}) AS u
+    )"""  # noqa: S608 - constants
 
 
 def put(db: Connection, grant: AppendGrant, upload_id: str, new: NewUpload) -> None:
@@ -167,7 +209,7 @@ def find_statuses(
                 SELECT status FROM (
                     SELECT {_STATUS} AS status, seen_at, upload_id FROM uploads
                     WHERE experiment_id = w.experiment_id) AS u
-                ORDER BY status = 'running' DESC, seen_at DESC, upload_id LIMIT 1
+                ORDER BY {_FIRST} LIMIT 1
             ) AS u
         """,  # noqa: S608 - constants
         experiment_ids,

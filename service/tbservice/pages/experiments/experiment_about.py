@@ -120,6 +120,7 @@ def _describe(db: Connection, reader: PageReader) -> tuple[Experiment, dict[str,
         "experiment": experiment,
         "workspace": reader.membership,
         "is_shared": reader.grant.link is not None,
+        "is_archived": lifecycle.is_archived(db, reader.grant, experiment),
         "upload_status": uploads.find_status(db, reader.grant, experiment),
     }
 

@@ -16,7 +16,8 @@ from tbservice.auth import grants, people
 from tbservice.db.database import Database
 from tbservice.errors import MalformedRequest, NotFound, ServiceError
 from tbservice.experiment_values import UploadStatus
-from tbservice.experiments import listing, uploads
+from tbservice.experiments import bookmarks, listing, uploads
+from tbservice.experiments.tables.saved_searches import SavedSearch
 from tbservice.pages.base.frame import render
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import MaybeSignedIn
@@ -48,6 +49,15 @@ class Row(NamedTuple):
     curve: Markup
     chart: Chart | None
     value: str
+    is_starred: bool
+
+
+class RowEdit(NamedTuple):
+    """A row that is edited in the list: what its fields say."""
+
+    experiment_id: str
+    name: str
+    tags: str
 
 
 class _Found(NamedTuple):
@@ -59,6 +69,7 @@ class _Found(NamedTuple):
     tags: list[str]
     creators: dict[UserId, str]
     chart_tags: list[str]
+    saved: list[SavedSearch]
 
 
 @router.get("/")
@@ -80,15 +91,27 @@ def show_list(
     query: Mapping[str, str],
     error: ServiceError | None = None,
     selected: Collection[str] = (),
+    edit: RowEdit | None = None,
 ) -> Response:
     """Return the list that an address's query describes.
 
-    With `error`, the reason why a form of it was refused, and the ids that were `selected` in it.
+    With `error`, the reason why a form of it was refused, the ids that were `selected` in it, and
+    the row that was edited.
     """
     address = parse_address(query, membership.workspace_id)
     with database.without_transaction() as db:
         grant = grants.grant_workspace(db, session.secret, Scope.READ, membership.workspace_id)
     found = _find(database, grant, address)
+    may_change = Scope.ADMIN in membership.role.scopes
+    if edit is None and may_change:
+        edit = next(
+            (
+                RowEdit(each.experiment_id, each.name, ", ".join(each.tags))
+                for each in (row.experiment for row in found.rows)
+                if each.experiment_id == query.get("edit")
+            ),
+            None,
+        )
     deleted = [each for each in query.get("deleted", "").split(",") if each]
     return render(
         request,
@@ -98,11 +121,13 @@ def show_list(
         workspace=membership,
         address=address,
         found=found,
-        may_change=Scope.ADMIN in membership.role.scopes,
+        may_change=may_change,
+        edit=edit,
         deleted=deleted[: limits.LIST_PAGE_ITEMS],
         server=get_settings(request).public_url.rstrip("/"),
         counted_max=LIST_COUNTED_ITEMS_MAX,
         no_chart=NO_CHART,
+        name_chars_max=limits.EXPERIMENT_NAME_CHARS_MAX,
     )
 
 
@@ -125,7 +150,7 @@ def _find(database: Database, grant: WorkspaceGrant, address: ListAddress) -> _F
     """Read the page of the list; its first one if the page token is of another list."""
     with database.snapshot(grant) as db:
         items = limits.LIST_PAGE_ITEMS
-        search = address.to_search()
+        search = address.to_search(grant.user_id)
         try:
             page = listing.list_experiments(db, grant, search, address.after or None, items)
         except MalformedRequest:
@@ -141,7 +166,9 @@ def _find(database: Database, grant: WorkspaceGrant, address: ListAddress) -> _F
         }
         chart_tags = curves.list_tags(db, grant, page.experiments)
         drawn = curves.read_charts(db, grant, _choose_tags(page.experiments, chart_tags, address))
-        tags = listing.list_tags(db, grant, LIST_FILTER_ITEMS_MAX)
+        tags = listing.list_tags(db, grant, LIST_FILTER_ITEMS_MAX, is_archived=search.is_archived)
+        starred = bookmarks.find_starred(db, grant, page.experiments)
+        saved = bookmarks.list_searches(db, grant)
         count = len(page.experiments)
         if page.next or address.after:
             count = listing.count_experiments(db, grant, search, LIST_COUNTED_ITEMS_MAX + 1)
@@ -154,12 +181,15 @@ def _find(database: Database, grant: WorkspaceGrant, address: ListAddress) -> _F
             draw_chart(chart) if chart else Markup(""),
             chart,
             last_value(chart) if chart else "",
+            each.experiment_id in starred,
         )
         for each in page.experiments
         for chart in (drawn.get(each.experiment_id),)
     ]
     shown = count if count <= LIST_COUNTED_ITEMS_MAX else None
-    return _Found(rows, shown, page.next, tags, creators, curves.list_common_tags(chart_tags))
+    return _Found(
+        rows, shown, page.next, tags, creators, curves.list_common_tags(chart_tags), saved
+    )
 
 
 def _choose_tags(

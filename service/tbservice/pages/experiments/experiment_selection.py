@@ -14,13 +14,13 @@ from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants, secrets
 from tbservice.db.database import Database
-from tbservice.errors import Invalid, NotFound, ServiceError
+from tbservice.errors import Conflict, Invalid, NotFound, ServiceError
 from tbservice.experiments import deletion, lifecycle
 from tbservice.pages.base.forms import FormFields
 from tbservice.pages.base.frame import redirect, render
 from tbservice.pages.base.person_page import PersonPage, SignedInPage
 from tbservice.pages.base.signed_in import SignedIn, SignedInForm
-from tbservice.pages.experiments.experiment_list import find_workspace, show_list
+from tbservice.pages.experiments.experiment_list import RowEdit, find_workspace, show_list
 from tbservice.pages.people.workspace_view import parse_workspace_id
 from tbservice.types.grants import Scope
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
@@ -30,15 +30,19 @@ router = APIRouter(include_in_schema=False)
 _NAME_CHARS: Final = 40
 _ID_CHARS: Final = 6
 _COMPARED_MIN: Final = 2
-_KEPT_OF_LIST: Final = frozenset({"q", "tag", "by", "visibility", "sort", "reverse", "chart"})
-_SHOWN_ERRORS: Final = (Invalid, NotFound)
+_KEPT_OF_LIST: Final = frozenset(
+    {"q", "tag", "by", "visibility", "status", "show", "sort", "reverse", "chart"}
+)
+
+SHOWN_ERRORS: Final = (Conflict, Invalid, NotFound)
+"""Errors that the list shows above itself."""
 
 
 @router.post("/experiments/compare")
 def compare(page: SignedInPage, form: SignedInForm) -> Response:
     """Redirect to the comparison of the selected experiments, each under its name."""
     try:
-        ids = _read_ids(form)
+        ids = read_ids(form)
         if not _COMPARED_MIN <= len(ids) <= limits.COMPARISON_ITEMS_MAX:
             raise Invalid(
                 f"select 2 to {limits.COMPARISON_ITEMS_MAX} experiments to compare, not {len(ids)}"
@@ -46,8 +50,8 @@ def compare(page: SignedInPage, form: SignedInForm) -> Response:
         names = [
             _find_name(page.database, experiment_id, page.session.secret) for experiment_id in ids
         ]
-    except _SHOWN_ERRORS as error:
-        return _show_list(page, form, error)
+    except SHOWN_ERRORS as error:
+        return show_again(page, form, error)
     counts = Counter(names)
     parts = []
     for number, (name, experiment_id) in enumerate(zip(names, ids, strict=True), 1):
@@ -60,30 +64,30 @@ def compare(page: SignedInPage, form: SignedInForm) -> Response:
 def delete(page: SignedInPage, form: SignedInForm) -> Response:
     """Delete the selected experiments. One that is not there any more is no error."""
     try:
-        ids = _read_ids(form)
+        ids = read_ids(form)
         if not ids:
             raise Invalid("select the experiments to delete")
-    except _SHOWN_ERRORS as error:
-        return _show_list(page, form, error)
+    except SHOWN_ERRORS as error:
+        return show_again(page, form, error)
     for experiment_id in ids:
         delete_one(page.database, experiment_id, page.session.secret)
-    shown = {**_read_list(form), "workspace": form.text("workspace"), "deleted": ",".join(ids)}
+    shown = {**read_list(form), "workspace": form.text("workspace"), "deleted": ",".join(ids)}
     return redirect("/", **shown)
 
 
 @router.post("/experiments/restore")
 def restore(session: SignedIn, form: SignedInForm, database: UsesDatabase) -> Response:
     """Undo the deletion of experiments. One that is not deleted any more is no error."""
-    workspace_id = _read_workspace(form)
+    workspace_id = read_workspace(form)
     with database.without_transaction() as db:
         grant = grants.grant_workspace(db, session.secret, Scope.ADMIN, workspace_id)
-    for experiment_id in _read_ids(form):
+    for experiment_id in read_ids(form):
         with database.transaction(grant) as db:
             try:
                 deletion.restore_experiment(db, grant, experiment_id)
             except NotFound:
                 continue
-    shown = {**_read_list(form), "workspace": str(workspace_id), "done": "restored"}
+    shown = {**read_list(form), "workspace": str(workspace_id), "done": "restored"}
     return redirect("/", **shown)
 
 
@@ -119,20 +123,27 @@ def delete_one(database: Database, experiment_id: str, secret: str) -> None:
             deletion.delete_experiment(db, grant)
 
 
-def _show_list(page: PersonPage, form: FormFields, error: ServiceError) -> Response:
-    """Return the list again from which the form was sent, with its selection and the error."""
+def show_again(
+    page: PersonPage, form: FormFields, error: ServiceError, edit: RowEdit | None = None
+) -> Response:
+    """Return the list again from which the form was sent, with what was entered and the error."""
     query = dict(parse_qsl(form.text("list")))
     membership = find_workspace(query, page.session)
     if membership is None:
         raise error
     selected = form.texts("experiment")
-    return show_list(page.request, page.session, page.database, membership, query, error, selected)
+    return show_list(
+        page.request, page.session, page.database, membership, query, error, selected, edit
+    )
 
 
-def _read_list(form: FormFields) -> dict[str, str]:
-    """Return filters, order and chart of the list from which the form was sent."""
-    pairs = parse_qsl(form.text("list"))
-    return {name: value for name, value in pairs if name in _KEPT_OF_LIST}
+def read_list(form: FormFields, *, is_page_kept: bool = False) -> dict[str, str]:
+    """Return filters, order and chart of the list from which the form was sent.
+
+    With `is_page_kept`, for forms after which the list has the same experiments, also its page.
+    """
+    kept = _KEPT_OF_LIST | {"after"} if is_page_kept else _KEPT_OF_LIST
+    return {name: value for name, value in parse_qsl(form.text("list")) if name in kept}
 
 
 def _find_name(database: Database, experiment_id: str, secret: str) -> str:
@@ -146,7 +157,8 @@ def _find_name(database: Database, experiment_id: str, secret: str) -> str:
     return usable or f"unnamed {experiment_id[:_ID_CHARS]}"
 
 
-def _read_ids(form: FormFields) -> list[ExperimentId]:
+def read_ids(form: FormFields) -> list[ExperimentId]:
+    """Return the experiments that are selected in a form. Raises Invalid for too many."""
     ids = [
         each for each in dict.fromkeys(form.texts("experiment")) if secrets.is_experiment_id(each)
     ]
@@ -155,7 +167,8 @@ def _read_ids(form: FormFields) -> list[ExperimentId]:
     return [ExperimentId(each) for each in ids]
 
 
-def _read_workspace(form: FormFields) -> WorkspaceId:
+def read_workspace(form: FormFields) -> WorkspaceId:
+    """Return the workspace that a form names. Raises NotFound for what is none."""
     workspace_id = parse_workspace_id(form.text("workspace"))
     if workspace_id is None:
         raise NotFound("there is no such workspace, or it is not yours")

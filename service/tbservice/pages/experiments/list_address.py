@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 from urllib.parse import urlencode
 
-from tbservice.experiment_values import ExperimentOrder
+from tbservice.experiment_values import ExperimentOrder, UploadStatus
 from tbservice.experiments.listing import Search
 from tbservice.types.experiments import Visibility
 from tbservice.types.identifiers import UserId, WorkspaceId
 
 NO_CHART = "-"
 """The value of `chart` for a list without curves."""
+
+STARRED: Final = "starred"
+ARCHIVED: Final = "archived"
+"""Values of `show`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,8 @@ class ListAddress:
     tag: str = ""
     by: str = ""
     visibility: str = ""
+    status: str = ""
+    show: str = ""
     sort: str = ExperimentOrder.CREATED.value
     is_reversed: bool = False
     chart: str = ""
@@ -32,10 +39,20 @@ class ListAddress:
     @property
     def is_filtered(self) -> bool:
         """Return whether the list may leave out experiments."""
-        return bool(self.q or self.tag or self.by or self.visibility)
+        return any((self.q, self.tag, self.by, self.visibility, self.status, self.show))
 
-    def to_search(self) -> Search:
-        """Return what to list."""
+    @property
+    def clear_link(self) -> str:
+        """Return the address without filters."""
+        return self.link(q="", tag="", by="", visibility="", status="", show="")
+
+    @property
+    def saved_query(self) -> str:
+        """Return the query that a saved search keeps: without workspace and page."""
+        return urlencode({name: value for name, value in self._pairs.items() if value})
+
+    def to_search(self, user_id: UserId | None) -> Search:
+        """Return what to list for a person."""
         return Search(
             self.q,
             (self.tag,) if self.tag else (),
@@ -43,23 +60,30 @@ class ListAddress:
             Visibility(self.visibility) if self.visibility else None,
             ExperimentOrder(self.sort),
             is_descending=(self.sort != ExperimentOrder.NAME) != self.is_reversed,
+            statuses=(UploadStatus(self.status),) if self.status else (),
+            starred_by=user_id if self.show == STARRED else None,
+            is_archived=self.show == ARCHIVED,
         )
 
     @property
     def query(self) -> str:
         """Return the query of the address."""
-        pairs = {
-            "workspace": str(self.workspace_id),
+        pairs = {"workspace": str(self.workspace_id), **self._pairs, "after": self.after}
+        return urlencode({name: value for name, value in pairs.items() if value})
+
+    @property
+    def _pairs(self) -> dict[str, str]:
+        return {
             "q": self.q,
             "tag": self.tag,
             "by": self.by,
             "visibility": self.visibility,
+            "status": self.status,
+            "show": self.show,
             "sort": "" if self.sort == ExperimentOrder.CREATED else self.sort,
             "reverse": "1" if self.is_reversed else "",
             "chart": self.chart,
-            "after": self.after,
         }
-        return urlencode({name: value for name, value in pairs.items() if value})
 
     def link(self, **changes: str) -> str:
         """Return the address with some values changed, of the list's first page."""
@@ -82,12 +106,15 @@ class ListAddress:
 def parse_address(query: Mapping[str, str], workspace_id: WorkspaceId) -> ListAddress:
     """Return what the query of an address says."""
     sort, visibility = query.get("sort", ""), query.get("visibility", "")
+    status, show = query.get("status", ""), query.get("show", "")
     return ListAddress(
         workspace_id,
         _clean(query.get("q", "")),
         _clean(query.get("tag", "")),
         _clean(query.get("by", "")),
         visibility if visibility in set(Visibility) else "",
+        status if status in set(UploadStatus) else "",
+        show if show in {STARRED, ARCHIVED} else "",
         sort if sort in set(ExperimentOrder) else ExperimentOrder.CREATED.value,
         query.get("reverse") == "1",
         _clean(query.get("chart", "")),

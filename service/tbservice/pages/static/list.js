@@ -55,25 +55,56 @@ const KEYS = {
   j: () => move(1),
   k: () => move(-1),
   x: toggle,
+  s: () => rows[currentRow()]?.querySelector("button.star")?.click(),
+  e: () => rows[currentRow()]?.querySelector("a[data-edit]")?.click(),
 };
 
 // Where to go: the pages that match what is typed, by the arrows or the mouse.
 const jump = document.getElementById("jump");
 const jumpTo = document.getElementById("jump-to");
-const places = [...jump.querySelectorAll(".jump-list li")];
+const jumpList = jump.querySelector(".jump-list");
+const pages = [...jumpList.children];
 function showPlaces() {
   const words = jumpTo.value.toLowerCase().split(/\s+/);
-  for (const place of places) {
-    const name = place.textContent.toLowerCase();
-    place.hidden = !words.every((word) => name.includes(word));
+  for (const page of pages) {
+    const name = page.textContent.toLowerCase();
+    page.hidden = !words.every((word) => name.includes(word));
   }
 }
+
+// Experiments are asked for once the typing pauses; answers to what was typed before are late.
+const PAUSE_MS = 150;
+let asked = 0;
+async function showExperiments() {
+  const number = ++asked;
+  const typed = jumpTo.value.trim();
+  await new Promise((resolve) => setTimeout(resolve, typed ? PAUSE_MS : 0));
+  if (number !== asked) return;
+  const address = new URL(jumpList.dataset.names, location);
+  address.searchParams.set("q", typed);
+  const answer = typed ? await fetch(address).catch(() => null) : null;
+  const isNames = answer?.ok && answer.headers.get("content-type") === "application/json";
+  const found = isNames ? await answer.json() : [];
+  if (number !== asked) return;
+  jumpList.querySelectorAll("[data-experiment]").forEach((item) => item.remove());
+  const items = found.map(({ name, url }) => {
+    const item = document.createElement("li");
+    item.dataset.experiment = "";
+    const link = item.appendChild(document.createElement("a"));
+    link.href = url;
+    link.dir = "auto";
+    link.textContent = name;
+    return item;
+  });
+  jumpList.prepend(...items);
+}
 jumpTo.addEventListener("input", showPlaces);
+jumpTo.addEventListener("input", showExperiments);
 jump.addEventListener("keydown", (event) => {
   const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (!by) return;
   event.preventDefault();
-  const stops = [jumpTo, ...places.filter((place) => !place.hidden).map((place) => place.firstElementChild)];
+  const stops = [jumpTo, ...jumpList.querySelectorAll("li:not([hidden]) a")];
   stops[(stops.indexOf(document.activeElement) + by + stops.length) % stops.length].focus();
 });
 
@@ -82,6 +113,7 @@ addEventListener("keydown", (event) => {
     event.preventDefault();
     jumpTo.value = "";
     showPlaces();
+    showExperiments();
     if (!jump.open) jump.showModal();
     return;
   }

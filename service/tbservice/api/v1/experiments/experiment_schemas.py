@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, BaseModel, Field, StrictBool, StringConstrai
 
 from tbservice import limits
 from tbservice.api.http.request_models import FewFields
+from tbservice.errors import Invalid
 from tbservice.experiment_values import ExperimentNotes, ExperimentOrder, UploadStatus
 from tbservice.experiments.details import ExperimentDetails
 from tbservice.experiments.listing import Search
@@ -84,6 +85,9 @@ class ExperimentChange(FewFields):
     expires_at: AwareDatetime | Literal["never"] | None = Field(
         default=None, description=f"{_EXPIRES}; `never` keeps it"
     )
+    archived: StrictBool | None = Field(
+        default=None, description="Whether lists leave it out; nothing else changes"
+    )
 
 
 class ExperimentsQuery(FewFields):
@@ -99,10 +103,20 @@ class ExperimentsQuery(FewFields):
         default=None, description="Only those that the user with this id created"
     )
     visibility: Visibility | None = None
+    status: list[UploadStatus] = Field(
+        default=[], description="Only experiments with one of these statuses"
+    )
+    starred: bool = Field(
+        default=False, description="Only those that the person of the token has starred"
+    )
+    archived: bool = Field(
+        default=False, description="The archived experiments, which other lists leave out"
+    )
     sort: ExperimentOrder = Field(
         default=ExperimentOrder.CREATED,
         description="Newest and largest first, names from A to Z; `updated` is the time of the "
-        "last data, and those without data are the last, also with `reverse`",
+        "last data, and those without data are the last, also with `reverse`; `status`: running, "
+        "silent, failed, killed, unknown, finished, none",
     )
     reverse: bool = Field(default=False, description="The other way round")
     details: bool = Field(
@@ -113,8 +127,10 @@ class ExperimentsQuery(FewFields):
         default=100, ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum experiments per page"
     )
 
-    def to_search(self) -> Search:
-        """Return what to list."""
+    def to_search(self, user_id: UserId | None) -> Search:
+        """Return what to list for a person, None for a machine. Raises Invalid."""
+        if self.starred and user_id is None:
+            raise Invalid("`starred` takes a token of a person: a machine stars nothing")
         return Search(
             self.q,
             tuple(self.tag),
@@ -122,6 +138,9 @@ class ExperimentsQuery(FewFields):
             self.visibility,
             self.sort,
             is_descending=(self.sort is not ExperimentOrder.NAME) != self.reverse,
+            statuses=self.status,
+            starred_by=user_id if self.starred else None,
+            is_archived=self.archived,
         )
 
 
@@ -176,6 +195,7 @@ class ExperimentAnswer(ListedAnswer):
     notes: str
     properties: dict[str, str]
     origin: dict[str, str] = Field(description="Where it comes from")
+    archived: bool = Field(description="Lists leave it out; false for readers by a link")
 
 
 class ExperimentPage(BaseModel):
@@ -241,6 +261,8 @@ def make_answer(
     notes: ExperimentNotes,
     status: UploadStatus | None,
     details: ExperimentDetails | None = None,
+    *,
+    is_archived: bool = False,
 ) -> ExperimentAnswer:
     """Return an experiment with all of its properties."""
     return ExperimentAnswer(
@@ -249,6 +271,7 @@ def make_answer(
         notes=notes.notes,
         properties=notes.properties,
         origin=notes.origin,
+        archived=is_archived,
     )
 
 

@@ -91,7 +91,9 @@ def list_experiments(
 ) -> ExperimentPage:
     """List the workspace's experiments, newest first."""
     with database.snapshot(grant) as db:
-        page = listing.list_experiments(db, grant, query.to_search(), query.after, query.limit)
+        page = listing.list_experiments(
+            db, grant, query.to_search(grant.user_id), query.after, query.limit
+        )
         statuses = uploads.find_statuses(db, grant, page.experiments)
         known = details.read_details(db, grant, page.experiments) if query.details else {}
     return ExperimentPage(
@@ -143,14 +145,22 @@ def show_experiment(
         notes = lifecycle.get_notes(db, experiment, grant)
         found = uploads.find_status(db, grant, experiment)
         known = details.read_details(db, grant, [experiment]) if with_details else {}
-    return make_answer(settings, experiment, notes, found, known.get(experiment.experiment_id))
+        is_archived = lifecycle.is_archived(db, grant, experiment)
+    return make_answer(
+        settings,
+        experiment,
+        notes,
+        found,
+        known.get(experiment.experiment_id),
+        is_archived=is_archived,
+    )
 
 
 @router.patch("/{experiment_id}")
 def change_experiment(
     grant: MayAdminister, change: ExperimentChange, database: UsesDatabase, settings: UsesSettings
 ) -> ExperimentAnswer:
-    """Change name, description, visibility, tags, notes, properties or origin of an experiment."""
+    """Change what is written about an experiment, who may read it, and whether it is archived."""
     with database.transaction(grant) as db:
         experiment = lifecycle.update_experiment(db, grant, to_metadata(change))
         return _answer(db, grant, settings, experiment)
@@ -187,4 +197,6 @@ def _answer(
     db: Connection, grant: Grant, settings: Settings, experiment: Experiment
 ) -> ExperimentAnswer:
     notes = lifecycle.get_notes(db, experiment)
-    return make_answer(settings, experiment, notes, uploads.find_status(db, grant, experiment))
+    found = uploads.find_status(db, grant, experiment)
+    is_archived = lifecycle.is_archived(db, grant, experiment)
+    return make_answer(settings, experiment, notes, found, is_archived=is_archived)
