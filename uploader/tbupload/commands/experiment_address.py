@@ -5,6 +5,7 @@ A URL of another server than the one in use is refused.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import urllib.parse
@@ -79,7 +80,7 @@ def resolve_named_id(text: str, client: Client) -> str:
         experiment_id = resolve_experiment_id(text, client)
         if len(experiment_id) == ID_CHARS or not is_word:
             return experiment_id
-    found = list(itertools.islice(client.list_experiments(text), PAGE_ITEMS))
+    found = list(itertools.islice(_list_all(client, text), PAGE_ITEMS))
     named = [each for each in found if each["name"] == text]
     if len(named) == 1:
         return str(named[0]["experiment_id"])
@@ -95,13 +96,21 @@ def _complete_id(text: str, client: Client, *, is_deleted: bool) -> str:
     if not PREFIX_CHARS_MIN <= len(text) < ID_CHARS:
         return text
     try:
-        listed = client.list_deleted() if is_deleted else client.list_experiments(items=PAGE_ITEMS)
+        listed = client.list_deleted() if is_deleted else _list_all(client)
         matches = [each for each in listed if each["experiment_id"].startswith(text)]
     except Refused:  # a token that may not list
         return text
     if len(matches) > 1:
         raise UsageError(f"several IDs begin with {text!r}: {_list_matches(matches)}")
     return str(matches[0]["experiment_id"]) if matches else text
+
+
+def _list_all(client: Client, query: str | None = None) -> Iterator[Json]:
+    """Yield the experiments that the token may list, then the archived ones."""
+    yield from client.list_experiments(query, items=PAGE_ITEMS)
+    archived = client.list_experiments(query, items=PAGE_ITEMS, selection={"archived": "true"})
+    with contextlib.suppress(Refused):  # an older server has none
+        yield from archived
 
 
 def _list_matches(experiments: Sequence[Json]) -> str:

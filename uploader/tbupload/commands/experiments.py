@@ -6,6 +6,7 @@ import argparse
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from tbupload.commands.connect import make_client
 from tbupload.commands.experiment_address import resolve_experiment_id
@@ -26,6 +27,8 @@ from tbupload.console.texts import counted
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
+
+_UNKNOWN_FIELD: Final = 422
 
 
 def list_experiments(options: argparse.Namespace) -> int:
@@ -53,15 +56,17 @@ def list_experiments(options: argparse.Namespace) -> int:
             "`tbupload show ID` says when, and `update-metadata ID --expires never` keeps one"
         )
     if not count and not options.quiet and not options.json:
-        is_selected = options.query or options.tag or options.status
+        is_selected = any(
+            (options.query, options.tag, options.status, options.starred, options.archived)
+        )
         print_message(f"there are no experiments {'like that' if is_selected else 'yet'}")
     return 0
 
 
 def _find_experiments(options: argparse.Namespace, count_max: int) -> Iterator[Json]:
-    """Yield the experiments that `tbupload list` selects, in its order.
+    """Return the experiments that `tbupload list` selects, in its order.
 
-    The server cannot select by status: all that it lists are looked through.
+    An older server cannot select by status: all that it lists are looked through.
     """
     selection: dict[str, str | Sequence[str]] = {}
     if options.tag:
@@ -70,14 +75,23 @@ def _find_experiments(options: argparse.Namespace, count_max: int) -> Iterator[J
         selection["sort"] = options.sort
     if options.reverse:
         selection["reverse"] = "true"
-    listed = make_client(options).list_experiments(
-        options.query,
-        count_max=sys.maxsize if options.status else count_max,
-        selection=selection,
-    )
+    for name in ("starred", "archived"):
+        if getattr(options, name):
+            selection[name] = "true"
+    client = make_client(options)
     if not options.status:
-        return listed
-    return (experiment for experiment in listed if experiment.get("status") in options.status)
+        return client.list_experiments(options.query, count_max=count_max, selection=selection)
+    listed = client.list_experiments(
+        options.query, count_max=count_max, selection={**selection, "status": options.status}
+    )
+    try:
+        first = list(itertools.islice(listed, 1))
+    except Refused as refusal:
+        if refusal.status != _UNKNOWN_FIELD:
+            raise
+        listed = client.list_experiments(options.query, count_max=sys.maxsize, selection=selection)
+        return (each for each in listed if each.get("status") in options.status)
+    return itertools.chain(first, listed)
 
 
 def create(options: argparse.Namespace) -> int:

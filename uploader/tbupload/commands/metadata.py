@@ -29,6 +29,8 @@ def update_metadata(options: argparse.Namespace) -> int:
     if options.set_property or options.remove_property:
         properties: dict[str, str | None] = dict(map(_parse_property, options.set_property or ()))
         fields["properties"] = properties | dict.fromkeys(options.remove_property or ())
+    if options.archive is not None:
+        fields["archived"] = options.archive
     if options.remove_origin:
         fields["origin"] = {}
     if options.expires is not None:
@@ -37,7 +39,7 @@ def update_metadata(options: argparse.Namespace) -> int:
     if not (fields or options.tag or options.remove_tag):
         raise UsageError(
             "nothing to change: give --name, --description, --visibility, --tag, --remove-tag, "
-            "--note, --property, --remove-property, --expires or --remove-origin"
+            "--note, --property, --remove-property, --expires, --archive or --remove-origin"
         )
 
     client = make_client(options)

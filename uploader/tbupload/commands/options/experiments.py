@@ -12,7 +12,7 @@ LISTED_DEFAULT: Final = 100
 
 LIMIT_DIGITS_MAX: Final = 9
 
-SORT_KEYS: Final = ("created", "updated", "name", "size")
+SORT_KEYS: Final = ("created", "updated", "name", "size", "status")
 """The orders that the server has."""
 
 STATUSES: Final = ("running", "finished", "failed", "killed", "unknown", "silent")
@@ -51,10 +51,16 @@ def add_list_options(command: argparse.ArgumentParser) -> None:
         help="only experiments with this status; repeatable: with one of them",
     )
     command.add_argument(
+        "--starred", action="store_true", help="only experiments that you have starred"
+    )
+    command.add_argument(
+        "--archived", action="store_true", help="list the archived experiments instead"
+    )
+    command.add_argument(
         "--sort",
         choices=SORT_KEYS,
-        help="latest or largest first, names from A to Z; `updated` is when data arrived last "
-        "(default: created)",
+        help="latest or largest first, names from A to Z; `updated` is when data arrived last, "
+        "`status` begins with what is running (default: created)",
     )
     command.add_argument("--reverse", action="store_true", help="list them the other way round")
     command.add_argument(

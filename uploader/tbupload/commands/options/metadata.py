@@ -52,6 +52,11 @@ def add_update_options(command: argparse.ArgumentParser) -> None:
     )
     add_expiry(command, or_never=', or "never"')
     command.add_argument(
+        "--archive",
+        action=argparse.BooleanOptionalAction,
+        help="let lists leave it out, or not any more; nothing else changes",
+    )
+    command.add_argument(
         "--remove-origin", action="store_true", help="remove host, user, command and git commit"
     )
 
