@@ -48,6 +48,14 @@ class ExperimentQuery:
     is_archived: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SavedSearch:
+    """A list of experiments: the query of its address, without the workspace."""
+
+    name: str
+    query: str
+
+
 class UploadStatus(enum.StrEnum):
     """How it is with a training, or an upload: see `StatusOf`.
 

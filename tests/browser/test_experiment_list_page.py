@@ -179,6 +179,20 @@ def test_list_is_worked_in_by_keys(page, start, live_service, made, workspace):
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{live_service.url}/workspace/{workspace.workspace_id}/runs")
+    page.goto(start)
+    page.keyboard.press("j")
+    page.keyboard.press("s")
+    expect(page.locator(".star[aria-pressed=true]")).to_have_count(1)
+    page.keyboard.press("j")
+    page.keyboard.press("e")
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()
+    look_again(page, "experiments_edited")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("resnet50-imagenet-lr0.01")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(
+        f"{live_service.url}/experiment/{made['resnet50-imagenet-lr0.01']}/about"
+    )
     page.keyboard.press("?")
     page.get_by_label("Use keys of a single letter").uncheck()
     page.keyboard.press("Escape")
@@ -196,6 +210,31 @@ def test_selected_experiments_are_compared(page, start, live_service, made):
         f"{live_service.url}/compare/bert-base-squad:{bert},resnet50-imagenet-lr0.1:{resnet}/"
     )
     expect(page.locator(".run-name, tb-run-selector, runs-table").first).to_be_attached()
+
+
+def test_selected_experiments_are_tagged_and_archived(page, start):
+    page.goto(start)
+    page.get_by_label("Select bert-base-squad", exact=True).check()
+    page.locator("[data-selection] summary").press("Enter")
+    page.get_by_label("Tags, with commas").fill("shelved")
+    look_again(page, "experiments_tagged")
+    page.get_by_label("Tags, with commas").press("Enter")
+    page.get_by_label("Tag", exact=True).select_option("shelved")
+    expect_names(page, "bert-base-squad")
+    page.locator("summary", has_text="Save this search").press("Enter")
+    page.get_by_label("Name", exact=True).fill("on the shelf")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="on the shelf")).to_have_attribute("aria-current", "true")
+    page.get_by_label("Select bert-base-squad", exact=True).check()
+    page.get_by_role("button", name="Archive selected").click()
+    expect(page.get_by_role("status")).to_contain_text("Archived")
+    page.goto(start)
+    page.get_by_label("Show", exact=True).select_option("archived")
+    expect_names(page, "bert-base-squad")
+    page.get_by_label("Select bert-base-squad", exact=True).check()
+    page.get_by_role("button", name="Unarchive selected").click()
+    page.get_by_role("link", name="on the shelf").click()
+    expect_names(page, "bert-base-squad")
 
 
 @pytest.mark.usefixtures("start")

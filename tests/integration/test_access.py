@@ -19,8 +19,8 @@ from support.people import cookie_of, new_member
 from support.principals import Principal, make_principals, tell_apart
 from support.servers import new_workspace
 from tbservice.db.database import Database, set_local
+from tbservice.experiment_values import SavedSearch
 from tbservice.experiments import bookmarks
-from tbservice.experiments.tables.saved_searches import SavedSearch
 from tbservice.server.app import create_app
 from tbservice.types.grants import ReadGrant, WorkspaceGrant
 from tbservice.types.identifiers import UserId

@@ -273,12 +273,18 @@ def test_searches_are_saved_for_their_person(editor, viewer, workspace_id):
     assert str(escape(HOSTILE)) not in editor.get(address).text
 
 
-def test_names_are_offered_to_members_alone(api, editor, stranger, workspace_id):
-    api.new_experiment(name=f"{HOSTILE} right")
-    address = f"/experiments/names?workspace={workspace_id}&q=righ"
-    (offered,) = editor.get(address).json()
-    assert offered["name"] == f"{HOSTILE} right"
-    assert stranger.get(address).status_code == 404
+def test_name_leads_to_its_experiment(api, editor, stranger, workspace_id):
+    ids = {name: api.new_experiment(name=name) for name in ("net", "Net 2", "other")}
+
+    def go(typed):
+        answer = editor.get(f"/experiments/go?workspace={workspace_id}&q={quote(typed)}")
+        return answer.headers["location"]
+
+    assert go("NET") == f"/experiment/{ids['net']}/about"
+    assert go("oth") == f"/experiment/{ids['other']}/about"
+    for several in ("ne", "", "nothing"):
+        assert go(several).startswith(f"/?workspace={workspace_id}")
+    assert stranger.get(f"/experiments/go?workspace={workspace_id}&q=net").status_code == 404
 
 
 def test_form_replaces_nothing_that_others_changed_meanwhile(api, editor, experiment):

@@ -96,7 +96,7 @@ TABLE = [
     ("/experiment/EXPERIMENT/token/revoke", {"token_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
     ("/experiment/EXPERIMENT/runs", None, (SIGN_IN, 404, 403, 200, 200)),
     ("/experiment/EXPERIMENT/runs/delete", {"run": "1"}, (SIGN_IN, 404, 403, 303, 303)),
-    ("/experiments/names?q=x", None, (SIGN_IN, 200, 200, 200, 200)),
+    ("/experiments/go?q=x", None, (SIGN_IN, 303, 303, 303, 303)),
     (
         "/experiments/star",
         {"experiment": "EXPERIMENT", "workspace": "ID"},

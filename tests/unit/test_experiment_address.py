@@ -131,7 +131,7 @@ def test_beginning_of_several_ids_is_refused(run, server, command):
 
 @pytest.mark.parametrize("text", ["6uP", "nope", A])
 def test_text_that_no_id_begins_with_is_sent_as_it_is(run, server, text):
-    asked = [listing()] if text == "nope" else []
+    asked = [listing(), refusal(422, "invalid")] if text == "nope" else []
     missing = refusal(404, "not_found", detail="there is no such experiment, or it is not yours")
     server.replies = [*asked, missing]
     code, err = run(("show", "URL"), text)

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from support.faulty_server import Reply, faulty_server
+from support.faulty_server import Reply, faulty_server, refusal
 from tbupload.cli import main
 from tbupload.commands.experiment_text import list_cells, make_layout
 from tbupload.console.columns import cut, display_width
@@ -117,14 +117,18 @@ def test_list_of_nothing_says_so(run, server):
 def test_list_selects_and_sorts(run, server):
     statuses = ("running", "failed", "silent", "running")
     listed = [{**EXPERIMENT, "name": f"n{i}", "status": each} for i, each in enumerate(statuses)]
-    server.replies = [reply({"experiments": listed, "next": None})]
+    listing = reply({"experiments": listed, "next": None})
+    server.replies = [refusal(422, "invalid"), listing]  # an older server
     options = ("--tag", "a", "--tag", "b", "--sort", "size", "--reverse")
     code, out, err = run("list", *options, "--status", "silent", "--status", "running")
     assert (code, err) == (0, "")
     assert [line.split()[-1] for line in out.splitlines()[1:]] == ["n0", "n2", "n3"]
-    assert server.requests[0].path == (
-        "/api/v1/experiments?tag=a&tag=b&sort=size&reverse=true&details=true&limit=100"
-    )
+    selected = "/api/v1/experiments?tag=a&tag=b&sort=size&reverse=true"
+    assert [request.path for request in server.requests] == [
+        f"{selected}&status=silent&status=running&details=true&limit=101",
+        f"{selected}&details=true&limit=100",
+    ]
+    server.replies = [listing]
     code, out, err = run("list", "--status", "running", "--limit", "1")
     assert [line.split()[-1] for line in out.splitlines()[1:]] == ["n0"]
     assert "1 shown, and there are more" in err
@@ -136,7 +140,7 @@ def test_list_names_keys_that_it_can_sort_by(run, capsys):
         run("list", "--sort", "siz")
     err = capsys.readouterr().err
     assert "invalid choice: 'siz'" in err
-    for key in ("created", "updated", "name", "size"):
+    for key in ("created", "updated", "name", "size", "status"):
         assert key in err
 
 

@@ -8,9 +8,9 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice.errors import Conflict, Invalid
+from tbservice.experiment_values import SavedSearch
 from tbservice.experiments.metadata import check_text
 from tbservice.experiments.tables import experiment_stars, saved_searches
-from tbservice.experiments.tables.saved_searches import SavedSearch
 from tbservice.types.experiments import Experiment
 from tbservice.types.grants import Grant, ReadGrant, WorkspaceGrant
 from tbservice.types.identifiers import ExperimentId, UserId

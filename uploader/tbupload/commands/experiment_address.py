@@ -5,7 +5,6 @@ A URL of another server than the one in use is refused.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 import urllib.parse
@@ -80,8 +79,10 @@ def resolve_named_id(text: str, client: Client) -> str:
         experiment_id = resolve_experiment_id(text, client)
         if len(experiment_id) == ID_CHARS or not is_word:
             return experiment_id
-    found = list(itertools.islice(_list_all(client, text), PAGE_ITEMS))
+    found = list(itertools.islice(client.list_experiments(text), PAGE_ITEMS))
     named = [each for each in found if each["name"] == text]
+    if not named:
+        named = [each for each in _list_archived(client, text) if each["name"] == text]
     if len(named) == 1:
         return str(named[0]["experiment_id"])
     if named:
@@ -96,21 +97,26 @@ def _complete_id(text: str, client: Client, *, is_deleted: bool) -> str:
     if not PREFIX_CHARS_MIN <= len(text) < ID_CHARS:
         return text
     try:
-        listed = client.list_deleted() if is_deleted else _list_all(client)
+        listed = client.list_deleted() if is_deleted else client.list_experiments(items=PAGE_ITEMS)
         matches = [each for each in listed if each["experiment_id"].startswith(text)]
     except Refused:  # a token that may not list
         return text
+    if not matches and not is_deleted:
+        archived = _list_archived(client)
+        matches = [each for each in archived if each["experiment_id"].startswith(text)]
     if len(matches) > 1:
         raise UsageError(f"several IDs begin with {text!r}: {_list_matches(matches)}")
     return str(matches[0]["experiment_id"]) if matches else text
 
 
-def _list_all(client: Client, query: str | None = None) -> Iterator[Json]:
-    """Yield the experiments that the token may list, then the archived ones."""
-    yield from client.list_experiments(query, items=PAGE_ITEMS)
-    archived = client.list_experiments(query, items=PAGE_ITEMS, selection={"archived": "true"})
-    with contextlib.suppress(Refused):  # an older server has none
-        yield from archived
+def _list_archived(client: Client, query: str | None = None) -> list[Json]:
+    """Return the first archived experiments; none from an older server, which has no archive."""
+    selection = {"archived": "true"}
+    archived = client.list_experiments(query, items=PAGE_ITEMS, selection=selection)
+    try:
+        return list(itertools.islice(archived, PAGE_ITEMS))
+    except Refused:
+        return []
 
 
 def _list_matches(experiments: Sequence[Json]) -> str:

@@ -29,6 +29,7 @@ from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
 
 _UNKNOWN_FIELD: Final = 422
+"""The status by which an older server refuses a field that it does not know."""
 
 
 def list_experiments(options: argparse.Namespace) -> int:
@@ -89,9 +90,9 @@ def _find_experiments(options: argparse.Namespace, count_max: int) -> Iterator[J
     except Refused as refusal:
         if refusal.status != _UNKNOWN_FIELD:
             raise
+        first = []
         listed = client.list_experiments(options.query, count_max=sys.maxsize, selection=selection)
-        return (each for each in listed if each.get("status") in options.status)
-    return itertools.chain(first, listed)
+    return (each for each in itertools.chain(first, listed) if each.get("status") in options.status)
 
 
 def create(options: argparse.Namespace) -> int:

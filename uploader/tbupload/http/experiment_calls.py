@@ -112,7 +112,7 @@ class ExperimentCalls(JsonCalls):
             query: Selects those with words that begin like its words.
             count_max: How many are needed; then they have details, as of `get_experiment`.
             items: Experiments on a page, if it is not known how many are needed.
-            selection: Further fields of the query: tag, sort, reverse.
+            selection: Further fields of the query: tag, status, starred, archived, sort, reverse.
         """
         fields = {**({} if query is None else {"q": query}), **(selection or {})}
         page_items = items

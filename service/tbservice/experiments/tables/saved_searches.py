@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from sqlalchemy import Connection, text
 
+from tbservice.experiment_values import SavedSearch
 from tbservice.types.identifiers import UserId, WorkspaceId
-
-
-class SavedSearch(NamedTuple):
-    """A list of experiments: the query of its address, without the workspace."""
-
-    name: str
-    query: str
 
 
 def put(db: Connection, workspace_id: WorkspaceId, user_id: UserId, saved: SavedSearch) -> None:
@@ -24,7 +16,12 @@ def put(db: Connection, workspace_id: WorkspaceId, user_id: UserId, saved: Saved
             VALUES (:workspace_id, :user_id, :name, :query)
             ON CONFLICT (workspace_id, user_id, name) DO UPDATE SET query = excluded.query
         """),
-        {"workspace_id": workspace_id, "user_id": user_id, **saved._asdict()},
+        {
+            "workspace_id": workspace_id,
+            "user_id": user_id,
+            "name": saved.name,
+            "query": saved.query,
+        },
     )
 
 

@@ -158,7 +158,7 @@ def _choose(conditions: list[_Condition], query: ExperimentQuery) -> list[_Condi
     """Return the conditions whose rows are read, of those of a query."""
     used = [condition for condition in conditions if condition.rows < RARE_ROWS_MAX]
     if is_read_by_number(query) and len(used) <= 1:
-        merged = [each for each in used or conditions if each.words is not None]
+        merged: list[_Condition] = [each for each in used or conditions if each.words is not None]
         used = merged[:1] or used
     elif not is_read_by_number(query) and all(each.rows >= SORTED_ROWS_MAX for each in used):
         used = []

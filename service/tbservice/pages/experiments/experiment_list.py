@@ -15,9 +15,8 @@ from tbservice.api.http.dependencies import UsesDatabase, get_settings
 from tbservice.auth import grants, people
 from tbservice.db.database import Database
 from tbservice.errors import MalformedRequest, NotFound, ServiceError
-from tbservice.experiment_values import UploadStatus
+from tbservice.experiment_values import SavedSearch, UploadStatus
 from tbservice.experiments import bookmarks, listing, uploads
-from tbservice.experiments.tables.saved_searches import SavedSearch
 from tbservice.pages.base.frame import render
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import MaybeSignedIn

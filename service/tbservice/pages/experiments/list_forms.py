@@ -7,18 +7,16 @@ from contextlib import suppress
 from typing import Final
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
 from sqlalchemy import Connection
 from starlette.responses import Response
 
-from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants
 from tbservice.errors import Invalid, NotFound
+from tbservice.experiment_values import SavedSearch
 from tbservice.experiments import bookmarks, lifecycle, listing
 from tbservice.experiments.listing import Search
 from tbservice.experiments.metadata import Metadata
-from tbservice.experiments.tables.saved_searches import SavedSearch
 from tbservice.pages.base.forms import FormFields
 from tbservice.pages.base.frame import redirect
 from tbservice.pages.base.person_page import PersonPage, SignedInPage
@@ -36,8 +34,8 @@ from tbservice.types.grants import AdminGrant, Scope
 
 router = APIRouter(include_in_schema=False)
 
-NAMES_ITEMS_MAX: Final = 8
-"""Experiments (items) that the dialog to go somewhere offers."""
+GO_ITEMS_MAX: Final = 100
+"""Experiments (items) with the words of a name among which the one with this name is looked for."""
 
 _Change = Callable[[Connection, AdminGrant], object]
 
@@ -122,39 +120,46 @@ def save_search(page: SignedInPage, form: SignedInForm) -> Response:
     return _return_to_list(form)
 
 
-@router.get("/experiments/names")
-def list_names(request: Request, session: SignedIn, database: UsesDatabase) -> JSONResponse:
-    """Return the newest experiments with the words of `q`, for the dialog to go somewhere."""
+@router.get("/experiments/go")
+def go(request: Request, session: SignedIn, database: UsesDatabase) -> Response:
+    """Redirect to the experiment with this name, or else with these words; if several, to a list.
+
+    Names are not offered while one types: no script may read what a browser session may.
+    """
     membership = find_workspace(request.query_params, session)
     if membership is None:
-        return JSONResponse([])
+        return redirect("/")
+    typed = request.query_params.get("q", "").replace("\0", "").strip()
+    address = parse_address({"q": typed}, membership.workspace_id)
     with database.without_transaction() as db:
         grant = grants.grant_workspace(db, session.secret, Scope.READ, membership.workspace_id)
-    text = request.query_params.get("q", "").replace("\0", "")
-    search = Search(text[: limits.EXPERIMENT_NAME_CHARS_MAX])
     with database.snapshot(grant) as db:
-        listed = listing.list_experiments(db, grant, search, None, NAMES_ITEMS_MAX).experiments
-    names = [
-        {
-            "name": each.name.strip()[: limits.EXPERIMENT_TAG_CHARS_MAX] or "Unnamed experiment",
-            "url": f"/experiment/{each.experiment_id}/about",
-        }
-        for each in listed
-    ]
-    return JSONResponse(names, headers={"Cache-Control": "no-store"})
+        listed = listing.list_experiments(db, grant, Search(address.q), None, GO_ITEMS_MAX)
+    named = [each for each in listed.experiments if each.name.casefold() == typed.casefold()]
+    found = named or listed.experiments
+    if not typed or len(found) != 1:
+        return redirect(address.link())
+    return redirect(f"/experiment/{found[0].experiment_id}/about")
 
 
 def _change_selected(page: PersonPage, form: FormFields, change: _Change) -> None:
     """Change each selected experiment. One that is not there any more is no error.
 
-    Raises Invalid if none is selected, and Forbidden if the person may not change one.
+    Raises Invalid if none is selected, or after all, if one cannot be so, and Forbidden if the
+    person may not change one.
     """
     ids = read_ids(form)
     if not ids:
         raise Invalid("select experiments first")
+    refused = []
     for experiment_id in ids:
-        with suppress(NotFound), page.admin_transaction(experiment_id) as (db, grant):
-            change(db, grant)
+        try:
+            with suppress(NotFound), page.admin_transaction(experiment_id) as (db, grant):
+                change(db, grant)
+        except Invalid as error:
+            refused.append(error)
+    if refused:
+        raise Invalid(f"{len(refused)} of {len(ids)} experiments were not changed: {refused[0]}")
 
 
 def _read_tags(form: FormFields) -> list[str]:

@@ -63,6 +63,12 @@ const KEYS = {
 const jump = document.getElementById("jump");
 const jumpTo = document.getElementById("jump-to");
 const jumpList = jump.querySelector(".jump-list");
+// Others than those of this page are searched by the server: no script may read what they are.
+for (const row of document.querySelectorAll("[data-list] tbody th a[data-experiment]")) {
+  const item = jumpList.appendChild(document.createElement("li"));
+  const link = item.appendChild(document.createElement("a"));
+  Object.assign(link, { href: row.href, dir: "auto", textContent: row.textContent });
+}
 const pages = [...jumpList.children];
 function showPlaces() {
   const words = jumpTo.value.toLowerCase().split(/\s+/);
@@ -71,35 +77,7 @@ function showPlaces() {
     page.hidden = !words.every((word) => name.includes(word));
   }
 }
-
-// Experiments are asked for once the typing pauses; answers to what was typed before are late.
-const PAUSE_MS = 150;
-let asked = 0;
-async function showExperiments() {
-  const number = ++asked;
-  const typed = jumpTo.value.trim();
-  await new Promise((resolve) => setTimeout(resolve, typed ? PAUSE_MS : 0));
-  if (number !== asked) return;
-  const address = new URL(jumpList.dataset.names, location);
-  address.searchParams.set("q", typed);
-  const answer = typed ? await fetch(address).catch(() => null) : null;
-  const isNames = answer?.ok && answer.headers.get("content-type") === "application/json";
-  const found = isNames ? await answer.json() : [];
-  if (number !== asked) return;
-  jumpList.querySelectorAll("[data-experiment]").forEach((item) => item.remove());
-  const items = found.map(({ name, url }) => {
-    const item = document.createElement("li");
-    item.dataset.experiment = "";
-    const link = item.appendChild(document.createElement("a"));
-    link.href = url;
-    link.dir = "auto";
-    link.textContent = name;
-    return item;
-  });
-  jumpList.prepend(...items);
-}
 jumpTo.addEventListener("input", showPlaces);
-jumpTo.addEventListener("input", showExperiments);
 jump.addEventListener("keydown", (event) => {
   const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (!by) return;
@@ -113,7 +91,6 @@ addEventListener("keydown", (event) => {
     event.preventDefault();
     jumpTo.value = "";
     showPlaces();
-    showExperiments();
     if (!jump.open) jump.showModal();
     return;
   }
