@@ -216,15 +216,17 @@ def test_selected_experiments_are_tagged_and_archived(page, start):
     page.goto(start)
     page.get_by_label("Select bert-base-squad", exact=True).check()
     page.locator("[data-selection] summary").press("Enter")
-    page.get_by_label("Tags, with commas").fill("shelved")
+    page.get_by_label("Tags, with commas").fill("put aside")
     look_again(page, "experiments_tagged")
     page.get_by_label("Tags, with commas").press("Enter")
-    page.get_by_label("Tag", exact=True).select_option("shelved")
+    page.get_by_label("Tag", exact=True).select_option("put aside")
     expect_names(page, "bert-base-squad")
     page.locator("summary", has_text="Save this search").press("Enter")
-    page.get_by_label("Name", exact=True).fill("on the shelf")
+    page.get_by_label("Name", exact=True).fill("kept for later")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("link", name="on the shelf")).to_have_attribute("aria-current", "true")
+    expect(page.get_by_role("link", name="kept for later")).to_have_attribute(
+        "aria-current", "true"
+    )
     page.get_by_label("Select bert-base-squad", exact=True).check()
     page.get_by_role("button", name="Archive selected").click()
     expect(page.get_by_role("status")).to_contain_text("Archived")
@@ -233,7 +235,7 @@ def test_selected_experiments_are_tagged_and_archived(page, start):
     expect_names(page, "bert-base-squad")
     page.get_by_label("Select bert-base-squad", exact=True).check()
     page.get_by_role("button", name="Unarchive selected").click()
-    page.get_by_role("link", name="on the shelf").click()
+    page.get_by_role("link", name="kept for later").click()
     expect_names(page, "bert-base-squad")
 
 

@@ -198,12 +198,15 @@ def _select_in_order(
     """Return a statement that reads experiments in order, or sorts those with some numbers."""
     column, sql_type, condition = section
     descending = "DESC" if query.is_descending else ""
+    # A number is unique. With the id after it, no index has the order: PostgreSQL then checks all
+    # experiments and sorts them, which takes half a second where 100,000 have a status.
+    last = "" if column == _BY_NUMBER.column else f", experiment_id {descending}"
     conditions = ["e.workspace_id = :workspace_id", _listed(query), condition]
     if after is not None:
         comparison = "<" if query.is_descending else ">"
         key = f"CAST(:after_key AS {sql_type})"
         conditions.append(f"(e.{column}, e.experiment_id) {comparison} ({key}, :after_id)")
-    order = f"{column} {descending}, experiment_id {descending}"
+    order = f"{column} {descending}{last}"
     if plan.numbers is None:
         return f"""
             SELECT {_columns()}, found.{column} AS sort_key
