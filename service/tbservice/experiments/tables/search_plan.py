@@ -258,6 +258,8 @@ def _check_status(statuses: Sequence[UploadStatus], *, is_hashed: bool) -> str:
     names = ", ".join(f"'{status.value}'" for status in statuses)
     condition = f"{uploads.select_status('e.experiment_id')} IN ({names})"
     if not is_hashed:
-        return condition
+        # In a CASE, PostgreSQL expects half of the experiments to have it, not one in 200, for
+        # which it would check all of them rather than read the index of the order.
+        return f"CASE WHEN {condition} THEN true ELSE false END"
     likely = f"e.experiment_id IN ({uploads.select_experiments(statuses)})"
     return f"CASE WHEN {likely} THEN {condition} ELSE false END"
