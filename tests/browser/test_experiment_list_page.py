@@ -156,6 +156,7 @@ def test_list_is_searched_filtered_and_sorted(page, start):
 
 
 def test_list_is_worked_in_by_keys(page, start, live_service, made, workspace):
+    page.watch.is_expected = lambda problem: "ERR_ABORTED" in problem  # left while it loads
     page.goto(start)
     page.keyboard.press("?")
     look_again(page, "keys")
