@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0020_series_names"
-down_revision = "0017_audit"
+down_revision = "0019_upload_status"
 branch_labels = None
 depends_on = None
 

@@ -17,7 +17,7 @@ SELECT: Final = """
 """A query for the experiments that the person of a placeholder has starred."""
 
 _IS_THERE: Final = "tbhub_has_listing"
-"""The key of a connection's flag: the schema has the tables of 0022_listing."""
+"""The key of a connection's flag: the schema has the tables of 0023_listing."""
 
 
 def exist(db: Connection) -> bool:

@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0021_archived"
-down_revision = "0019_upload_status"
+revision = "0022_archived"
+down_revision = "0021_one_index_of_names"
 branch_labels = None
 depends_on = None
 

@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0022_listing"
-down_revision = "0021_archived"
+revision = "0023_listing"
+down_revision = "0022_archived"
 branch_labels = None
 depends_on = None
 
