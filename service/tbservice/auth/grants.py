@@ -46,7 +46,7 @@ _RIGHTS: Final = {
     Scope.APPEND: "upload to it",
     Scope.ADMIN: "change, share or delete its experiments",
 }
-"""What a role does not permit, in a sentence for people."""
+"""The right that a role does not give, in a sentence for people."""
 
 
 def grant_workspace(

@@ -28,7 +28,16 @@ GROUPS: Final = {
     "Upload": ("uploading", "debugging", "integrations", "hparams", "katib"),
     "Look and share": ("page", "runs", "sharing", "sign-in"),
     "Read": ("reading", "cookbook", "api", "sampling"),
-    "Run a service": ("operations", "on-call", "backup", "audit", "scaling", "citus", "releasing"),
+    "Run a service": (
+        "operations",
+        "on-call",
+        "backup",
+        "audit",
+        "abuse",
+        "scaling",
+        "citus",
+        "releasing",
+    ),
     "How it works": (
         *("architecture", "storage", "wire", "compatibility", "decoding"),
         *("benchmarks", "glossary", "decisions/README"),
