@@ -14,6 +14,7 @@ from psycopg import sql
 
 from support.admission import used_up
 from support.batches import images, scalars, segment, stream, texts
+from support.people import cookie_of, new_session
 from support.servers import database_name
 from support.share_links import make_link, target_of
 from tbservice import limits
@@ -105,6 +106,40 @@ def test_reader_of_link_is_told_what_people_wrote(client, api, fields, is_empty)
     assert (">Shared by link<" in page) != shows_nothing
     assert ("The link that you opened shows no data yet." in page) == shows_nothing
     assert "Nothing has been uploaded" not in page
+
+
+@pytest.mark.parametrize("runs", [None, "none"])
+def test_member_leaves_slice_of_link(client, api, database, runs):
+    workspace_id = api.request("GET", "/me").json()["workspace"]["workspace_id"]
+    experiment = new_experiment(api)
+    link = make_link(api, experiment, runs=runs)
+    person, reader = new_session(database, workspace_id), f"tbhub_read={link['token']}"
+    page = f"/experiment/{experiment}/"
+    navigation = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "same-origin"}
+
+    def show(*cookies):
+        headers = {**navigation, "Accept": "text/html", "Cookie": "; ".join(cookies)}
+        return client.get(page, headers=headers).text
+
+    signed_in = cookie_of(person)["Cookie"]
+    assert "?link=leave" in show(signed_in, reader)
+    assert "?link=leave" not in show(reader)
+    headers = {"Cookie": f"{signed_in}; {reader}"}
+    left = client.get(f"{page}?link=leave", headers=headers, follow_redirects=False)
+    assert (left.status_code, left.headers["location"]) == (303, page)
+    assert left.headers["set-cookie"].startswith('tbhub_read=""; expires=')
+    assert f"Path={page}" in left.headers["set-cookie"]
+    assert ">Private<" in show(signed_in)
+
+
+def test_own_page_tells_end_of_link(client, api):
+    experiment = new_experiment(api)
+    link = make_link(api, experiment)
+    about, cookie = f"/experiment/{experiment}/about", {"Cookie": f"tbhub_read={link['token']}"}
+    assert client.get(about, headers=cookie).status_code == 200
+    api.request("DELETE", f"/experiments/{experiment}/links/{link['id']}").raise_for_status()
+    ended = client.get(about, headers={**cookie, "Accept": "text/html"})
+    assert (ended.status_code, "it has ended" in ended.text) == (401, True)
 
 
 def menu_of(client, api, experiment):

@@ -45,8 +45,10 @@ def show_page(request: Request) -> Response:
 
     With `?token=` (repeatable), redirect to the address without tokens, and store them in the
     page's cookie: so they are not in the browser's history. Without the right to read, return the
-    token form with status 401.
+    token form with status 401. With `?link=leave`, a member sees again what members see.
     """
+    if request.query_params.get("link") == "leave":
+        return page_auth.leave_link(request)
     offered = request.query_params.getlist("token")
     try:
         return _store(request, offered) if offered else _show(request)
@@ -79,6 +81,8 @@ def _show(request: Request) -> Response:
     source = page_auth.open_source(request)
     experiments = source.list_experiments()
     kinds = source.list_kinds()
+    is_shared = isinstance(source, ExperimentReader) and source.grant.link is not None
+    workspace_id, site = page_auth.find_workspace(request, source), public_site(request)
     about = Markup()
     if isinstance(source, ExperimentReader):
         about = _render_about(experiments[0], source.read_notes(experiments[0]))
@@ -89,7 +93,8 @@ def _show(request: Request) -> Response:
             about,
             server,
             frame_ancestors(request),
-            is_shared=isinstance(source, ExperimentReader) and source.grant.link is not None,
+            is_shared=is_shared,
+            is_members=workspace_id is not None and not site,
         )
     attempts = AttemptChoice()
     if isinstance(source, ExperimentReader):
@@ -100,7 +105,6 @@ def _show(request: Request) -> Response:
         if attempts.is_missing:
             return message_pages.show_missing_attempt(attempts)
 
-    workspace_id, site = page_auth.find_workspace(request, source), public_site(request)
     if isinstance(source, ComparisonReader):
         named = dict(zip(source.readers, experiments, strict=True))
         shown_bar = bar.render_comparison_bar(named, workspace_id, site)
@@ -111,7 +115,7 @@ def _show(request: Request) -> Response:
             about,
             data_classes,
             has_hparams=any(plugin == "hparams" for plugin, _ in kinds),
-            is_shared=isinstance(source, ExperimentReader) and source.grant.link is not None,
+            is_shared=is_shared,
             workspace_id=workspace_id,
             site=site,
             link_token=_link_token(request, source),

@@ -63,6 +63,11 @@ def find_reader(
         return PageReader(anybody, None, None)
     if suspended is not None:
         raise suspended
+    if page_tokens(request.headers.get("cookie", "")):
+        raise Unauthenticated(
+            "the link that you opened shows this experiment no longer: it has ended, or the "
+            "experiment was deleted; ask for another one, or sign in"
+        )
     if session is None:
         raise sign_in_error(request)
     raise NotFound("there is no such experiment, or it is not yours")

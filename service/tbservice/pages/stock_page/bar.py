@@ -100,6 +100,7 @@ def render_bar(
         hint=hint,
         own_page=own_page,
         report_page=report_page,
+        may_leave_link=is_shared and workspace_id is not None and not site,
         attempts=attempts,
         about=about,
         downloads=[(_FILE_LABELS[each], _files(each)) for each in _FILE_LABELS if each in contents],

@@ -23,7 +23,13 @@ _POLICY: Final = (
 
 
 def show_empty(
-    experiment: Experiment, about: Markup, server: str, ancestors: str, *, is_shared: bool
+    experiment: Experiment,
+    about: Markup,
+    server: str,
+    ancestors: str,
+    *,
+    is_shared: bool,
+    is_members: bool,
 ) -> Response:
     """Return the page of an experiment without data: it shows the command that uploads to it.
 
@@ -36,6 +42,7 @@ def show_empty(
         server: The URL at which uploaders reach this service.
         ancestors: The directive of `frame_ancestors`: a notebook may show it before there are data.
         is_shared: Whether the reader has a share link.
+        is_members: Whether the reader is signed in as a member, who may leave the link.
     """
     name = experiment.name.strip()
     title = f"{name} is empty" if name else "This experiment is empty"
@@ -51,6 +58,7 @@ def show_empty(
         experiment_id=experiment.experiment_id,
         server=server,
         is_shared=is_shared,
+        is_members=is_members,
     )
 
 

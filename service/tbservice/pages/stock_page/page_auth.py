@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from tbservice.admission import callers
 from tbservice.api.http.dependencies import get_database, get_object_store, get_settings
@@ -146,6 +146,16 @@ def set_read_cookie(response: Response, request: Request, offered: Sequence[str]
             httponly=True,
             samesite="lax",
         )
+
+
+def leave_link(request: Request) -> Response:
+    """Return a redirect to the page's address, for which the browser has no cookie any more.
+
+    Who is signed in then sees what members see, and no longer what a share link shows.
+    """
+    response = RedirectResponse(cookie_path(request), 303, {"Cache-Control": "no-store"})
+    response.delete_cookie(COOKIE, path=cookie_path(request))
+    return response
 
 
 def make_browser_tokens(request: Request) -> list[str]:
