@@ -104,7 +104,10 @@ def test_menu_of_bar_downloads_every_point_by_keyboard(page, uploader, logdir, a
 
 def test_empty_page_says_how_to_upload_and_reloads(page, uploader, logdir, api):
     experiment = api.new_experiment(name=HOSTILE, description="What I am about to do.")
-    page.goto(share_link(uploader, experiment))
+    page.goto(share_link(uploader, experiment))  # the experiment may have data that it hides
+    expect(page.get_by_role("heading")).to_have_text(HOSTILE)
+    token = api.new_token(experiment, "read")
+    page.goto(f"{uploader.server}/experiment/{experiment}/?token={token}")
     expect(page.get_by_role("heading")).to_have_text(f"{HOSTILE} is empty")
     expect(page.get_by_text("What I am about to do.")).to_be_visible()
     shoot(page, "empty")
