@@ -30,7 +30,7 @@ pytestmark = pytest.mark.cluster
 
 SEVERAL = {
     "compaction of old work": "SELECT data_at, experiment_id FROM experiments WHERE workspace_id",
-    "erasing": "SELECT workspace_id, experiment_id FROM experiments WHERE erase_at",
+    "erasing": "SELECT workspace_id, experiment_id, deleted_at IS NULL AND snapshot_of",
     "erasing series": "SELECT DISTINCT workspace_id, experiment_id FROM erased_series",
     "request keys": "WHERE workspace_id = %(workspace_id)s AND request_key =",
     "new token": "WITH t AS ( INSERT INTO tokens",

@@ -253,6 +253,8 @@ def test_json_log_of_serve_names_requests(settings, owner_token, tmp_path, renam
     assert failed.status_code == 500
     assert failed.headers["X-Request-ID"] == "proxy-2"
     records = [json.loads(line) for line in log.read_text().splitlines() if line[0] == "{"]
-    (record,) = [each for each in records if each.get("request_id") == "proxy-2"]
+    failures = [each for each in records if "error_id" in each]
+    assert [each["request_id"] for each in failures] == ["proxy-2"]
+    (record,) = failures
     assert record["error_id"] == failed.json()["id"]
     assert "tokens" in record["traceback"]

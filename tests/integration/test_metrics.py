@@ -39,6 +39,7 @@ LABELS = {
     "group",
     "node",
     "recorded",
+    "outcome",
     "le",
 }
 WAIT_SECONDS_MAX = 30
