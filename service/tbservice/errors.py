@@ -224,6 +224,7 @@ def forget_frames(error: BaseException | None) -> None:
     keeps a request and its body, some 130 objects, until a garbage collection, which stops all
     threads.
     """
-    while error is not None:
+    # An error may be its own cause; one whose traceback is gone was here before.
+    while error is not None and error.__traceback__ is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__

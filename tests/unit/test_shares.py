@@ -25,7 +25,7 @@ from tbservice.admission.shares import Caller, Shares
 from tbservice.admission.turns import Turn, Turns
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.http.streaming import refuse_unread
-from tbservice.errors import RequestTimeout, TooLarge, TooManyRequests
+from tbservice.errors import RequestTimeout, TooLarge, TooManyRequests, forget_frames
 from tbservice.waits import count_in, waiting
 
 JSON_PATH = "/api/v1/experiments/x/scalars/data"
@@ -778,3 +778,15 @@ def test_turn_of_work_beside_request_ends_its_own(monkeypatch):
         assert not shares.turns._used
 
     asyncio.run(run())
+
+
+def test_error_that_is_its_own_cause_forgets_its_frames():
+    error, context = ValueError("own cause"), KeyError("before")
+    try:
+        try:
+            raise context
+        except KeyError:
+            raise error from error
+    except ValueError:
+        forget_frames(error)
+    assert error.__traceback__ is None
