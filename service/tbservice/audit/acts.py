@@ -75,6 +75,7 @@ class Act(enum.StrEnum):
     EXPERIMENT_SUSPEND = "experiment.suspend"
     EXPERIMENT_RELEASE = "experiment.release"
     EXPERIMENT_DELETE = "experiment.delete"
+    EXPERIMENT_EXPIRE = "experiment.expire"
     EXPERIMENT_RESTORE = "experiment.restore"
     EXPERIMENT_ERASE = "experiment.erase"
     EXPERIMENT_EXPORT = "experiment.export"
@@ -104,6 +105,7 @@ ALWAYS_RECORDED: Final = frozenset(
         Act.WORKSPACE_SUSPEND,
         Act.EXPERIMENT_SUSPEND,
         Act.AUDIT_EXPIRE,
+        Act.EXPERIMENT_EXPIRE,
         Act.EXPERIMENT_ERASE,
         Act.OBJECTS_SWEEP,
     }

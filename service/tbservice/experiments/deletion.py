@@ -30,7 +30,7 @@ def delete_experiment(db: Connection, grant: AdminGrant, *, is_final: bool = Fal
     hidden = experiment_deletion.hide(db, grant.experiment_id, kept)
     if hidden is None:
         raise NotFound(NOT_FOUND)
-    _record_deletion(db, grant.workspace_id, hidden, is_final=is_final)
+    _record(db, Act.EXPERIMENT_DELETE, grant.workspace_id, hidden, is_final=is_final)
 
 
 def expire_experiment(
@@ -48,7 +48,7 @@ def expire_experiment(
     hidden = experiment_deletion.hide(db, experiment_id, RESTORABLE)
     if hidden is None:
         return False
-    _record_deletion(db, workspace_id, hidden, has_expired=True)
+    _record(db, Act.EXPERIMENT_EXPIRE, workspace_id, hidden)
     return True
 
 
@@ -76,12 +76,13 @@ def erase_some(
     return True
 
 
-def _record_deletion(
-    db: Connection, workspace_id: WorkspaceId, hidden: Experiment, **details: bool
+def _record(
+    db: Connection, act: Act, workspace_id: WorkspaceId, hidden: Experiment, **details: bool
 ) -> None:
+    """Record that an experiment was hidden, and let searches find it no longer."""
     experiment_words.replace(db, workspace_id, hidden.number, ())
     experiment_id = hidden.experiment_id
-    record(db, Act.EXPERIMENT_DELETE, workspace_id, experiment_id, name=hidden.name, **details)
+    record(db, act, workspace_id, experiment_id, name=hidden.name, **details)
 
 
 def restore_experiment(db: Connection, grant: WorkspaceGrant, experiment_id: str) -> Experiment:

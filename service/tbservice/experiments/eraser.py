@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -16,7 +15,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.db.database import Database
-from tbservice.errors import Conflict, ServiceError
+from tbservice.errors import ServiceError
 from tbservice.experiments import deletion
 from tbservice.experiments.tables import erased_series, experiment_deletion
 from tbservice.experiments.tables.experiment_deletion import DueExperiment
@@ -95,8 +94,7 @@ def erase_due(database: Database, stopping: threading.Event) -> int:
 
 
 def _expire(database: Database, due: DueExperiment) -> None:
-    # Conflict: the audit log of the workspace is full for today.
-    with suppress(Conflict), database.transaction(due.workspace_id) as db:
+    with database.transaction(due.workspace_id) as db:
         deletion.expire_experiment(db, due.workspace_id, due.experiment_id)
 
 
