@@ -32,11 +32,11 @@ CONTENT = {
     "HParams": "tf-hparams-table-view",
     "Projector": "iframe",
 }
-"""What each dashboard shows of the upload."""
+"""A text or element of each dashboard that appears when it shows the upload."""
 
 
 ON_ONE_ORIGIN = pytest.mark.parametrize("site", ["one origin"], indirect=True)
-"""Where a script that ran would find most; a second origin changes neither policy nor pages."""
+"""A script there would have the session of the person; pages on two origins have the same policies."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Who the setting `sign_up` admits: by an account at a provider, and by an invitation."""
+"""The people whom the setting `sign_up` lets make an account: at a provider, and by an invitation."""
 
 import pytest
 
