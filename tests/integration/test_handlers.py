@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import httpx2
 import pytest
@@ -25,7 +26,7 @@ from support.uploading import wait_until
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge, Unavailable
 from tbservice.handlers.fork_server import FORK, MESSAGE
-from tbservice.handlers.pool import HandlerPool
+from tbservice.handlers.pool import HANDLER_SHARE_ITEMS_MAX, HandlerPool
 from tbservice.handlers.processes import HANDLER_MEMORY_BYTES_MAX, ForkServer
 from tbservice.tensorboard.plugins.markdown import MARKDOWN_CHARS_MAX
 from tbwire import wire_pb2
@@ -97,6 +98,34 @@ def test_handler_call_that_fails_ends_job_alone(pool):
     with pytest.raises(NotFound, match="not yours"):
         run(pool, "ask", "refuse", refuse=refuse)
     assert run(pool, "echo", 1) == 1
+
+
+def test_job_that_waits_for_a_process_lets_others_begin(pool):
+    waits = come_in().turns.waits
+    asks = threading.Semaphore(0)
+    may_answer = threading.Event()
+
+    def answer(number):
+        asks.release()
+        may_answer.wait()
+        return number
+
+    async def overload():
+        jobs = [
+            asyncio.create_task(
+                pool.in_process("ask", "answer", calls={"answer": answer}, cancel=lambda: None)
+            )
+            for _ in range(HANDLER_SHARE_ITEMS_MAX + 1)
+        ]
+        for _ in range(HANDLER_SHARE_ITEMS_MAX):
+            await asyncio.to_thread(asks.acquire)
+        waiting = waits.count
+        may_answer.set()
+        await asyncio.gather(*jobs)
+        return waiting
+
+    assert asyncio.run(overload()) == 1
+    assert waits.count == 0
 
 
 def test_handler_over_its_time_is_killed_and_replaced(pool, monkeypatch):

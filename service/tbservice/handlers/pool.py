@@ -16,6 +16,7 @@ from tbservice.admission.fair_queue import FairQueue
 from tbservice.errors import TooLarge, Unavailable
 from tbservice.handlers.processes import Calls, HandlerProcess, get_fork_server
 from tbservice.handlers.threads import DaemonThreadPool
+from tbservice.waits import waiting
 
 HANDLER_ITEMS_MAX: Final = 4
 """Items of work (requests) that run at once in TensorBoard's handler processes of one worker."""
@@ -113,7 +114,8 @@ class HandlerPool:
             HandlerFailed: The job failed with an error that is not for the client.
         """
         caller = admitted.current().caller
-        await self._slots.wait(caller)
+        with waiting():
+            await self._slots.wait(caller)
         running = _RunningJob()
         future = self._waiters.submit(self._run_job, running, job, arguments, calls)
         loop = asyncio.get_running_loop()
