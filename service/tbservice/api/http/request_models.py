@@ -1,12 +1,14 @@
-"""Base of request models, and lists of names."""
+"""Base of request models; parameters that several routes have: names, pages of lists."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
+from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
+from tbservice import limits
 from tbservice.api.http.query_names import describe_unknown
 
 
@@ -19,6 +21,14 @@ def _check_names(names: object) -> object:
 
 Names = Annotated[list[str] | None, BeforeValidator(_check_names)]
 """Names of runs or tags; None selects all."""
+
+After = Annotated[str | None, Query(description="`next` of the previous page")]
+"""Page token of a list; None for its beginning."""
+
+
+def page_limit(items: str) -> Any:
+    """Return the parameter for how many `items` a page has, at most `PAGE_ITEMS_MAX`."""
+    return Query(ge=1, le=limits.PAGE_ITEMS_MAX, description=f"Maximum {items} per page")
 
 
 class FewFields(BaseModel):

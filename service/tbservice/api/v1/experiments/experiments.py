@@ -17,6 +17,7 @@ from tbservice.api.http.dependencies import (
     UsesDatabase,
     UsesSettings,
 )
+from tbservice.api.http.request_models import After, page_limit
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.experiments.experiment_schemas import (
     DeletedPage,
@@ -111,10 +112,8 @@ def list_deleted_experiments(
     grant: MayList,
     database: UsesDatabase,
     settings: UsesSettings,
-    after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
-    limit: Annotated[
-        int, Query(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum experiments per page")
-    ] = 100,
+    after: After = None,
+    limit: Annotated[int, page_limit("experiments")] = 100,
 ) -> DeletedPage:
     """List the deleted experiments that can be restored, the last deleted first."""
     with database.snapshot(grant) as db:

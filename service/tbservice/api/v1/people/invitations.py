@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from fastapi import status
 from pydantic import BaseModel, Field
@@ -12,10 +11,10 @@ from tbservice import limits
 from tbservice.api.http.dependencies import MayManage, UsesDatabase, UsesSettings
 from tbservice.api.http.request_models import FewFields
 from tbservice.api.http.routers import make_router
-from tbservice.api.v1.people.token_models import EndTime, PersonAnswer, person_answer
+from tbservice.api.v1.people.token_models import EndTime, PersonAnswer
 from tbservice.auth import invitations
 from tbservice.auth.link_urls import invitation_url
-from tbservice.types.people import Invitation, Role
+from tbservice.types.people import Role
 
 router = make_router(prefix="/api/v1/workspaces/{workspace_id}/invitations", tags=["workspaces"])
 
@@ -33,10 +32,10 @@ class NewInvitation(FewFields):
     expires_at: EndTime = None
 
 
-class InvitationAnswer(BaseModel):
+class InvitationAnswer(BaseModel, from_attributes=True, populate_by_name=True):
     """An invitation without its secret."""
 
-    id: str
+    id: str = Field(validation_alias="invitation_id")
     role: Role
     email: str
     invited_by: PersonAnswer | None
@@ -69,7 +68,8 @@ def create_invitation(
     with database.transaction(grant) as db:
         invitation, secret = invitations.invite(db, grant, new.role, new.email, new.expires_at)
     url = invitation_url(settings.public_url, secret)
-    return NewInvitationAnswer(**_fields(invitation), url=url)
+    shown = InvitationAnswer.model_validate(invitation)
+    return NewInvitationAnswer(**shown.model_dump(), url=url)
 
 
 @router.get("")
@@ -77,7 +77,7 @@ def list_invitations(grant: MayManage, database: UsesDatabase) -> InvitationList
     """List the open invitations, newest first."""
     with database.snapshot(grant) as db:
         listed = invitations.list_invitations(db, grant)
-    return InvitationList(invitations=[InvitationAnswer(**_fields(each)) for each in listed])
+    return InvitationList(invitations=list(map(InvitationAnswer.model_validate, listed)))
 
 
 @router.delete("/{invitation_id}", status_code=status.HTTP_204_NO_CONTENT)
@@ -85,14 +85,3 @@ def revoke_invitation(grant: MayManage, invitation_id: str, database: UsesDataba
     """Revoke an invitation, with immediate effect; repeating the request changes nothing."""
     with database.transaction(grant) as db:
         invitations.revoke(db, grant, invitation_id)
-
-
-def _fields(invitation: Invitation) -> dict[str, Any]:
-    return {
-        "id": invitation.invitation_id,
-        "role": invitation.role,
-        "email": invitation.email,
-        "invited_by": person_answer(invitation.invited_by),
-        "created_at": invitation.created_at,
-        "expires_at": invitation.expires_at,
-    }

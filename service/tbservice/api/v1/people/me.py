@@ -13,11 +13,10 @@ from tbservice.api.v1.people.token_models import (
     NewTokenAnswer,
     NewWorkspaceToken,
     PersonAnswer,
+    TokenAnswer,
     TokenList,
     WorkspaceAnswer,
     new_token_answer,
-    person_answer,
-    token_answer,
 )
 from tbservice.auth import grants, tokens
 from tbservice.auth.grants import acting_person
@@ -66,7 +65,8 @@ def show_me(secret: Secret, database: UsesDatabase) -> MeAnswer:
     workspace = WorkspaceAnswer(
         workspace_id=principal.workspace_id, name=use.workspace_name, role=use.role
     )
-    return MeAnswer(person=person_answer(use.person), token=token, workspace=workspace)
+    person = None if use.person is None else PersonAnswer.model_validate(use.person)
+    return MeAnswer(person=person, token=token, workspace=workspace)
 
 
 @router.get("/tokens")
@@ -77,7 +77,7 @@ def list_own_tokens(grant: ActsForPerson, database: UsesDatabase) -> TokenList:
     """
     with database.transaction(grant) as db:
         listed = tokens.list_personal_tokens(db, acting_person(grant), grant.workspace_id)
-    return TokenList(tokens=[token_answer(token) for token in listed])
+    return TokenList(tokens=[TokenAnswer.model_validate(token) for token in listed])
 
 
 @router.post("/tokens", status_code=status.HTTP_201_CREATED)

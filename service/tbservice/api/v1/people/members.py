@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 
 from fastapi import status
@@ -70,11 +71,4 @@ def remove_member(grant: MayManage, user_id: str, database: UsesDatabase) -> Non
 
 
 def _answer(member: Member) -> MemberAnswer:
-    person = member.person
-    return MemberAnswer(
-        user_id=person.user_id,
-        name=person.name,
-        email=person.email,
-        role=member.role,
-        joined_at=member.joined_at,
-    )
+    return MemberAnswer(**asdict(member.person), role=member.role, joined_at=member.joined_at)

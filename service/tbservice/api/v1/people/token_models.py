@@ -17,7 +17,7 @@ from pydantic import (
 from tbservice import limits
 from tbservice.api.http.request_models import FewFields
 from tbservice.types.grants import Scope
-from tbservice.types.people import Person, Role, Token
+from tbservice.types.people import Role, Token
 
 _EXAMPLE: Final = "2030-01-31T12:00:00Z"
 
@@ -54,7 +54,7 @@ class NewWorkspaceToken(FewFields):
     expires_at: EndTime = None
 
 
-class PersonAnswer(BaseModel):
+class PersonAnswer(BaseModel, from_attributes=True):
     """A person."""
 
     user_id: str
@@ -62,10 +62,10 @@ class PersonAnswer(BaseModel):
     email: str
 
 
-class TokenAnswer(BaseModel):
+class TokenAnswer(BaseModel, from_attributes=True, populate_by_name=True):
     """A token without its secret."""
 
-    id: str
+    id: str = Field(validation_alias="token_id")
     scopes: list[Scope]
     label: str
     prefix: str = Field(description="The first characters of the secret, to recognize the token by")
@@ -110,29 +110,6 @@ class WorkspaceAnswer(BaseModel):
     role: Role | None = Field(description="The caller's role; null for a machine's token")
 
 
-def person_answer(person: Person | None) -> PersonAnswer | None:
-    """Return the model of a person, if there is one."""
-    if person is None:
-        return None
-    return PersonAnswer(user_id=person.user_id, name=person.name, email=person.email)
-
-
-def token_answer(token: Token) -> TokenAnswer:
-    """Return the model of a token."""
-    return TokenAnswer(
-        id=token.token_id,
-        scopes=list(token.scopes),
-        label=token.label,
-        prefix=token.prefix,
-        created_at=token.created_at,
-        expires_at=token.expires_at,
-        revoked_at=token.revoked_at,
-        last_used_at=token.last_used_at,
-        created_by=person_answer(token.created_by),
-        is_personal=token.is_personal,
-    )
-
-
 def new_token_answer(token: Token, secret: str) -> NewTokenAnswer:
     """Return the model of a new token."""
-    return NewTokenAnswer(**token_answer(token).model_dump(), token=secret)
+    return NewTokenAnswer(**TokenAnswer.model_validate(token).model_dump(), token=secret)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Query, status
+from fastapi import status
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayManage, UsesDatabase
+from tbservice.api.http.request_models import After, page_limit
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.people.token_models import (
     NewTokenAnswer,
     NewWorkspaceToken,
+    TokenAnswer,
     TokenPage,
     new_token_answer,
-    token_answer,
 )
 from tbservice.auth import tokens
 
@@ -42,10 +43,8 @@ def create_workspace_token(
 def list_workspace_tokens(
     grant: MayManage,
     database: UsesDatabase,
-    after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
-    limit: Annotated[
-        int, Query(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum tokens per page")
-    ] = limits.PAGE_ITEMS_MAX,
+    after: After = None,
+    limit: Annotated[int, page_limit("tokens")] = limits.PAGE_ITEMS_MAX,
 ) -> TokenPage:
     """List the tokens for the whole workspace, of machines and of its members, newest first.
 
@@ -53,7 +52,7 @@ def list_workspace_tokens(
     """
     with database.snapshot(grant) as db:
         page, following = tokens.list_workspace_tokens(db, grant, after, limit)
-    return TokenPage(tokens=[token_answer(token) for token in page], next=following)
+    return TokenPage(tokens=[TokenAnswer.model_validate(token) for token in page], next=following)
 
 
 @router.delete("/{token_id}", status_code=status.HTTP_204_NO_CONTENT)

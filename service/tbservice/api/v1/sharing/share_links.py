@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import Query, status
+from fastapi import status
 from pydantic import BaseModel, Field, StrictBool
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase, UsesIngest, UsesSettings
-from tbservice.api.http.request_models import FewFields
+from tbservice.api.http.request_models import After, FewFields, page_limit
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.people.token_models import EndTime, PersonAnswer
 from tbservice.experiments import share_links
-from tbservice.experiments.share_links import ShareLink
 from tbservice.patterns import PATTERN_CHARS_MAX
 
 router = make_router(prefix="/api/v1/experiments/{experiment_id}/links", tags=["share links"])
@@ -48,16 +46,18 @@ class NewLink(FewFields):
     )
 
 
-class LinkAnswer(BaseModel):
+class LinkAnswer(BaseModel, from_attributes=True, populate_by_name=True):
     """A share link without its secret."""
 
-    id: str
+    id: str = Field(validation_alias="token_id")
     label: str
     prefix: str = Field(description="The first characters of the secret, to recognize the link by")
-    runs: str | None
-    tags: str | None
-    anonymous: bool
-    frozen: bool = Field(description="It shows the data of `created_at`")
+    runs: str | None = Field(validation_alias="run_pattern")
+    tags: str | None = Field(validation_alias="tag_pattern")
+    anonymous: bool = Field(validation_alias="is_anonymous")
+    frozen: bool = Field(
+        validation_alias="is_frozen", description="It shows the data of `created_at`"
+    )
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
@@ -111,17 +111,16 @@ def create_link(
             is_frozen=new.frozen,
         )
     url = share_links.make_address(settings.public_url, link, secret)
-    return NewLinkAnswer(**link_fields(link), token=secret, url=url)
+    shown = LinkAnswer.model_validate(link)
+    return NewLinkAnswer(**shown.model_dump(), token=secret, url=url)
 
 
 @router.get("")
 def list_links(
     grant: MayAdminister,
     database: UsesDatabase,
-    after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
-    limit: Annotated[
-        int, Query(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum links per page")
-    ] = limits.PAGE_ITEMS_MAX,
+    after: After = None,
+    limit: Annotated[int, page_limit("links")] = limits.PAGE_ITEMS_MAX,
 ) -> LinkPage:
     """List the experiment's share links, newest first.
 
@@ -130,7 +129,7 @@ def list_links(
     """
     with database.snapshot(grant) as db:
         page, following = share_links.list_links(db, grant, after, limit)
-    return LinkPage(links=[LinkAnswer(**link_fields(link)) for link in page], next=following)
+    return LinkPage(links=list(map(LinkAnswer.model_validate, page)), next=following)
 
 
 @router.patch("/{link_id}")
@@ -139,7 +138,8 @@ def rename_link(
 ) -> LinkAnswer:
     """Change the label of a share link."""
     with database.transaction(grant) as db:
-        return LinkAnswer(**link_fields(share_links.rename_link(db, grant, link_id, changes.label)))
+        link = share_links.rename_link(db, grant, link_id, changes.label)
+    return LinkAnswer.model_validate(link)
 
 
 @router.delete("/{link_id}", status_code=status.HTTP_204_NO_CONTENT)
@@ -150,17 +150,3 @@ def revoke_link(grant: MayAdminister, link_id: str, database: UsesDatabase) -> N
     """
     with database.transaction(grant) as db:
         share_links.revoke_link(db, grant, link_id)
-
-
-def link_fields(link: ShareLink) -> dict[str, Any]:
-    """Return the fields of the model of a link."""
-    renamed = {
-        "token_id": "id",
-        "run_pattern": "runs",
-        "tag_pattern": "tags",
-        "is_anonymous": "anonymous",
-        "is_frozen": "frozen",
-    }
-    fields = asdict(link)
-    del fields["target"]
-    return {renamed.get(name, name): content for name, content in fields.items()}

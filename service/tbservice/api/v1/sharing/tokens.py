@@ -9,14 +9,14 @@ from pydantic import FailFast, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayAdminister, UsesDatabase
-from tbservice.api.http.request_models import FewFields
+from tbservice.api.http.request_models import After, FewFields, page_limit
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.people.token_models import (
     EndTime,
     NewTokenAnswer,
+    TokenAnswer,
     TokenPage,
     new_token_answer,
-    token_answer,
 )
 from tbservice.auth import tokens
 from tbservice.types.grants import Scope
@@ -53,10 +53,8 @@ def create_token(grant: MayAdminister, new: NewToken, database: UsesDatabase) ->
 def list_tokens(
     grant: MayAdminister,
     database: UsesDatabase,
-    after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
-    limit: Annotated[
-        int, Query(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum tokens per page")
-    ] = limits.PAGE_ITEMS_MAX,
+    after: After = None,
+    limit: Annotated[int, page_limit("tokens")] = limits.PAGE_ITEMS_MAX,
     sessions: Annotated[
         bool,
         Query(
@@ -72,7 +70,7 @@ def list_tokens(
     """
     with database.snapshot(grant) as db:
         page, following = tokens.list_tokens(db, grant, after, limit, sessions=sessions)
-    return TokenPage(tokens=[token_answer(token) for token in page], next=following)
+    return TokenPage(tokens=[TokenAnswer.model_validate(token) for token in page], next=following)
 
 
 @router.delete("/{token_id}", status_code=status.HTTP_204_NO_CONTENT)

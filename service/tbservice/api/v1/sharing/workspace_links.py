@@ -9,8 +9,9 @@ from pydantic import BaseModel, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayManage, UsesDatabase
+from tbservice.api.http.request_models import After, page_limit
 from tbservice.api.http.routers import make_router
-from tbservice.api.v1.sharing.share_links import LinkAnswer, link_fields
+from tbservice.api.v1.sharing.share_links import LinkAnswer
 from tbservice.experiments import share_links
 from tbservice.types.identifiers import UserId
 
@@ -38,10 +39,8 @@ def list_workspace_links(
     created_by: Annotated[
         str | None, Query(description="Only links that the user with this id made")
     ] = None,
-    after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
-    limit: Annotated[
-        int, Query(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum links per page")
-    ] = limits.PAGE_ITEMS_MAX,
+    after: After = None,
+    limit: Annotated[int, page_limit("links")] = limits.PAGE_ITEMS_MAX,
 ) -> PlacedLinkPage:
     """List the valid share links to the workspace's experiments, newest first.
 
@@ -54,7 +53,7 @@ def list_workspace_links(
         page, following = share_links.list_workspace_links(db, grant, creator, after, limit)
     links = [
         PlacedLinkAnswer(
-            **link_fields(placed.link),
+            **LinkAnswer.model_validate(placed.link).model_dump(),
             experiment_id=placed.experiment_id,
             experiment_name=placed.experiment_name,
         )
