@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from sqlalchemy import Connection
 from starlette.responses import Response
 
-from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import tokens
 from tbservice.errors import Invalid
 from tbservice.experiments import lifecycle
-from tbservice.pages.base.experiment_admin import admin_transaction
 from tbservice.pages.base.frame import redirect
-from tbservice.pages.base.signed_in import SignedIn, SignedInForm
+from tbservice.pages.base.person_page import SignedInPage
+from tbservice.pages.base.signed_in import SignedInForm
 from tbservice.pages.people import token_pages
 from tbservice.types.experiments import Experiment
 from tbservice.types.grants import AdminGrant
@@ -25,42 +24,32 @@ router = APIRouter(prefix="/experiment/{experiment_id}/token", include_in_schema
 
 
 @router.get("/new")
-def show_new_token(
-    request: Request, experiment_id: str, session: SignedIn, database: UsesDatabase
-) -> Response:
+def show_new_token(page: SignedInPage, experiment_id: str) -> Response:
     """Show the form for a token of this experiment alone."""
-    with admin_transaction(database, experiment_id, session) as (db, grant):
+    with page.admin_transaction(experiment_id) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
-    return token_pages.show_form(request, token_pages.EXPERIMENT_SCOPES, **_texts(experiment))
+    return token_pages.show_form(page.request, token_pages.EXPERIMENT_SCOPES, **_texts(experiment))
 
 
 @router.post("/new")
-def create_token(
-    request: Request,
-    experiment_id: str,
-    session: SignedIn,
-    form: SignedInForm,
-    database: UsesDatabase,
-) -> Response:
+def create_token(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response:
     """Create a token of this experiment, and show its secret, which cannot be shown again."""
-    with admin_transaction(database, experiment_id, session) as (db, grant):
+    with page.admin_transaction(experiment_id) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
     try:
         scopes, expires_at = token_pages.parse_scopes(form), form.expiry("expires_days")
-        with database.transaction(grant) as db:
+        with page.database.transaction(grant) as db:
             token, secret = tokens.create_token(db, grant, scopes, form.text("label"), expires_at)
     except Invalid as error:
         offered = token_pages.EXPERIMENT_SCOPES
-        return token_pages.show_form(request, offered, form, error, **_texts(experiment))
-    return token_pages.show_secret(request, token, secret, **_back(experiment))
+        return token_pages.show_form(page.request, offered, form, error, **_texts(experiment))
+    return token_pages.show_secret(page.request, token, secret, **_back(experiment))
 
 
 @router.post("/revoke")
-def revoke_token(
-    experiment_id: str, session: SignedIn, form: SignedInForm, database: UsesDatabase
-) -> Response:
+def revoke_token(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response:
     """Revoke a token of this experiment. Raises NotFound."""
-    with admin_transaction(database, experiment_id, session) as (db, grant):
+    with page.admin_transaction(experiment_id) as (db, grant):
         tokens.revoke_token(db, grant, form.text("token_id"))
     return redirect(f"/experiment/{experiment_id}/access", done="token-revoked")
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from sqlalchemy import Connection
 from starlette.responses import Response
 
 from tbservice import limits
-from tbservice.api.http.dependencies import UsesDatabase, UsesIngest, UsesSettings
-from tbservice.db.database import Database
+from tbservice.api.http.dependencies import UsesIngest, UsesSettings
 from tbservice.errors import (
     Conflict,
     Invalid,
@@ -27,8 +26,9 @@ from tbservice.errors import (
 from tbservice.experiments import lifecycle, share_links
 from tbservice.pages.base.experiment_admin import grant_admin
 from tbservice.pages.base.forms import FormFields
-from tbservice.pages.base.frame import redirect, render
-from tbservice.pages.base.signed_in import SignedIn, SignedInForm
+from tbservice.pages.base.frame import redirect
+from tbservice.pages.base.person_page import PersonPage, SignedInPage
+from tbservice.pages.base.signed_in import SignedInForm
 from tbservice.types.experiments import Experiment
 from tbservice.types.grants import AdminGrant, ReadGrant
 
@@ -50,34 +50,26 @@ router = APIRouter(prefix="/experiment/{experiment_id}/links", include_in_schema
 
 
 @router.get("")
-def show_links(
-    request: Request,
-    experiment_id: str,
-    session: SignedIn,
-    database: UsesDatabase,
-    after: str | None = None,
-) -> Response:
+def show_links(page: SignedInPage, experiment_id: str, after: str | None = None) -> Response:
     """Show the links of an experiment, the newest first, and the form for a new one."""
-    grant = grant_admin(database, experiment_id, session)
-    return _show(request, database, grant, after)
+    grant = grant_admin(page.database, experiment_id, page.session)
+    return _show(page, grant, after)
 
 
 @router.post("")
 def create_link(
-    request: Request,
+    page: SignedInPage,
     experiment_id: str,
-    session: SignedIn,
     form: SignedInForm,
     ingest: UsesIngest,
     settings: UsesSettings,
 ) -> Response:
     """Create a link, and show it, which is not possible again."""
-    database, door = ingest.database, ingest.door
-    grant = grant_admin(database, experiment_id, session)
+    grant = grant_admin(page.database, experiment_id, page.session)
     is_frozen = bool(form.text("frozen"))
     try:
         expires_at = form.expiry("expires_days")
-        with share_links.begin_link(door, grant, is_frozen=is_frozen) as writer:
+        with share_links.begin_link(ingest.door, grant, is_frozen=is_frozen) as writer:
             link, secret = share_links.create_link(
                 writer,
                 grant,
@@ -89,46 +81,34 @@ def create_link(
                 is_frozen=is_frozen,
             )
     except _SHOWN_ERRORS as error:
-        return _show(request, database, grant, form=form, error=error)
-    with database.snapshot(grant) as db:
+        return _show(page, grant, form=form, error=error)
+    with page.database.snapshot(grant) as db:
         experiment = _experiment(db, grant)
     url = share_links.make_address(settings.public_url, link, secret)
-    return render(request, "link_created.html", link=link, url=url, experiment=experiment)
+    return page.render("link_created.html", link=link, url=url, experiment=experiment)
 
 
 @router.post("/rename")
-def rename_link(
-    request: Request,
-    experiment_id: str,
-    session: SignedIn,
-    form: SignedInForm,
-    database: UsesDatabase,
-) -> Response:
+def rename_link(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response:
     """Change the label of a link."""
-    grant = grant_admin(database, experiment_id, session)
+    grant = grant_admin(page.database, experiment_id, page.session)
     try:
-        with database.transaction(grant) as db:
+        with page.database.transaction(grant) as db:
             share_links.rename_link(db, grant, form.text("link_id"), form.text("label"))
     except _SHOWN_ERRORS as error:
-        return _show(request, database, grant, error=error)
+        return _show(page, grant, error=error)
     return redirect(f"/experiment/{grant.experiment_id}/links", done="link-renamed")
 
 
 @router.post("/revoke")
-def revoke_link(
-    request: Request,
-    experiment_id: str,
-    session: SignedIn,
-    form: SignedInForm,
-    database: UsesDatabase,
-) -> Response:
+def revoke_link(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response:
     """Revoke a link; the data of a frozen one are deleted."""
-    grant = grant_admin(database, experiment_id, session)
+    grant = grant_admin(page.database, experiment_id, page.session)
     try:
-        with database.transaction(grant) as db:
+        with page.database.transaction(grant) as db:
             share_links.revoke_link(db, grant, form.text("link_id"))
     except _SHOWN_ERRORS as error:
-        return _show(request, database, grant, error=error)
+        return _show(page, grant, error=error)
     return redirect(f"/experiment/{grant.experiment_id}/links", done="link-revoked")
 
 
@@ -159,20 +139,13 @@ def _experiment(db: Connection, grant: AdminGrant) -> Experiment:
 
 
 def _show(
-    request: Request,
-    database: Database,
+    page: PersonPage,
     grant: AdminGrant,
     after: str | None = None,
     form: FormFields | None = None,
     error: ServiceError | None = None,
 ) -> Response:
-    with database.snapshot(grant) as db:
+    with page.database.snapshot(grant) as db:
         experiment = _experiment(db, grant)
         context = links_context(db, grant, after, form)
-    return render(
-        request,
-        "links.html",
-        experiment=experiment,
-        error=error,
-        **context,
-    )
+    return page.render("links.html", error, experiment=experiment, **context)
