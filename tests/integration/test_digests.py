@@ -17,7 +17,7 @@ from support.servers import s3_client
 from tbservice import limits
 from tbservice.errors import ObjectUnreadable, Unavailable
 from tbservice.objects.object_store import ObjectStore
-from tbservice.reading import object_checks, object_probes
+from tbservice.reading import object_checks
 from tbwire import wire_pb2
 from tbwire.digests import (
     SCALAR_RECORD,
@@ -270,7 +270,7 @@ def checked(api, experiment, **query):
 def test_objects_that_are_lost_or_damaged_are_named(
     api, experiment, settings, workspace_id, monkeypatch, listed_min
 ):
-    monkeypatch.setattr(object_probes, "_LISTED_MIN", listed_min)
+    monkeypatch.setattr(object_checks, "_LISTED_MIN", listed_min)
     contents = put_images(api, experiment, 24)
     whole = 24, sum(map(len, contents.values())), {}
     for query in ({}, {"limit": 10}, {"deep": True}):

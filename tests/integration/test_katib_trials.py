@@ -21,7 +21,7 @@ from tbservice.katib.katib_pb2 import (
     Trial,
     TrialStatus,
 )
-from tbservice.katib.trial_names import guess_experiment
+from tbservice.katib.places import guess_experiment
 from tbservice.types.grants import KatibGrant
 
 NAME = "random-bcdf2456"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tbservice.katib.conditions import Condition, get_status, is_final, read_condition
 from tbservice.katib.katib_pb2 import Trial
 from tbservice.katib.metric_values import parse_number
+from tbservice.katib.places import guess_experiment, make_trial_name
 from tbservice.katib.timestamps import ZERO_TIME, format_timestamp, parse_timestamp
-from tbservice.katib.trial_names import guess_experiment, make_trial_name
 from tbservice.types.series import SessionStatus
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -35,9 +35,8 @@ from tbservice.series.tables import (
     scalar_blocks,
     scalar_tail,
     series_rows,
-    tensor_points,
 )
-from tbservice.series.tables.points import PointKeys, upsert_points
+from tbservice.series.tables.points import PointKeys, encode_tensors, upsert_points
 from tbservice.series.tables.scalar_blocks import OPEN, NewBlock
 from tbservice.series.tables.scalar_format import PackedScalarPoints
 from tbservice.series.tables.scalar_tail import BufferRow
@@ -247,7 +246,7 @@ def encode_values(
     """Return the values of tensors or blob sequences as columns of their tables."""
     if data_class is DataClass.TENSOR:
         groups = [each.tensors for each in points if isinstance(each, TensorPoints)]
-        return tensor_points.encode_tensors([tensor for tensors in groups for tensor in tensors])
+        return encode_tensors([tensor for tensors in groups for tensor in tensors])
     sequences = [each for each in points if isinstance(each, BlobSequencePoints)]
     return blob_points.encode_sequences(
         [[blob.sha256 for blob in blobs] for each in sequences for blobs in each.sequences],

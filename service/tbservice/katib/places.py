@@ -6,6 +6,8 @@ A trial is looked up each time: a process keeps nothing of it, so that a failove
 from __future__ import annotations
 
 import hashlib
+import re
+import secrets
 from typing import Final
 
 from sqlalchemy import Connection
@@ -16,7 +18,6 @@ from tbservice.experiments.metadata import Metadata
 from tbservice.experiments.tables import experiments
 from tbservice.ingest.decode_points import check_name
 from tbservice.katib.tables import katib_trials
-from tbservice.katib.trial_names import guess_experiment
 from tbservice.limits import EXPERIMENT_NAME_CHARS_MAX
 from tbservice.series.tables import runs_tags
 from tbservice.types.grants import AppendGrant, KatibGrant, WorkspaceGrant
@@ -24,6 +25,32 @@ from tbservice.types.identifiers import ExperimentId
 
 _DEFAULT_EXPERIMENT: Final = "katib"
 """The experiment of trials whose name tells none."""
+
+# Katib makes the names of trials of the experiment's name and a random suffix:
+# pkg/controller.v1beta1/suggestion/suggestionclient/suggestionclient.go, and for population based
+# training pkg/suggestion/v1beta1/pbt/service.py.
+_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""The characters of `rand.String` in k8s.io/apimachinery: no vowels, so that they make no words."""
+
+_SUFFIX_CHARS: Final = 8
+_SUFFIX: Final = re.compile(f"[{_ALPHABET}]{{{_SUFFIX_CHARS}}}")
+_UUID_CHARS: Final = 36
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+def make_trial_name(experiment: str) -> str:
+    """Return a random name for a trial of an experiment, as Katib's controller makes them."""
+    suffix = "".join(secrets.choice(_ALPHABET) for _ in range(_SUFFIX_CHARS))
+    return f"{experiment}-{suffix}"
+
+
+def guess_experiment(trial: str) -> str | None:
+    """Return the name of the experiment that Katib made this trial's name of; None for another."""
+    for pattern, chars in ((_SUFFIX, _SUFFIX_CHARS), (_UUID, _UUID_CHARS)):
+        experiment, dash, suffix = trial[: -chars - 1], trial[-chars - 1 : -chars], trial[-chars:]
+        if experiment and dash == "-" and pattern.fullmatch(suffix):
+            return experiment
+    return None
 
 
 def check_trial_name(name: str) -> str:

@@ -27,9 +27,9 @@ from tbservice.katib.katib_pb2 import (
     SetTrialStatusRequest,
     Trial,
 )
+from tbservice.katib.places import make_trial_name
 from tbservice.katib.tables import katib_experiments, katib_observations, katib_trials
 from tbservice.katib.timestamps import parse_timestamp
-from tbservice.katib.trial_names import make_trial_name
 from tbservice.katib.trial_sessions import (
     encode_assignments,
     make_fields,

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from tbservice.db.arrays import encode_array
 from tbservice.db.pipeline import fetch_binary
 from tbservice.series.tables import runs_tags
-from tbservice.series.tables.series_selection import build_conditions
+from tbservice.series.tables.time_series import build_conditions
 from tbservice.types.identifiers import ExperimentId, Int64s
 from tbservice.types.sampling import Selection
 

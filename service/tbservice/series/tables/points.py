@@ -13,6 +13,7 @@ from sqlalchemy import Connection, text
 from tbservice.db.arrays import Array, decode_int8s, encode_array
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import fetch_binary
+from tbservice.samples import TensorValue
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import ExperimentId, Float64s, Int64s, Ranks
 from tbservice.types.sampling import Sampling
@@ -266,3 +267,24 @@ def list_steps_by_wall_time(
     )
     steps, wall_times = rows.one()
     return np.array(steps or [], np.int64), np.array(wall_times or [], np.float64)
+
+
+def encode_tensors(values: Sequence[TensorValue]) -> dict[str, Array]:
+    """Return the columns of tensors as parameters of `points.upsert_points`."""
+    return {
+        "dtype": encode_array("smallint", [value.dtype for value in values]),
+        # unnest flattens arrays of arrays, so each shape is sent as the text of an array.
+        "shape": encode_array(
+            "text", ["{" + ",".join(map(str, value.shape)) + "}" for value in values]
+        ),
+        "data": encode_array(
+            "bytea", [value.data if value.reference is None else None for value in values]
+        ),
+        "histogram": encode_array("bytea", [value.histogram for value in values]),
+        "object_sha256": encode_array(
+            "bytea", [value.reference and value.reference.sha256 for value in values]
+        ),
+        "object_size": encode_array(
+            "bigint", [value.reference and value.reference.size for value in values]
+        ),
+    }

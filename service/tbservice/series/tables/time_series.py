@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,11 +11,48 @@ from sqlalchemy import Connection, text
 from tbservice.db.arrays import decode_int8s, encode_array
 from tbservice.db.pipeline import fetch_binary
 from tbservice.series.tables import runs_tags
-from tbservice.series.tables.series_selection import build_conditions
 from tbservice.types.identifiers import ExperimentId, Int64s
 from tbservice.types.sampling import Selection
 from tbservice.types.series import Series
 from tbwire.points import DataClass
+
+
+def build_conditions(
+    selection: Selection, run_ids: Iterable[int], tag_ids: Iterable[int]
+) -> tuple[str, dict[str, Any]]:
+    """Return conditions, each after an AND, and their parameters.
+
+    Names are not joined in SQL: PostgreSQL has no statistics of a new experiment yet, estimates it
+    as small, and would scan all tags for each series.
+
+    Args:
+        selection: The selection.
+        run_ids: Ids of the selection's runs; ignored if it selects all runs.
+        tag_ids: Ids of its tags; ignored if it selects all tags.
+    """
+    conditions = ""
+    parameters: dict[str, Any] = {}
+    if selection.plugin is not None:
+        conditions += " AND plugin = %(plugin)s"
+        parameters["plugin"] = selection.plugin
+    if selection.data_class is not None:
+        conditions += " AND data_class = %(data_class)s"
+        parameters["data_class"] = int(selection.data_class)
+    if selection.runs is not None:
+        conditions += " AND run_id = ANY (%(run_ids)s::bigint[])"
+        parameters["run_ids"] = list(run_ids)
+    if selection.tags is not None:
+        conditions += " AND tag_id = ANY (%(tag_ids)s::bigint[])"
+        parameters["tag_ids"] = list(tag_ids)
+    # PostgreSQL treats NaN as equal to itself and greater than all numbers (manual, 8.1.3).
+    if selection.last_value_min is not None:
+        conditions += " AND last_value >= %(last_value_min)s AND last_value <> 'NaN'"
+        parameters["last_value_min"] = selection.last_value_min
+    if selection.last_value_max is not None:
+        conditions += " AND last_value <= %(last_value_max)s AND last_value <> 'NaN'"
+        parameters["last_value_max"] = selection.last_value_max
+    return conditions, parameters
+
 
 _DATA_CLASSES: Final = {int(data_class): data_class for data_class in DataClass}
 

@@ -12,8 +12,7 @@ from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.request_models import FewFields, Names
 from tbservice.api.http.routers import make_router
 from tbservice.reading import object_checks
-from tbservice.reading.object_checks import Fault
-from tbservice.reading.object_probes import Problem
+from tbservice.reading.object_checks import Fault, Problem
 from tbservice.types.sampling import Selection
 
 OBJECT_CHECKS_PAGE_ITEMS_MAX: Final = 10_000
