@@ -12,7 +12,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -66,24 +66,11 @@ Detail = str | int | bool | None
 """A value in the details of an act."""
 
 
-class _Entry(NamedTuple):
-    """A record without what its chain gives it: number, time and digest."""
-
-    act: Act
-    user_id: str
-    means: str
-    means_id: str
-    network: str
-    request_id: str
-    object_id: str
-    details: str
-
-
 class _Pending:
     """The acts of one transaction, which are recorded before its COMMIT."""
 
     def __init__(self) -> None:
-        self.entries: dict[int, list[_Entry]] = defaultdict(list)
+        self.entries: dict[int, list[AuditRecord]] = defaultdict(list)
 
     def __call__(self, db: Connection) -> None:
         """Record the acts. Raises Conflict if a workspace has too many in a day."""
@@ -220,7 +207,7 @@ def record_sign_in_failure(database: Database, reason: str) -> None:
 
 
 def _append(
-    db: Connection, workspace_id: int, entries: list[_Entry], head: ChainHead, now: datetime
+    db: Connection, workspace_id: int, entries: list[AuditRecord], head: ChainHead, now: datetime
 ) -> None:
     """Append records to a chain that is locked. Raises Conflict."""
     entries = [entry for entry in entries if not _is_repeated(db, workspace_id, entry)]
@@ -237,20 +224,20 @@ def _append(
         )
     records, number, digest = [], head.number, head.digest
     for number, entry in enumerate(entries, head.number + 1):
-        made = AuditRecord(number, now, *entry, digest=b"")
+        made = entry._replace(number=number, recorded_at=now)
         digest = compute_digest(digest, workspace_id, made)
         records.append(made._replace(digest=digest))
     audit_records.append(db, workspace_id, records, ChainHead(number, digest, day, day_items))
 
 
-def _is_repeated(db: Connection, workspace_id: int, entry: _Entry) -> bool:
+def _is_repeated(db: Connection, workspace_id: int, entry: AuditRecord) -> bool:
     """Return whether an act that can be done once is recorded: others may repeat the request."""
     return entry.act in _ONCE and bool(
         audit_records.count(db, workspace_id, 1, {"act": entry.act, "object_id": entry.object_id})
     )
 
 
-def _check_person_day(db: Connection, entries: list[_Entry], now: datetime) -> None:
+def _check_person_day(db: Connection, entries: list[AuditRecord], now: datetime) -> None:
     """Raise Conflict if a person has done too much of this today. Commands may do more."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     items_max = AUDIT_PERSON_DAY_ITEMS_MAX
@@ -267,13 +254,18 @@ def _check_person_day(db: Connection, entries: list[_Entry], now: datetime) -> N
             )
 
 
-def _make_entry(act: Act, acting: Acting, object_id: str, details: Mapping[str, Detail]) -> _Entry:
+def _make_entry(
+    act: Act, acting: Acting, object_id: str, details: Mapping[str, Detail]
+) -> AuditRecord:
+    """Return a record without what its chain gives it: number, time and digest."""
     bounded = {
         name: _clean(content) if isinstance(content, str) else content
         for name, content in details.items()
         if content is not None
     }
-    return _Entry(
+    return AuditRecord(
+        0,
+        EPOCH,
         act,
         acting.user_id,
         acting.means,
@@ -282,6 +274,7 @@ def _make_entry(act: Act, acting: Acting, object_id: str, details: Mapping[str, 
         acting.request_id,
         _clean(object_id),
         json.dumps(bounded, ensure_ascii=False, separators=(",", ":")),
+        digest=b"",
     )
 
 
