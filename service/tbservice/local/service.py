@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,8 +63,7 @@ def prepare(instance: Instance, url: str, report: Report) -> Owner:
         report(f"migrated the database: {name}")
 
     token_file = instance.directory.path / "owner-token"
-    database = Database(instance.postgres.url(), 1)
-    try:
+    with closing(Database(instance.postgres.url(), 1)) as database:
         token = token_file.read_text().strip() if token_file.exists() else ""
         if not _is_accepted(database, token):
             token = _create_owner_token(database)
@@ -71,8 +71,6 @@ def prepare(instance: Instance, url: str, report: Report) -> Owner:
         warning = write_client_config(
             client_config_file(), url, token, lambda other: _is_accepted(database, other)
         )
-    finally:
-        database.close()
     if warning is not None:
         report(f"{warning} This server's URL is {url}; its owner token is in {token_file}")
     return Owner(token, token_file, is_configured=warning is None)
@@ -83,16 +81,16 @@ def create_sign_in_link(instance: Instance) -> str | None:
 
     The person is created if there is none. None if the person is disabled.
     """
-    database = Database(instance.postgres.url(), 1)
     try:
-        with database.transaction() as db:
+        with (
+            closing(Database(instance.postgres.url(), 1)) as database,
+            database.transaction() as db,
+        ):
             person = people.find_or_create_by_email(db, LOCAL_EMAIL, _account_name())
             people.add_member(db, list_workspaces(db)[0][0], person.user_id, Role.OWNER)
             return create_link(db, person.user_id, limits.SIGN_IN_LINK_LOCAL_SECONDS)
     except Forbidden:
         return None
-    finally:
-        database.close()
 
 
 def serve(

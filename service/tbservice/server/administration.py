@@ -233,9 +233,6 @@ def _open_as_owner(settings: Settings) -> Iterator[Database]:
 @contextmanager
 def open_database(settings: Settings) -> Iterator[Database]:
     """Open the database of the settings. Raises SchemaMismatch if its schema is another."""
-    database = Database(_database_url(settings), 1)
-    try:
+    with closing(Database(_database_url(settings), 1)) as database:
         check_schema(database)
         yield database
-    finally:
-        database.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -81,6 +81,13 @@ def make_progress(*, is_quiet: bool) -> Progress:
     return Progress(None if is_quiet else MAINTENANCE_REPORT_SECONDS)
 
 
+@contextmanager
+def _open_stores(settings: Settings, connections: int) -> Iterator[tuple[Database, ObjectStore]]:
+    url = settings.database_url.get_secret_value()
+    with closing(Database(url, connections)) as database, closing(ObjectStore(settings)) as objects:
+        yield database, objects
+
+
 def check_service(
     settings: Settings,
     options: CheckOptions,
@@ -92,9 +99,7 @@ def check_service(
 
     Raises StartupError or Unavailable if it cannot run.
     """
-    database = Database(settings.database_url.get_secret_value(), 2)
-    objects = ObjectStore(settings)
-    try:
+    with _open_stores(settings, 2) as (database, objects):
         check_schema(database)
         check = Check(database, objects, options, throttle, progress, show)
         try:
@@ -102,9 +107,6 @@ def check_service(
                 return check.run(), True
         except KeyboardInterrupt:
             return check.findings, False
-    finally:
-        database.close()
-        objects.close()
 
 
 def sweep_objects(settings: Settings, days: float, progress: Progress, *, deletes: bool) -> Swept:
@@ -112,14 +114,9 @@ def sweep_objects(settings: Settings, days: float, progress: Progress, *, delete
 
     Raises StartupError and Unavailable as `sweep_now` does.
     """
-    database = Database(settings.database_url.get_secret_value(), 1)
-    objects = ObjectStore(settings)
-    try:
+    with _open_stores(settings, 1) as (database, objects):
         check_schema(database)
         return sweep_now(database, objects, days, progress, deletes=deletes)
-    finally:
-        database.close()
-        objects.close()
 
 
 def back_up(settings: Settings, place: str, throttle: Throttle, progress: Progress) -> Manifest:
@@ -128,22 +125,18 @@ def back_up(settings: Settings, place: str, throttle: Throttle, progress: Progre
     Raises StartupError or Unavailable if it cannot begin, and CommandFailed if it fails then: the
     target has no new backup, and the next one uses what was copied.
     """
-    objects = ObjectStore(settings)
-    target = open_target(place, settings)
     url = settings.backup_database_url or settings.database_url
-    backup = Backup(objects, target, _list_programs(), throttle, progress)
-    try:
-        with interruptible():
-            return backup.run(url.get_secret_value())
-    except KeyboardInterrupt:
-        raise CommandFailed(f"interrupted: {_NO_NEW_BACKUP}") from None
-    except (StartupError, Unavailable) as error:
-        if not backup.has_begun:
-            raise
-        raise CommandFailed(f"{error}: {_NO_NEW_BACKUP}") from error
-    finally:
-        target.close()
-        objects.close()
+    with closing(ObjectStore(settings)) as objects, closing(open_target(place, settings)) as target:
+        backup = Backup(objects, target, _list_programs(), throttle, progress)
+        try:
+            with interruptible():
+                return backup.run(url.get_secret_value())
+        except KeyboardInterrupt:
+            raise CommandFailed(f"interrupted: {_NO_NEW_BACKUP}") from None
+        except (StartupError, Unavailable) as error:
+            if not backup.has_begun:
+                raise
+            raise CommandFailed(f"{error}: {_NO_NEW_BACKUP}") from error
 
 
 def format_metrics(finished_at: float, lost_objects: int) -> str:
@@ -174,11 +167,8 @@ def write_metrics(file: Path, manifest: Manifest) -> None:
 
 def list_backups(settings: Settings | None, place: str) -> list[str]:
     """Return the names of the complete backups of a target, the oldest first."""
-    target = open_target(place, settings)
-    try:
+    with closing(open_target(place, settings)) as target:
         return restore.list_backups(target)
-    finally:
-        target.close()
 
 
 def verify_backup(
@@ -246,13 +236,10 @@ def _run_restore(
 def _open_backup(
     settings: Settings | None, place: str, name: str | None, throttle: Throttle, progress: Progress
 ) -> Iterator[BackupReader]:
-    target = open_target(place, settings)
-    try:
+    with closing(open_target(place, settings)) as target:
         manifest = restore.read_manifest(target, name)
         with interruptible():
             yield BackupReader(target, manifest, _list_programs(), throttle, progress)
-    finally:
-        target.close()
 
 
 def _list_programs() -> list[Path]:

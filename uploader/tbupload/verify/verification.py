@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -105,12 +106,9 @@ class Verification:
             warn=self._progress.warn,
         )
 
-        spool = Spool()
-        try:
+        with closing(Spool()) as spool:
             local = LocalRuns(spool, limits.metadata_bytes_max)
             yield from self._verify(scan, read_options, local)
-        finally:
-            spool.close()
 
     def _verify(
         self, scan: LogdirScan, read_options: ReadOptions, local: LocalRuns
