@@ -204,6 +204,11 @@ def list_memberships(db: Connection, user_id: UserId) -> list[Membership]:
     return members.list_of_user(db, user_id)
 
 
+def record_workspace(db: Connection, user_id: UserId, workspace_id: WorkspaceId) -> None:
+    """Record that a person used this workspace last. It gives no right."""
+    users.set_last_workspace(db, user_id, workspace_id)
+
+
 def add_member(db: Connection, workspace_id: WorkspaceId, user_id: UserId, role: Role) -> Role:
     """Make a person a member of a workspace, and return the role that they have then.
 

@@ -62,7 +62,11 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
-    """A browser that a person is signed in with; the secret is not part of it."""
+    """A browser that a person is signed in with; the secret is not part of it.
+
+    `last_workspace_id` is that of the workspace whose page the person opened last, on any browser;
+    they may have left it. None if they opened none.
+    """
 
     session_id: str
     person: Person
@@ -71,6 +75,7 @@ class BrowserSession:
     created_at: datetime
     last_used_at: datetime
     expires_at: datetime
+    last_workspace_id: WorkspaceId | None
 
 
 @dataclass(frozen=True, slots=True)

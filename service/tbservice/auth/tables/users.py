@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.auth.tables import secret_use
 from tbservice.db.arrays import encode_array
 from tbservice.db.cluster import citus
-from tbservice.types.identifiers import UserId
+from tbservice.db.pipeline import query_with_rls
+from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.people import Person
 
 _COLUMNS: Final = "user_id, name, email, email_key, is_disabled, created_at"
@@ -98,13 +100,28 @@ def set_sponsor(db: Connection, user_id: UserId, sponsor: UserId | None) -> None
 
     Does nothing before the migration 0012, which servers must not wait for.
     """
-    is_there = text("""
-        SELECT EXISTS (SELECT FROM pg_attribute
-            WHERE attrelid = CAST('users' AS regclass) AND attname = 'sponsor')
-    """)
-    if db.execute(is_there).scalar_one():
+    if _has_column(db, "sponsor"):
         statement = text("UPDATE users SET sponsor = :sponsor WHERE user_id = :user_id")
         db.execute(statement, {"user_id": user_id, "sponsor": sponsor})
+
+
+def set_last_workspace(db: Connection, user_id: UserId, workspace_id: WorkspaceId) -> None:
+    """Record which workspace a user used last, unless another transaction has locked the row.
+
+    Does nothing before the migration 0026, which servers must not wait for.
+    """
+    if _has_column(db, "last_workspace_id"):
+        secret_use.attempt(
+            db,
+            query_with_rls,
+            {},
+            """
+                UPDATE users SET last_workspace_id = %(workspace_id)s WHERE user_id =
+                    (SELECT user_id FROM users WHERE user_id = %(user_id)s FOR UPDATE SKIP LOCKED)
+                RETURNING user_id
+            """,
+            {"user_id": user_id, "workspace_id": workspace_id},
+        )
 
 
 def confirm_address(db: Connection, user_id: UserId, email_key: str) -> None:
@@ -152,6 +169,15 @@ def _find(db: Connection, condition: str, value: str) -> User | None:
     statement = text(f"SELECT {_COLUMNS} FROM users WHERE {condition}")  # noqa: S608 - a constant of ours
     row = db.execute(statement, {"value": value}).one_or_none()
     return None if row is None else _user(row)
+
+
+def _has_column(db: Connection, name: str) -> bool:
+    """Return whether the schema has this column of `users`, which a migration may add."""
+    statement = text("""
+        SELECT EXISTS (SELECT FROM pg_attribute
+            WHERE attrelid = CAST('users' AS regclass) AND attname = :name)
+    """)
+    return bool(db.execute(statement, {"name": name}).scalar_one())
 
 
 def _user(row: Row[Any]) -> User:

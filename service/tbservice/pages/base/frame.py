@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tbservice.admission.callers import cookie_values
-from tbservice.api.http.dependencies import get_settings
+from tbservice.api.http.dependencies import get_database, get_settings
+from tbservice.auth import people
 from tbservice.errors import ServiceError
 from tbservice.pages.base.csrf import csrf_field
 from tbservice.pages.base.person_session import PersonSession
@@ -25,15 +26,12 @@ from tbservice.types.identifiers import WorkspaceId
 
 _STATE: Final = "tbhub.person_session"
 
-_WORKSPACE_COOKIE: Final = "tbhub_workspace"
 _COOKIE_SECONDS: Final = 365 * 24 * 3600
 """Seconds for which a browser keeps a choice, longer than any session."""
 
 _THEME_COOKIE: Final = "tbhub_theme"
 THEMES: Final = ("system", "light", "dark")
 """Colours of our own pages; `system` is what the browser prefers."""
-
-_DIGITS_MAX: Final = 18
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -46,14 +44,6 @@ _HEADERS: Final = {
 def set_person_session(request: Request, session: PersonSession) -> None:
     """Record who is signed in, for `render`; the dependencies of `signed_in.py` do it."""
     request.scope[_STATE] = session
-
-
-def last_workspace(request: Request) -> WorkspaceId | None:
-    """Return the workspace whose page this browser showed last, as its cookie says; or None."""
-    for value in cookie_values(request.headers.get("cookie", ""), _WORKSPACE_COOKIE):
-        if value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX:
-            return WorkspaceId(int(value))
-    return None
 
 
 def render(
@@ -100,7 +90,7 @@ def render(
     headers = _HEADERS | {"Content-Security-Policy": _policy(targets)}
     response = HTMLResponse(page, status if error is None else error.status, headers)
     if session is not None and (workspace := context.get("workspace")) is not None:
-        _keep_workspace(request, response, workspace.workspace_id)
+        _record_workspace(request, session, workspace.workspace_id)
     return response
 
 
@@ -115,8 +105,15 @@ def redirect(path: str, **query: str) -> Response:
 
 
 def keep_theme(request: Request, response: Response, theme: str) -> None:
-    """Let this browser show our pages in one of `THEMES`."""
-    _keep(request, response, _THEME_COOKIE, theme)
+    """Let this browser show our pages in one of `THEMES`, by a cookie, which gives no right."""
+    response.set_cookie(
+        _THEME_COOKIE,
+        theme,
+        max_age=_COOKIE_SECONDS,
+        secure=get_settings(request).public_url.startswith("https:"),
+        httponly=True,
+        samesite="lax",
+    )
 
 
 def _find_address(request: Request) -> str:
@@ -132,22 +129,14 @@ def _find_theme(request: Request) -> str:
     return next((value for value in values if value in THEMES), THEMES[0])
 
 
-def _keep_workspace(request: Request, response: Response, workspace_id: WorkspaceId) -> None:
-    """Let the next sign-in on this browser begin with this workspace."""
-    if last_workspace(request) != workspace_id:
-        _keep(request, response, _WORKSPACE_COOKIE, str(workspace_id))
+def _record_workspace(request: Request, session: PersonSession, shown: WorkspaceId) -> None:
+    """Let the person's next visit, on any browser, begin with this workspace.
 
-
-def _keep(request: Request, response: Response, name: str, value: str) -> None:
-    """Let this browser send a cookie, which gives no right."""
-    response.set_cookie(
-        name,
-        value,
-        max_age=_COOKIE_SECONDS,
-        secure=get_settings(request).public_url.startswith("https:"),
-        httponly=True,
-        samesite="lax",
-    )
+    It writes only when the person goes from one workspace to another.
+    """
+    if session.last_workspace_id != shown:
+        with get_database(request).transaction() as db:
+            people.record_workspace(db, session.person.user_id, shown)
 
 
 def _policy(form_targets: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from tbservice.auth import people, sessions
 from tbservice.errors import Forbidden, ServiceError, Unauthenticated
 from tbservice.pages.base.csrf import is_navigation
 from tbservice.pages.base.forms import FormFields, read_form
-from tbservice.pages.base.frame import last_workspace, set_person_session
+from tbservice.pages.base.frame import set_person_session
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.types.people import Person
 
@@ -52,7 +52,7 @@ def find_person_session(request: Request) -> PersonSession | None:
             return None
         memberships = tuple(people.list_memberships(db, found.person.user_id))
     session = PersonSession(
-        found.person, found.session_id, secret, memberships, last_workspace(request)
+        found.person, found.session_id, secret, memberships, found.last_workspace_id
     )
     set_person_session(request, session)
     return session
