@@ -247,6 +247,11 @@ SIGN_IN_SWEEP_ITEMS_MAX: Final = 10
 SIGN_IN_LINK_LOCAL_SECONDS: Final = 15 * 60
 """Seconds for which a sign-in link is valid that `tbservice up` prints, or a person makes."""
 
+EXPIRY_DAYS_MAX: Final = 36_500
+"""Days of 86,400 seconds after which what may expire expires at the latest, unless it never does:
+experiments, tokens and share links. A later end is a typing error.
+"""
+
 INVITATION_SECONDS_MAX: Final = 30 * 24 * 3600
 """Seconds for which an invitation can be valid."""
 

@@ -52,6 +52,7 @@ def stopped():
     """A home directory in which `tbservice up` was started, and stopped by SIGTERM."""
     with tempfile.TemporaryDirectory(prefix="tbhub-home-", dir=choose_directory()) as directory:
         with running(Path(directory)) as up:
+            assert up.output.readline().endswith("start it again with --demo\n")
             assert up.end(signal.SIGTERM) == 0
         yield Path(directory)
 
@@ -98,6 +99,7 @@ class Up:
         self.another_link = self.output.readline().strip()
         self.where_token_is = self.output.readline().strip()
         self.next_command = self.output.readline().strip()
+        self.read_command = self.output.readline().strip()
 
     def kill(self):
         """Kill it and its servers."""
@@ -174,14 +176,10 @@ def only_line(done):
     return lines[0]
 
 
-def upload_as_printed(home, line):
-    """Type the printed command in the home directory; return what it prints."""
-    (home / "runs").mkdir()
-    write_records(
-        home / "runs/events.out.tfevents.1", [version_event(), scalar_event("loss", 1, 0.5)]
-    )
+def type_printed(home, command):
+    """Type a printed command in the home directory; return what it prints."""
     done = subprocess.run(
-        ["/bin/sh", "-c", f"{NEXT.fullmatch(line)[1]} --one-shot --name printed"],
+        ["/bin/sh", "-c", command],
         cwd=home,
         env=environment(home),
         capture_output=True,
@@ -191,6 +189,15 @@ def upload_as_printed(home, line):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def upload_as_printed(home, line):
+    """Type the printed command in the home directory; return what it prints."""
+    (home / "runs").mkdir()
+    write_records(
+        home / "runs/events.out.tfevents.1", [version_event(), scalar_event("loss", 1, 0.5)]
+    )
+    return type_printed(home, f"{NEXT.fullmatch(line)[1]} --one-shot --name printed")
 
 
 def check_grpc(up):
@@ -223,6 +230,8 @@ def test_demo_is_uploaded_once_and_its_url_opens_without_token(home):
             f"server and token are in {home}/.config/tbhub/config.toml, where tbupload finds them"
         )
         assert up.url in upload_as_printed(home, up.next_command)
+        _, _, read = up.read_command.partition("list what is there: ")
+        assert '"name":"printed"' in type_printed(home, read)
         assert up.end(signal.SIGTERM) == 0
     with running(home, "--demo") as up:
         again = up.output.readline().removeprefix("the demo is at ").strip()

@@ -58,6 +58,12 @@ def test_card_without_tag_draws_what_page_shows_first(api, card):
     assert card(api.headers, empty).status_code == 404
 
 
+def test_card_names_parameter_that_it_does_not_know(api, card):
+    answer = card(api.headers, widht=400)
+    detail = "unknown query parameter 'widht': did you mean 'width'?"
+    assert (answer.status_code, answer.json()["detail"]) == (422, detail)
+
+
 def test_card_draws_runs_with_gaps_and_names_as_text(api, card):
     svg = parse(card(api.headers, tag=HOSTILE))
     places, dots = lines(svg)

@@ -159,6 +159,20 @@ def test_every_form_refuses_other_sites_and_forged_tokens(
     assert owner.get(f"/workspace/{workspace_id}").status_code == 200
 
 
+def test_address_of_form_leads_to_its_page(readers, address_of, workspace_id):
+    pages = {path.partition("?")[0] for path, fields, _ in TABLE if fields is None}
+    for path in {path for path, fields, _ in TABLE if fields is not None} - pages:
+        leads = {reader.get(address_of(path)).headers["location"] for reader in readers.values()}
+        assert len(leads) == 1, path
+        shown = readers[OWNER].get(leads.pop())
+        is_dead = path == "/invitation/join"  # its token was in the form
+        assert shown.status_code in ({404} if is_dead else {200, SIGN_IN}), path
+    nothing = readers[NOBODY].get("/experiment/nothing/token/revoke").headers["location"]
+    assert nothing == "/experiment/nothing/access"
+    revoke = readers[OWNER].get(f"/workspace/{workspace_id}/token/revoke")
+    assert revoke.headers["location"] == f"/workspace/{workspace_id}/tokens"
+
+
 def test_start_page_shows_workspace_used_last_anywhere(
     client, database, database_url, workspace_id, owner, ann
 ):

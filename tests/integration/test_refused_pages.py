@@ -48,12 +48,6 @@ def test_method_that_page_does_not_have_is_page(client, database):
     )
 
 
-def test_address_of_a_form_that_is_visited_says_so(client, database):
-    answer = new_reader(client, database).get("/experiments/compare")
-    assert (answer.status_code, is_page(answer)) == (405, True)
-    assert "It only receives forms." in answer.text
-
-
 def test_page_without_database_asks_for_moment(settings):
     port = choose_ports(["nobody"], {})["nobody"]
     url = f"postgresql://nobody:nothing@{LOOPBACK}:{port}/nothing"

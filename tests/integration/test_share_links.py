@@ -94,6 +94,7 @@ def test_links_that_make_no_sense_are_refused(api, experiment):
         {"runs": "a\0"},
         {"label": "x" * 201},
         {"expires_at": "2020-01-01T00:00:00Z"},
+        {"expires_at": "3926-01-01T00:00:00Z"},
         {"expires_at": 5},
         {"scopes": ["append"]},
         {"frozen": "perhaps"},

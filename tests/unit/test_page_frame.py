@@ -10,9 +10,10 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
+from tbservice import limits
 from tbservice.errors import Forbidden, Invalid, TooManyRequests
 from tbservice.pages.base import csrf, errors, static_files
-from tbservice.pages.base.forms import EXPIRY_DAYS_MAX, FormFields
+from tbservice.pages.base.forms import FormFields
 from tbservice.pages.base.frame import render, set_person_session
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.templates import (
@@ -168,7 +169,7 @@ def test_form_fields_are_checked():
     assert fields.expiry("absent") is None
     with pytest.raises(Invalid):
         fields.choice("role", {"owner", "viewer"})
-    for days in ("0", "-1", "1.5", "٣", str(EXPIRY_DAYS_MAX + 1), "9" * 5_000, "x"):
+    for days in ("0", "-1", "1.5", "٣", str(limits.EXPIRY_DAYS_MAX + 1), "9" * 5_000, "x"):
         with pytest.raises(Invalid):
             FormFields({"days": [days]}).expiry("days")
 

@@ -51,6 +51,12 @@ def test_request_waits_for_its_own_retry_after():
     assert outcomes == [None]
 
 
+def test_refused_connections_have_timeout_of_their_own():
+    retry = RetryPolicy(math.inf, refused_timeout_seconds=0.0)
+    assert retry.wait_before_retry(0, time.monotonic(), None, is_refused=True) is None
+    assert retry.wait_before_retry(0, time.monotonic(), None) is not None
+
+
 @pytest.mark.usefixtures("_long_delays")
 def test_orderly_end_cuts_wait_short():
     retry = RetryPolicy(math.inf)

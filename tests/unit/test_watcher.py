@@ -156,10 +156,12 @@ def test_logdir_itself_may_vanish_and_come_back(watched, tmp_path):
     watched.turns(1.0)
     shutil.rmtree(logdir)
     assert watched.turns(2 * POLL_SECONDS) == ([], ["run/tfevents.1"])
-    assert list(watched.tree.problems().values()) == [f"{logdir}: No such file or directory"]
+    (sentence,) = watched.tree.problems().values()
+    assert sentence.startswith(f"{logdir}: this log directory was removed; what was sent is kept")
+    assert watched.tree.is_missing
     write(logdir / "run" / "tfevents.1")
     assert watched.turns(2 * POLL_SECONDS) == (["run/tfevents.1"], [])
-    assert watched.tree.problems() == {}
+    assert (watched.tree.problems(), watched.tree.is_missing) == ({}, False)
 
 
 def test_file_replaced_by_equal_size_is_handed_out(watched, tmp_path):

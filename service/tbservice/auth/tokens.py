@@ -363,10 +363,17 @@ def _check_scopes(scopes: Iterable[Scope]) -> tuple[Scope, ...]:
 
 
 def check_end(db: Connection, expires_at: datetime | None) -> None:
-    """Raise Invalid for a time in the past, on the clock of the database."""
-    now = None if expires_at is None else read_now(db)
-    if expires_at is not None and now is not None and expires_at <= now:
+    """Raise Invalid for a time in the past or after `EXPIRY_DAYS_MAX`, on the database's clock."""
+    if expires_at is None:
+        return
+    now = read_now(db)
+    if expires_at <= now:
         raise Invalid(f"expires_at is in the past: here it is {now:%Y-%m-%dT%H:%M:%SZ}")
+    if expires_at - now > timedelta(days=limits.EXPIRY_DAYS_MAX):
+        raise Invalid(
+            f"expires_at is at most {limits.EXPIRY_DAYS_MAX:,} days ahead; leave it out for "
+            "what never expires"
+        )
 
 
 def _check_label(label: str) -> None:

@@ -12,9 +12,6 @@ from tbservice import limits
 from tbservice.errors import Invalid
 from tbservice.types.experiments import RESTORABLE, Expiry, Visibility
 
-EXPIRY_DAYS_MAX: Final = 36_500
-"""Days of 86,400 seconds, from now, after which an experiment expires at the latest."""
-
 NAME_KEY_CHARS: Final = 100
 """Characters of a name by which lists are sorted: an index entry has at most 2,704 bytes."""
 
@@ -79,9 +76,9 @@ def _erase_time(expires_at: Expiry) -> datetime | None:
     if expires_at == "never":
         return None
     now = datetime.now(UTC)
-    if not now < expires_at <= now + timedelta(days=EXPIRY_DAYS_MAX):
+    if not now < expires_at <= now + timedelta(days=limits.EXPIRY_DAYS_MAX):
         raise Invalid(
-            f"expires_at is a time in the future, at most {EXPIRY_DAYS_MAX:,} days ahead; "
+            f"expires_at is a time in the future, at most {limits.EXPIRY_DAYS_MAX:,} days ahead; "
             "to delete an experiment now, delete it"
         )
     return expires_at + RESTORABLE

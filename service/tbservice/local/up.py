@@ -73,22 +73,30 @@ def default_data_dir() -> Path:
     return home / "tbhub"
 
 
-def first_steps(url: str, token_file: Path, *, is_configured: bool) -> list[str]:
-    """Return lines that say where the token is, and the command to type next in another terminal.
+def first_steps(url: str, token_file: Path, *, is_configured: bool, is_new: bool) -> list[str]:
+    """Return lines that say where the token is, and commands to type next in another terminal.
 
     Args:
         url: The service's URL for programs on this machine.
         token_file: The file that has the owner's token, and nothing else.
         is_configured: Whether `tbupload` finds URL and token in its configuration.
+        is_new: Whether there is nothing to look at, for which there is a demo.
     """
-    command = f"{_shown_program('tbupload')} --logdir runs/"
+    program = _shown_program("tbupload")
+    command = f"{program} --logdir runs/"
     if is_configured:
         token = f"server and token are in {client_config_file()}, where tbupload finds them"
+        print_token = f"{program} token print"
     else:
         token = f"the owner token is in {token_file}"
         secret = shlex.quote(str(token_file))
-        command = f'TBHUB_SERVER={url} TBHUB_TOKEN="$(cat {secret})" {command}'
-    return [token, f"upload, in another terminal: {command}"]
+        print_token = f"cat {secret}"
+        command = f'TBHUB_SERVER={url} TBHUB_TOKEN="$({print_token})" {command}'
+    read = f'curl -H "Authorization: Bearer $({print_token})" {url}/api/v1/experiments'
+    steps = [token, f"upload, in another terminal: {command}", f"list what is there: {read}"]
+    if is_new:
+        steps.append("an example to look at: stop this, and start it again with --demo")
+    return steps
 
 
 def _another_link(data_dir: Path, email: str) -> str:
@@ -107,7 +115,8 @@ def _shown_program(name: str) -> str:
 
 
 def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
-    if instance.directory.is_new:
+    is_new = instance.directory.is_new
+    if is_new:
         _print_progress(f"first start: creating {instance.directory.path}")
     _print_progress("starting PostgreSQL and SeaweedFS")
     instance.start()
@@ -130,7 +139,9 @@ def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
         key = "press Enter here, or " if has_terminal else ""
         command = _another_link(instance.directory.path, service.LOCAL_EMAIL)
         _print_result(f"another sign-in link: {key}run {command}")
-        for line in first_steps(url, owner.file, is_configured=owner.is_configured):
+        for line in first_steps(
+            url, owner.file, is_configured=owner.is_configured, is_new=is_new and not options.demo
+        ):
             _print_result(line)
         if grpc_port is not None:
             _print_result(f"gRPC (Katib) is ready at {options.host} port {grpc_port}")

@@ -62,6 +62,7 @@ from tbservice.integrity.sweeper import Sweeper
 from tbservice.katib import run_rows
 from tbservice.objects.object_store import ObjectStore
 from tbservice.pages.base import errors as error_pages
+from tbservice.pages.base import form_visits
 from tbservice.pages.base.content_origin import ContentOriginMiddleware
 from tbservice.pages.base.signed_in import SignInRequired
 from tbservice.pages.sign_in import sign_in
@@ -149,6 +150,9 @@ def create_app(settings: Settings) -> FastAPI:
     run_rows.register()
     for module in (*ROUTER_MODULES, *PAGE_MODULES):
         app.router.routes.extend(module.router.routes)
+    # Before TensorBoard's page, which answers all other paths of an experiment.
+    forms = [route for module in PAGE_MODULES for route in module.router.routes]
+    app.router.routes.extend(form_visits.make_routes(forms))
     app.state.handlers = HandlerPool(*HANDLER_MODULES)
     app.state.grpc = GrpcService(app.state)
     app.state.forced_exit = ForcedExit()

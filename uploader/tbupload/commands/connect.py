@@ -16,6 +16,9 @@ from tbupload.http.transport import Transport
 SHORT_RETRY_TIMEOUT_SECONDS: Final = 20.0
 """Retry timeout of the commands that only send a few requests."""
 
+REFUSED_TIMEOUT_SECONDS: Final = 2.0
+"""Retry timeout of commands whose first connection is refused, and that upload nothing."""
+
 
 def make_client(options: argparse.Namespace) -> Client:
     """Return a client for a command that only sends a few requests."""
@@ -34,8 +37,19 @@ def client_from_access(
 
 def make_transport(options: argparse.Namespace) -> Transport:
     """Return the transport for a command that only sends a few requests, in place of a client."""
-    retry_policy = RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS)
-    return transport_from_options(options, retry_policy, progress_from_options(options))
+    return transport_from_options(options, reading_policy(), progress_from_options(options))
+
+
+def reading_policy(
+    default_seconds: float = SHORT_RETRY_TIMEOUT_SECONDS, chosen_seconds: float | None = None
+) -> RetryPolicy:
+    """Return the retry policy of a command that uploads nothing: somebody waits for its answer.
+
+    Unless they chose a retry timeout, refused connections end it soon.
+    """
+    if chosen_seconds is not None:
+        return RetryPolicy(chosen_seconds)
+    return RetryPolicy(default_seconds, refused_timeout_seconds=REFUSED_TIMEOUT_SECONDS)
 
 
 def transport_from_options(

@@ -10,12 +10,14 @@ from typing import Any
 
 from tbupload.commands.connect import (
     progress_from_options,
+    reading_policy,
     series_filter_from_options,
     transport_from_options,
 )
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_TEMPORARY_FAILURE
 from tbupload.commands.experiment_address import find_experiment_id, resolve_experiment_id
 from tbupload.commands.options.export import DEFAULT_FORMAT
+from tbupload.commands.options.shared import READ_RETRY_TIMEOUT_SECONDS
 from tbupload.commands.stored_series import explain_filters_of
 from tbupload.console.output import print_json, print_line
 from tbupload.console.progress import ConsoleProgress
@@ -47,14 +49,14 @@ def export(options: argparse.Namespace) -> int:
         _check_options(options)
     if options.attempt is not None and (options.all or options.hparams is not None):
         raise UsageError("--attempt is for --output, and the points of one --experiment")
-    retry_policy = RetryPolicy(options.retry_timeout)
+    retry_policy = reading_policy(READ_RETRY_TIMEOUT_SECONDS, options.retry_timeout)
     transport = transport_from_options(options, retry_policy, progress)
     if options.hparams is not None:
         return _export_hparams(transport, progress, options)
 
     options.format = options.format or DEFAULT_FORMAT
     code = 0
-    for export_options in _export_options(transport, options):
+    for export_options in _export_options(transport, retry_policy, options):
         try:
             client = ExportClient(
                 transport, retry_policy, export_options.experiment_id, export_options.attempt
@@ -76,13 +78,15 @@ def _is_of_one_experiment(error: ServerError) -> bool:
     return not isinstance(error, Unreachable) or error.is_mid_response
 
 
-def _export_options(transport: Transport, options: argparse.Namespace) -> Iterator[ExportOptions]:
+def _export_options(
+    transport: Transport, retry_policy: RetryPolicy, options: argparse.Namespace
+) -> Iterator[ExportOptions]:
     """Yield the options for the experiment, or with `--all` for each of the workspace."""
     directory: Path = options.output.expanduser()
     series_filter = series_filter_from_options(options)
     if options.experiment is not None:
         experiment_id = resolve_experiment_id(options.experiment, Client(transport))
-        reader = ExportClient(transport, RetryPolicy(options.retry_timeout), experiment_id, None)
+        reader = ExportClient(transport, retry_policy, experiment_id, None)
         place = f"experiment {experiment_id}"
         if sentence := explain_filters_of(reader, series_filter, DATA_CLASSES, place):
             raise UsageError(sentence)

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import tbupload
 from tbupload.commands.connect import (
-    SHORT_RETRY_TIMEOUT_SECONDS,
     access_from_options,
     progress_from_options,
+    reading_policy,
     transport_from_access,
 )
 from tbupload.commands.experiment_text import SECONDS_FORM, time_text
@@ -37,7 +37,6 @@ from tbupload.errors import Refused, Unreachable, UsageError
 from tbupload.http.account import AccountClient
 from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
-from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
 
 FORBIDDEN: Final = 403
@@ -93,9 +92,7 @@ def whoami(options: argparse.Namespace) -> int:
     access = access_from_options(options, progress)
     if access.token is None:
         raise UsageError(f"not logged in to {access.server}: run `tbupload login`")
-    transport = transport_from_access(
-        access, options, RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS), progress
-    )
+    transport = transport_from_access(access, options, reading_policy(), progress)
     me = AccountClient(transport).get_me()
     if options.json:
         print_json({"server": transport.server, **me})
@@ -208,7 +205,7 @@ def _transport(profile: Profile, options: argparse.Namespace) -> Transport:
     return transport_from_access(
         Access(profile.server, profile.token),
         options,
-        RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS),
+        reading_policy(),
         progress_from_options(options),
     )
 

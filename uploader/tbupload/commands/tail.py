@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tbupload.commands.connect import (
     progress_from_options,
+    reading_policy,
     series_filter_from_options,
     transport_from_options,
 )
@@ -22,7 +23,6 @@ from tbupload.export.client import ExportClient
 from tbupload.export.tail import follow_points
 from tbupload.http.client import Client
 from tbupload.http.response_schema import Json
-from tbupload.http.retry import RetryPolicy
 
 _TEXT_CHARS: Final = 100
 """Longest text of a tensor or a blob sequence."""
@@ -31,7 +31,7 @@ _TEXT_CHARS: Final = 100
 def tail(options: argparse.Namespace) -> int:
     """Run `tbupload tail`: print new points until Ctrl-C, and return 0 then."""
     progress = progress_from_options(options)
-    retry_policy = RetryPolicy(math.inf if options.retry_timeout is None else options.retry_timeout)
+    retry_policy = reading_policy(math.inf, options.retry_timeout)
     transport = transport_from_options(options, retry_policy, progress)
     experiment_id = resolve_experiment_id(options.experiment, Client(transport))
     query = {"start": "beginning" if options.from_start else "now"}

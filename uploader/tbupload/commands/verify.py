@@ -10,11 +10,13 @@ from typing import Final
 
 from tbupload.commands.connect import (
     progress_from_options,
+    reading_policy,
     series_filter_from_options,
     transport_from_options,
 )
 from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.commands.experiment_address import resolve_experiment_id
+from tbupload.commands.options.shared import READ_RETRY_TIMEOUT_SECONDS
 from tbupload.commands.uploading.dry_run import DEFAULT_LIMITS
 from tbupload.console.output import print_json, print_line
 from tbupload.console.progress import ConsoleProgress
@@ -22,7 +24,6 @@ from tbupload.console.texts import counted, size_text
 from tbupload.errors import ServerError, UsageError
 from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.http.client import Client
-from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir
 from tbupload.upload.filter_check import explain_filters
 from tbupload.verify.findings import Finding, Status, VerifyResult
@@ -44,7 +45,7 @@ def verify(options: argparse.Namespace) -> int:
         raise UsageError(sentence)  # of nothing, everything would match
     retain_freed_memory()
     progress = progress_from_options(options)
-    retry_policy = RetryPolicy(options.retry_timeout)
+    retry_policy = reading_policy(READ_RETRY_TIMEOUT_SECONDS, options.retry_timeout)
     client = Client(transport_from_options(options, retry_policy, progress))
     experiment_id = resolve_experiment_id(options.experiment, client)
     verify_options = VerifyOptions(

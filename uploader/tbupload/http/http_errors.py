@@ -144,7 +144,10 @@ def connection_error_text(error: urllib3.exceptions.HTTPError, server: str = "")
     if isinstance(error, urllib3.exceptions.NewConnectionError):
         reason = getattr(error.__cause__, "strerror", None)
         why = f" ({reason})" if reason else ""
-        return f"cannot connect{why}; check the address, and that the server runs"
+        return (
+            f"cannot connect{why}; check the address (--server, TBHUB_SERVER or "
+            "`tbupload login`), and that the server runs"
+        )
     if isinstance(error, urllib3.exceptions.ProxyError):
         cause = error.original_error
         why = str(cause)

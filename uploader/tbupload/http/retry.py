@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -25,11 +26,20 @@ class RetryPolicy:
     Args:
         retry_timeout_seconds: Time of failure after which to give up; may be infinite.
         stop_token: Cuts delays short, and bounds the time of failure; by default a new one.
+        refused_timeout_seconds: In place of the first one for a server that refuses connections,
+            and has never answered: it does not run, or the address is wrong.
     """
 
-    def __init__(self, retry_timeout_seconds: float, stop_token: StopToken | None = None) -> None:
+    def __init__(
+        self,
+        retry_timeout_seconds: float,
+        stop_token: StopToken | None = None,
+        *,
+        refused_timeout_seconds: float = math.inf,
+    ) -> None:
         self.stop_token = StopToken() if stop_token is None else stop_token
         self._retry_timeout_seconds = retry_timeout_seconds
+        self._refused_timeout_seconds = min(retry_timeout_seconds, refused_timeout_seconds)
         self._success_count = 0
 
     def report_success(self) -> None:
@@ -42,7 +52,12 @@ class RetryPolicy:
             self.stop_token.changed.notify_all()
 
     def wait_before_retry(
-        self, attempt: int, failing_since: float, retry_after: float | None
+        self,
+        attempt: int,
+        failing_since: float,
+        retry_after: float | None,
+        *,
+        is_refused: bool = False,
     ) -> float | None:
         """Wait before repeating a request.
 
@@ -53,6 +68,7 @@ class RetryPolicy:
             attempt: The number of earlier retries.
             failing_since: Time of the first failure, on the monotonic clock in seconds.
             retry_after: The server's Retry-After in seconds (RFC 9110, section 10.2.3): a minimum.
+            is_refused: The server refuses connections, and has never answered.
 
         Returns:
             The delay in seconds, also if it was cut short; None, at once or when cancelled, if the
@@ -64,7 +80,7 @@ class RetryPolicy:
         delay *= random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, hides nothing
         delay = max(delay, (retry_after or 0.0) * random.uniform(1.0, 2.0))  # noqa: S311  # as above
         # Before the wait: a delay that would end after the deadline is a wait for nothing.
-        if time.monotonic() + delay > self._deadline(failing_since):
+        if time.monotonic() + delay > self._deadline(failing_since, is_refused=is_refused):
             return None
 
         token = self.stop_token
@@ -84,9 +100,11 @@ class RetryPolicy:
 
         return is_awake
 
-    def _deadline(self, failing_since: float) -> float:
+    def _deadline(self, failing_since: float, *, is_refused: bool) -> float:
         """Return the time after which no retry is begun."""
-        deadline = failing_since + self._retry_timeout_seconds
+        deadline = failing_since + (
+            self._refused_timeout_seconds if is_refused else self._retry_timeout_seconds
+        )
         stopped_at = self.stop_token.stopped_at
         if stopped_at is not None:
             unreachable = max(failing_since, stopped_at) + UNREACHABLE_GRACE_SECONDS

@@ -77,12 +77,14 @@ class Response:
 class _RetryableFailure:
     """Why a request is to be repeated, and the server's Retry-After in seconds.
 
-    With `is_throttled` the server is reachable, but gets too many requests from this caller.
+    With `is_throttled` the server is reachable, but gets too many requests from this caller; with
+    `is_refused` it refuses connections.
     """
 
     reason: str
     retry_after: float | None = None
     is_throttled: bool = False
+    is_refused: bool = False
 
     def explanation(self) -> str:
         """Return the reason, and how long the server asks to wait."""
@@ -243,7 +245,10 @@ class Transport:
                 self._slots.halve()
             self._report_outage(outcome)
             delay = self._retry_policy.wait_before_retry(
-                attempt, failing_since, outcome.retry_after
+                attempt,
+                failing_since,
+                outcome.retry_after,
+                is_refused=outcome.is_refused and not self._is_known,
             )
             if delay is None:
                 raise Unreachable(f"{self.server}: {outcome.explanation()}")
@@ -281,7 +286,8 @@ class Transport:
                 raise Unreachable(
                     f"{self.server}: {reason}; whether it was done is not known"
                 ) from error
-            return _RetryableFailure(reason)
+            is_refused = isinstance(error.__cause__, ConnectionRefusedError)
+            return _RetryableFailure(reason, is_refused=is_refused)
 
         content = parse_error_body(response)
         # These two are sent before the request is processed.

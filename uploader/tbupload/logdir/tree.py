@@ -36,8 +36,8 @@ class LogdirTree:
     A run is a directory with an event file directly in it; links are followed. Runs rejected by the
     filter have no files. Names that cannot be sent, directories that cannot be listed and event
     files that are not regular files are `problems`. `has_new_problems` is set when they change; the
-    caller resets it. `projector_folders` contains the folders with a projector config, in the order
-    of discovery.
+    caller resets it. `is_missing` is set while the log directory itself is not there.
+    `projector_folders` contains the folders with a projector config, in the order of discovery.
     """
 
     def __init__(self, logdir: Path, series_filter: SeriesFilter, name_chars_max: int) -> None:
@@ -49,6 +49,7 @@ class LogdirTree:
         self._unusable_entries: dict[Folder, dict[str, str]] = {}
         self._unlistable_folders: dict[Folder, tuple[str, int]] = {}
         self.has_new_problems = False
+        self.is_missing = False
         self.projector_folders: dict[Folder, None] = {}
 
     def problems(self, *, seen_times_min: int = 1) -> dict[str, str]:
@@ -85,6 +86,7 @@ class LogdirTree:
             return self._note_list_error(folder, error)
 
         self._unlistable_folders.pop(folder, None)
+        self.is_missing = self.is_missing and folder is not self.root
         _record_status(folder, status)
         # A link to a parent has the same entries again, without end.
         return self._update_children(folder, [] if folder.is_link_cycle() else entries)
@@ -188,11 +190,13 @@ class LogdirTree:
         if error.errno not in _GONE_ERRNOS:
             return FolderChanges()
 
+        self.is_missing = True
         gone = list(self._mark_gone([folder]))  # which drops the sentence
-        self._unlistable_folders[folder] = (
-            f"{printable_path(folder.path)}: {error.strerror}",
-            times + 1,
+        sentence = (
+            f"{printable_path(folder.path)}: this log directory was removed; what was sent is "
+            "kept, and files that appear there again are sent too"
         )
+        self._unlistable_folders[folder] = sentence, times + 1
         folder.is_gone = False  # it is the log directory itself, which may be created again
         folder.files = folder.folders = ()
         return FolderChanges(gone=gone)

@@ -382,7 +382,7 @@ class Upload:
 
     def _report_problems(self) -> None:
         has_files = self._watcher.file_count or self._tree.projector_folders
-        if not self._watcher.is_listing and not has_files:
+        if not (self._watcher.is_listing or has_files or self._tree.is_missing):
             is_filtered = self._options.series_filter != EVERYTHING
             self._progress.report_problem(
                 f"{self._options.logdir}: no event files there yet"

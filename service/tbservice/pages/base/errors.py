@@ -25,13 +25,10 @@ from tbservice.errors import (
 from tbservice.pages.base.content_origin import is_content_origin
 from tbservice.pages.base.frame import render
 
-_METHOD_NOT_ALLOWED: Final = 405
-
 _TITLES: Final = {
     Unauthenticated.status: "This needs a sign-in",
     Forbidden.status: "You may not do this",
     NotFound.status: "There is nothing here",
-    _METHOD_NOT_ALLOWED: "There is no page at this address",
     Conflict.status: "This has changed meanwhile",
     TooLarge.status: "This is too large",
     TooManyRequests.status: "Too much at once",
@@ -44,8 +41,6 @@ _OTHER: Final = "This did not work"
 _ADVICE: Final = {
     NotFound.status: "The address may be mistyped, or what it named was deleted, or it belongs to "
     "a workspace that you are not a member of.",
-    _METHOD_NOT_ALLOWED: "It only receives forms. Go back in the browser, or open the page with "
-    "the form again.",
     TooManyRequests.status: "Wait a few seconds, and reload the page.",
     Unavailable.status: "Nothing was lost. Wait a few seconds, and reload the page.",
 }
@@ -73,7 +68,7 @@ def show_error(
         "error.html",
         status,
         heading=_TITLES.get(status, _OTHER),
-        detail="" if status in {NotFound.status, _METHOD_NOT_ALLOWED} else detail,
+        detail="" if status == NotFound.status else detail,
         advice=_ADVICE.get(status, ""),
         number=status,
     )

@@ -30,9 +30,6 @@ OPEN_FORM_BYTES_MAX: Final = 64 * limits.KIB
 FORM_FIELDS_ITEMS_MAX: Final = 1_000
 """Fields (items) of such a form; a list of experiments may be selected on one page."""
 
-EXPIRY_DAYS_MAX: Final = 3_650
-"""Days of 86,400 seconds after which a token or link that a page makes expires at the latest."""
-
 _MEDIA_TYPE: Final = "application/x-www-form-urlencoded"
 
 
@@ -61,15 +58,15 @@ class FormFields:
     def expiry(self, name: str) -> datetime | None:
         """Return the time that is the field's number of days from now; None for an empty field.
 
-        Raises Invalid unless it is an integer from 1 to `EXPIRY_DAYS_MAX`.
+        Raises Invalid unless it is an integer from 1 to `limits.EXPIRY_DAYS_MAX`.
         """
         text = self.text(name)
         if not text:
             return None
         if not (text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX):
             raise Invalid("the expiry is a number of days")
-        if not 1 <= int(text) <= EXPIRY_DAYS_MAX:
-            raise Invalid(f"the expiry is 1 to {EXPIRY_DAYS_MAX} days from now")
+        if not 1 <= int(text) <= limits.EXPIRY_DAYS_MAX:
+            raise Invalid(f"the expiry is 1 to {limits.EXPIRY_DAYS_MAX:,} days from now")
         return datetime.now(UTC) + timedelta(days=int(text))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from tbservice.api.http.dependencies import get_database, get_object_store
+from tbservice.api.http.query_names import check_query_names
 from tbservice.auth import grants
 from tbservice.errors import Forbidden, NotFound
 from tbservice.pages.experiments.card_drawing import Look, draw_card
@@ -39,8 +40,6 @@ router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False
 class CardQuery(BaseModel):
     """The parameters of a card: what it shows, and how."""
 
-    model_config = ConfigDict(extra="forbid")
-
     tag: str | None = None
     run: list[str] = Field(default=[], max_length=CARD_CURVES_ITEMS_MAX)
     width: int = Field(default=640, ge=200, le=2_000)
@@ -50,7 +49,7 @@ class CardQuery(BaseModel):
     token: str | None = None
 
 
-@router.get("/card.svg")
+@router.get("/card.svg", dependencies=[Depends(check_query_names)])
 def show_card(request: Request, query: Annotated[CardQuery, Query()]) -> Response:
     """Draw a scalar tag of all runs that have it, or of those that are named.
 

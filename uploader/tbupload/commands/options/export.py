@@ -76,4 +76,4 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="write only the table of sessions, to FILE.csv, FILE.parquet or FILE.json",
     )
     add_series_filter(command, "to export")
-    add_retry_timeout(command, READ_RETRY_TIMEOUT_SECONDS, "%(default)s")
+    add_retry_timeout(command, None, f"{READ_RETRY_TIMEOUT_SECONDS:g}")

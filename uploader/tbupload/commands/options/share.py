@@ -24,7 +24,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--expires",
         metavar="TIME",
-        help="when the link expires: 12h, 30d or 8w from now (default: never)",
+        help="when the link expires: 12h, 30d or 8w from now, at most 36500d (default: never)",
     )
     command.add_argument("--label", help="a label to recognize the link by")
     command.add_argument("--runs", metavar="PATTERN", help="show only runs that match this")

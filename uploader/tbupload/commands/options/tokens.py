@@ -48,7 +48,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--expires",
         metavar="TIME",
-        help="when it expires: 12h, 30d or 8w from now (default: never)",
+        help="when it expires: 12h, 30d or 8w from now, at most 36500d (default: never)",
     )
 
 

@@ -57,4 +57,4 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--repair", action="store_true", help="send again the objects that the server has lost"
     )
     add_series_filter(command, "to verify")
-    add_retry_timeout(command, READ_RETRY_TIMEOUT_SECONDS, "%(default)s")
+    add_retry_timeout(command, None, f"{READ_RETRY_TIMEOUT_SECONDS:g}")
