@@ -90,6 +90,7 @@ def test_joining_makes_member_who_is_signed_in(client, database, workspace_id, i
     assert "HttpOnly" in joined.headers["set-cookie"]
     welcome = PageReader(client, session_of(joined)).get(joined.headers["location"])
     assert "Welcome, Bob Builder" in welcome.text
+    assert welcome.text.count("</bdi> (not confirmed)") == 1
     (bob,) = people_of(database, "bob.j1@example.org")
     with database.transaction() as db:
         (membership,) = people.list_memberships(db, bob.person.user_id)

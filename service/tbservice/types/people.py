@@ -89,9 +89,13 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of a workspace."""
+    """A member of a workspace.
+
+    `is_confirmed` is False if who invited them chose the address, which may be somebody else's.
+    """
 
     person: Person
+    is_confirmed: bool
     role: Role
     joined_at: datetime
 

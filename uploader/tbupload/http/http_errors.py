@@ -145,8 +145,8 @@ def connection_error_text(error: urllib3.exceptions.HTTPError, server: str = "")
         reason = getattr(error.__cause__, "strerror", None)
         why = f" ({reason})" if reason else ""
         return (
-            f"cannot connect{why}; check the address (--server, TBHUB_SERVER or "
-            "`tbupload login`), and that the server runs"
+            f"cannot connect{why}; check the address (--server, `tbupload login`), and that the "
+            "server runs"
         )
     if isinstance(error, urllib3.exceptions.ProxyError):
         cause = error.original_error

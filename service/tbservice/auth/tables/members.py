@@ -12,7 +12,8 @@ from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.people import Member, Membership, Person, Role
 
 _MEMBERS: Final = """
-    SELECT u.user_id, u.name, u.email, m.role, m.created_at
+    SELECT u.user_id, u.name, u.email, u.email_key IS NOT NULL AS is_confirmed, m.role,
+        m.created_at
     FROM members AS m JOIN users AS u ON u.user_id = m.user_id
     WHERE m.workspace_id = :workspace_id
 """
@@ -118,4 +119,4 @@ def list_of_user(db: Connection, user_id: UserId) -> list[Membership]:
 
 def _member(row: Row[Any]) -> Member:
     person = Person(UserId(row.user_id), row.name, row.email)
-    return Member(person, Role(row.role), row.created_at)
+    return Member(person, row.is_confirmed, Role(row.role), row.created_at)

@@ -30,7 +30,7 @@ def make_routes(routes: Iterable[BaseRoute]) -> Iterator[Route]:
     what the address names need not be there.
     """
     forms = [route for route in routes if isinstance(route, APIRoute)]
-    pages = {route.path for route in forms if "GET" in route.methods}
+    pages = {route.path for route in forms if "GET" in (route.methods or ())}
     for path in dict.fromkeys(route.path for route in forms):
         if path not in pages:
             page = _PAGES.get(path) or _find_above(path, pages)
