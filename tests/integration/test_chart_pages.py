@@ -75,7 +75,9 @@ def test_page_without_script_has_picture_and_table(api, viewer, experiment):
     page = viewer.get(about(experiment)).text
     assert re.search(r'<svg class="plain".*<polyline class="plain-0"', page)
     assert re.search(r"<bdi>train</bdi></th><td class=\"number\">7</td>", page)
-    assert "<label>X axis <select" in page  # a line that is too narrow parts no label from its field
+    assert (
+        "<label>X axis <select" in page
+    )  # a line that is too narrow parts no label from its field
 
 
 def test_hostile_names_are_text_for_page_and_script(api, viewer, experiment):
