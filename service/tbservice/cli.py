@@ -14,10 +14,12 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from tbservice.cli_abuse import add_reports, add_suspensions
 from tbservice.cli_administration import add_migrate, add_token, add_user, add_workspace
 from tbservice.cli_maintenance import add_audit, add_backup, add_check, add_sweep
+from tbwire import completion
 
 INSTALL_HINT = (
     "the server's packages are not installed: run pip install '.[service]' in a checkout of tbhub"
@@ -30,7 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # gRPC's core would write its own lines to stderr, with what clients sent and without escapes.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["completion"] and given[2:3] == ["--"]:  # while one types: without imports
+        return _print_offers(parser, given[1], given[3:])
+    options = parser.parse_args(given)
     # Imports make a million objects that stay: looking for cycles in them is a fifth of the start.
     gc.disable()
     try:
@@ -99,6 +105,16 @@ def _openapi(_options: argparse.Namespace) -> None:
     print(openapi_json())
 
 
+def _print_completion(options: argparse.Namespace) -> None:
+    print(completion.write_script("tbservice", options.shell), end="")
+
+
+def _print_offers(parser: argparse.ArgumentParser, shell: str, words: Sequence[str]) -> int:
+    for line in completion.format_offers(shell, completion.complete(parser, words)):
+        print(line)
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tbservice", description="The tbhub server.")
     parser.add_argument("--version", action="version", version=f"tbservice {version('tbhub')}")
@@ -116,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     text = "print the OpenAPI document of the HTTP API"
     openapi = commands.add_parser("openapi", help=text, description=text)
     openapi.set_defaults(command=_openapi)
+    _add_completion(commands)
     add_check(commands)
     add_backup(commands)
     add_sweep(commands)
@@ -126,6 +143,19 @@ def _parser() -> argparse.ArgumentParser:
     add_suspensions(commands)
     add_reports(commands)
     return parser
+
+
+def _add_completion(commands: Any) -> None:
+    text = "print a script that completes these commands in bash, zsh or fish"
+    parser = commands.add_parser(
+        "completion",
+        help=text,
+        description=text,
+        epilog=completion.EPILOG.replace("PROGRAM", "tbservice"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("shell", choices=completion.SHELLS, help="the shell")
+    parser.set_defaults(command=_print_completion)
 
 
 def _add_up(parser: argparse.ArgumentParser) -> None:

@@ -26,9 +26,11 @@ NAMES = {"chromium": ("chromium-headless-shell", "chromium", "chromium-browser",
 """Programs of which the first that is there is taken; others have one name."""
 
 PACKAGES = {
+    "bash": ("bash",),
     "caddy": ("caddy",),
     "chromium": ("chromium-headless-shell", "chromium"),
     "curl": ("curl",),
+    "fish": ("fish",),
     "nginx": ("nginx-light", "nginx"),
     "openssl": ("openssl",),
     "pgbouncer": ("pgbouncer",),
@@ -36,6 +38,7 @@ PACKAGES = {
     "promtool": ("prometheus",),
     "systemd-analyze": ("systemd",),
     "wget": ("wget",),
+    "zsh": ("zsh",),
 }
 """Debian's package of each program: the first that apt knows."""
 

@@ -90,6 +90,7 @@ _COMMANDS: Final = {
     "whoami": "show whom the token acts for, and what it may do",
     "token": "create, list and revoke tokens of yours or of a workspace; print the one in use",
     "api": "send a request to the HTTP API, with the token in use",
+    "completion": "print a script that completes these commands in bash, zsh or fish",
 }
 """Help of each command by its name."""
 
@@ -117,11 +118,12 @@ def _main(given: list[str]) -> int:
         return _report_error(error, EXIT_USAGE)
 
     behind_dashes: list[str] = []
-    if argv[:1] == ["run"]:
+    if argv[:1] in (["run"], ["completion"]):
         argv, behind_dashes = split_at_dashes(argv)
     parser = _build_parser(argv[0] if argv else None)
     options, unrecognized = parser.parse_known_args(argv)
     options.behind_dashes = behind_dashes
+    options.build_parser = _build_parser
     if "command" not in options:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
@@ -211,6 +213,8 @@ def _load(name: str) -> Command:  # noqa: C901, PLR0912 - a table of imports
         from tbupload.commands.tokens import token as command
     elif name == "api":
         from tbupload.commands.api import api as command
+    elif name == "completion":
+        from tbupload.commands.completion import completion as command
     return command
 
 
@@ -257,6 +261,8 @@ def _load_options(name: str) -> AddOptions:  # noqa: C901, PLR0912 - the same
         from tbupload.commands.options.tokens import add_options as add
     elif name == "api":
         from tbupload.commands.options.api import add_options as add
+    elif name == "completion":
+        from tbupload.commands.options.completion import add_options as add
     return add
 
 

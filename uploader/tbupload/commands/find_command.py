@@ -85,7 +85,7 @@ def order_arguments(arguments: Sequence[str], commands: Collection[str]) -> list
     if arguments[0] == "help":
         return [*(name for name in arguments[1:2] if name in commands), "--help"]
 
-    position = _skip_common_options(arguments)
+    position = skip_common_options(arguments)
     word = arguments[position] if position < len(arguments) else "-"
     if word in commands and not _is_directory(word, arguments[position + 1 :]):
         return [word, *arguments[:position], *arguments[position + 1 :]]
@@ -131,7 +131,7 @@ def suggest(word: str, names: Collection[str]) -> str | None:
     return similar[0] if similar else None
 
 
-def _skip_common_options(arguments: Sequence[str]) -> int:
+def skip_common_options(arguments: Sequence[str]) -> int:
     """Return the index of the first argument that no option of every command takes."""
     position = 0
     while position < len(arguments):
