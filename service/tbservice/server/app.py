@@ -65,6 +65,7 @@ from tbservice.pages.base import errors as error_pages
 from tbservice.pages.base import form_visits
 from tbservice.pages.base.content_origin import ContentOriginMiddleware
 from tbservice.pages.base.signed_in import SignInRequired
+from tbservice.pages.base.static_files import static_url
 from tbservice.pages.sign_in import sign_in
 from tbservice.series.compactor import Compactor
 from tbservice.series.summary_filler import SummaryFiller
@@ -116,7 +117,7 @@ def create_app(settings: Settings) -> FastAPI:
         description=_DESCRIPTION,
         license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
         servers=[{"url": settings.public_url.rstrip("/")}],
-        openapi_url=None,  # `add_docs` serves it, and a page; FastAPI's loads Swagger UI from a CDN
+        openapi_url=None,  # `add_docs` serves it, and a page; FastAPI's loads from a CDN
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # the redirect would contain the Host of the request
@@ -156,7 +157,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.handlers = HandlerPool(*HANDLER_MODULES)
     app.state.grpc = GrpcService(app.state)
     app.state.forced_exit = ForcedExit()
-    add_docs(app)
+    add_docs(app, static_url)
     mount(app)
 
     _add_middleware(app, settings)

@@ -1,13 +1,17 @@
-"""The OpenAPI document, and the API reference: one HTML page of it, without scripts.
+"""The OpenAPI document, and the API page: Swagger UI, and a plain reference where no script runs.
 
-The page has the same origin as the pages with cookies for experiments. So it has no field for
-a token, no script and nothing from other origins, unlike FastAPI's Swagger UI.
+The page has the same origin as pages that show uploaded content. A token that is typed into it
+stays in the page's memory; no other page can open, frame or read it, by `frame-ancestors` and
+`Cross-Origin-Opener-Policy`. Everything is loaded from here. Requests are tried with a token, not
+with the browser session: the API takes no cookie (`require_no_session` in `auth/grants.py`), so a
+script that got into a page of ours could not act for a person.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,17 +60,20 @@ _TEMPLATES: Final = Templates(
 )
 _HEADERS: Final = {
     "Content-Security-Policy": (
-        f"default-src 'none'; style-src {_TEMPLATES.hash_of('api_docs.html', 'style')}; "
+        f"default-src 'none'; style-src 'self' {_TEMPLATES.hash_of('api_docs.html', 'style')}; "
+        "script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
+    "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
 
 
-def add_docs(app: FastAPI) -> None:
+def add_docs(app: FastAPI, static_url: Callable[[str], str]) -> None:
     """Serve the application's OpenAPI document at `DOCUMENT_PATH`, and its page at `PATH`.
 
-    The document is compressed for clients that accept that; FastAPI's own route sends all of it.
+    `static_url` returns the path of a file that the page loads. The document is compressed for
+    clients that accept that; FastAPI's own route sends all of it.
     """
 
     async def show_document(request: Request) -> Response:
@@ -75,7 +82,7 @@ def add_docs(app: FastAPI) -> None:
 
     @functools.cache
     def make_page(server: str) -> str:
-        return render(app.openapi(), server)
+        return render(app.openapi(), server, static_url)
 
     def show_docs(request: Request) -> Response:
         page = make_page(get_settings(request).public_url.rstrip("/"))
@@ -85,7 +92,7 @@ def add_docs(app: FastAPI) -> None:
     app.add_route(PATH, show_docs, include_in_schema=False)
 
 
-def render(document: Json, server: str) -> str:
+def render(document: Json, server: str, static_url: Callable[[str], str]) -> str:
     """Return the page; `server` is the URL in its example."""
     sections: dict[str, list[tuple[str, str, Json]]] = {}
     for path, operations in document["paths"].items():
@@ -95,6 +102,7 @@ def render(document: Json, server: str) -> str:
         "api_docs.html",
         info=document["info"],
         server=server,
+        static_url=static_url,
         sections=sections,
         schemas=document["components"]["schemas"],
     )

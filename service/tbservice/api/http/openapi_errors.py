@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -81,6 +82,12 @@ NOT_MODIFIED: Final[Responses] = {
 }
 
 
+def _summarize(operation: Json) -> str:
+    """Return the first clause of an operation's description; FastAPI has the function's name."""
+    text = " ".join(operation["description"].partition("\n\n")[0].split())
+    return re.split(r"[.;:] |\.$", text, maxsplit=1)[0]
+
+
 class Application(FastAPI):
     """FastAPI's, whose document has the schemas that `ERROR_RESPONSES` refer to."""
 
@@ -91,6 +98,7 @@ class Application(FastAPI):
             for operations in document["paths"].values():
                 for operation in operations.values():
                     operation.setdefault("security", [])  # said, and not only left out
+                    operation["summary"] = _summarize(operation)
             components = document["components"]
             own = {
                 model.__name__: model.model_json_schema(mode="serialization")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -26,21 +27,24 @@ _ICON: Final = "icon.svg"
 router = APIRouter(include_in_schema=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StaticFile:
     """A file, its gzip form and its digest."""
 
     content: bytes
-    compressed: bytes
     media_type: str
     digest: str
+
+    @cached_property
+    def compressed(self) -> bytes:
+        """Return the gzip form, made at the first request: 2 MB of it is for the API page alone."""
+        return gzip.compress(self.content, mtime=0)
 
 
 def _read(path: Path) -> StaticFile:
     content = path.read_bytes()
     return StaticFile(
         content,
-        gzip.compress(content, mtime=0),
         _MEDIA_TYPES[path.suffix],
         hashlib.sha256(content).hexdigest()[:_DIGEST_CHARS],
     )
