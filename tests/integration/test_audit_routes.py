@@ -175,6 +175,8 @@ API_WITHOUT_ACT = {
     ("PUT", f"{EXPERIMENT}/runs/hparams"),
     ("PUT", f"{EXPERIMENT}/uploads/{{upload_id}}"),
     ("PATCH", f"{EXPERIMENT}/uploads/{{upload_id}}"),
+    ("PUT", "/me/stars/{experiment_id}"),  # a person's own list, as the page's form
+    ("DELETE", "/me/stars/{experiment_id}"),
     ("POST", f"{WORKSPACE}/runs/curves"),  # reads
     ("POST", f"{WORKSPACE}/runs/curves/table"),
 }

@@ -10,11 +10,12 @@ import pytest
 from sqlalchemy import text
 
 from support.batches import ApiClient, scalars, segment, stream
+from support.people import new_member, new_personal_token
 from support.servers import new_workspace
 from tbservice.experiment_values import ExperimentOrder, UploadStatus
 from tbservice.experiments.listing import Search, count_experiments
 from tbservice.experiments.tables import search_plan
-from tbservice.types.grants import WorkspaceGrant
+from tbservice.types.grants import Scope, WorkspaceGrant
 
 
 @pytest.fixture
@@ -195,6 +196,28 @@ def test_archived_experiments_have_a_list_of_their_own(api, names, made):
 def test_machine_stars_nothing(api):
     answer = api.request("GET", "/experiments", params={"starred": True})
     assert answer.status_code == 422
+
+
+def test_star_by_token_of_person(client, database, database_url):
+    workspace_id = new_workspace(database_url).workspace_id
+    ann, bob = (
+        ApiClient(client, new_personal_token(database, workspace_id, member, Scope.ADMIN))
+        for member in (new_member(database, workspace_id), new_member(database, workspace_id))
+    )
+    experiment = ann.new_experiment(name="liked")
+
+    def starred(api):
+        listed = api.request("GET", "/experiments", params={"starred": True}).json()
+        return [each["name"] for each in listed["experiments"]]
+
+    for _ in range(2):
+        assert ann.request("PUT", f"/me/stars/{experiment}").status_code == 204
+        assert (starred(ann), starred(bob)) == (["liked"], [])
+    for _ in range(2):
+        assert ann.request("DELETE", f"/me/stars/{experiment}").status_code == 204
+        assert starred(ann) == []
+    for unknown in ("a" * 22, "%00", "x"):
+        assert ann.request("PUT", f"/me/stars/{unknown}").status_code == 404
 
 
 def test_list_shows_size_and_time_of_data(api, experiment):

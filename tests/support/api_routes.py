@@ -128,6 +128,8 @@ TABLE = [
     ("POST", "/me/tokens", "person", 201, {"json": {"scopes": ["read"]}}),
     ("DELETE", "/me/tokens/{token_id}", "person", 404, {}),
     ("DELETE", "/me/token", "personal token", 204, {}),
+    ("PUT", "/me/stars/{experiment_id}", "person's experiment", 204, {}),
+    ("DELETE", "/me/stars/{experiment_id}", "person's experiment", 204, {}),
     ("POST", "/workspaces", "person", 201, {"json": {"name": "new"}}),
     ("GET", "/workspaces/{workspace_id}", "member", 200, {}),
     ("PATCH", "/workspaces/{workspace_id}", "owner", 200, {"json": {"name": "new"}}),

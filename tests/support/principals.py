@@ -100,6 +100,9 @@ _STATUSES = {
     "owner": Principal._of_owner,
     "owning person": Principal._of_owning_person,
     "person": lambda principal: principal._of_person("admin"),
+    "person's experiment": lambda principal: (
+        principal._of_person("read") or (404 if principal.place == ELSEWHERE else None)
+    ),
     "personal token": lambda principal: principal._of_person(None),
 }
 """Status that a principal gets, by the need of the route."""

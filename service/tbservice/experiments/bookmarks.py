@@ -7,12 +7,14 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.errors import Conflict, Invalid
+from tbservice.auth.secrets import is_experiment_id
+from tbservice.errors import Conflict, Invalid, NotFound
 from tbservice.experiment_values import SavedSearch
+from tbservice.experiments.lifecycle import NOT_FOUND
 from tbservice.experiments.metadata import check_text
-from tbservice.experiments.tables import experiment_stars, saved_searches
+from tbservice.experiments.tables import experiment_stars, experiments, saved_searches
 from tbservice.types.experiments import Experiment
-from tbservice.types.grants import Grant, ReadGrant, WorkspaceGrant
+from tbservice.types.grants import Grant, PersonalGrant, ReadGrant, WorkspaceGrant
 from tbservice.types.identifiers import ExperimentId, UserId
 
 STARS_ITEMS_MAX: Final = 1_000
@@ -42,6 +44,14 @@ def star(db: Connection, grant: ReadGrant, *, is_starred: bool) -> None:
         raise Conflict(
             f"you can star {STARS_ITEMS_MAX:,} experiments of a workspace: take stars from others"
         )
+
+
+def star_own(db: Connection, grant: PersonalGrant, experiment_id: str, *, is_starred: bool) -> None:
+    """Star an experiment of the grant's workspace as `star` does; NotFound for any other."""
+    known = ExperimentId(experiment_id)
+    if not is_experiment_id(experiment_id) or experiments.find(db, known) is None:
+        raise NotFound(NOT_FOUND)
+    star(db, ReadGrant(grant.workspace_id, known, user_id=grant.user_id), is_starred=is_starred)
 
 
 def find_starred(

@@ -195,6 +195,10 @@ def _grant_workspace(scope: Scope) -> _Needs:
 MayManage = Annotated[OwnerGrant, Depends(_NeedsOfWorkspace(grants.grant_owner))]
 MaySeeMembers = Annotated[WorkspaceGrant, Depends(_NeedsOfWorkspace(grants.grant_member))]
 ActsForPerson = Annotated[PersonalGrant, Depends(_Needs(grants.grant_personal))]
+ReadsForPerson = Annotated[
+    PersonalGrant,
+    Depends(_Needs(lambda db, secret: grants.grant_personal(db, secret, scope=Scope.READ))),
+]
 IsPersonal = Annotated[
     PersonalGrant, Depends(_Needs(lambda db, secret: grants.grant_personal(db, secret, scope=None)))
 ]

@@ -33,7 +33,7 @@ class NewLogin(FewFields):
     )
 
 
-class NewLoginAnswer(BaseModel):
+class CreatedLoginAnswer(BaseModel):
     """A login that has begun."""
 
     device_code: str = Field(description="The secret with which the command asks for its token")
@@ -67,7 +67,7 @@ class LoginAnswer(BaseModel):
 @router.post("", status_code=status.HTTP_201_CREATED)
 def begin_login(
     new: NewLogin, request: Request, database: UsesDatabase, settings: UsesSettings
-) -> NewLoginAnswer:
+) -> CreatedLoginAnswer:
     """Begin the login of a command. Needs no token.
 
     409 while too many logins wait for approval, of the same IPv4 address or IPv6 /64, or in all.
@@ -75,7 +75,7 @@ def begin_login(
     """
     with database.transaction() as db:
         login = device_logins.begin(db, new.client, client_network(request))
-    return NewLoginAnswer(
+    return CreatedLoginAnswer(
         device_code=login.device_code,
         user_code=login.user_code,
         verification_uri=f"{settings.public_url.rstrip('/')}/device",

@@ -43,7 +43,7 @@ class InvitationAnswer(BaseModel, from_attributes=True, populate_by_name=True):
     expires_at: datetime
 
 
-class NewInvitationAnswer(InvitationAnswer):
+class CreatedInvitationAnswer(InvitationAnswer):
     """A new invitation with its link."""
 
     url: str = Field(description="The link to send; store it now: it cannot be read again")
@@ -58,7 +58,7 @@ class InvitationList(BaseModel):
 @router.post("", status_code=status.HTTP_201_CREATED)
 def create_invitation(
     grant: MayManage, new: NewInvitation, database: UsesDatabase, settings: UsesSettings
-) -> NewInvitationAnswer:
+) -> CreatedInvitationAnswer:
     """Create an invitation, a link that one person can accept.
 
     Needs the scope admin, and of a person, the role owner; a machine's token cannot invite owners.
@@ -69,7 +69,7 @@ def create_invitation(
         invitation, secret = invitations.invite(db, grant, new.role, new.email, new.expires_at)
     url = invitation_url(settings.public_url, secret)
     shown = InvitationAnswer.model_validate(invitation)
-    return NewInvitationAnswer(**shown.model_dump(), url=url)
+    return CreatedInvitationAnswer(**shown.model_dump(), url=url)
 
 
 @router.get("")

@@ -1,4 +1,4 @@
-"""Routes for who a token is, and for the tokens of its person."""
+"""Routes for who a token is, and for the tokens and stars of its person."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from datetime import datetime
 from fastapi import status
 from pydantic import BaseModel, Field
 
-from tbservice.api.http.dependencies import ActsForPerson, IsPersonal, Secret, UsesDatabase
+from tbservice.api.http.dependencies import (
+    ActsForPerson,
+    IsPersonal,
+    ReadsForPerson,
+    Secret,
+    UsesDatabase,
+)
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.people.token_models import (
-    NewTokenAnswer,
+    CreatedTokenAnswer,
     NewWorkspaceToken,
     PersonAnswer,
     TokenAnswer,
@@ -20,6 +26,7 @@ from tbservice.api.v1.people.token_models import (
 )
 from tbservice.auth import grants, tokens
 from tbservice.auth.grants import acting_person
+from tbservice.experiments import bookmarks
 from tbservice.types.grants import Scope
 
 router = make_router(prefix="/api/v1/me", tags=["me"])
@@ -83,7 +90,7 @@ def list_own_tokens(grant: ActsForPerson, database: UsesDatabase) -> TokenList:
 @router.post("/tokens", status_code=status.HTTP_201_CREATED)
 def create_own_token(
     grant: ActsForPerson, new: NewWorkspaceToken, database: UsesDatabase
-) -> NewTokenAnswer:
+) -> CreatedTokenAnswer:
     """Create another token that acts for the same person in the same workspace.
 
     Needs the scope admin. The new token ends with this one at the latest; without `expires_at`, at
@@ -116,3 +123,20 @@ def revoke_this_token(grant: IsPersonal, database: UsesDatabase) -> None:
     """
     with database.transaction(grant) as db:
         tokens.revoke_personal_token(db, acting_person(grant), grant.token_id, grant.workspace_id)
+
+
+@router.put("/stars/{experiment_id}", status_code=status.HTTP_204_NO_CONTENT)
+def star_experiment(grant: ReadsForPerson, experiment_id: str, database: UsesDatabase) -> None:
+    """Star an experiment of the token's workspace for its person.
+
+    Repeating the request changes nothing. `GET /experiments?starred=true` lists them.
+    """
+    with database.transaction(grant) as db:
+        bookmarks.star_own(db, grant, experiment_id, is_starred=True)
+
+
+@router.delete("/stars/{experiment_id}", status_code=status.HTTP_204_NO_CONTENT)
+def unstar_experiment(grant: ReadsForPerson, experiment_id: str, database: UsesDatabase) -> None:
+    """Take the star of the token's person from an experiment; without one, nothing changes."""
+    with database.transaction(grant) as db:
+        bookmarks.star_own(db, grant, experiment_id, is_starred=False)

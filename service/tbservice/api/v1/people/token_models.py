@@ -83,7 +83,7 @@ class TokenAnswer(BaseModel, from_attributes=True, populate_by_name=True):
     )
 
 
-class NewTokenAnswer(TokenAnswer):
+class CreatedTokenAnswer(TokenAnswer):
     """A new token with its secret."""
 
     token: str = Field(description="The secret; store it now: it cannot be read again")
@@ -110,6 +110,6 @@ class WorkspaceAnswer(BaseModel):
     role: Role | None = Field(description="The caller's role; null for a machine's token")
 
 
-def new_token_answer(token: Token, secret: str) -> NewTokenAnswer:
+def new_token_answer(token: Token, secret: str) -> CreatedTokenAnswer:
     """Return the model of a new token."""
-    return NewTokenAnswer(**TokenAnswer.model_validate(token).model_dump(), token=secret)
+    return CreatedTokenAnswer(**TokenAnswer.model_validate(token).model_dump(), token=secret)

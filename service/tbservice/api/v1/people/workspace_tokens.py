@@ -11,7 +11,7 @@ from tbservice.api.http.dependencies import MayManage, UsesDatabase
 from tbservice.api.http.request_models import After, page_limit
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.people.token_models import (
-    NewTokenAnswer,
+    CreatedTokenAnswer,
     NewWorkspaceToken,
     TokenAnswer,
     TokenPage,
@@ -25,7 +25,7 @@ router = make_router(prefix="/api/v1/workspaces/{workspace_id}/tokens", tags=["w
 @router.post("", status_code=status.HTTP_201_CREATED)
 def create_workspace_token(
     grant: MayManage, new: NewWorkspaceToken, database: UsesDatabase
-) -> NewTokenAnswer:
+) -> CreatedTokenAnswer:
     """Create a machine's token for the whole workspace.
 
     Needs an owner's token with the scope admin; a machine's cannot create others, so that revoking

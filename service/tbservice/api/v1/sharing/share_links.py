@@ -69,7 +69,7 @@ class LinkAnswer(BaseModel, from_attributes=True, populate_by_name=True):
     )
 
 
-class NewLinkAnswer(LinkAnswer):
+class CreatedLinkAnswer(LinkAnswer):
     """A new share link with its secret."""
 
     url: str = Field(description="The link, with the secret; store it now: it is not shown again")
@@ -92,7 +92,7 @@ class LinkChanges(FewFields):
 @router.post("", status_code=status.HTTP_201_CREATED)
 def create_link(
     grant: MayAdminister, new: NewLink, ingest: UsesIngest, settings: UsesSettings
-) -> NewLinkAnswer:
+) -> CreatedLinkAnswer:
     """Create a link that opens the experiment for everyone who has it.
 
     With `runs` or `tags` it shows only those, also of what is uploaded later. The response has the
@@ -112,7 +112,7 @@ def create_link(
         )
     url = share_links.make_address(settings.public_url, link, secret)
     shown = LinkAnswer.model_validate(link)
-    return NewLinkAnswer(**shown.model_dump(), token=secret, url=url)
+    return CreatedLinkAnswer(**shown.model_dump(), token=secret, url=url)
 
 
 @router.get("")

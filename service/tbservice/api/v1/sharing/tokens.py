@@ -12,8 +12,8 @@ from tbservice.api.http.dependencies import MayAdminister, UsesDatabase
 from tbservice.api.http.request_models import After, FewFields, page_limit
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.people.token_models import (
+    CreatedTokenAnswer,
     EndTime,
-    NewTokenAnswer,
     TokenAnswer,
     TokenPage,
     new_token_answer,
@@ -36,7 +36,7 @@ class NewToken(FewFields):
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
-def create_token(grant: MayAdminister, new: NewToken, database: UsesDatabase) -> NewTokenAnswer:
+def create_token(grant: MayAdminister, new: NewToken, database: UsesDatabase) -> CreatedTokenAnswer:
     """Create a token that may append to this experiment, read it, or both.
 
     The response contains the secret, which is stored as a hash and cannot be read again. Repeating
