@@ -16,6 +16,7 @@ import pytest
 from support.programs import find_program
 from support.waiting import SECONDS_MAX
 from tbupload.cli import main
+from tbupload.commands import completion
 
 BIN = str(Path(sys.executable).parent)
 STARTS = {
@@ -91,9 +92,10 @@ def test_completion_offers_experiments(live_service, tmp_path, monkeypatch, caps
     monkeypatch.setenv("TBHUB_CONFIG", str(tmp_path / "none.toml"))
     monkeypatch.setenv("TBHUB_SERVER", live_service.url)
     monkeypatch.setenv("TBHUB_TOKEN", owner)
+    monkeypatch.setattr(completion, "WAIT_SECONDS_MAX", SECONDS_MAX)
     for name in ("baseline", "two words"):
         assert main(["create", "--name", name]) == 0
-    ids = [line.split()[0].rpartition("/")[2] for line in capsys.readouterr().out.splitlines()]
+    ids = [line.rpartition("/experiment/")[2][:22] for line in capsys.readouterr().out.split()]
 
     def ask(*words):
         assert main(["completion", "fish", "--", *words]) == 0

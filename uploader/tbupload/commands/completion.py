@@ -17,6 +17,7 @@ from tbupload.commands.find_command import (
     skip_common_options,
 )
 from tbupload.console.output import print_line
+from tbupload.console.terminal import escape
 from tbupload.errors import UploadError, UsageError
 from tbwire.completion import Offer, Values, complete, format_offers, write_script
 
@@ -36,8 +37,9 @@ def completion(options: argparse.Namespace) -> int:
     if not words:
         print_line(write_script("tbupload", options.shell).rstrip("\n"), is_escaped=True)
         return 0
-    for line in format_offers(options.shell, _find_offers(options, words)):
-        print_line(line)
+    offers = [Offer(escape(word), escape(text)) for word, text in _find_offers(options, words)]
+    for line in format_offers(options.shell, offers):
+        print_line(line, is_escaped=True)
     return 0
 
 
@@ -70,7 +72,8 @@ def _list_experiments(options: argparse.Namespace) -> Values:
         metavar = str(action.metavar)
         if action.dest not in {"experiment", "words"} or "ID" not in metavar:
             return
-        if hasattr(signal, "SIGALRM"):
+        has_alarm = hasattr(signal, "SIGALRM")
+        if has_alarm:
             signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
             signal.alarm(WAIT_SECONDS_MAX)
         try:
@@ -85,5 +88,8 @@ def _list_experiments(options: argparse.Namespace) -> Values:
                     yield Offer(each["name"])
         except UploadError:  # no server or no token: there is nothing to offer
             return
+        finally:
+            if has_alarm:
+                signal.alarm(0)
 
     return find_values
