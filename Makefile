@@ -17,7 +17,7 @@ INSTALL = $(if $(PYTHON),$(PYTHON) deploy/install.py $(VENV),echo "tbhub needs P
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --extra traces --group build
 
-.PHONY: help up test check programs fresh unit test-citus test-faults test-frameworks test-helm test-pythons test-recovery lint audit bench lock release clean
+.PHONY: help up test check programs fresh unit test-citus test-clients test-faults test-frameworks test-helm test-pythons test-recovery lint audit bench lock release clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -62,6 +62,10 @@ test-frameworks: $(FRAMEWORKS:%=$(VENV)-%/done) $(VENV)/test ## train with Keras
 test-helm: $(VENV)-helm/done $(VENV)/test ## render and check the Helm chart (installs 250 MB)
 	TBHUB_HELM=$(abspath $(VENV))-helm/bin/python $(BIN)/pytest tests/kubernetes $(ARGS)
 
+# Generators are pinned here, in no lock of ours. The Go client needs java as well.
+test-clients: $(VENV)-clients/done $(VENV)/test ## generate, compile and run clients of the HTTP API (installs 600 MB)
+	TBHUB_CLIENTS=$(abspath $(VENV))-clients $(BIN)/pytest tests/clients $(ARGS)
+
 # PYTHONS="python3.9 /opt/python3.14/bin/python3" names others. Packages come from the package index, in no locked version.
 test-pythons: $(VENV)/test ## try the client on the other Pythons of this machine, or on PYTHONS=...
 	@$(if $(strip $(PYTHONS)),,echo "no other Python was found: name one, as PYTHONS=/path/to/python3.9" >&2; exit 1)
@@ -104,7 +108,7 @@ release: $(VENV)/test ## build dist/: wheel, sources, SBOM, checksums (ARGS=--dr
 	$(BIN)/python deploy/release.py dist $(ARGS)
 
 clean: ## remove what was installed
-	rm -rf $(VENV) $(VENV)-helm $(VENV)-audit dist $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
+	rm -rf $(VENV) $(VENV)-clients $(VENV)-helm $(VENV)-audit dist $(FRAMEWORKS:%=$(VENV)-%) $(OPENID)/node_modules
 
 # Each environment is a file whose age tells whether its lock has changed since. Every package is checked by its hash.
 # `incomplete` is there if an installation was interrupted: then it starts over, with the first of them.
@@ -130,6 +134,13 @@ $(VENV)-%/done: tests/frameworks/%.txt
 	@$(PYTHON) -m venv --clear $(VENV)-$*
 	@if grep -q ^torch== $<; then grep ^torch== $< | $(INSTALL_PINNED) --find-links $(CPU_WHEELS) --requirement /dev/stdin; fi
 	@$(INSTALL_PINNED) --requirement $<
+	@touch $@
+
+$(VENV)-clients/done: tests/clients/requirements.txt tests/clients/package.json
+	@echo "installing generators of clients into $(VENV)-clients"
+	@$(PYTHON) -m venv --clear $(VENV)-clients
+	@$(VENV)-clients/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
+	@cp tests/clients/package.json $(VENV)-clients && cd $(VENV)-clients && npm install --silent --no-audit --no-fund
 	@touch $@
 
 $(VENV)-helm/done: tests/kubernetes/helm.txt

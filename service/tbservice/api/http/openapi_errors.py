@@ -88,6 +88,18 @@ def _summarize(operation: Json) -> str:
     return re.split(r"[.;:] |\.$", text, maxsplit=1)[0]
 
 
+def _add_integer_sizes(node: Any) -> None:
+    """Say of each integer that it may take 64 bits: generators of Go and Java take 32 otherwise."""
+    if isinstance(node, dict):
+        if node.get("type") == "integer":
+            node.setdefault("format", "int64")
+        for child in node.values():
+            _add_integer_sizes(child)
+    elif isinstance(node, list):
+        for child in node:
+            _add_integer_sizes(child)
+
+
 class Application(FastAPI):
     """FastAPI's, whose document has the schemas that `ERROR_RESPONSES` refer to."""
 
@@ -105,4 +117,5 @@ class Application(FastAPI):
                 for model in (ErrorResponse, InternalErrorResponse)
             }
             components["schemas"] = dict(sorted((components["schemas"] | own).items()))
+            _add_integer_sizes(document)
         return super().openapi()
