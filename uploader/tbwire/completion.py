@@ -55,7 +55,7 @@ to use it in this shell, or always by the same line in the shell's start file:
 
 
 class Offer(NamedTuple):
-    """What a word may become, and what that means."""
+    """A word that may be completed to, and its meaning."""
 
     word: str
     text: str = ""
@@ -112,13 +112,16 @@ def complete(
 
 
 class _Place:
-    """What may come behind some words: options by name, positional arguments, an awaited value."""
+    """Place behind some words: its options, positional arguments, and an option without value."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self.awaited: argparse.Action | None = None
+        self._enter(parser)
+
+    def _enter(self, parser: argparse.ArgumentParser) -> None:
         actions = parser._actions  # noqa: SLF001 - argparse has no other way in
         self.options = {name: action for action in actions for name in action.option_strings}
         self.positionals = [action for action in actions if not action.option_strings]
-        self.awaited: argparse.Action | None = None
 
     def pass_word(self, word: str) -> None:
         if self.awaited is not None and not word.startswith("-"):
@@ -128,7 +131,7 @@ class _Place:
         elif not word.startswith("-") and self.positionals:
             action = self.positionals[0]
             if isinstance(action, argparse._SubParsersAction) and word in action.choices:  # noqa: SLF001 - the same
-                self.__init__(action.choices[word])
+                self._enter(action.choices[word])
             elif action.nargs not in {"+", "*"}:
                 del self.positionals[0]
 
