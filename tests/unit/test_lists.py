@@ -152,7 +152,7 @@ def test_list_by_update_shows_when_data_came(run, server):
     assert line.split()[1:3] == ["2026-11-03", "04:05"]
 
 
-def shown_on_terminal(command, environment):
+def shown_on_terminal(command, environment, code=0):
     """Return the output of a command whose stdout and stderr are a terminal."""
     ours, its = pty.openpty()
     process = subprocess.Popen(command, env=environment, stdout=its, stderr=its)
@@ -162,7 +162,7 @@ def shown_on_terminal(command, environment):
         while chunk := os.read(ours, 1 << 16):
             shown += chunk
     os.close(ours)
-    assert process.wait() == 0
+    assert process.wait() == code
     return shown
 
 
@@ -178,6 +178,19 @@ def test_list_has_colors_on_terminals_only(server):
         assert b"\\x1b[31mred" in shown
     piped = subprocess.run(command, env=environment, capture_output=True, check=True)
     assert b"\x1b" not in piped.stdout
+
+
+def test_error_is_red_on_terminals_only(tmp_path):
+    command = [sys.executable, "-m", "tbupload", "show", "\x1b[2J"]
+    environment = {**os.environ, "TERM": "xterm", "TBHUB_SERVER": "http://localhost:1"}
+    environment |= {"TBHUB_CONFIG": str(tmp_path / "none.toml"), "NO_COLOR": ""}
+    shown = shown_on_terminal(command, environment, code=2)
+    assert shown.startswith(b"\x1b[31mtbupload:\x1b[0m ")
+    assert b"\x1b[2J" not in shown
+    plain = shown_on_terminal(command, environment | {"NO_COLOR": "1"}, code=2)
+    assert plain.startswith(b"tbupload: ")
+    piped = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert piped.stderr.startswith(b"tbupload: ")
 
 
 @pytest.mark.parametrize("limit", ["-1", "x", "1.5", "", "9999999999"])

@@ -28,8 +28,8 @@ from tbupload.console.argument_parser import ConsoleParser, add_parser
 from tbupload.console.output import (
     discard_stdout,
     open_missing_streams,
+    print_error,
     print_line,
-    print_message,
 )
 from tbupload.errors import OutputError, Unreachable, UploadError, UsageError
 
@@ -281,7 +281,7 @@ def _run(command: Command, options: argparse.Namespace) -> int:
 
 
 def _report_error(error: UploadError, code: int) -> int:
-    print_message(f"tbupload: {error}")
+    print_error(str(error))
     return code
 
 

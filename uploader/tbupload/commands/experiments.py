@@ -37,7 +37,7 @@ def list_experiments(options: argparse.Namespace) -> int:
     default = 0 if options.json else LISTED_DEFAULT
     limit = (default if options.limit is None else options.limit) or sys.maxsize
     experiments = _find_experiments(options, limit + 1)
-    layout = make_layout(terminal_columns(), options.sort, is_colored=has_colors())
+    layout = make_layout(terminal_columns(), options.sort, is_colored=has_colors(sys.stdout))
     count, expiring = 0, 0
     for experiment in itertools.islice(experiments, limit):
         expiring += expires_soon(experiment)

@@ -7,7 +7,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TextIO
 
 from tbupload.console.terminal import escape
 
@@ -78,10 +78,10 @@ def terminal_columns() -> int | None:
     return shutil.get_terminal_size((80, 24)).columns if "COLUMNS" in os.environ else _width()
 
 
-def has_colors() -> bool:
-    """Return whether stdout is a terminal that shows colors (https://no-color.org)."""
+def has_colors(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that shows colors (https://no-color.org)."""
     is_dumb = os.environ.get("TERM") == "dumb" or os.environ.get("NO_COLOR", "") != ""
-    return sys.stdout.isatty() and not is_dumb
+    return stream.isatty() and not is_dumb
 
 
 def display_width(text: str) -> int:

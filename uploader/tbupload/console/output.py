@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tbupload.console.terminal import write_json, write_line
+from tbupload.console.columns import has_colors
+from tbupload.console.terminal import escape, write_json, write_line
 from tbupload.errors import OutputError
 
 
@@ -48,6 +49,13 @@ def print_message(text: str, *, end: str = "\n") -> None:
     """Print a sentence on stderr, if that can be written."""
     with suppress(OSError):
         write_line(sys.stderr, text, end=end)
+
+
+def print_error(text: str) -> None:
+    """Print on stderr why a command has failed, behind the program's name: red on a terminal."""
+    name = "\x1b[31mtbupload:\x1b[0m" if has_colors(sys.stderr) else "tbupload:"
+    with suppress(OSError):
+        write_line(sys.stderr, f"{name} {escape(text)}", is_escaped=True)
 
 
 def open_missing_streams() -> None:
