@@ -88,7 +88,7 @@ def complete(
             and its value.
         find_values: Called for a value without choices.
     """
-    *before, word = words
+    *before, word = words or [""]
     if before and word == "=":
         word = ""
     place = _Place(parser)
