@@ -63,7 +63,7 @@ test-helm: $(VENV)-helm/done $(VENV)/test ## render and check the Helm chart (in
 	TBHUB_HELM=$(abspath $(VENV))-helm/bin/python $(BIN)/pytest tests/kubernetes $(ARGS)
 
 # Generators are pinned here, in no lock of ours. The Go client needs java as well.
-test-clients: $(VENV)-clients/done $(VENV)/test ## generate, compile and run clients of the HTTP API (installs 600 MB)
+test-clients: $(VENV)-clients/done $(VENV)/test ## generate, compile and run clients of the HTTP API (installs 420 MB)
 	TBHUB_CLIENTS=$(abspath $(VENV))-clients $(BIN)/pytest tests/clients $(ARGS)
 
 # PYTHONS="python3.9 /opt/python3.14/bin/python3" names others. Packages come from the package index, in no locked version.
@@ -136,11 +136,12 @@ $(VENV)-%/done: tests/frameworks/%.txt
 	@$(INSTALL_PINNED) --requirement $<
 	@touch $@
 
-$(VENV)-clients/done: tests/clients/requirements.txt tests/clients/package.json
+$(VENV)-clients/done: tests/clients/requirements.txt tests/clients/package.json | $(VENV)/test
 	@echo "installing generators of clients into $(VENV)-clients"
 	@$(PYTHON) -m venv --clear $(VENV)-clients
 	@$(VENV)-clients/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
-	@cp tests/clients/package.json $(VENV)-clients && cd $(VENV)-clients && npm install --silent --no-audit --no-fund
+	@cp tests/clients/package.json $(VENV)-clients
+	@$(BIN)/npm install --prefix $(VENV)-clients --no-audit --no-fund --silent
 	@touch $@
 
 $(VENV)-helm/done: tests/kubernetes/helm.txt
