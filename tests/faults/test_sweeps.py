@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from support.batches import ApiClient, images, segment, stream
-from support.servers import environment_of, new_workspace, s3_client
+from support.servers import NO_TLS, environment_of, new_workspace, s3_client
 from support.subprocess_service import RestartedService
 from support.waiting import wait_until
 from tbservice.db.database import Database
@@ -23,7 +23,7 @@ from tbservice.local.embedded.ports import choose_ports
 from tbservice.server.maintenance import check_service, sweep_objects
 from tbservice.throttle import Progress, Throttle
 
-ROUNDS, CLIENTS = 8, 3
+ROUNDS, CLIENTS = 6, 3
 CONTENTS = [b"content %d" % number for number in range(6)]
 SWEEPS = {"TBHUB_SWEEP_HOURS": "0.0001", "TBHUB_SWEEP_OLDER_THAN_DAYS": "0"}
 
@@ -58,7 +58,9 @@ class Client:
         def try_again():
             url = self.random.choice(self.urls)
             try:
-                with httpx2.Client(base_url=url, timeout=20, trust_env=False) as http:
+                with httpx2.Client(
+                    base_url=url, timeout=20, trust_env=False, verify=NO_TLS
+                ) as http:
                     answer = act(ApiClient(http, self.token))
             except httpx2.TransportError:
                 return None
@@ -76,7 +78,7 @@ class Client:
             if number == ROUNDS - 1:
                 return
             with ThreadPoolExecutor(1) as pool:
-                frozen = pool.submit(self.freeze, experiment) if number % 5 == 0 else None
+                frozen = pool.submit(self.freeze, experiment) if number % 3 == 0 else None
                 self.delete(experiment, "image")
                 self.delete(experiment, "frozen")
                 if frozen:
@@ -139,7 +141,7 @@ def test_sweeps_beside_everything_lose_and_leave_nothing(
 
 def is_ready(url):
     try:
-        return httpx2.get(f"{url}/readyz", trust_env=False).is_success
+        return httpx2.get(f"{url}/readyz", trust_env=False, verify=NO_TLS).is_success
     except httpx2.TransportError:
         return False
 

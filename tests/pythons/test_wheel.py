@@ -47,6 +47,15 @@ def installed(built, tmp_path_factory):
     return environment
 
 
+def test_wheel_holds_migrations_and_no_tests(built):
+    wheel, _ = built
+    names = contents(wheel).keys()
+    assert "tbservice/_migrations/versions/0001_schema.py" in names
+    assert "tbservice/_migrations/env.py" in names
+    rooms = {name.split("/")[0] for name in names if "dist-info" not in name}
+    assert rooms == {"tbservice", "tbupload", "tbwire"}
+
+
 def test_wheel_is_installed_with_its_commands(installed):
     version = project()["version"]
     assert installed.run("tbupload", "--version") == f"tbupload {version}\n"

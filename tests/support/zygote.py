@@ -192,7 +192,7 @@ def main(program: str, control: socket.socket) -> None:
                 sys.exit()
             output, errors, status = descriptors
             request = json.loads(content)
-            kept = _start_handlers(request) if request["arguments"][0] in SERVING else []
+            kept = _start_handlers(request) if {*request["arguments"][:1]} & {*SERVING} else []
             pid = os.fork()
             if pid == 0:
                 for each in (control, *running.values()):
