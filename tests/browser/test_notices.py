@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 from support.batches import ApiClient
 from support.browser_pages import share_link, shoot
 from support.event_files import scalar_event, text_event, version_event, write_records
+from support.servers import NO_TLS
 
 HOSTILE = '</header><img src=x onerror="document.title=1"><script>document.title=1</script>'
 
@@ -28,7 +29,7 @@ def logdir(tmp_path):
 
 @pytest.fixture
 def api(live_service, uploader):
-    with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as client:
         yield ApiClient(client, uploader.token)
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from support.programs import find_program
-from support.servers import live_service
+from support.servers import NO_TLS, live_service
 from support.waiting import wait_until
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.metrics import REGISTRY
@@ -66,7 +66,9 @@ def prometheus(directory, target):
     with (
         (directory / "log").open("w") as log,
         subprocess.Popen(command, stdout=log, stderr=log) as process,
-        httpx2.Client(base_url=f"http://{LOOPBACK}:{port}/api/v1", trust_env=False) as client,
+        httpx2.Client(
+            base_url=f"http://{LOOPBACK}:{port}/api/v1", trust_env=False, verify=NO_TLS
+        ) as client,
     ):
         try:
             wait_until(lambda: is_ready(client))

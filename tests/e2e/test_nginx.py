@@ -56,7 +56,9 @@ def running_nginx(service, directory, **replaced):
 
 def is_listening(url):
     try:
-        return httpx2.get(f"{url}/metrics", trust_env=False).status_code == 404
+        return (
+            httpx2.get(f"{url}/metrics", trust_env=False, verify=support.NO_TLS).status_code == 404
+        )
     except httpx2.TransportError:
         return False
 

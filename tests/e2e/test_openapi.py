@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from support.batches import ApiClient, images, scalars, segment, stream, texts
 from support.lazy import LazyModule
+from support.servers import NO_TLS
 from support.waiting import SECONDS_MAX
 from tbservice import limits
 from tbservice.server.workers import HEAD_BYTES_MAX
@@ -31,7 +32,9 @@ def as_bytes(_context, content):
 
 @pytest.fixture
 def api(live_service):
-    with httpx2.Client(base_url=live_service.url, trust_env=False, timeout=60) as client:
+    with httpx2.Client(
+        base_url=live_service.url, trust_env=False, verify=NO_TLS, timeout=60
+    ) as client:
         yield ApiClient(client, live_service.new_owner())
 
 
@@ -109,7 +112,9 @@ def test_openapi_tail_refusals_are_json(operations):
 
 
 def test_openapi_says_what_is_required(live_service):
-    document = httpx2.get(f"{live_service.url}/api/v1/openapi.json", trust_env=False).json()
+    document = httpx2.get(
+        f"{live_service.url}/api/v1/openapi.json", trust_env=False, verify=NO_TLS
+    ).json()
     classic = {
         path.rpartition("/")[2]: {
             each["name"] for each in operations["get"]["parameters"] if each["required"]

@@ -21,7 +21,7 @@ import pytest
 from support import slow_start_service, zygote
 from support.batches import ApiClient, segment, stream, texts
 from support.process_kills import started_workers, workers_of
-from support.servers import database_name, environment_of, live_service
+from support.servers import NO_TLS, database_name, environment_of, live_service
 from support.source_code import ROOT
 from support.waiting import SECONDS_MAX, wait_until
 from tbservice.auth import people, sign_in_links
@@ -90,6 +90,7 @@ def test_from_empty_database_to_upload_token_by_commands_alone(
                 json={"name": "x"},
                 headers=headers,
                 trust_env=False,
+                verify=NO_TLS,
             )
             assert answer.status_code == httpx2.codes.CREATED
             assert answer.json()["url"].startswith(live.url)
@@ -205,7 +206,9 @@ def test_failed_request_has_id_of_its_log_record(servers, settings, owner_token,
     log, headers = tmp_path / "log", {"Authorization": f"Bearer {owner_token}"}
     with live_service(settings, free_port(), log) as live:
         rename_experiments(servers, settings)
-        answer = httpx2.get(f"{live.url}/api/v1/experiments", headers=headers, trust_env=False)
+        answer = httpx2.get(
+            f"{live.url}/api/v1/experiments", headers=headers, trust_env=False, verify=NO_TLS
+        )
     failure, logged = answer.json(), log.read_text()
     assert (answer.status_code, failure["code"]) == (500, "internal")
     assert failure["id"] in failure["detail"]
@@ -218,7 +221,7 @@ def test_failed_request_has_id_of_its_log_record(servers, settings, owner_token,
 def test_idle_connection_does_not_hold_up_stop(settings, tmp_path):
     with (
         live_service(settings, free_port(), tmp_path / "log") as live,
-        httpx2.Client(trust_env=False) as client,
+        httpx2.Client(trust_env=False, verify=NO_TLS) as client,
     ):
         client.get(f"{live.url}/healthz")
         with socket.create_connection((LOOPBACK, int(live.url.rsplit(":", 1)[1]))):
@@ -231,7 +234,8 @@ def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token,
     with ExitStack() as stack:
         live = stack.enter_context(live_service(settings, free_port(), log))
         api = ApiClient(
-            stack.enter_context(httpx2.Client(base_url=live.url, trust_env=False)), owner_token
+            stack.enter_context(httpx2.Client(base_url=live.url, trust_env=False, verify=NO_TLS)),
+            owner_token,
         )
         experiment = api.new_experiment(visibility="link")
         api.write(experiment, segment(stream(), 0, 9, texts("note", [0, 1], [b"[" * 30_000] * 2)))
@@ -312,7 +316,10 @@ def test_database_url_with_two_hosts_reaches_live_one(settings, tmp_path):
     url = f"{before}{at}{LOOPBACK}:{free_port()},{after}&target_session_attrs=read-write"
     assert tbservice(settings, "migrate", TBHUB_DATABASE_URL=url) == (0, "", "")
     with live_service(settings, free_port(), tmp_path / "log", TBHUB_DATABASE_URL=url) as live:
-        assert httpx2.get(f"{live.url}/readyz", trust_env=False).status_code == httpx2.codes.OK
+        assert (
+            httpx2.get(f"{live.url}/readyz", trust_env=False, verify=NO_TLS).status_code
+            == httpx2.codes.OK
+        )
 
 
 def test_openapi_document_needs_no_server_and_names_routes():

@@ -12,7 +12,7 @@ from support import slow_start_service
 from support.batches import ApiClient, segment, stream, texts
 from support.grpc_calls import live_grpc_service
 from support.process_kills import workers_of
-from support.servers import live_service
+from support.servers import NO_TLS, live_service
 from support.uploading import wait_until
 from tbservice.local.embedded.ports import choose_ports
 
@@ -94,7 +94,7 @@ def test_workers_have_clones_of_one_handler_program(settings, tmp_path):
 
 def read_texts(service):
     """Read texts of TensorBoard's page, which a handler process answers."""
-    with httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as client:
+    with httpx2.Client(base_url=service.url, trust_env=False, verify=NO_TLS, timeout=60) as client:
         api = ApiClient(client, service.new_owner())
         experiment = api.new_experiment()
         api.write(experiment, segment(stream(), 0, 9, texts("note", [0], [b"a text"])))

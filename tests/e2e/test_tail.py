@@ -55,7 +55,12 @@ def test_tail_prints_every_point_once_across_restarts(servers, tmp_path):
         settings = stack.enter_context(servers.settings(url))
         uploader = Uploader(f"http://{LOOPBACK}:{port}", support.new_owner(url), tmp_path)
         client = stack.enter_context(
-            httpx2.Client(base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX)
+            httpx2.Client(
+                base_url=uploader.server,
+                trust_env=False,
+                verify=support.NO_TLS,
+                timeout=SECONDS_MAX,
+            )
         )
         api = ApiClient(client, uploader.token)
         with support.live_service(settings, port, tmp_path / "first.log") as live:
@@ -90,7 +95,9 @@ def test_tail_prints_every_point_once_across_restarts(servers, tmp_path):
 
 
 def test_tail_of_experiment_that_is_deleted_ends_with_reason(uploader):
-    with httpx2.Client(base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX) as client:
+    with httpx2.Client(
+        base_url=uploader.server, trust_env=False, verify=support.NO_TLS, timeout=SECONDS_MAX
+    ) as client:
         api = ApiClient(client, uploader.token)
         experiment = api.new_experiment()
         write(api, experiment, range(3))

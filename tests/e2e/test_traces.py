@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from support.batches import ApiClient, scalars, segment, stream
-from support.servers import environment_of, live_service
+from support.servers import NO_TLS, environment_of, live_service
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 pytestmark = pytest.mark.own_database
@@ -64,7 +64,7 @@ def attributes(span):
 
 
 def upload(service):
-    with httpx2.Client(base_url=service.url, trust_env=False) as client:
+    with httpx2.Client(base_url=service.url, trust_env=False, verify=NO_TLS) as client:
         api = ApiClient(client, service.new_owner())
         experiment = api.new_experiment(name="a secret name")
         api.write(experiment, segment(stream("a secret run"), 0, 9, scalars("a secret tag", [1])))
@@ -81,6 +81,7 @@ def test_request_is_a_tree_of_spans_without_tenants_data(settings, tmp_path):
                 f"{service.url}/api/v1/experiments/{experiment}?token=a_secret_token",
                 headers={"traceparent": PARENT, "X-Request-ID": "r1"},
                 trust_env=False,
+                verify=NO_TLS,
             )
         spans = {span.name: span for span in collector.spans}  # sent when the service stopped
     route = "/api/v1/experiments/{experiment_id}"

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.servers import live_service
+from support.servers import NO_TLS, live_service
 from support.waiting import SECONDS_MAX, wait_until
 from tbservice import limits
 from tbservice.local.embedded.ports import choose_ports
@@ -31,6 +31,7 @@ def operator():
         limits=httpx2.Limits(max_keepalive_connections=0),
         timeout=SECONDS_MAX,
         trust_env=False,
+        verify=NO_TLS,
     ) as client:
         yield client
 

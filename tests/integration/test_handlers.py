@@ -22,6 +22,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from support.admission import come_in
 from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
 from support.handler_processes import busy, computed
+from support.servers import NO_TLS
 from support.uploading import wait_until
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge, Unavailable
@@ -264,7 +265,9 @@ def test_stock_refusals_carry_our_headers_and_no_warning(api, client, experiment
 
 
 def test_handler_ends_when_its_client_leaves(live_service):
-    with httpx2.Client(base_url=live_service.url, trust_env=False, timeout=60) as client:
+    with httpx2.Client(
+        base_url=live_service.url, trust_env=False, verify=NO_TLS, timeout=60
+    ) as client:
         api = ApiClient(client, live_service.new_owner())
         experiment = api.new_experiment(visibility="link")
         api.write(

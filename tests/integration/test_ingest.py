@@ -19,7 +19,7 @@ from sqlalchemy import text as sql
 from support import batches
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
 from support.postgres_faults import postgres_faults
-from support.servers import database_name
+from support.servers import NO_TLS, database_name
 from tbservice import limits
 from tbservice.auth import grants
 from tbservice.db.database import Database
@@ -373,7 +373,7 @@ def test_empty_tensor_with_dimensions_no_array_has_is_refused(api, experiment, d
 
 
 def test_body_of_leaving_client_commits_nothing(live_service):
-    with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as client:
         api = ApiClient(client, live_service.new_owner())
         experiment = api.new_experiment()
     address = urlsplit(live_service.url)
@@ -384,7 +384,7 @@ def test_body_of_leaving_client_commits_nothing(live_service):
         )
         connection.shutdown(socket.SHUT_WR)  # the client is gone in the middle of its body
         connection.recv(1)
-    with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as client:
         assert (
             ApiClient(client, api.headers["Authorization"].split()[1]).get(experiment, "streams")[
                 "streams"

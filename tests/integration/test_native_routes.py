@@ -19,6 +19,7 @@ from support import without_tensorflow
 from support.batches import ApiClient, images, metadata, scalars, segment, stream
 from support.event_files import PNG
 from support.postgres_faults import postgres_faults
+from support.servers import NO_TLS
 from support.servers import live_service as start_service
 from support.stock_page import ask_stock
 from support.uploading import Uploader
@@ -159,7 +160,7 @@ def both(settings, service, tmp_path_factory):
     )
     experiment = uploaded.experiment_id
     database, objects = Database(service.database_url, 5), ObjectStore(settings)
-    with httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as client:
+    with httpx2.Client(base_url=service.url, trust_env=False, verify=NO_TLS, timeout=60) as client:
         ApiClient(client, owner).write(experiment, *hostile_segments())
         with database.transaction() as db:
             grant = grants.grant_read(db, experiment, owner)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import httpx2
 
 from support.faulty_server import FaultyServer, Reply, Request, running
+from support.servers import NO_TLS
 
 _OF_ONE_CONNECTION = frozenset(
     {"connection", "host", "content-length", "transfer-encoding", "date", "server"}
@@ -87,7 +88,7 @@ def flaky_proxy(
         answers_batches = threading.Event()
         answers_batches.set()
     with (
-        httpx2.Client(trust_env=False, timeout=60) as client,
+        httpx2.Client(trust_env=False, verify=NO_TLS, timeout=60) as client,
         running(_Proxy(target, faults, bytes_max, client, answers_batches)) as proxy,
     ):
         yield proxy.url
