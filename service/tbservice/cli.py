@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from tbservice.cli_abuse import add_reports, add_suspensions
-from tbservice.cli_administration import add_migrate, add_token, add_user, add_workspace
+from tbservice.cli_administration import (
+    add_migrate,
+    add_receipts,
+    add_token,
+    add_user,
+    add_workspace,
+)
 from tbservice.cli_maintenance import add_audit, add_backup, add_check, add_sweep
 from tbwire import completion
 
@@ -137,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     add_backup(commands)
     add_sweep(commands)
     add_audit(commands)
+    add_receipts(commands)
     add_workspace(commands)
     add_token(commands)
     add_user(commands)

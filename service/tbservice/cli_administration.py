@@ -55,7 +55,7 @@ def add_migrate(commands: _Commands) -> None:
 
 def add_workspace(commands: _Commands) -> None:
     """Add `tbservice workspace`."""
-    group = commands.add_parser("workspace", help="create and list workspaces")
+    group = commands.add_parser("workspace", help="create, list, delete and restore workspaces")
     places = group.add_subparsers(required=True, metavar="COMMAND")
     create = add_command(places, "create", _create_workspace, "create a workspace and print its id")
     create.add_argument("name")
@@ -69,6 +69,22 @@ def add_workspace(commands: _Commands) -> None:
     )
     listing.add_argument("--by-age", action="store_true", help="with --usage: the oldest first")
     listing.add_argument("--json", action="store_true", help="all of it, as a JSON object a line")
+    listing.add_argument(
+        "--deleted",
+        action="store_true",
+        help="those that are to be erased: id, when they were deleted and are erased, name",
+    )
+    text = (
+        "delete a workspace, at once for everybody; it is erased after seven days. One that its "
+        "owners have deleted: only this command restores it then"
+    )
+    delete = add_command(places, "delete", _delete_workspace, text)
+    delete.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
+    delete.add_argument("name", metavar="NAME", help="its name, as a confirmation")
+    delete.add_argument("--final", action="store_true", help="erase it ten minutes later")
+    text = "undo the deletion of a workspace that is not erased yet"
+    restore = add_command(places, "restore", _restore_workspace, text)
+    restore.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
     _add_quota(places)
 
 
@@ -108,7 +124,7 @@ def add_token(commands: _Commands) -> None:
 
 def add_user(commands: _Commands) -> None:
     """Add `tbservice user`."""
-    text = "invite people by sign-in links, list, disable and enable them"
+    text = "invite people by sign-in links; list, disable, enable, delete and restore them"
     people = commands.add_parser("user", help=text).add_subparsers(required=True, metavar="COMMAND")
     _add_invite(people)
     text = "print id, e-mail address, name, state and workspaces of everyone, separated by tabs"
@@ -120,6 +136,16 @@ def add_user(commands: _Commands) -> None:
         add_command(people, name, command, text).add_argument(
             "person", metavar="PERSON", help=_PERSON
         )
+    text = (
+        "delete a person: end all sessions and revoke all tokens; after seven days, name and "
+        "address are erased. Refused while nobody else owns one of their workspaces"
+    )
+    delete = add_command(people, "delete", _delete_user, text)
+    delete.add_argument("person", metavar="PERSON", help=_PERSON)
+    delete.add_argument("--final", action="store_true", help="erase them ten minutes later")
+    text = "undo the deletion of a person who is not erased yet; they must sign in again"
+    restore = add_command(people, "restore", _restore_user, text)
+    restore.add_argument("person", metavar="PERSON", help=_PERSON)
 
 
 def _add_invite(people: _Commands) -> None:
@@ -147,6 +173,26 @@ def _add_invite(people: _Commands) -> None:
         default="editor",
         help="the role in it (default: %(default)s); a member keeps a higher one",
     )
+
+
+def add_receipts(commands: _Commands) -> None:
+    """Add `tbservice receipts`."""
+    text = "print the receipts of what was erased, a JSON object a line, the last 10,000"
+    receipts = add_command(commands, "receipts", _print_receipts, text)
+    receipts.add_argument(
+        "--workspace",
+        type=_workspace_id,
+        default=0,
+        metavar="ID",
+        help="of this workspace and its experiments (default: of people)",
+    )
+
+
+def _print_receipts(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import read_receipts
+
+    for receipt in read_receipts(settings, options.workspace):
+        print(json.dumps(receipt))
 
 
 def add_command(
@@ -197,8 +243,13 @@ def _create_workspace(options: argparse.Namespace, settings: Settings) -> None:
 
 def _list_workspaces(options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.server.abuse_administration import read_workspace_details
-    from tbservice.server.administration import read_workspaces
+    from tbservice.server.administration import read_deleted_workspaces, read_workspaces
 
+    if options.deleted:
+        for each in read_deleted_workspaces(settings):
+            moments = (each.deleted_at.isoformat(), each.erase_at.isoformat())
+            print("\t".join((str(each.workspace_id), *moments, each.name)))
+        return
     if options.json or options.usage:
         for details in read_workspace_details(settings, by_age=options.by_age):
             line = "\t".join(details.columns())
@@ -206,6 +257,20 @@ def _list_workspaces(options: argparse.Namespace, settings: Settings) -> None:
         return
     for workspace_id, name in read_workspaces(settings):
         print(f"{workspace_id}\t{name}")
+
+
+def _delete_workspace(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import delete_workspace
+
+    delete_workspace(settings, options.workspace, options.name, is_final=options.final)
+    print(f"workspace {options.workspace} is deleted")
+
+
+def _restore_workspace(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import restore_workspace
+
+    restore_workspace(settings, options.workspace)
+    print(f"workspace {options.workspace} is restored")
 
 
 def _workspace_quota(options: argparse.Namespace, settings: Settings) -> None:
@@ -273,9 +338,8 @@ def _list_users(_options: argparse.Namespace, settings: Settings) -> None:
 
     for user in read_users(settings):
         places = [f"{each.workspace_id}:{each.role.value}" for each in user.memberships]
-        state = "disabled" if user.is_disabled else "active"
         person = user.person
-        print("\t".join((person.user_id, person.email, person.name, state, " ".join(places))))
+        print("\t".join((person.user_id, person.email, person.name, user.state, " ".join(places))))
 
 
 def _disable_user(options: argparse.Namespace, settings: Settings) -> None:
@@ -288,6 +352,18 @@ def _enable_user(options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.server.administration import enable_user
 
     enable_user(settings, options.person)
+
+
+def _delete_user(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import delete_user
+
+    delete_user(settings, options.person, is_final=options.final)
+
+
+def _restore_user(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import restore_user
+
+    restore_user(settings, options.person)
 
 
 def _workspace_id(text: str) -> int:

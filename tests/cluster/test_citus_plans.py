@@ -7,6 +7,7 @@ import threading
 from contextlib import ExitStack, aclosing
 
 import pytest
+from sqlalchemy import text
 
 from support.api_routes import DOOMED, GONE_AFTERWARDS, SHA256, TABLE
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
@@ -20,6 +21,7 @@ from support.read_routes import SHOWN, api_reads, fill, page_reads
 from support.share_links import make_link, target_of
 from support.tail_readers import events_of, following, reader_of
 from tbservice import limits
+from tbservice.auth import deletion, workspaces
 from tbservice.experiments.eraser import erase_due
 from tbservice.handlers.pool import HandlerPool
 from tbservice.katib.katib_pb2 import Experiment, GetSuggestionsRequest
@@ -31,6 +33,8 @@ pytestmark = pytest.mark.cluster
 SEVERAL = {
     "compaction of old work": "SELECT data_at, experiment_id FROM experiments WHERE workspace_id",
     "erasing": "SELECT workspace_id, experiment_id, deleted_at IS NULL AND snapshot_of",
+    "experiments of a deleted person": "is_listed FROM experiments WHERE created_by",
+    "experiments of a deleted workspace": "AND snapshot_of IS NULL LIMIT",
     "erasing series": "SELECT DISTINCT workspace_id, experiment_id FROM erased_series",
     "request keys": "WHERE workspace_id = %(workspace_id)s AND request_key =",
     "new token": "WITH t AS ( INSERT INTO tokens",
@@ -191,6 +195,23 @@ def test_deletions_and_erasing_are_one_task_each(world):
         assert answer.status_code == status, (more, answer.text)
         erase_until_done(world)
     assert world.ask(api, "POST", f"{path}/restore", {}).status_code == 404
+
+
+def test_deleting_and_erasing_workspace_and_person_stay_known(world):
+    with world.database.transaction() as db:
+        name = workspaces.get_name(db, world.workspace_id)
+    person = new_member(world.database, world.workspace_id, Role.EDITOR)
+    with world.database.transaction() as db:
+        deletion.delete_person(db, person.user_id)
+    address = f"/api/v1/workspaces/{world.workspace_id}"
+    assert world.ask(world.api, "DELETE", address, {"params": {"name": name}}).status_code == 204
+    with world.database.transaction() as db:
+        db.execute(text("UPDATE suspensions SET erase_at = now() - interval '1 s'"))
+    for _ in range(3):
+        erase_due(world.database, threading.Event())
+    with world.database.transaction() as db:
+        assert workspaces.list_deleted(db) == []
+        assert deletion.list_deleted_people(db) == set()
 
 
 def erase_until_done(world):

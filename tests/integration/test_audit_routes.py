@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 import pytest
 
@@ -14,6 +15,7 @@ from support.share_links import make_link
 from tbservice.audit.acts import Act
 from tbservice.audit.recording import NO_WORKSPACE
 from tbservice.audit.tables import audit_records
+from tbservice.auth import workspaces
 from tbservice.types.audit import AuditFilter
 from tbservice.types.grants import Scope
 from tbservice.types.people import Role
@@ -32,12 +34,22 @@ class World:
             client, new_personal_token(database, workspace_id, self.owner, Scope.ADMIN)
         )
         self.page = PageReader(client, sign_in(database, self.owner))
+        self.lonely = new_person(database)
         self.experiment = self.api.new_experiment(name="audited")
         self.place = f"/experiments/{self.experiment}"
         self.home = f"/workspaces/{workspace_id}"
 
     def member(self):
         return new_member(self.database, self.workspace_id, Role.EDITOR).user_id
+
+    def name(self):
+        with self.database.transaction() as db:
+            return workspaces.get_name(db, self.workspace_id)
+
+    def deleted_home(self):
+        """The id of the workspace, which is deleted."""
+        self.api.request("DELETE", self.home, params={"name": self.name()}).raise_for_status()
+        return self.workspace_id
 
     def token(self, place):
         return self.made(f"{place}/tokens", {"scopes": ["read"]})
@@ -141,6 +153,7 @@ API_ACTS = {
     ("DELETE", "/me/token"): (Act.TOKEN_REVOKE, lambda _w: "/me/token"),
     ("POST", "/workspaces"): (Act.WORKSPACE_CREATE, lambda _w: "/workspaces", {"name": "another"}),
     ("PATCH", WORKSPACE): (Act.WORKSPACE_RENAME, lambda w: w.home, {"name": "renamed"}),
+    ("DELETE", WORKSPACE): (Act.WORKSPACE_DELETE, lambda w: f"{w.home}?name={quote(w.name())}"),
     ("PATCH", f"{WORKSPACE}/members/{{user_id}}"): (
         Act.MEMBER_ROLE,
         lambda w: f"{w.home}/members/{w.member()}",
@@ -190,6 +203,8 @@ PAGE_ACTS = {
     "/me/session/end": (Act.SESSION_END, lambda w: {"session_id": w.session()}),
     "/me/session/end-others": (Act.SESSION_END, lambda w: {"x": w.session()}),
     "/me/sign-in-link": (Act.SIGN_IN_LINK_CREATE, lambda _w: {}),
+    "/me/delete": (Act.PERSON_DELETE, lambda w: {"typed": w.lonely.email}),
+    "/me/workspace/restore": (Act.WORKSPACE_RESTORE, lambda w: {"workspace_id": w.deleted_home()}),
     "/me/leave": (Act.MEMBER_LEAVE, lambda w: {"workspace_id": w.workspace_id}),
     "/me/token/new": (
         Act.TOKEN_CREATE,
@@ -197,6 +212,7 @@ PAGE_ACTS = {
     ),
     "/me/token/revoke": (Act.TOKEN_REVOKE, lambda w: {"token_id": w.token("/me")}),
     "/workspace/new": (Act.WORKSPACE_CREATE, lambda _w: {"name": "another"}),
+    "/workspace/ID/delete": (Act.WORKSPACE_DELETE, lambda w: {"name": w.name()}),
     "/workspace/ID/name": (Act.WORKSPACE_RENAME, lambda _w: {"name": "renamed"}),
     "/workspace/ID/token/new": (Act.TOKEN_CREATE, lambda _w: {"label": "x", "scope": "read"}),
     "/workspace/ID/token/revoke": (Act.TOKEN_REVOKE, lambda w: {"token_id": w.token(w.home)}),
@@ -275,6 +291,7 @@ READERS = {
     "/sign-in/link": lambda w: PageReader(w.client),
     "/invitation": lambda w: new_reader(w.client, w.database, new_person(w.database)),
     "/invitation/join": lambda w: PageReader(w.client),
+    "/me/delete": lambda w: new_reader(w.client, w.database, w.lonely),
     "/me/leave": lambda w: new_reader(
         w.client, w.database, new_member(w.database, w.workspace_id, Role.VIEWER)
     ),

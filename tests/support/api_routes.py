@@ -133,6 +133,7 @@ TABLE = [
     ("POST", "/workspaces", "person", 201, {"json": {"name": "new"}}),
     ("GET", "/workspaces/{workspace_id}", "member", 200, {}),
     ("PATCH", "/workspaces/{workspace_id}", "owner", 200, {"json": {"name": "new"}}),
+    ("DELETE", "/workspaces/{workspace_id}", "owning person", 422, {"params": {"name": "x"}}),
     ("GET", "/workspaces/{workspace_id}/members", "member", 200, {}),
     ("GET", "/workspaces/{workspace_id}/usage", "member", 200, {}),
     ("PATCH", "/workspaces/{workspace_id}/members/{user_id}", "owner", 200, VIEWER),

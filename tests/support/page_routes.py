@@ -28,6 +28,9 @@ TABLE = [
     ("/me/session/end-others", {}, (SIGN_IN, 303, 303, 303, 303)),
     ("/me/sign-in-link", {}, (SIGN_IN, 200, 200, 200, 200)),
     ("/me/leave", {"workspace_id": "ID"}, (SIGN_IN, 404, 303, 303, 409)),
+    ("/me/delete", {"typed": "x"}, (SIGN_IN, 422, 422, 422, 422)),
+    ("/me/workspace/restore", {"workspace_id": "ID"}, (SIGN_IN, 404, 404, 404, 404)),
+    ("/me/receipt/ID", None, (SIGN_IN, 404, 404, 404, 404)),
     ("/me/token/new", None, (SIGN_IN, 200, 200, 200, 200)),
     (
         "/me/token/new",
@@ -45,6 +48,7 @@ TABLE = [
     ("/workspace/ID/tokens", None, (SIGN_IN, 404, 403, 403, 200)),
     ("/workspace/ID/token/new", None, (SIGN_IN, 404, 403, 403, 200)),
     ("/workspace/ID/name", {"name": "x"}, (SIGN_IN, 404, 403, 403, 303)),
+    ("/workspace/ID/delete", {"name": "y"}, (SIGN_IN, 404, 403, 403, 422)),
     (
         "/workspace/ID/token/new",
         {"label": "x", "scope": "read"},

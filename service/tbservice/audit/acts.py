@@ -50,6 +50,9 @@ class Act(enum.StrEnum):
     PERSON_ENABLE = "person.enable"
     PERSON_SUSPEND = "person.suspend"
     PERSON_RELEASE = "person.release"
+    PERSON_DELETE = "person.delete"
+    PERSON_RESTORE = "person.restore"
+    PERSON_ERASE = "person.erase"
     TOKEN_CREATE = "token.create"  # noqa: S105 - no secret
     TOKEN_NETWORK = "token.network"  # noqa: S105 - no secret
     TOKEN_REVOKE = "token.revoke"  # noqa: S105 - no secret
@@ -64,6 +67,9 @@ class Act(enum.StrEnum):
     WORKSPACE_RENAME = "workspace.rename"
     WORKSPACE_SUSPEND = "workspace.suspend"
     WORKSPACE_RELEASE = "workspace.release"
+    WORKSPACE_DELETE = "workspace.delete"
+    WORKSPACE_RESTORE = "workspace.restore"
+    WORKSPACE_ERASE = "workspace.erase"
     MEMBER_ADD = "member.add"
     MEMBER_ROLE = "member.role"
     MEMBER_REMOVE = "member.remove"
@@ -103,6 +109,10 @@ ALWAYS_RECORDED: Final = frozenset(
         Act.PERSON_SUSPEND,
         Act.LINK_SUSPEND,
         Act.WORKSPACE_SUSPEND,
+        Act.PERSON_DELETE,
+        Act.PERSON_ERASE,
+        Act.WORKSPACE_DELETE,
+        Act.WORKSPACE_ERASE,
         Act.EXPERIMENT_SUSPEND,
         Act.AUDIT_EXPIRE,
         Act.EXPERIMENT_EXPIRE,

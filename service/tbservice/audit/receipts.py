@@ -1,4 +1,4 @@
-"""Receipts of deletion: when an experiment was gone from the tables, and from the bucket.
+"""Receipts of deletion: when something was gone from the tables, and from the bucket.
 
 They are read from the audit log, whose chain of digests is what proves them.
 """
@@ -14,14 +14,17 @@ from sqlalchemy import Connection
 
 from tbservice.audit.acts import Act
 from tbservice.audit.log import list_records
-from tbservice.audit.recording import record
+from tbservice.audit.recording import NO_WORKSPACE, record
 from tbservice.audit.tables import audit_records
 from tbservice.types.audit import AuditFilter, AuditRecord, Receipt
 from tbservice.types.grants import OwnerGrant
-from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.identifiers import UserId, WorkspaceId
 
 _SWEEPS_ITEMS_MAX: Final = 1_000
 """Sweeps (items) since the oldest erasure of a page that are looked through."""
+
+RECEIPTS_ITEMS_MAX: Final = 10_000
+"""Receipts (items) that are returned together, the last ones."""
 
 
 def record_sweep(
@@ -48,13 +51,15 @@ def record_sweep(
 
 
 def _waits(db: Connection, workspace_id: WorkspaceId) -> bool:
-    """Return whether an experiment was erased of which a sweep may have left objects."""
+    """Return whether something was erased of which a sweep may have left objects."""
     if not audit_records.has_table(db):
         return False
-    erased = audit_records.list_page(
-        db, workspace_id, AuditFilter(Act.EXPERIMENT_ERASE), None, limit=1
-    )
-    return bool(erased) and _make_receipts(db, workspace_id, erased)[0].swept is None
+    last = [
+        each
+        for act in (Act.WORKSPACE_ERASE, Act.EXPERIMENT_ERASE)
+        for each in audit_records.list_page(db, workspace_id, AuditFilter(act), None, limit=1)
+    ]
+    return any(receipt.swept is None for receipt in _make_receipts(db, workspace_id, last[:1]))
 
 
 def list_receipts(
@@ -67,6 +72,34 @@ def list_receipts(
     wanted = AuditFilter(Act.EXPERIMENT_ERASE)
     erased, following = list_records(db, grant, wanted, after, limit)
     return _make_receipts(db, grant.workspace_id, erased), following
+
+
+def list_of_erased(db: Connection, workspace_id: WorkspaceId) -> list[Receipt]:
+    """Return the last receipts of a workspace, the last erased first, of itself and experiments.
+
+    For who has deleted it, and administrators. In a transaction of the workspace; of
+    `NO_WORKSPACE`: those of people.
+    """
+    acts: tuple[Act, ...] = (Act.PERSON_ERASE,)
+    if workspace_id != NO_WORKSPACE:
+        acts = (Act.WORKSPACE_ERASE, Act.EXPERIMENT_ERASE)
+    receipts: list[Receipt] = []
+    for act in acts if audit_records.has_table(db) else ():
+        wanted = AuditFilter(act)
+        erased = audit_records.list_page(db, workspace_id, wanted, None, RECEIPTS_ITEMS_MAX)
+        receipts += _make_receipts(db, workspace_id, erased)
+    return receipts
+
+
+def list_erased_workspaces(db: Connection, user_id: UserId) -> list[AuditRecord]:
+    """Return the records of the workspaces that a person has deleted and that are erased.
+
+    In a transaction of `NO_WORKSPACE`. `object_id` is the person, the workspace is in the details.
+    """
+    if not audit_records.has_table(db):
+        return []
+    wanted = AuditFilter(Act.WORKSPACE_ERASE, object_id=user_id)
+    return audit_records.list_page(db, NO_WORKSPACE, wanted, None, RECEIPTS_ITEMS_MAX)
 
 
 def _make_receipts(

@@ -78,9 +78,10 @@ def lock_as_owner(db: Connection, grant: OwnerGrant) -> None:
     """Lock the workspace against other changes, and check that who acts is still an owner.
 
     The grant was made in another transaction: meanwhile they may have been removed. Raises
-    Forbidden.
+    Forbidden, and NotFound if the workspace was deleted.
     """
-    members.lock_workspace(db, grant.workspace_id)
+    if not members.lock_open_workspace(db, grant.workspace_id):
+        raise NotFound("there is no such workspace, or it is not yours")
     if grant.user_id is not None:
         role = members.find_role(db, grant.workspace_id, grant.user_id)
         if role is not Role.OWNER:

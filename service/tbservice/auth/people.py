@@ -216,7 +216,7 @@ def add_member(db: Connection, workspace_id: WorkspaceId, user_id: UserId, role:
     if there is no such workspace, and Conflict if it is full.
     """
     set_local(db, "workspace_id", str(workspace_id))
-    if members.lock_workspace(db, workspace_id) is None:
+    if not members.lock_open_workspace(db, workspace_id):
         raise NotFound("there is no such workspace")
     current = members.find_role(db, workspace_id, user_id)
     if current is not None and current.includes(role):
@@ -367,10 +367,15 @@ def disable(db: Connection, user_id: UserId) -> None:
     _require_user(db, user_id)
     users.set_disabled(db, user_id, is_disabled=True)
     record(db, Act.PERSON_DISABLE, None, user_id)
+    end_access(db, user_id)
+
+
+def end_access(db: Connection, user_id: UserId) -> None:
+    """End all that acts for a person, and revoke their open invitations."""
     _sign_out(db, user_id)
     tokens.revoke_of_user(db, user_id)
     # Invitations to other workspaces were revoked when they left these or lost the role.
-    for membership in members.list_of_user(db, user_id):
+    for membership in members.list_of_user(db, user_id, with_deleted=True):
         set_local(db, "workspace_id", str(membership.workspace_id))
         invitations.revoke_created_by(db, membership.workspace_id, user_id)
 
@@ -392,7 +397,7 @@ def rename(db: Connection, user_id: UserId, name: str) -> Person:
     """
     _check_name_length(name)
     users.set_name(db, user_id, _clean_name(name))
-    record(db, Act.PERSON_RENAME, None, user_id, name=_clean_name(name))
+    record(db, Act.PERSON_RENAME, None, user_id)  # not the name: it could not be erased there
     return find_person(db, user_id)
 
 

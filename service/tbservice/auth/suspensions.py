@@ -97,12 +97,15 @@ def list_suspended(db: Connection) -> list[SuspensionRow]:
 
 
 def list_sole_ownerships(db: Connection, user_id: UserId) -> list[str]:
-    """Return the names of the workspaces that this person alone owns: nobody manages them now."""
+    """Return the names of the workspaces that this person alone owns: nobody manages them then.
+
+    Their owners do not change until the transaction ends.
+    """
+    owned = [each for each in members.list_of_user(db, user_id) if each.role is Role.OWNER]
     return [
         membership.workspace_name
-        for membership in members.list_of_user(db, user_id)
-        if membership.role is Role.OWNER
-        and not _has_other_owner(db, membership.workspace_id, user_id)
+        for membership in sorted(owned, key=lambda each: each.workspace_id)
+        if not _has_other_owner(db, membership.workspace_id, user_id)
     ]
 
 
@@ -169,4 +172,5 @@ def _find_workspace_of_experiment(db: Connection, named: str) -> WorkspaceId | N
 
 def _has_other_owner(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> bool:
     set_local(db, "workspace_id", str(workspace_id))
+    members.lock_workspace(db, workspace_id)
     return members.has_other_owner(db, workspace_id, user_id)

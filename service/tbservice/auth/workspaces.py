@@ -10,13 +10,14 @@ from tbservice import limits
 from tbservice.audit.acts import Act
 from tbservice.audit.recording import record
 from tbservice.auth import members, people
+from tbservice.auth.tables import deletions, users, workspaces
 from tbservice.auth.tables import members as member_rows
-from tbservice.auth.tables import users, workspaces
 from tbservice.db.database import set_local
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.types.grants import OwnerGrant
 from tbservice.types.identifiers import UserId, WorkspaceId
-from tbservice.types.people import Membership, Role
+from tbservice.types.people import DeletedWorkspace, Membership, Role
+from tbservice.types.suspensions import Suspendable
 
 PERSON_WORKSPACES_ITEMS_MAX: Final = 5
 """Workspaces (items) of which a person who owns them can create no more.
@@ -57,11 +58,14 @@ def create_for_person(
     _check_name(name)
     people.require_enabled(db, user_id)
     users.lock_for_count(db, user_id)
-    owned = [each for each in member_rows.list_of_user(db, user_id) if each.role is Role.OWNER]
+    # Deleted ones, too: otherwise who deletes could go on creating.
+    memberships = member_rows.list_of_user(db, user_id, with_deleted=True)
+    owned = [each for each in memberships if each.role is Role.OWNER]
     if len(owned) >= PERSON_WORKSPACES_ITEMS_MAX:
         raise Conflict(
             f"you own {len(owned)} workspaces, and a person who owns "
-            f"{PERSON_WORKSPACES_ITEMS_MAX} can create no more: use one of them, give one "
+            f"{PERSON_WORKSPACES_ITEMS_MAX} can create no more, also of deleted ones that are not "
+            "erased yet: use one of them, give one "
             "away (make another member its owner, then leave), or ask the administrator of this "
             "service to create one"
         )
@@ -73,8 +77,28 @@ def create_for_person(
 
 
 def list_workspaces(db: Connection) -> list[tuple[WorkspaceId, str]]:
-    """Return the id and name of every workspace, the oldest first. For administrators."""
-    return workspaces.list_all(db)
+    """Return the id and name of every workspace that is not deleted, the oldest first.
+
+    For administrators.
+    """
+    deleted = {each.workspace_id for each in list_deleted(db)}
+    return [each for each in workspaces.list_all(db) if each[1] and each[0] not in deleted]
+
+
+def list_deleted(db: Connection) -> list[DeletedWorkspace]:
+    """Return the deleted workspaces, the first to be erased first. For administrators."""
+    if not deletions.exist(db):
+        return []
+    names = dict(workspaces.list_all(db))
+    return [
+        DeletedWorkspace(
+            WorkspaceId(int(each.object_id)),
+            names[WorkspaceId(int(each.object_id))],
+            each.deleted_at,
+            each.erase_at,
+        )
+        for each in deletions.list_of_kind(db, Suspendable.WORKSPACE)
+    ]
 
 
 def get_name(db: Connection, workspace_id: WorkspaceId) -> str:

@@ -1,4 +1,7 @@
-"""Delete experiments: hide them at once, restore them for some days, then erase them."""
+"""Delete experiments: hide them at once, restore them for some days, then erase them.
+
+And erase what is left of deleted workspaces and people.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,24 @@ from datetime import timedelta
 from sqlalchemy import Connection
 
 from tbservice.audit.acts import Act
-from tbservice.audit.recording import record
+from tbservice.audit.recording import Detail, record
 from tbservice.auth import secrets
+from tbservice.auth.deletion import lock_due
+from tbservice.auth.tables import deletions
 from tbservice.errors import NotFound
 from tbservice.experiments.lifecycle import NOT_FOUND, index_words
 from tbservice.experiments.listing import Page
-from tbservice.experiments.tables import experiment_deletion, experiment_words
+from tbservice.experiments.tables import (
+    experiment_deletion,
+    experiment_words,
+    person_rows,
+    workspace_rows,
+)
 from tbservice.pagination import decode_page_token, encode_page_token
 from tbservice.types.experiments import RESTORABLE, Experiment
 from tbservice.types.grants import AdminGrant, WorkspaceGrant
-from tbservice.types.identifiers import ExperimentId, WorkspaceId
+from tbservice.types.identifiers import ExperimentId, UserId, WorkspaceId
+from tbservice.types.suspensions import Suspendable
 
 
 def delete_experiment(db: Connection, grant: AdminGrant, *, is_final: bool = False) -> None:
@@ -74,6 +85,58 @@ def erase_some(
             bytes=erased.bytes,
         )
     return True
+
+
+def erase_workspace(db: Connection, workspace_id: WorkspaceId, rows_max: int) -> bool:
+    """Delete at most `rows_max` rows of a deleted workspace without experiments.
+
+    Returns whether none is left: nothing but its number, and what sweeps and the audit log need.
+    What receipts are made of is recorded with the last one, and for administrators and who has
+    deleted it where the acts of no workspace are.
+    """
+    deleted = lock_due(db, Suspendable.WORKSPACE, str(workspace_id))
+    if deleted is None:
+        return True
+    rows = workspace_rows.delete_some(db, workspace_id, rows_max)
+    if sum(rows.values()) >= rows_max:
+        return False
+    deletions.forget(db, deleted.subject)
+    details: dict[str, Detail] = {
+        "name": workspace_rows.take_name(db, workspace_id),
+        "deleted_at": deleted.deleted_at.isoformat(),
+        "members": rows["members"],
+    }
+    record(db, Act.WORKSPACE_ERASE, workspace_id, str(workspace_id), **details)
+    details["workspace"] = str(workspace_id)
+    record(db, Act.WORKSPACE_ERASE, None, deleted.deleted_by or str(workspace_id), **details)
+    return True
+
+
+def index_again(
+    db: Connection, workspace_id: WorkspaceId, user_id: UserId, after: str, limit: int
+) -> str:
+    """Let searches find experiments by the present name of who created them, and no other.
+
+    At most `limit` of those after an id; returns the last id, "" at the end.
+    """
+    listed = person_rows.list_created(db, workspace_id, user_id, after, limit)
+    for experiment, is_listed in listed:
+        index_words(db, workspace_id, experiment, is_archived=not is_listed)
+    return listed[-1][0].experiment_id if len(listed) == limit else ""
+
+
+def erase_person(db: Connection, user_id: UserId, rows: int) -> None:
+    """Delete what is of no workspace of a deleted person: the last that is erased of them.
+
+    `rows` were deleted in workspaces. What a receipt is made of is recorded.
+    """
+    deleted = lock_due(db, Suspendable.PERSON, user_id)
+    if deleted is None:
+        return
+    rows += person_rows.delete_own(db, user_id)
+    deletions.forget(db, deleted.subject)
+    deleted_at = deleted.deleted_at.isoformat()
+    record(db, Act.PERSON_ERASE, None, user_id, deleted_at=deleted_at, rows=rows)
 
 
 def _record(

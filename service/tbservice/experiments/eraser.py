@@ -1,6 +1,7 @@
 """The background thread that deletes experiments that expire, and erases deleted ones.
 
-It also erases the points of deleted series; a bounded number of rows at a time.
+It also erases deleted workspaces and people, and the points of deleted series; a bounded number of
+rows at a time.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.auth.deletion import list_due, lock_due
+from tbservice.auth.tables import workspaces
 from tbservice.db.database import Database
 from tbservice.errors import ServiceError
 from tbservice.experiments import deletion
-from tbservice.experiments.tables import erased_series, experiment_deletion
+from tbservice.experiments.tables import erased_series, experiment_deletion, person_rows
 from tbservice.experiments.tables.experiment_deletion import DueExperiment
-from tbservice.types.identifiers import ExperimentId, WorkspaceId
+from tbservice.types.identifiers import ExperimentId, UserId, WorkspaceId
+from tbservice.types.suspensions import Suspendable
 
 ERASE_TRANSACTION_ITEMS_MAX: Final = 10_000
 """Rows (items) of a deleted experiment that one transaction erases."""
@@ -87,6 +91,13 @@ def erase_due(database: Database, stopping: threading.Event) -> int:
             else:
                 erased += 1
         else:
+            if not all(
+                _erase_workspace(database, WorkspaceId(int(each)), stopping)
+                for each in list_due(sweep, Suspendable.WORKSPACE)
+            ):
+                return erased
+            for each in list_due(sweep, Suspendable.PERSON):
+                _erase_person(database, UserId(each))
             for place in erased_series.list_experiments(sweep, ERASE_EXPERIMENTS_ITEMS_MAX):
                 if not _repeat(database, place, _erase_series, stopping):
                     break
@@ -109,6 +120,59 @@ def _erase(database: Database, due: DueExperiment, stopping: threading.Event) ->
         if not _repeat(database, place, deletion.erase_some, stopping):
             return False
     return True
+
+
+def _erase_workspace(
+    database: Database, workspace_id: WorkspaceId, stopping: threading.Event
+) -> bool:
+    """Erase some experiments of a workspace, or if none is left the rest; return False to stop.
+
+    The next looks go on: so a large workspace does not keep others waiting.
+    """
+    with database.transaction(workspace_id) as db:
+        if lock_due(db, Suspendable.WORKSPACE, str(workspace_id)) is None:
+            return True  # it was restored
+        listed = experiment_deletion.list_of_workspace(
+            db, workspace_id, ERASE_EXPERIMENTS_ITEMS_MAX
+        )
+    if listed:
+        dues = (DueExperiment(workspace_id, each, is_expiring=False) for each in listed)
+        return all(_erase(database, due, stopping) for due in dues)
+    is_gone = False
+    while not is_gone:
+        with database.transaction(workspace_id) as db:
+            is_gone = deletion.erase_workspace(db, workspace_id, ERASE_TRANSACTION_ITEMS_MAX)
+        if stopping.wait(ERASE_PAUSE_SECONDS) and not is_gone:
+            return False
+    return True
+
+
+def _erase_person(database: Database, user_id: UserId) -> None:
+    """Erase a person, in short transactions for each workspace and a last one."""
+    with database.transaction() as db:
+        if lock_due(db, Suspendable.PERSON, user_id) is None:
+            return  # they were restored
+        workspace_ids = [each for each, _ in workspaces.list_all(db)]
+    rows = 0
+    for workspace_id in workspace_ids:
+        with database.transaction(workspace_id) as db:
+            rows += person_rows.delete_of_workspace(db, workspace_id, user_id)
+    with database.transaction() as db:
+        person_rows.take_name(db, user_id)
+    for workspace_id in workspace_ids:
+        _index_again(database, workspace_id, user_id)
+    with database.transaction() as db:
+        deletion.erase_person(db, user_id, rows)
+
+
+def _index_again(database: Database, workspace_id: WorkspaceId, user_id: UserId) -> None:
+    after, is_last = "", False
+    while not is_last:
+        with database.transaction(workspace_id) as db:
+            after = deletion.index_again(
+                db, workspace_id, user_id, after, ERASE_EXPERIMENTS_ITEMS_MAX
+            )
+        is_last = not after
 
 
 def _erase_series(

@@ -12,6 +12,7 @@ from tbservice.auth import members, suspensions
 from tbservice.auth.suspensions import Subject
 from tbservice.auth.tables import tokens, workspaces
 from tbservice.auth.tables.suspensions import SuspensionRow
+from tbservice.auth.workspaces import list_deleted
 from tbservice.db.database import set_local
 from tbservice.experiments import reports, usage
 from tbservice.server.administration import open_database
@@ -108,7 +109,7 @@ def describe_report(report: PageReport) -> dict[str, str | int | None]:
 
 
 def read_workspace_details(settings: Settings, *, by_age: bool) -> list[WorkspaceDetails]:
-    """Return all workspaces, those with the most bytes and points first, or the oldest."""
+    """Return all workspaces but deleted ones, those with the most bytes first, or the oldest."""
     with open_database(settings) as database, database.transaction() as db:
         details = list(_list_details(db))
     if not by_age:
@@ -120,7 +121,10 @@ def _list_details(db: Connection) -> Iterator[WorkspaceDetails]:
     """Yield the workspaces, the oldest first: row-level security shows one at a time."""
     open_reports = reports.count_open(db)
     reasons = {row.subject: row.reason for row in suspensions.list_suspended(db)}
+    deleted = {each.workspace_id for each in list_deleted(db)}
     for workspace_id, name, created_at in workspaces.list_with_ages(db):
+        if workspace_id in deleted:
+            continue
         set_local(db, "workspace_id", str(workspace_id))
         grant = WorkspaceGrant(workspace_id)
         totals = usage.read_totals(db, grant)

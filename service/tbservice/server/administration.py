@@ -6,17 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, exc
 
+from tbservice.audit import receipts
 from tbservice.audit.acts import Act
 from tbservice.audit.log import expire, read_after
 from tbservice.audit.recording import NO_WORKSPACE, record
-from tbservice.auth import people
+from tbservice.auth import deletion, people, workspaces
 from tbservice.auth.link_urls import sign_in_url
 from tbservice.auth.sign_in_links import create_link
+from tbservice.auth.tables import workspaces as workspace_rows
 from tbservice.auth.tokens import create_owner_token
-from tbservice.auth.workspaces import create_workspace, list_workspaces
 from tbservice.db import migrate
 from tbservice.db.database import Database
 from tbservice.db.schema import check_schema
@@ -25,7 +27,7 @@ from tbservice.errors import NotFound, StartupError
 from tbservice.settings import Settings
 from tbservice.types.audit import AuditRecord
 from tbservice.types.identifiers import WorkspaceId
-from tbservice.types.people import Membership, Person, Role
+from tbservice.types.people import DeletedWorkspace, Membership, Person, Role
 
 
 def upgrade_database(
@@ -90,13 +92,31 @@ def check_migrations(settings: Settings) -> tuple[list[str], bool]:
 def add_workspace(settings: Settings, name: str) -> WorkspaceId:
     """Create a workspace and return its id."""
     with open_database(settings) as database, database.transaction() as db:
-        return create_workspace(db, name)
+        return workspaces.create_workspace(db, name)
 
 
 def read_workspaces(settings: Settings) -> list[tuple[WorkspaceId, str]]:
     """Return the id and name of every workspace."""
     with open_database(settings) as database, database.transaction() as db:
-        return list_workspaces(db)
+        return workspaces.list_workspaces(db)
+
+
+def read_deleted_workspaces(settings: Settings) -> list[DeletedWorkspace]:
+    """Return the deleted workspaces, the first to be erased first."""
+    with open_database(settings) as database, database.transaction() as db:
+        return workspaces.list_deleted(db)
+
+
+def delete_workspace(settings: Settings, workspace_id: int, name: str, *, is_final: bool) -> None:
+    """Delete a workspace. Raises as `deletion.delete_any_workspace` does."""
+    with open_database(settings) as database, database.transaction() as db:
+        deletion.delete_any_workspace(db, WorkspaceId(workspace_id), name, is_final=is_final)
+
+
+def restore_workspace(settings: Settings, workspace_id: int) -> None:
+    """Undo the deletion of a workspace. Raises NotFound and Conflict."""
+    with open_database(settings) as database, database.transaction() as db:
+        deletion.restore_workspace(db, None, WorkspaceId(workspace_id))
 
 
 def issue_owner_token(settings: Settings, workspace_id: int, label: str) -> str:
@@ -118,7 +138,7 @@ class ListedUser:
     """A person and their memberships, for administrators."""
 
     person: Person
-    is_disabled: bool
+    state: str
     memberships: list[Membership]
 
 
@@ -154,9 +174,14 @@ def invite_user(
 def read_users(settings: Settings) -> list[ListedUser]:
     """Return everyone, the oldest first."""
     with open_database(settings) as database, database.transaction() as db:
+        deleted = deletion.list_deleted_people(db)
         return [
             ListedUser(
-                user.person, user.is_disabled, people.list_memberships(db, user.person.user_id)
+                user.person,
+                "deleted"
+                if user.person.user_id in deleted
+                else ("disabled" if user.is_disabled else "active"),
+                people.list_memberships(db, user.person.user_id),
             )
             for user in people.list_people(db)
         ]
@@ -172,6 +197,19 @@ def enable_user(settings: Settings, named: str) -> None:
     """Enable a person again, without what was ended. Raises NotFound. Idempotent."""
     with open_database(settings) as database, database.transaction() as db:
         people.enable(db, people.find_named(db, named).user_id)
+
+
+def delete_user(settings: Settings, named: str, *, is_final: bool) -> None:
+    """Delete a person. Raises NotFound, and Conflict as `deletion.delete_person` does."""
+    with open_database(settings) as database, database.transaction() as db:
+        user_id = people.find_named(db, named).user_id
+        deletion.delete_person(db, user_id, is_final=is_final)
+
+
+def restore_user(settings: Settings, named: str) -> None:
+    """Undo the deletion of a person. Raises NotFound and Conflict."""
+    with open_database(settings) as database, database.transaction() as db:
+        deletion.restore_person(db, people.find_named(db, named).user_id)
 
 
 def read_audit(
@@ -196,6 +234,14 @@ def read_audit(
             numbers.update({each: entry.number for each, entry in found})
 
 
+def read_receipts(settings: Settings, workspace_id: int) -> list[dict[str, Any]]:
+    """Return the receipts of a workspace, also of one that was erased; of 0: those of people."""
+    chain = WorkspaceId(workspace_id)
+    with open_database(settings) as database, database.snapshot(chain) as db:
+        found = receipts.list_of_erased(db, chain)
+    return [each.to_json(settings.backup_keep_days) for each in found]
+
+
 def expire_audit(settings: Settings) -> int:
     """Delete records that are older than the setting; return how many. Raises StartupError."""
     with _open_as_owner(settings) as database:
@@ -207,7 +253,7 @@ def expire_audit(settings: Settings) -> int:
 def _list_chains(db: Connection, workspace_id: int | None) -> list[WorkspaceId]:
     if workspace_id is not None:
         return [WorkspaceId(workspace_id)]
-    return [NO_WORKSPACE, *dict(list_workspaces(db))]
+    return [NO_WORKSPACE, *dict(workspace_rows.list_all(db))]  # also of erased ones
 
 
 def _database_url(settings: Settings) -> str:

@@ -48,10 +48,10 @@ class ChainHead(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """The proof that an experiment was erased.
+    """The proof that an experiment, a workspace or a person was erased.
 
     `erased` is the record of it, `swept` that of the first sweep after which the bucket has none of
-    its objects; None until then.
+    its objects; None until then, and for a person, who has none.
     """
 
     erased: AuditRecord
@@ -64,8 +64,14 @@ class Receipt(NamedTuple):
 
     @property
     def objects_gone_at(self) -> datetime | None:
-        """When that sweep ended."""
+        """When that sweep ended; of a person, when they were erased."""
+        if self._kind == "person":
+            return self.erased.recorded_at
         return None if self.swept is None else self.swept.recorded_at
+
+    @property
+    def _kind(self) -> str:
+        return self.erased.act.partition(".")[0]
 
     def backups_until(self, keep_days: float | None) -> datetime | None:
         """Return until when a backup may have it, if they are kept for so many days."""
@@ -77,8 +83,8 @@ class Receipt(NamedTuple):
         """Return the receipt as plain values."""
         erased = self.erased.to_json()
         return {
-            "experiment_id": self.erased.object_id,
-            **{name: erased["details"][name] for name in ("name", "points", "bytes")},
+            f"{self._kind}_id": self.erased.object_id,
+            **{name: each for name, each in erased["details"].items() if name != "deleted_at"},
             "deleted_at": _to_text(self.deleted_at),
             "erased_at": erased["recorded_at"],
             "objects_gone_at": _to_text(self.objects_gone_at),

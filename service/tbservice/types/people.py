@@ -88,6 +88,16 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedWorkspace:
+    """A workspace that was deleted, and can be restored until it is erased."""
+
+    workspace_id: WorkspaceId
+    name: str
+    deleted_at: datetime
+    erase_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """A member of a workspace.
 

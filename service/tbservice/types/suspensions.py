@@ -6,7 +6,7 @@ import enum
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
-from tbservice.errors import Forbidden, ServiceError, Suspended
+from tbservice.errors import Forbidden, NotFound, ServiceError, Suspended
 
 
 class Suspendable(enum.StrEnum):
@@ -55,8 +55,20 @@ class Suspension(NamedTuple):
         ]
         return cls.parse(max(own, default=None))
 
+    @property
+    def is_deletion(self) -> bool:
+        """Return whether a workspace or person is deleted and not suspended: without a reason."""
+        return not self.reason
+
     def as_error(self) -> ServiceError:
-        """Return the error of whom it keeps out: 403 for a person, else 451."""
+        """Return the error of whom it keeps out: 403 for a person, else 451; 404 if deleted."""
+        if self.is_deletion:
+            if self.kind is Suspendable.PERSON:
+                return Forbidden(
+                    "this account is deleted: until it is erased, the administrator of this "
+                    "service can restore it"
+                )
+            return NotFound("there is no such workspace, or it is not yours")
         detail = (
             f"{_WHAT[self.kind]}: {self.reason.rstrip('. ')}. Nothing was deleted; ask the "
             "administrator of this service"

@@ -302,9 +302,10 @@ def find_role(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> Rol
 
 
 def _owner(row: Sequence[Any], suspensions: Sequence[str] | None) -> ExperimentOwner | None:
-    """Return the owner of a row that begins with `_OWNER_COLUMNS`."""
+    """Return the owner of a row that begins with `_OWNER_COLUMNS`, unless it is deleted."""
     workspace_id, visibility, is_snapshot, version, updated_at = row[:_OWNER_COLUMNS_COUNT]
-    if workspace_id is None:
+    suspension = Suspension.find(suspensions or (), _OWNER_KINDS, workspace_id)
+    if workspace_id is None or (suspension is not None and suspension.is_deletion):
         return None
     return ExperimentOwner(
         WorkspaceId(workspace_id),
@@ -312,5 +313,5 @@ def _owner(row: Sequence[Any], suspensions: Sequence[str] | None) -> ExperimentO
         is_snapshot,
         version,
         updated_at,
-        Suspension.find(suspensions or (), _OWNER_KINDS, workspace_id),
+        suspension,
     )

@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.auth.tables import suspensions
 from tbservice.db.database import set_local
 from tbservice.db.suspensions import select_suspension
 from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.people import Member, Membership, Person, Role
+from tbservice.types.suspensions import Suspendable, subject_of
 
 _MEMBERS: Final = """
     SELECT u.user_id, u.name, u.email, u.email_key IS NOT NULL AS is_confirmed, m.role,
@@ -32,6 +34,15 @@ def lock_workspace(db: Connection, workspace_id: WorkspaceId) -> str | None:
         UPDATE workspaces SET name = name WHERE workspace_id = :workspace_id RETURNING name
     """)
     return db.execute(statement, {"workspace_id": workspace_id}).scalar_one_or_none()
+
+
+def lock_open_workspace(db: Connection, workspace_id: WorkspaceId) -> bool:
+    """Lock a workspace; return False if there is none, or it is deleted."""
+    # Two statements: the second one sees what was committed while the lock was waited for.
+    name = lock_workspace(db, workspace_id)
+    subject = subject_of(Suspendable.WORKSPACE, str(workspace_id))
+    suspension = suspensions.find_broadest(db, [subject])
+    return bool(name) and not (suspension is not None and suspension.is_deletion)
 
 
 def put(db: Connection, workspace_id: WorkspaceId, user_id: UserId, role: Role) -> None:
@@ -105,15 +116,24 @@ def find_member(db: Connection, workspace_id: WorkspaceId, user_id: UserId) -> M
     return None if row is None else _member(row)
 
 
-def list_of_user(db: Connection, user_id: UserId) -> list[Membership]:
-    """Return the workspaces that a user is a member of, by name."""
+def list_of_user(
+    db: Connection, user_id: UserId, *, with_deleted: bool = False
+) -> list[Membership]:
+    """Return the workspaces that a user is a member of, by name.
+
+    With `with_deleted`, also deleted ones that are not erased yet. The rest of the transaction sees
+    the memberships of this user.
+    """
     set_local(db, "user_id", user_id)
-    statement = text("""
+    suspension = select_suspension(db, "'workspace/' || w.workspace_id")
+    statement = text(f"""
         SELECT w.workspace_id, w.name, m.role
         FROM members AS m JOIN workspaces AS w ON w.workspace_id = m.workspace_id
-        WHERE m.user_id = :user_id ORDER BY w.name, w.workspace_id
-    """)
-    rows = db.execute(statement, {"user_id": user_id})
+        WHERE m.user_id = :user_id
+            AND (:with_deleted OR coalesce({suspension}, '.') NOT LIKE '%' || chr(10))
+        ORDER BY w.name, w.workspace_id
+    """)  # noqa: S608 - constants
+    rows = db.execute(statement, {"user_id": user_id, "with_deleted": with_deleted})
     return [Membership(WorkspaceId(row.workspace_id), row.name, Role(row.role)) for row in rows]
 
 

@@ -1,4 +1,7 @@
-"""Queries on `suspensions`: what an administrator has suspended, and why."""
+"""Queries on `suspensions`: what an administrator has suspended, and why.
+
+Rows without a reason are of what is deleted: `deletions`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
+from tbservice.auth.tables import deletions
 from tbservice.db.arrays import encode_array
 from tbservice.db.suspensions import has_table
 from tbservice.types.suspensions import Suspension
@@ -36,7 +40,8 @@ def find_broadest(db: Connection, subjects: Iterable[str]) -> Suspension | None:
 def list_all(db: Connection) -> list[SuspensionRow]:
     """Return everything that is suspended, the latest first."""
     statement = text("""
-        SELECT subject, reason, suspended_at FROM suspensions ORDER BY suspended_at DESC, subject
+        SELECT subject, reason, suspended_at FROM suspensions WHERE reason <> ''
+        ORDER BY suspended_at DESC, subject
     """)
     return [SuspensionRow(*row) for row in db.execute(statement)]
 
@@ -49,7 +54,7 @@ def find(db: Connection, subject: str) -> SuspensionRow | None:
 
 
 def put(db: Connection, subject: str, reason: str) -> None:
-    """Suspend a thing, or change the reason."""
+    """Suspend a thing, or change the reason. One that is deleted, too, stays so."""
     statement = text("""
         INSERT INTO suspensions (subject, reason) VALUES (:subject, :reason)
         ON CONFLICT (subject) DO UPDATE SET reason = excluded.reason
@@ -58,6 +63,8 @@ def put(db: Connection, subject: str, reason: str) -> None:
 
 
 def delete(db: Connection, subject: str) -> bool:
-    """Release a thing; return False if it is not suspended."""
-    statement = text("DELETE FROM suspensions WHERE subject = :subject")
+    """Release a thing; return False if it is not suspended. One that is deleted, too, stays so."""
+    if deletions.exist(db) and deletions.release(db, subject):
+        return True
+    statement = text("DELETE FROM suspensions WHERE subject = :subject AND reason <> ''")
     return db.execute(statement, {"subject": subject}).rowcount == 1

@@ -1,4 +1,8 @@
-"""Queries on `workspaces`."""
+"""Queries on `workspaces`.
+
+The row of one that was erased stays, without a name: its number is not used again, and the records
+of its audit log and its objects in the bucket are found by it.
+"""
 
 from __future__ import annotations
 
@@ -32,22 +36,23 @@ def find_creator(db: Connection, workspace_id: WorkspaceId) -> UserId | None:
 
 
 def list_all(db: Connection) -> list[tuple[WorkspaceId, str]]:
-    """Return the id and name of every workspace, oldest first."""
+    """Return the id and name of every workspace, oldest first; erased ones have no name."""
     rows = db.execute(text("SELECT workspace_id, name FROM workspaces ORDER BY workspace_id"))
     return [(WorkspaceId(row.workspace_id), row.name) for row in rows]
 
 
 def list_with_ages(db: Connection) -> list[tuple[WorkspaceId, str, datetime]]:
-    """Return id, name and time of creation of every workspace, oldest first."""
+    """Return id, name and time of creation of every workspace, oldest first; no erased ones."""
     statement = text("""
-        SELECT workspace_id, name, created_at FROM workspaces ORDER BY created_at, workspace_id
+        SELECT workspace_id, name, created_at FROM workspaces WHERE name <> ''
+        ORDER BY created_at, workspace_id
     """)
     return [(WorkspaceId(row[0]), row[1], row[2]) for row in db.execute(statement)]
 
 
 def find_name(db: Connection, workspace_id: WorkspaceId) -> str | None:
-    """Return the name of a workspace; None if there is none with this id."""
-    statement = text("SELECT name FROM workspaces WHERE workspace_id = :id")
+    """Return the name of a workspace; None if there is none with this id, or it was erased."""
+    statement = text("SELECT name FROM workspaces WHERE workspace_id = :id AND name <> ''")
     return db.execute(statement, {"id": workspace_id}).scalar_one_or_none()
 
 

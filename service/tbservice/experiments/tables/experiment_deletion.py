@@ -201,6 +201,19 @@ def list_snapshots(db: Connection, experiment_id: ExperimentId) -> list[Experime
         return [ExperimentId(row.experiment_id) for row in rows]
 
 
+def list_of_workspace(db: Connection, workspace_id: WorkspaceId, limit: int) -> list[ExperimentId]:
+    """Return at most `limit` experiments of a workspace, deleted or not, without snapshots."""
+    with _shown(db):
+        rows = db.execute(
+            text("""
+                SELECT experiment_id FROM experiments
+                WHERE workspace_id = :workspace_id AND snapshot_of IS NULL LIMIT :limit
+            """),
+            {"workspace_id": workspace_id, "limit": limit},
+        )
+        return [ExperimentId(row.experiment_id) for row in rows]
+
+
 def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> bool:
     """Delete at most about `rows_max` rows of a deleted experiment; return whether all are gone.
 

@@ -33,6 +33,7 @@ GROUPS: Final = {
         "on-call",
         "backup",
         "audit",
+        "deletion",
         "abuse",
         "scaling",
         "citus",

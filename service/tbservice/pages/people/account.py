@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from fastapi import APIRouter
@@ -9,7 +10,9 @@ from starlette.responses import Response
 
 from tbservice import limits
 from tbservice.api.http.dependencies import UsesSettings, get_settings
-from tbservice.auth import members, people, sessions, sign_in_links, tokens
+from tbservice.audit import receipts
+from tbservice.audit.recording import NO_WORKSPACE
+from tbservice.auth import deletion, members, people, sessions, sign_in_links, tokens
 from tbservice.auth.link_urls import sign_in_url
 from tbservice.errors import NotFound, ServiceError
 from tbservice.pages.base.forms import FormFields
@@ -20,6 +23,8 @@ from tbservice.pages.base.signed_in import SignedInForm
 from tbservice.pages.people import token_pages
 from tbservice.pages.people.workspace_view import SHOWN_ERRORS, parse_workspace_id
 from tbservice.pages.sign_in.sign_in import has_providers
+from tbservice.types.audit import AuditRecord
+from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Membership, Role
 
 PATH: Final = "/me"
@@ -92,6 +97,56 @@ def leave(page: SignedInPage, form: SignedInForm) -> Response:
     except SHOWN_ERRORS as error:
         return _show(page, error)
     return redirect(PATH, done="left")
+
+
+@router.post(f"{PATH}/delete")
+def delete(page: SignedInPage, form: SignedInForm) -> Response:
+    """Delete the person, who has typed their address and signed in recently."""
+    session = page.session
+    try:
+        with page.database.transaction() as db:
+            deletion.delete_own_account(db, session.person, session.session_id, form.text("typed"))
+    except SHOWN_ERRORS as error:
+        return _show(page, error)
+    return redirect("/sign-in", done="deleted")
+
+
+@router.post(f"{PATH}/workspace/restore")
+def restore_workspace(page: SignedInPage, form: SignedInForm) -> Response:
+    """Undo the deletion of a workspace that the person owns."""
+    try:
+        workspace_id = parse_workspace_id(form.text("workspace_id"))
+        if workspace_id is None:
+            raise NotFound("there is no such deleted workspace, or it is not yours")
+        with page.database.transaction(workspace_id) as db:
+            deletion.restore_workspace(db, page.session.person.user_id, workspace_id)
+    except SHOWN_ERRORS as error:
+        return _show(page, error)
+    return redirect(f"/workspace/{workspace_id}", done="restored")
+
+
+@router.get(f"{PATH}/receipt/{{workspace_id}}")
+def download_receipts(page: SignedInPage, settings: UsesSettings, workspace_id: str) -> Response:
+    """Return the receipts of an erased workspace that the person has deleted, as a JSON file."""
+    erased = next(
+        (each for each, details in _list_erased(page) if details["workspace"] == workspace_id), None
+    )
+    if erased is None:
+        raise NotFound("there is no such receipt")
+    own_id = WorkspaceId(int(workspace_id))
+    with page.database.snapshot(own_id) as db:
+        found = receipts.list_of_erased(db, own_id)
+    name = f"receipts-workspace-{own_id}.json"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    content = json.dumps([each.to_json(settings.backup_keep_days) for each in found], indent=2)
+    return Response(content, 200, headers, "application/json")
+
+
+def _list_erased(page: PersonPage) -> list[tuple[AuditRecord, dict[str, str]]]:
+    """Return the erased workspaces that the person has deleted, with the details of the record."""
+    with page.database.snapshot(NO_WORKSPACE) as db:
+        records = receipts.list_erased_workspaces(db, page.session.person.user_id)
+    return [(each, json.loads(each.details)) for each in records]
 
 
 @router.get(f"{PATH}/token/new")
@@ -167,6 +222,7 @@ def _show(
     with page.database.transaction() as db:
         open_sessions = sessions.list_sessions(db, session.person.user_id)
         own_tokens = tokens.list_personal_tokens(db, session.person.user_id)
+        deleted = deletion.list_restorable(db, session.person.user_id)
     return page.render(
         "me.html",
         error,
@@ -178,6 +234,8 @@ def _show(
         idle_days=limits.PERSON_SESSION_IDLE_SECONDS_MAX // 86_400,
         has_providers=has_providers(page.request),
         tokens=own_tokens,
+        deleted_workspaces=deleted,
+        erased_workspaces=_list_erased(page),
         may_create_workspaces=get_settings(page.request).people_create_workspaces,
         workspace_names={each.workspace_id: each.workspace_name for each in session.memberships},
         name_chars_max=limits.PERSON_NAME_CHARS_MAX,

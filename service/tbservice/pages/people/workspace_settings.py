@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase, UsesSettings, get_settings
-from tbservice.auth import workspaces
+from tbservice.auth import deletion, workspaces
 from tbservice.errors import ServiceError
 from tbservice.experiments import usage
 from tbservice.pages.base.frame import redirect, render
@@ -78,6 +78,17 @@ def rename(page: OwnPage, form: SignedInForm) -> Response:
     except SHOWN_ERRORS as error:
         return _show_settings(page, name, error)
     return redirect(f"{page.address}/settings", done="renamed")
+
+
+@router.post("/{workspace_id}/delete")
+def delete(page: OwnPage, form: SignedInForm) -> Response:
+    """Delete the workspace; who asks for it has typed its name."""
+    try:
+        with page.owner_transaction() as (db, grant):
+            deletion.delete_workspace(db, grant, form.text("name"))
+    except SHOWN_ERRORS as error:
+        return _show_settings(page, page.workspace.workspace_name, error)
+    return redirect("/me", done="workspace-deleted")
 
 
 def _show_settings(page: WorkspacePage, name: str, error: ServiceError | None = None) -> Response:

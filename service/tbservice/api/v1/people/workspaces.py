@@ -1,8 +1,10 @@
-"""Routes for a workspace: create, show, rename."""
+"""Routes for a workspace: create, show, rename, delete."""
 
 from __future__ import annotations
 
-from fastapi import status
+from typing import Annotated
+
+from fastapi import Query, status
 from pydantic import Field
 
 from tbservice import limits
@@ -16,7 +18,7 @@ from tbservice.api.http.dependencies import (
 from tbservice.api.http.request_models import FewFields
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.people.token_models import WorkspaceAnswer
-from tbservice.auth import members, workspaces
+from tbservice.auth import deletion, members, workspaces
 from tbservice.auth.grants import acting_person
 from tbservice.db.database import Database
 from tbservice.types.grants import Grant
@@ -65,6 +67,22 @@ def rename_workspace(
     with database.transaction(grant) as db:
         workspaces.rename(db, grant, change.name)
     return _answer(database, grant)
+
+
+@router.delete("/{workspace_id}", status_code=status.HTTP_204_NO_CONTENT)
+def delete_workspace(
+    grant: MayManage,
+    database: UsesDatabase,
+    name: Annotated[str, Query(description="The name of the workspace: 422 if it has another")],
+) -> None:
+    """Delete a workspace with all that it has, for everybody and at once.
+
+    Needs the scope admin and the role owner; a machine's token may not (403). From then on nothing
+    of it is there (404), for its tokens, too. For seven days an owner can restore it, on the page
+    of their account; then it is erased. The receipt is there for the person who deleted it.
+    """
+    with database.transaction(grant) as db:
+        deletion.delete_workspace(db, grant, name)
 
 
 def _answer(database: Database, grant: Grant) -> WorkspaceAnswer:
