@@ -82,6 +82,11 @@ def add_backup(commands: _Commands) -> None:
         action="store_true",
         help="the bucket may have objects, as after an interrupted restore: copy what is missing",
     )
+    restore.add_argument(
+        "--erasures-only",
+        action="store_true",
+        help="restore nothing: delete in a restored database what was erased since the backup",
+    )
     restore.add_argument("--list", action="store_true", help="print the names of complete backups")
     restore.add_argument(
         "--check", action="store_true", help="restore nothing, but verify the backup"
@@ -256,15 +261,20 @@ def _restore(options: argparse.Namespace) -> int:
         return _verify(options)
 
     with open_settings(options.data_dir, creates=True) as settings:
-        manifest = maintenance.restore_backup(
+        manifest, erased = maintenance.restore_backup(
             settings,
             options.target,
             options.backup,
             maintenance.make_throttle(options.rate),
             maintenance.make_progress(is_quiet=options.quiet),
             keeps_objects=options.keep_objects,
+            erases_only=options.erasures_only,
         )
-    print(f"{manifest.name} is restored: {_describe_counts(manifest.counts)}")
+    if not options.erasures_only:
+        print(f"{manifest.name} is restored: {_describe_counts(manifest.counts)}")
+    if erased:
+        counts = ", ".join(f"{kind}: {count}" for kind, count in sorted(erased.items()))
+        print(f"erased since the backup, and deleted again ({counts}); the service erases them")
     _print_lost(manifest.lost)
     return 0
 

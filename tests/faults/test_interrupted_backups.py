@@ -123,7 +123,9 @@ def test_killed_restore_is_continued_by_next(servers, source, tmp_path):
         kill(process)
         with pytest.raises(StartupError, match=r"bucket is not empty.*--keep-objects"):
             maintenance.restore_backup(empty, str(tmp_path), None, *FREE, keeps_objects=False)
-        restored = maintenance.restore_backup(empty, str(tmp_path), None, *FREE, keeps_objects=True)
+        restored, _ = maintenance.restore_backup(
+            empty, str(tmp_path), None, *FREE, keeps_objects=True
+        )
         assert restored == manifest
         findings, _ = maintenance.check_service(
             empty, CheckOptions(reads_content=True), *FREE, lambda _damage: None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextvars
 import hashlib
 import os
 import signal
 import subprocess
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
+import psycopg
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import text
@@ -16,14 +18,17 @@ from starlette.testclient import TestClient
 
 from support import zygote
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
+from support.people import new_person
 from support.servers import environment_of, new_workspace, s3_client
 from support.uploading import wait_until
+from tbservice.auth import deletion, people, workspaces
 from tbservice.backup.create import Backup
 from tbservice.backup.manifest import object_name
 from tbservice.backup.tables import backup_snapshot
 from tbservice.backup.targets import open_target
 from tbservice.db.database import Database
-from tbservice.errors import CommandFailed, StartupError
+from tbservice.errors import CommandFailed, Forbidden, StartupError
+from tbservice.experiments.eraser import erase_due
 from tbservice.integrity.check import CheckOptions
 from tbservice.objects.tables import blobs
 from tbservice.server import maintenance
@@ -88,7 +93,7 @@ def back_up(settings, target):
 
 def restore(settings, target, **options):
     options = {"keeps_objects": False} | options
-    return maintenance.restore_backup(settings, str(target), None, *FREE, **options)
+    return maintenance.restore_backup(settings, str(target), None, *FREE, **options)[0]
 
 
 def check(settings):
@@ -432,3 +437,89 @@ def test_dump_has_no_secret_in_clear(written, backup):
     assert hashlib.sha256(token.encode()).hexdigest() in text
     assert token not in text
     assert dump.stat().st_mode & 0o077 == 0
+
+
+def test_restore_erases_again_what_was_erased_since(servers, shared_application, source, tmp_path):
+    url = source.database_url.get_secret_value()
+    home, doomed = new_workspace(url), new_workspace(url)
+    api, other = (ApiClient(shared_application, each.owner_token) for each in (home, doomed))
+    stays, goes, waits = (api.new_experiment(name=name) for name in ("stays", "goes", "waits"))
+    gone = other.new_experiment(name="gone")
+    api.request("DELETE", f"/experiments/{waits}").raise_for_status()
+    with closing(Database(url, 2)) as database:
+        person = new_person(database, "erased@example.org", "Erased Person")
+        before = back_up(source, tmp_path)
+        for experiment in (goes, waits):
+            if experiment == waits:
+                api.request("POST", f"/experiments/{waits}/restore").raise_for_status()
+            api.request("DELETE", f"/experiments/{experiment}?final=true").raise_for_status()
+        name = delete_workspace_and_person(database, doomed.workspace_id, person)
+    with psycopg.connect(servers.owner_url(url)) as db:
+        db.execute("UPDATE suspensions SET erase_at = now() - interval '1 s'")
+    erase_all(url)
+    back_up(source, tmp_path)
+
+    with empty_service(servers) as restored:
+        options = {"keeps_objects": False}
+        manifest, erased = maintenance.restore_backup(
+            restored, str(tmp_path), before.name, *FREE, **options
+        )
+        assert (manifest, erased) == (before, {"experiment": 3, "person": 1, "workspace": 1})
+        with TestClient(create_app(restored)) as client:
+            statuses = [
+                ApiClient(client, token).request("GET", f"/experiments/{each}").status_code
+                for token, each in (
+                    *((home.owner_token, each) for each in (stays, goes, waits)),
+                    (doomed.owner_token, gone),
+                )
+            ]
+            assert statuses == [200, 404, 404, 404]
+        restored_url = restored.database_url.get_secret_value()
+        with closing(Database(restored_url, 2)) as database:
+            with database.transaction() as db, pytest.raises(Forbidden, match="is deleted"):
+                people.require_enabled(db, person.user_id)
+            with database.transaction() as db:
+                assert [each.name for each in workspaces.list_deleted(db)] == [name]
+        with psycopg.connect(servers.owner_url(restored_url)) as db:
+            db.execute("UPDATE suspensions SET erase_at = now() - interval '1 s'")
+        erase_all(restored_url)
+        options = {"keeps_objects": False, "erases_only": True}
+        again = maintenance.restore_backup(restored, str(tmp_path), before.name, *FREE, **options)
+        assert again == (before, {})
+
+
+def delete_workspace_and_person(database, workspace_id, person):
+    """Delete both for good; return the name of the workspace."""
+    with database.transaction() as db:
+        name = workspaces.get_name(db, workspace_id)
+        deletion.delete_any_workspace(db, workspace_id, name, is_final=True)
+        deletion.delete_person(db, person.user_id, is_final=True)
+    return name
+
+
+def erase_all(url):
+    """Erase all that is due."""
+    with closing(Database(url, 2)) as database:
+        for _ in range(4):
+            contextvars.Context().run(erase_due, database, threading.Event())
+
+
+def test_restored_number_of_a_workspace_is_not_erased(servers, source, tmp_path):
+    before = back_up(source, tmp_path)
+    url = source.database_url.get_secret_value()
+    with closing(Database(url, 2)) as database, database.transaction() as db:
+        workspace_id = workspaces.create_workspace(db, "created and erased since")
+        deletion.delete_any_workspace(db, workspace_id, "created and erased since", is_final=True)
+    with psycopg.connect(servers.owner_url(url)) as db:
+        db.execute("UPDATE suspensions SET erase_at = now() - interval '1 s'")
+    erase_all(url)
+    back_up(source, tmp_path)
+    with empty_service(servers) as restored:
+        options = {"keeps_objects": False}
+        maintenance.restore_backup(restored, str(tmp_path), before.name, *FREE, **options)
+        restored_url = restored.database_url.get_secret_value()
+        with closing(Database(restored_url, 2)) as database, database.transaction() as db:
+            assert workspaces.create_workspace(db, "another") == workspace_id
+        options["erases_only"] = True
+        again = maintenance.restore_backup(restored, str(tmp_path), before.name, *FREE, **options)
+        assert again == (before, {})

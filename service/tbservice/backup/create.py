@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO
 
-from tbservice.backup import blob_list, dump
+from tbservice.backup import blob_list, dump, erasures
 from tbservice.backup.client_programs import find_program
 from tbservice.backup.copying import iter_file, map_threads, spooled
 from tbservice.backup.manifest import OBJECTS, Manifest, StoredFile, folder_of, manifest_of
@@ -79,6 +79,7 @@ class Backup:
             database = self._write_dump(name, url, facts)
             # To a file first: the snapshot is closed before the objects are copied, which may take
             # hours; an old snapshot keeps vacuum from its work.
+            erased = session.list_erasures()
             with spooled(blob_list.encode(session.iter_blobs()), _ignore) as (file, _):
                 session.end()
                 blobs = self._write(f"{folder_of(name)}/blobs.tsv.gz", iter_file(file))
@@ -102,6 +103,7 @@ class Backup:
             facts.counts,
             lost,
         )
+        erasures.add(self._target, erased)
         # Last: a backup without a manifest is none, so that one that was interrupted is never
         # restored.
         self._target.write(manifest_of(name), [manifest.to_bytes()])

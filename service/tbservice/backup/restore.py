@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 
 from tbservice.auth.tables import workspaces
-from tbservice.backup import blob_list, dump
+from tbservice.backup import blob_list, dump, erasures
 from tbservice.backup.client_programs import find_program
 from tbservice.backup.copying import iter_file, map_threads, spooled
 from tbservice.backup.manifest import (
@@ -21,7 +22,7 @@ from tbservice.backup.manifest import (
     object_name,
 )
 from tbservice.backup.tables import backup_snapshot
-from tbservice.backup.tables.backup_snapshot import BlobPlace
+from tbservice.backup.tables.backup_snapshot import BlobPlace, Erasure
 from tbservice.backup.targets import Target
 from tbservice.db.database import Database
 from tbservice.db.schema_versions import is_known_migration
@@ -44,6 +45,13 @@ def read_manifest(target: Target, name: str | None) -> Manifest:
     if name is not None and name not in complete:
         raise StartupError(f"there is no complete backup {name!r}: the newest is {complete[-1]}")
     return Manifest.from_bytes(b"".join(target.read(manifest_of(name or complete[-1]))))
+
+
+def list_later_erasures(target: Target, started_at: str) -> list[Erasure]:
+    """Return what was erased after a time, or within a day before it: clocks may differ."""
+    since = datetime.fromisoformat(started_at) - timedelta(days=1)
+    listed = erasures.read(target)
+    return [each for each in listed if datetime.fromisoformat(each.erased_at) > since]
 
 
 class BackupReader:
@@ -126,10 +134,14 @@ class BackupReader:
             except (KeyboardInterrupt, Unavailable) as error:
                 raise CommandFailed(
                     "everything is restored, but was not compared with the backup: "
-                    "run `tbservice check`"
+                    "run `tbservice check`, and the same command with --erasures-only"
                 ) from error
         finally:
             database.close()
+
+    def list_erasures(self) -> list[Erasure]:
+        """Return what was erased since the backup was made. Raises BackupDamaged."""
+        return list_later_erasures(self._target, self.manifest.started_at)
 
     def _find_program(self) -> Path:
         return find_program("pg_restore", self.manifest.server_version, self._programs)

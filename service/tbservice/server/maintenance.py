@@ -25,6 +25,7 @@ from tbservice.integrity.sweep import Swept
 from tbservice.integrity.sweeper import sweep_now
 from tbservice.objects.object_store import ObjectStore
 from tbservice.server.command_settings import open_settings
+from tbservice.server.erasing_again import erase_again
 from tbservice.settings import Settings
 from tbservice.throttle import Progress, Throttle
 
@@ -40,6 +41,10 @@ _NO_NEW_BACKUP: Final = (
 _RESTORE_AGAIN: Final = (
     "nothing is restored; add --keep-objects to the same command to continue with the objects that "
     "are missing, or delete a --data-dir and run it again"
+)
+_ERASE_AGAIN: Final = (
+    "everything is restored, also what was erased since the backup: run the same command with "
+    "--erasures-only before the service starts"
 )
 
 
@@ -199,20 +204,28 @@ def restore_backup(
     progress: Progress,
     *,
     keeps_objects: bool,
-) -> Manifest:
+    erases_only: bool = False,
+) -> tuple[Manifest, dict[str, int]]:
     """Restore a backup, the newest by default, into the database and the bucket of the settings.
+
+    What was erased since it was made is deleted again. With `erases_only`, nothing else is done: to
+    a database that was restored before. Returns the manifest, and how many were deleted, by kind.
 
     Raises StartupError or Unavailable if it cannot begin, and CommandFailed if it fails then: the
     database is unchanged, and the bucket has some of the objects, unless the error says that
     everything is restored.
     """
-    objects = ObjectStore(settings)
+    objects, is_restored = ObjectStore(settings), False
     try:
         with _open_backup(settings, place, name, throttle, progress) as reader:
-            _run_restore(reader, settings, objects, keeps_objects=keeps_objects)
-            return reader.manifest
+            erased = reader.list_erasures()  # before anything is written: it may be damaged
+            if not erases_only:
+                _run_restore(reader, settings, objects, keeps_objects=keeps_objects)
+            is_restored = True
+            return reader.manifest, erase_again(settings, erased)
     except KeyboardInterrupt:
-        raise CommandFailed(f"interrupted: {_RESTORE_AGAIN}") from None
+        advice = _ERASE_AGAIN if is_restored else _RESTORE_AGAIN
+        raise CommandFailed(f"interrupted: {advice}") from None
     finally:
         objects.close()
 

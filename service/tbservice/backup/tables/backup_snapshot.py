@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, NullPool, exc, text
 
@@ -27,6 +28,25 @@ _COUNTS: Final = {
     "blobs": "SELECT count(*) FROM blobs",
 }
 """Statements that count rows in the dumped state, and again after a restore."""
+
+
+class Erasure(NamedTuple):
+    """Something that was erased: `kind` is experiment, workspace or person.
+
+    `created_at` is that of a workspace, since a restored database gives its number to another one;
+    else "". Times are in ISO 8601, UTC. `workspace_id` is 0 for a person.
+    """
+
+    erased_at: str
+    kind: str
+    workspace_id: int
+    object_id: str
+    created_at: str
+
+
+def to_text(moment: datetime | None) -> str:
+    """Return a time as the list has it; "" for none."""
+    return "" if moment is None else moment.astimezone(UTC).isoformat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +108,22 @@ class BackupSession:
             )
             for row in cursor:
                 yield BlobPlace(*row)
+
+    def list_erasures(self) -> list[Erasure]:
+        """Return what the audit log of the snapshot says was erased."""
+        if self._scalar("SELECT to_regclass('public.audit_records')") is None:
+            return []
+        statement = text("""
+            SELECT r.recorded_at, split_part(r.act, '.', 1), r.workspace_id, r.object_id,
+                CASE WHEN r.act = 'workspace.erase' THEN w.created_at END
+            FROM audit_records AS r LEFT JOIN workspaces AS w ON w.workspace_id = r.workspace_id
+            WHERE r.act IN ('experiment.erase', 'person.erase')
+                OR (r.act = 'workspace.erase' AND r.workspace_id <> 0)
+        """)
+        return [
+            Erasure(to_text(erased_at), kind, workspace_id, object_id, to_text(created_at))
+            for erased_at, kind, workspace_id, object_id, created_at in self._db.execute(statement)
+        ]
 
     def end(self) -> None:
         """End the snapshot, so that PostgreSQL may clean up; keep the session."""
