@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextvars
 import html
+import itertools
 import json
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
@@ -18,15 +19,20 @@ from support.people import new_member, new_personal_token, owner_of, race, sign_
 from support.servers import s3_client
 from support.share_links import make_link, reader_of
 from support.suspending import release, suspend
+from tbservice import limits
 from tbservice.audit.log import check_chains
-from tbservice.auth import deletion, invitations, members, people, tokens, workspaces
-from tbservice.errors import Conflict, Forbidden, NotFound
+from tbservice.auth import deletion, grants, invitations, members, people, tokens, workspaces
+from tbservice.db.database import Database
+from tbservice.errors import Conflict, Forbidden, NotFound, Unavailable
 from tbservice.experiments.eraser import erase_due
 from tbservice.integrity.sweeper import sweep_now
+from tbservice.reading import full_scan
 from tbservice.throttle import Progress
 from tbservice.types.grants import Scope
 from tbservice.types.people import Role
+from tbservice.types.sampling import Selection
 from tbservice.types.suspensions import Suspendable
+from tbwire.points import DataClass
 
 
 class World:
@@ -271,6 +277,60 @@ def test_deleted_workspaces_count_until_they_are_erased(world):
     world.delete()
     with world.database.transaction() as db, pytest.raises(Conflict, match="can create no more"):
         workspaces.create_for_person(db, user_id, "one more", is_permitted=True)
+
+
+class BreakingDatabase(Database):
+    """A database of which one of the next transactions, counted by their ends, is rolled back."""
+
+    left = 0
+
+    @contextmanager
+    def transaction(self, visible=None):
+        with super().transaction(visible) as db:
+            yield db
+            self.left -= 1
+            if self.left == 0:
+                raise Unavailable("killed")
+
+
+def test_eraser_broken_at_each_step_erases_once(world, rows, owner_url, settings, run_tbservice):
+    with world.database.transaction() as db:
+        deletion.delete_person(db, world.colleague.user_id)
+    world.delete()
+    with psycopg.connect(owner_url) as db:
+        db.execute(
+            "UPDATE suspensions SET erase_at = now() - interval '1 s' WHERE subject = ANY (%s)",
+            ([f"workspace/{world.workspace_id}", f"person/{world.colleague.user_id}"],),
+        )
+    failed = 0
+    with closing(BreakingDatabase(settings.database_url.get_secret_value(), 2)) as breaking:
+        for number in itertools.count(1):
+            breaking.left = number
+            try:
+                contextvars.Context().run(erase_due, breaking, threading.Event())
+            except Unavailable:
+                failed += 1
+            else:
+                break
+    assert failed >= 8
+    assert "members" not in rows()
+    place = f"{world.workspace_id}"
+    own = [json.loads(line) for line in run_tbservice("receipts", "--workspace", place)[1]]
+    assert [each["erased"]["act"] for each in own] == ["workspace.erase", "experiment.erase"]
+    people = [json.loads(line) for line in run_tbservice("receipts")[1]]
+    assert [each["person_id"] for each in people].count(world.colleague.user_id) == 1
+
+
+def test_long_read_ends_when_the_workspace_is_deleted(world, monkeypatch):
+    monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 4)
+    secret = world.api.headers["Authorization"].split()[1]
+    with world.database.transaction() as db:
+        grant = grants.grant_read(db, world.experiment, secret)
+    chunks = full_scan.stream_all(world.database, grant, Selection(), DataClass.SCALAR)
+    next(chunks)
+    world.delete()
+    with pytest.raises(NotFound):
+        list(chunks)
 
 
 def test_erased_workspace_leaves_what_its_receipt_says(
