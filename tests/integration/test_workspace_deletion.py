@@ -150,6 +150,19 @@ def test_every_route_says_that_there_is_no_such_workspace(world):
     assert html.escape(world.name) not in world.page.get("/").text
 
 
+def test_public_page_of_a_deleted_workspace_looks_like_none(world):
+    public = {"visibility": "link"}
+    world.api.request("PATCH", f"/experiments/{world.experiment}", json=public).raise_for_status()
+
+    def ask(experiment):
+        answer = world.client.get(f"/api/v1/experiments/{experiment}")
+        return answer.status_code, answer.json().get("detail")
+
+    assert ask(world.experiment)[0] == 200
+    world.delete()
+    assert ask(world.experiment) == ask("0" * 22)
+
+
 def test_restored_workspace_has_all_that_it_had(world):
     before = world.api.get(world.experiment, "scalars/data")
     world.delete()
