@@ -147,6 +147,9 @@ def test_every_route_says_that_there_is_no_such_workspace(world):
             expected = {200, 404} if "?workspace" in path else {404}
             assert world.page.get(path).status_code in expected, path
     assert world.statuses() == [404] * 6
+    digest = grants.parse_token_digest(world.api.headers["Authorization"].split()[1])
+    with world.database.transaction() as db:
+        assert grants.find_caller(db, digest) is None
     assert html.escape(world.name) not in world.page.get("/").text
 
 

@@ -276,12 +276,14 @@ def parse_session_digest(secret: str | None) -> bytes | None:
 def find_caller(db: Connection, digest: bytes) -> tuple[UserId | None, WorkspaceId, bool] | None:
     """Return whose share of the server a token's requests use; None for an invalid token.
 
+    Also for one of a deleted workspace.
+
     That is the person it acts for; of a machine's token, and of a link, the one who created the
     workspace, or None if nobody is known; then the workspace, and whether the token can only read:
     such tokens are passed on to others. This is not a grant: see `tbservice.admission`.
     """
     identity = auth_lookup.find_owner_and_identity(db, None, digest)[1]
-    if identity is None:
+    if identity is None or (identity.suspension is not None and identity.suspension.is_deletion):
         return None
     person = identity.user_id or workspaces.find_creator(db, identity.workspace_id)
     return person, identity.workspace_id, identity.scopes == {Scope.READ}
