@@ -6,7 +6,7 @@ look-around and no back-references: a pattern with these is invalid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
 import re2
@@ -42,6 +42,11 @@ def compile_pattern(pattern: str) -> Any:
         reason = error.args[0] if error.args else ""
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise ValueError(f"not a valid RE2 regular expression: {text}") from error
+
+
+def match_any(names: Iterable[str]) -> str:
+    """Return the pattern that only these names match completely; without any, the empty one."""
+    return "|".join(re2.escape(name) for name in names)
 
 
 def _compile_full_match(pattern: str, compiled: Any) -> Callable[[str], Any]:

@@ -21,6 +21,7 @@ from support.servers import new_workspace
 from tbservice.db.database import Database, set_local
 from tbservice.experiment_values import SavedSearch
 from tbservice.experiments import bookmarks
+from tbservice.runs.views import ViewChange, save_view
 from tbservice.server.app import create_app
 from tbservice.types.grants import ReadGrant, WorkspaceGrant
 from tbservice.types.identifiers import UserId
@@ -127,6 +128,7 @@ def ask_route(client, database, world, route):
         token_id="none",
         link_id="none",
         invitation_id="none",
+        view_id="none",
         sha256=SHA256,
         blob_key=world.blob_key,
         kind="scalars",
@@ -329,6 +331,7 @@ def test_row_level_security_hides_rows_of_other_tenants(
         bookmarks.star(db, grant, is_starred=True)
         listing = WorkspaceGrant(workspace_id, user_id=UserId("a"))
         bookmarks.save_search(db, listing, SavedSearch("x", "q=x"))
+        save_view(db, listing, ViewChange("x", "runs", "where=x"))
     tables = (
         "experiments",
         "runs",
@@ -344,6 +347,7 @@ def test_row_level_security_hides_rows_of_other_tenants(
         "experiment_words",
         "experiment_stars",
         "saved_searches",
+        "saved_views",
     )
     for reader_id, is_seen in ((None, False), (workspace_id, True), (other_id, False)):
         with database.transaction(reader_id) as db:

@@ -16,6 +16,8 @@ from tbservice.audit.acts import Act
 from tbservice.audit.recording import NO_WORKSPACE
 from tbservice.audit.tables import audit_records
 from tbservice.auth import workspaces
+from tbservice.experiments.tables import saved_views
+from tbservice.experiments.tables.saved_views import ViewVersion
 from tbservice.types.audit import AuditFilter
 from tbservice.types.grants import Scope
 from tbservice.types.people import Role
@@ -97,6 +99,14 @@ class World:
         answer = PageReader(self.client, sign_in(self.database, self.owner)).get("/me")
         return re.search(r'name="session_id" value="(\w+)"', answer.text)[1]
 
+    def view(self):
+        """The id of a view that shows a metric."""
+        self.run()
+        with self.database.transaction(self.workspace_id) as db:
+            view = ViewVersion("x", 1, "losses", "runs", "columns=loss")
+            saved_views.insert(db, self.workspace_id, view)
+        return "x"
+
     def read(self, place, limit):
         with self.database.snapshot(place) as db:
             return audit_records.list_page(db, place, AuditFilter(), None, limit)
@@ -172,6 +182,11 @@ API_ACTS = {
         Act.INVITATION_REVOKE,
         lambda w: f"{w.home}/invitations/{w.invitation()}",
     ),
+    ("POST", f"{WORKSPACE}/views/{{view_id}}/links"): (
+        Act.LINK_CREATE,
+        lambda w: f"{w.home}/views/{w.view()}/links",
+        {},
+    ),
     ("POST", f"{WORKSPACE}/tokens"): (Act.TOKEN_CREATE, lambda w: f"{w.home}/tokens", SCOPES),
     ("DELETE", f"{WORKSPACE}/tokens/{{token_id}}"): (
         Act.TOKEN_REVOKE,
@@ -190,6 +205,9 @@ API_WITHOUT_ACT = {
     ("PATCH", f"{EXPERIMENT}/uploads/{{upload_id}}"),
     ("PUT", "/me/stars/{experiment_id}"),  # a person's own list, as the page's form
     ("DELETE", "/me/stars/{experiment_id}"),
+    ("POST", f"{WORKSPACE}/views"),  # its versions are its history
+    ("PATCH", f"{WORKSPACE}/views/{{view_id}}"),
+    ("DELETE", f"{WORKSPACE}/views/{{view_id}}"),
     ("POST", f"{WORKSPACE}/runs/curves"),  # reads
     ("POST", f"{WORKSPACE}/runs/curves/table"),
 }
@@ -220,6 +238,7 @@ PAGE_ACTS = {
         Act.LINK_REVOKE,
         lambda w: {"link_id": w.link(), "experiment_id": w.experiment},
     ),
+    "/workspace/ID/views/x/share": (Act.LINK_CREATE, lambda w: {"view": w.view()}),
     "/workspace/ID/member/role": (
         Act.MEMBER_ROLE,
         lambda w: {"user_id": w.member(), "role": "viewer"},
@@ -282,6 +301,8 @@ PAGES_WITHOUT_ACT = {
     "/experiments/edit",
     "/experiments/archive",  # lists leave it out; all that was there remains
     "/theme",  # a cookie
+    "/workspace/ID/views",  # its versions are its history
+    "/workspace/ID/views/x",
     "/experiment/EXPERIMENT/report",  # only its end is recorded (test_page_reports.py)
     "/device",  # shows what waits under a code
     "/sign-in/oidc/nothing",  # begins a sign-in; its end is recorded (test_oidc_sign_in.py)

@@ -38,6 +38,7 @@ NAMES = {
     "uploading.md": "{name:path}.md",
     "experiments.png": "{name}",
     "1": "{number}",
+    "x": "{view_id}",
 }
 PUBLIC = {"/static/{digest}/{name}", "/favicon.ico"}
 

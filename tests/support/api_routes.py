@@ -154,6 +154,12 @@ TABLE = [
     ("GET", "/workspaces/{workspace_id}/audit", "owner", 200, {}),
     ("GET", "/workspaces/{workspace_id}/receipts", "owner", 200, {}),
     ("GET", "/workspaces/{workspace_id}/runs", "list in", 200, {}),
+    ("GET", "/workspaces/{workspace_id}/views", "list in", 200, {}),
+    ("GET", "/workspaces/{workspace_id}/views/{view_id}", "list in", 404, {}),
+    ("POST", "/workspaces/{workspace_id}/views", "manage in", 422, JSON),
+    ("PATCH", "/workspaces/{workspace_id}/views/{view_id}", "manage in", 404, JSON),
+    ("DELETE", "/workspaces/{workspace_id}/views/{view_id}", "manage in", 404, {}),
+    ("POST", "/workspaces/{workspace_id}/views/{view_id}/links", "manage in", 404, JSON),
     ("GET", "/workspaces/{workspace_id}/runs/table", "list in", 200, {}),
     (
         "GET",

@@ -93,6 +93,7 @@ _STATUSES = {
     "create": lambda principal: principal._of_workspace("append"),
     "list": lambda principal: principal._of_workspace("read"),
     "list in": lambda principal: principal._of_this_workspace("read"),
+    "manage in": lambda principal: principal._of_this_workspace("admin"),
     "manage": lambda principal: principal._of_workspace("admin"),
     "member": lambda principal: principal._of_this_workspace(
         "admin" if principal.role is None else "read"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -31,6 +31,7 @@ __all__ = [
     "begin_link",
     "count_links",
     "create_link",
+    "create_links",
     "list_links",
     "list_workspace_links",
     "make_address",
@@ -112,6 +113,22 @@ def create_link(
     if not is_frozen:  # `begin_link` has recorded it
         _record_link(db, Act.LINK_CREATE, grant, link)
     return link, secret
+
+
+def create_links(
+    door: Door,
+    shown: Sequence[tuple[AdminGrant, str | None, str | None]],
+    label: str,
+    expires_at: datetime | None,
+) -> list[tuple[ShareLink, str]]:
+    """Create a link for each of several experiments of a workspace, or none; return the secrets.
+
+    `shown` has patterns of runs and tags for each. Raises as `create_link`.
+    """
+    with begin_link(door, shown[0][0], is_frozen=False) as writer:
+        return [
+            create_link(writer, grant, label, expires_at, runs, tags) for grant, runs, tags in shown
+        ]
 
 
 def make_address(server: str, link: ShareLink, secret: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ DEFAULT_METRIC_ITEMS: Final = 10
 _DEFAULT_RUN_COLUMNS: Final = ("experiment", "run", "experiment_name", "status", "started")
 _NEAR_MISS_ITEMS: Final = 3
 _NEAR_MISS_NAMES_MAX: Final = 20_000
+
+
+_NAME: Final = re.compile(r"`([^`]*)`((?:\.\w+)?)|([^,`]+)")
 
 
 class UnknownColumn(Invalid):
@@ -68,6 +72,20 @@ class KnownColumns:
         if column is not None:
             return column
         raise _make_unknown(f"{where}: no run has a column", name, self._list_names())
+
+    def list_problems(self, names: Iterable[str], where: str) -> dict[str, str]:
+        """Return what is wrong with those of the names that mean no column, as `resolve` says it.
+
+        A `-` before a name, and `*`, are as in an order and in columns to group by.
+        """
+        problems = {}
+        for name in names:
+            try:
+                if name != "*":
+                    self.resolve(name.removeprefix("-"), where)
+            except UnknownColumn as error:
+                problems[name] = error.detail
+        return problems
 
     def check_metric(self, tag: str, where: str) -> None:
         """Raise UnknownColumn, with similar tags, unless a run has this scalar tag."""
@@ -116,6 +134,15 @@ class KnownColumns:
             yield tag
             yield f"{tag}.min"
             yield f"{tag}.max"
+
+
+def split_names(text: str) -> list[str]:
+    """Return names with commas between them; those with commas in them are in backticks."""
+    names = [
+        f"{quoted}{suffix}" if quoted else plain.strip()
+        for quoted, suffix, plain in _NAME.findall(text)
+    ]
+    return [name for name in names if name]
 
 
 def _make_unknown(problem: str, name: str, existing: Iterable[str]) -> UnknownColumn:

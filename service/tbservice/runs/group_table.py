@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from tbservice.runs.grouping import GroupBy, RunGroups, group_runs
 from tbservice.runs.run_values import NUMBER
 from tbservice.runs.selected_runs import SelectedRuns, select_runs
 from tbservice.runs.spread import GroupMeans, compute_means
-from tbservice.runs.use_cases import RunsQuery, check_columns, check_sort
+from tbservice.runs.use_cases import RunsQuery, check_columns, check_sort, keep_known
 from tbservice.types.grants import ReadGrant, WorkspaceGrant
 from tbservice.types.identifiers import Float64s
 from tbwire.hparams import HparamValue
@@ -56,6 +56,7 @@ class GroupsPage:
     left_out: bool
     pending: int
     pending_grants: list[ReadGrant]
+    unknown: list[str] = field(default_factory=list)
 
 
 def list_groups(
@@ -73,6 +74,13 @@ def list_groups(
         raise Invalid("after: a table of groups has one page")
     check_sort(query.sort)
     chosen = select_runs(db, grant, query.where)
+    query, unknown = keep_known(chosen.known, query, {RUNS_COLUMN, f"-{RUNS_COLUMN}"})
+    if query.skips_unknown:
+        gone = chosen.known.list_problems(group_by.columns, "group")
+        # All but a hyperparameter that is gone: all.
+        kept = ["*" if name in gone and name[0] == "-" else name for name in group_by.columns]
+        group_by = replace(group_by, columns=[name for name in kept if name not in gone])
+        unknown = [*gone.values(), *unknown]
     groups = group_runs(chosen.runs, chosen.known, np.flatnonzero(chosen.selected), group_by)
     columns = _resolve_columns(chosen.known, query.columns, groups)
     counts = np.bincount(groups.codes, minlength=len(groups.keys))
@@ -100,6 +108,7 @@ def list_groups(
         chosen.left_out,
         chosen.runs.pending,
         chosen.pending_grants,
+        unknown,
     )
 
 

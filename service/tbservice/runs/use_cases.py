@@ -6,8 +6,8 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -35,7 +35,8 @@ class RunsQuery:
     """Filter, order, columns and page of a table of runs.
 
     `sort` has names of columns, with a `-` before one for descending order. Without `columns`, a
-    page has those that most runs have. `always` come before them in any case.
+    page has those that most runs have. `always` come before them in any case. With `skips_unknown`,
+    columns that no run has are left out, but not those of the filter, and the page names them.
     """
 
     where: str = ""
@@ -44,6 +45,7 @@ class RunsQuery:
     after: str | None = None
     limit: int = 100
     always: Sequence[str] = ()
+    skips_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class RunsPage:
 
     `total` counts the runs that the filter selects; `left_out` the experiments beyond
     RUNS_EXPERIMENT_ITEMS_MAX; `pending` the series whose minimum and maximum are still computed,
-    and `pending_grants` names their experiments.
+    and `pending_grants` names their experiments. `unknown` says which columns were left out.
     """
 
     columns: list[str]
@@ -63,6 +65,7 @@ class RunsPage:
     left_out: bool = False
     pending: int = 0
     pending_grants: list[ReadGrant] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,7 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
     """
     chosen = select_runs(db, grant, query.where)
     runs, known, selected = chosen.runs, chosen.known, chosen.selected
+    query, unknown = keep_known(known, query)
     keys = _resolve_sort(known, query.sort)
     columns = _resolve_columns(known, query)
 
@@ -127,7 +131,27 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
         chosen.left_out,
         runs.pending,
         chosen.pending_grants,
+        unknown,
     )
+
+
+def keep_known(
+    known: KnownColumns, query: RunsQuery, sortable: Collection[str] = ()
+) -> tuple[RunsQuery, list[str]]:
+    """Return the query without what it may leave out, and why that was left out.
+
+    A table is sorted by `sortable` too.
+    """
+    if not query.skips_unknown:
+        return query, []
+    sort = known.list_problems([name for name in query.sort if name not in sortable], "sort")
+    columns = known.list_problems(query.columns, "columns")
+    kept = replace(
+        query,
+        sort=[name for name in query.sort if name not in sort],
+        columns=[name for name in query.columns if name not in columns],
+    )
+    return kept, [*columns.values(), *sort.values()]
 
 
 def check_sort(names: Sequence[str]) -> None:

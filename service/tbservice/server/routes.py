@@ -25,7 +25,7 @@ from tbservice.api.v1.points import (
     points,
     tail,
 )
-from tbservice.api.v1.runs import curves, run_tables, runs
+from tbservice.api.v1.runs import curves, run_tables, runs, views
 from tbservice.api.v1.sharing import share_links, tokens, workspace_links
 from tbservice.api.v1.uploads import batches, blob_uploads, run_hparams, uploads
 from tbservice.hparams import routes as hparams
@@ -45,6 +45,7 @@ from tbservice.pages.people import (
     account,
     invitation,
     runs_comparison,
+    saved_views,
     workspace_audit,
     workspace_members,
     workspace_receipts,
@@ -73,6 +74,7 @@ ROUTER_MODULES = (
     runs,
     run_tables,
     curves,
+    views,
     experiments,
     run_deletion,
     tokens,
@@ -117,6 +119,7 @@ PAGE_MODULES = (
     workspace_settings,
     workspace_runs,
     runs_comparison,
+    saved_views,
     workspace_members,
     workspace_token_list,
     workspace_link_list,

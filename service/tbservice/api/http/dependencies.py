@@ -192,6 +192,12 @@ def _grant_workspace(scope: Scope) -> _Needs:
     return _Needs(lambda db, secret: grants.grant_workspace(db, secret, scope))
 
 
+def _grant_in_workspace(scope: Scope) -> _Needs:
+    return _NeedsOfWorkspace(
+        lambda db, secret, workspace: grants.grant_workspace(db, secret, scope, workspace)
+    )
+
+
 MayManage = Annotated[OwnerGrant, Depends(_NeedsOfWorkspace(grants.grant_owner))]
 MaySeeMembers = Annotated[WorkspaceGrant, Depends(_NeedsOfWorkspace(grants.grant_member))]
 ActsForPerson = Annotated[PersonalGrant, Depends(_Needs(grants.grant_personal))]
@@ -204,14 +210,8 @@ IsPersonal = Annotated[
 ]
 MayCreate = Annotated[WorkspaceGrant, Depends(_grant_workspace(Scope.APPEND))]
 MayList = Annotated[WorkspaceGrant, Depends(_grant_workspace(Scope.READ))]
-MayListIn = Annotated[
-    WorkspaceGrant,
-    Depends(
-        _NeedsOfWorkspace(
-            lambda db, secret, workspace: grants.grant_workspace(db, secret, Scope.READ, workspace)
-        )
-    ),
-]
+MayListIn = Annotated[WorkspaceGrant, Depends(_grant_in_workspace(Scope.READ))]
+MayManageIn = Annotated[WorkspaceGrant, Depends(_grant_in_workspace(Scope.ADMIN))]
 MayRestore = Annotated[WorkspaceGrant, Depends(_grant_workspace(Scope.ADMIN))]
 MayRead = Annotated[ReadGrant, Depends(_NeedsOfExperiment(_grant_read))]
 MayReadByToken = Annotated[ReadGrant, Depends(_NeedsOfExperiment(_grant_read_by_token))]

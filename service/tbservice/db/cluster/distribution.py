@@ -39,6 +39,7 @@ _WORKSPACE_TABLES: Final = (
     "blobs",
     "experiment_words",
     "saved_searches",
+    "saved_views",
     "object_sweeps",
     "audit_records",
     "audit_chains",

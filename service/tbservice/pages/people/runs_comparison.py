@@ -20,6 +20,11 @@ from tbservice.pages.experiments.chart_cards import (
     parse_charts_address,
 )
 from tbservice.pages.experiments.experiment_reader import make_script_token
+from tbservice.pages.people.saved_views import (
+    VIEW_ID_CHARS_MAX,
+    ShownViews,
+    read_shown_views,
+)
 from tbservice.pages.people.workspace_runs import show_value
 from tbservice.pages.people.workspace_view import OwnPage, WorkspacePage
 from tbservice.reading.curves import rank_tags
@@ -33,6 +38,7 @@ from tbservice.runs.comparison import (
 )
 from tbservice.runs.filters import FILTER_CHARS_MAX
 from tbservice.runs.use_cases import RunsQuery, list_runs
+from tbservice.runs.views import COMPARE_PAGE
 from tbservice.types.experiments import Experiment
 from tbservice.types.grants import WorkspaceGrant
 from tbservice.types.identifiers import ExperimentId
@@ -50,16 +56,20 @@ _CHOSEN: Final = "id"
 def show_comparison(page: OwnPage, request: Request) -> Response:
     """Compare the runs that `id` names, each as `EXPERIMENT:DIGEST`, or that `where` selects."""
     query = request.query_params
+    view = query.get("view", "")[:VIEW_ID_CHARS_MAX]
+    views = read_shown_views(page, COMPARE_PAGE, view, request.url.query)
     others: dict[str, Sequence[str]] = {
         name: [value] for name in ("where", "sort") if (value := query.get(name, "").strip())
     }
     if ids := query.getlist(_CHOSEN):
         others = {_CHOSEN: ids}
+    if view:
+        others = {**others, "view": [view]}
     try:
         chosen, total = _read_chosen(page, others)
-        return _show(page, request, others, chosen, total)
+        return _show(page, request, others, views, chosen, total)
     except (Invalid, TooLarge) as error:
-        return page.render("workspace_runs_compare.html", error, comparison=None)
+        return page.render("workspace_runs_compare.html", error, comparison=None, views=views)
 
 
 def _read_chosen(
@@ -93,6 +103,7 @@ def _show(
     page: WorkspacePage,
     request: Request,
     others: Mapping[str, Sequence[str]],
+    views: ShownViews,
     chosen: Sequence[ChosenRun],
     total: int,
 ) -> Response:
@@ -105,6 +116,7 @@ def _show(
     return page.render(
         "workspace_runs_compare.html",
         comparison=comparison,
+        views=views,
         charts=charts,
         left_out=max(total - len(chosen), 0) + comparison.left_out,
         runs_max=COMPARED_RUNS_ITEMS_MAX,

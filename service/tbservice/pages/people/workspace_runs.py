@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,12 +14,15 @@ from starlette.responses import Response
 
 from tbservice import limits
 from tbservice.errors import Invalid, MalformedRequest, TooLarge
+from tbservice.pages.people.saved_views import VIEW_ID_CHARS_MAX, read_shown_views
 from tbservice.pages.people.workspace_view import OwnPage
+from tbservice.runs.columns import split_names
 from tbservice.runs.comparison import COMPARED_RUNS_ITEMS_MAX, choose_run
 from tbservice.runs.filters import FILTER_CHARS_MAX
 from tbservice.runs.group_table import GroupsPage, MeanValue, list_groups
 from tbservice.runs.grouping import RUN_GROUP_ITEMS_MAX, GroupBy
 from tbservice.runs.use_cases import RunsPage, RunsQuery, list_runs
+from tbservice.runs.views import RUNS_PAGE
 from tbservice.types.grants import ReadGrant
 from tbwire.hparams import HparamValue
 from tbwire.mean_text import format_mean
@@ -34,8 +36,6 @@ _COLUMNS_CHARS_MAX: Final = 4_000
 _SECONDS_MAX: Final = 253_402_300_800
 """Seconds from the epoch to the year 10000, which datetime does not have."""
 
-_NAME: Final = re.compile(r"`([^`]*)`((?:\.\w+)?)|([^,`]+)")
-
 
 @dataclass(frozen=True, slots=True)
 class RunsAddress:
@@ -47,21 +47,27 @@ class RunsAddress:
     columns: str = ""
     group: str = ""
     after: str = ""
+    view: str = ""
+
+    @property
+    def query(self) -> str:
+        """Return what a view keeps of the address."""
+        return self.link(view="").partition("?")[2]
 
     @property
     def column_names(self) -> list[str]:
         """Return the columns that are chosen."""
-        return _split_names(self.columns)
+        return split_names(self.columns)
 
     @property
     def group_names(self) -> list[str]:
         """Return the columns that runs are grouped by."""
-        return _split_names(self.group)
+        return split_names(self.group)
 
     def link(self, **changes: str) -> str:
         """Return the address with some values changed, of the first page."""
         changed = replace(self, **{"after": "", **changes})
-        fields = ("where", "sort", "columns", "group", "after")
+        fields = ("where", "sort", "columns", "group", "after", "view")
         pairs = {name: getattr(changed, name) for name in fields}
         query = urlencode({name: value for name, value in pairs.items() if value})
         return f"{self.path}?{query}" if query else self.path
@@ -88,21 +94,31 @@ def show_runs(page: OwnPage, request: Request) -> Response:
         query.get("columns", "").strip()[:_COLUMNS_CHARS_MAX],
         query.get("group", "").strip()[:_COLUMNS_CHARS_MAX],
         query.get("after", ""),
+        query.get("view", "")[:VIEW_ID_CHARS_MAX],
     )
+    views = read_shown_views(page, RUNS_PAGE, address.view, address.query)
     try:
         if address.group_names:
             groups = _find_groups(page, request, address)
             return page.render(
-                "workspace_runs.html", address=address, found=None, groups=groups, show=show_value
+                "workspace_runs.html",
+                address=address,
+                views=views,
+                found=None,
+                groups=groups,
+                show=show_value,
             )
         found = _find(page, request, address)
     except (Invalid, TooLarge) as error:
-        return page.render("workspace_runs.html", error, address=address, found=None, groups=None)
+        return page.render(
+            "workspace_runs.html", error, address=address, views=views, found=None, groups=None
+        )
     hidden = {*_ALWAYS, *({"started"} - set(address.column_names))}
     shown = [(index, name) for index, name in enumerate(found.columns) if name not in hidden]
     return page.render(
         "workspace_runs.html",
         address=address,
+        views=views,
         found=found,
         groups=None,
         shown=shown,
@@ -116,7 +132,9 @@ def _find_groups(page: OwnPage, request: Request, address: RunsAddress) -> Group
     """Read the groups of the runs, all on one page."""
     grant = page.grant_read()
     sort = [address.sort] if address.sort else []
-    query = RunsQuery(address.where, sort, address.column_names, limit=RUN_GROUP_ITEMS_MAX)
+    query = RunsQuery(
+        address.where, sort, address.column_names, limit=RUN_GROUP_ITEMS_MAX, skips_unknown=True
+    )
     with page.database.snapshot(grant) as db:
         groups = list_groups(db, grant, query, GroupBy(address.group_names))
     _fill_summaries(request, groups.pending_grants)
@@ -129,7 +147,13 @@ def _find(page: OwnPage, request: Request, address: RunsAddress) -> RunsPage:
     chosen = address.column_names
     sort = [address.sort] if address.sort else []
     query = RunsQuery(
-        address.where, sort, chosen, address.after or None, limits.LIST_PAGE_ITEMS, _ALWAYS
+        address.where,
+        sort,
+        chosen,
+        address.after or None,
+        limits.LIST_PAGE_ITEMS,
+        _ALWAYS,
+        skips_unknown=True,
     )
     with page.database.snapshot(grant) as db:
         try:
@@ -149,15 +173,6 @@ def refer_to_run(experiment_id: str, name: str) -> str:
 def _fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
     for grant in grants:
         request.app.state.summaries.enqueue(grant)
-
-
-def _split_names(text: str) -> list[str]:
-    """Return names with commas between them; those with commas in them are in backticks."""
-    names = [
-        f"{quoted}{suffix}" if quoted else plain.strip()
-        for quoted, suffix, plain in _NAME.findall(text)
-    ]
-    return [name for name in names if name]
 
 
 def show_value(column: str, value: HparamValue | MeanValue | None) -> str:

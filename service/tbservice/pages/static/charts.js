@@ -12,20 +12,44 @@ const STORED = "tbhub.charts";
 
 const page = document.querySelector("[data-charts]");
 const config = JSON.parse(page.dataset.charts);
-const settings = { axis: "step", isLog: false, smoothing: 0.6, ...readStored() };
+const settings = { axis: "step", isLog: false, smoothing: 0.6, ...readStored(), ...readAddress() };
 const runIndex = new Map(config.runs.map(({ source, run }, index) => [`${source}\n${run}`, index]));
 const hidden = new Set();
 const isDark = matchMedia(document.getElementById("dark")?.media ?? "not all");
 let colors = [];
 
+const keepValid = ({ axis, isLog, smoothing }) => ({
+  ...(["step", "relative", "wall"].includes(axis) && { axis }),
+  ...(typeof isLog === "boolean" && { isLog }),
+  ...(smoothing >= 0 && smoothing < 1 && { smoothing }),
+});
+
+// What a view has kept.
+function readAddress() {
+  const query = new URLSearchParams(location.search);
+  return keepValid({
+    axis: query.get("axis"),
+    isLog: { 0: false, 1: true }[query.get("log")],
+    smoothing: query.has("smoothing") ? Number(query.get("smoothing")) : undefined,
+  });
+}
+
+// Where views are saved, the address says what is shown, and the forms of views save it.
+function writeAddress() {
+  const fields = document.querySelectorAll("[data-view-query]");
+  if (!fields.length) return;
+  const query = new URLSearchParams(location.search);
+  query.set("axis", settings.axis);
+  query.set("log", settings.isLog ? "1" : "0");
+  query.set("smoothing", settings.smoothing);
+  history.replaceState(null, "", `?${query}`);
+  for (const field of fields) field.value = query;
+  for (const form of document.querySelectorAll("[data-view-changed]")) form.hidden = false;
+}
+
 function readStored() {
   try {
-    const { axis, isLog, smoothing } = JSON.parse(localStorage.getItem(STORED)) ?? {};
-    return {
-      ...(["step", "relative", "wall"].includes(axis) && { axis }),
-      ...(typeof isLog === "boolean" && { isLog }),
-      ...(smoothing >= 0 && smoothing < 1 && { smoothing }),
-    };
+    return keepValid(JSON.parse(localStorage.getItem(STORED)) ?? {});
   } catch {
     return {}; // another version's, or the browser keeps nothing
   }
@@ -183,6 +207,7 @@ function bindControls() {
     } catch {
       // The browser keeps nothing: the settings are for this page.
     }
+    writeAddress();
     showAll();
   });
 }

@@ -1,0 +1,117 @@
+"""Queries on `saved_views`: versions of views of the runs of a workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Connection, Row, text
+from sqlalchemy.exc import IntegrityError
+
+from tbservice.types.identifiers import UserId, WorkspaceId
+
+_IS_THERE: Final = "saved_views"
+"""The key of a connection's flag: the schema has the table of 0025_saved_views."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewVersion:
+    """A version of a view: `query` is that of the address of `page`, which is runs or compare."""
+
+    view_id: str
+    version: int
+    name: str
+    page: str
+    query: str
+    saved_by: UserId | None = None
+    saved_at: datetime | None = None
+
+
+def exist(db: Connection) -> bool:
+    """Return whether the schema has views, which a migration may add."""
+    if not db.info.get(_IS_THERE):
+        statement = text("SELECT to_regclass('public.saved_views') IS NOT NULL")
+        db.info[_IS_THERE] = bool(db.execute(statement).scalar())
+    return bool(db.info[_IS_THERE])
+
+
+def insert(db: Connection, workspace_id: WorkspaceId, view: ViewVersion) -> bool:
+    """Insert the last version of a view; return False if another view has the name."""
+    try:
+        with db.begin_nested():
+            db.execute(
+                text("""
+                    INSERT INTO saved_views (workspace_id, view_id, version, name, page, query,
+                        saved_by, is_current)
+                    VALUES (:workspace_id, :view_id, :version, :name, :page, :query, :saved_by,
+                        true)
+                """),
+                {
+                    "workspace_id": workspace_id,
+                    "view_id": view.view_id,
+                    "version": view.version,
+                    "name": view.name,
+                    "page": view.page,
+                    "query": view.query,
+                    "saved_by": view.saved_by,
+                },
+            )
+    except IntegrityError:
+        return False
+    return True
+
+
+def supersede(db: Connection, workspace_id: WorkspaceId, view_id: str) -> ViewVersion | None:
+    """Return the last version, which is no longer the last; None if there is no such view.
+
+    Locks its row: of two transactions, the second finds none.
+    """
+    statement = text("""
+        UPDATE saved_views SET is_current = false
+        WHERE workspace_id = :workspace_id AND view_id = :view_id AND is_current
+        RETURNING view_id, version, name, page, query, saved_by, saved_at
+    """)
+    row = db.execute(statement, {"workspace_id": workspace_id, "view_id": view_id}).one_or_none()
+    return None if row is None else _decode(row)
+
+
+def delete_until(db: Connection, workspace_id: WorkspaceId, view_id: str, version: int) -> int:
+    """Delete versions up to this one; return how many there were."""
+    statement = text("""
+        DELETE FROM saved_views
+        WHERE workspace_id = :workspace_id AND view_id = :view_id AND version <= :version
+    """)
+    return db.execute(
+        statement, {"workspace_id": workspace_id, "view_id": view_id, "version": version}
+    ).rowcount
+
+
+def list_current(db: Connection, workspace_id: WorkspaceId) -> list[ViewVersion]:
+    """Return the last version of each view of a workspace, by name."""
+    statement = text("""
+        SELECT view_id, version, name, page, query, saved_by, saved_at FROM saved_views
+        WHERE workspace_id = :workspace_id AND is_current ORDER BY name
+    """)
+    return _decode_all(db.execute(statement, {"workspace_id": workspace_id}).all())
+
+
+def list_versions(db: Connection, workspace_id: WorkspaceId, view_id: str) -> list[ViewVersion]:
+    """Return the versions of a view, the last one first."""
+    statement = text("""
+        SELECT view_id, version, name, page, query, saved_by, saved_at FROM saved_views
+        WHERE workspace_id = :workspace_id AND view_id = :view_id ORDER BY version DESC
+    """)
+    rows = db.execute(statement, {"workspace_id": workspace_id, "view_id": view_id})
+    return _decode_all(rows.all())
+
+
+def _decode_all(rows: Sequence[Row[tuple[object, ...]]]) -> list[ViewVersion]:
+    return [_decode(row) for row in rows]
+
+
+def _decode(row: Row[tuple[object, ...]]) -> ViewVersion:
+    return ViewVersion(
+        row.view_id, row.version, row.name, row.page, row.query, row.saved_by, row.saved_at
+    )
