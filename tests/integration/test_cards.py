@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
+import re
 import xml.etree.ElementTree as ET
+from html import unescape
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from support.batches import scalars, segment, stream
 from support.servers import new_workspace
-from support.share_links import make_link
+from support.share_links import list_links, make_link, revoke
 from tbservice.pages.base.markdown import render_markdown
 from tbservice.pages.experiments.card import CARD_CURVES_ITEMS_MAX
 
@@ -156,3 +162,68 @@ def test_notes_show_cards_and_no_other_picture():
     assert '<img src="/experiment/abc/card.svg?tag=loss&amp;run=a" alt="a loss"' in shown
     for other in ("https://other.example/experiment/abc/card.svg?tag=x", "/me", "//x/card.svg?a"):
         assert "<img" not in render_markdown(f"![a]({other})")
+
+
+def test_png_card_is_picture_of_its_size(client, api, experiment):
+    path = f"/experiment/{experiment}/card.png"
+    answer = client.get(path, params={"tag": HOSTILE, "width": 500}, headers=api.headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
+    with Image.open(io.BytesIO(answer.content)) as image:
+        assert image.size == (500, 320)
+        assert image.getpixel((0, 0))[:3] == (255, 255, 255)
+        assert len(image.convert("RGB").getcolors(1_000_000)) > 50  # curves and text
+    again = client.get(path, params={"tag": HOSTILE, "width": 500}, headers=api.headers)
+    assert again.content == answer.content
+    huge = client.get(path, params={"width": 2000, "height": 2000}, headers=api.headers)
+    assert huge.status_code == 422
+
+
+def test_names_with_controls_are_drawn(client, api):
+    experiment = api.new_experiment()
+    api.write(experiment, segment(stream("a\x01\n"), 0, 9, scalars("l\x1bss", [1, 2])))
+    for kind in ("svg", "png"):
+        path = f"/experiment/{experiment}/card.{kind}"
+        answer = client.get(path, params={"tag": "l\x1bss"}, headers=api.headers)
+        assert answer.status_code == 200
+        if kind == "svg":
+            assert parse(answer).find(f"{SVG}title").text == "l\ufffdss"
+
+
+def test_preview_shows_title_and_picture_and_is_no_use(client, api, experiment):
+    api.request("PATCH", f"/experiments/{experiment}", json={"name": '"Ann>'})
+    link = make_link(api, experiment, tags="loss")
+    robot = {"User-Agent": "Slackbot-LinkExpanding 1.0"}
+    for path in ("", "about"):
+        address = f"/experiment/{experiment}/{path}"
+        page = client.get(address, params={"token": link["token"]}, headers=robot)
+        assert page.status_code == 200
+        assert '<meta property="og:title" content="&#34;Ann&gt;">' in page.text
+        picture = re.search(r'og:image" content="([^"]+)"', page.text)[1]
+        assert client.get(address, headers=robot, follow_redirects=False).status_code != 200
+    query = urlsplit(unescape(picture)).query
+    picture = client.get(f"/experiment/{experiment}/card.png?{query}", headers=robot)
+    assert picture.headers["content-type"] == "image/png"
+    (listed,) = list_links(api, experiment)
+    assert listed["last_used_at"] is None
+    own = api.headers["Authorization"].split()[1]
+    address = f"/experiment/{experiment}/?token={own}"
+    assert client.get(address, headers=robot, follow_redirects=False).status_code == 303
+    client.cookies.clear()
+    revoke(api, experiment, link)
+    ended = client.get(f"/experiment/{experiment}/?{query}", headers=robot)
+    assert "Ann" not in ended.text
+
+
+def test_embedded_chart_shows_what_its_link_shows(client, api, experiment):
+    link = make_link(api, experiment, runs="a|b")
+    path = f"/experiment/{experiment}/embed"
+    page = client.get(path, params={"tag": "loss", "token": link["token"]})
+    assert page.status_code == 200
+    assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+    config = json.loads(unescape(re.search(r'data-charts="([^"]*)"', page.text)[1]))
+    assert {each["run"] for each in config["runs"]} == {"a", "b"}
+    assert config["sources"][0]["token"] == link["token"]
+    own = api.headers["Authorization"].split()[1]
+    assert client.get(path, params={"tag": "loss", "token": own}).status_code == 403
+    nothing = client.get(path, params={"tag": "none", "token": link["token"]})
+    assert nothing.status_code == 404

@@ -11,6 +11,8 @@ TABLE = [
     ("/", None, (200, 200, 200, 200, 200)),
     ("/docs", None, (200, 200, 200, 200, 200)),
     ("/experiment/EXPERIMENT/card.svg?tag=loss", None, (401, 401, 404, 404, 404)),
+    ("/experiment/EXPERIMENT/card.png?tag=loss", None, (401, 401, 404, 404, 404)),
+    ("/experiment/EXPERIMENT/embed?tag=loss", None, (SIGN_IN, 404, 404, 404, 404)),
     ("/llms.txt", None, (200, 200, 200, 200, 200)),
     ("/docs/uploading.md", None, (200, 200, 200, 200, 200)),
     ("/docs/uploading", None, (200, 200, 200, 200, 200)),

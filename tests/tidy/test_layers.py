@@ -118,6 +118,7 @@ MAY_IMPORT = read_table("""
 .api.v0_classic: PLAIN SESSIONS HTTP .reading .handlers
 .api.grpc: PLAIN METRICS SESSIONS .admission .api.http.readiness .audit .auth .ingest .settings
 .pages: PLAIN SESSIONS METRICS HTTP .admission .audit .auth .experiments .reading .hparams .runs
+    .handlers
 .tensorboard: PLAIN SESSIONS HTTP .admission .handlers .experiments .reading .hparams .pages
 .katib.suggestions: PLAIN .katib.katib_pb2
 .katib.early_stopping: PLAIN .katib.katib_pb2 .katib.suggestions

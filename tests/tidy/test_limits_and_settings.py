@@ -11,7 +11,7 @@ from support.source_code import ROOT, modules
 from tbservice.settings import Settings
 
 UNITS = re.compile(
-    r"bytes|characters|chars|points|rows|seconds|segments|blobs|dimensions|items|streams|tokens|tags"
+    r"bytes|characters|chars|points|rows|seconds|segments|blobs|dimensions|items|streams|tokens|tags|pixels"
 )
 
 BOUND = re.compile(r"(?!INT\d)[A-Z]\w*_(MAX|MIN)")

@@ -140,6 +140,21 @@ def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tupl
     return grant, is_for_this_alone
 
 
+def grant_preview(db: Connection, experiment_id: str, secret: str) -> ReadGrant:
+    """Return the right to read by a share link, for the program that shows a preview of it.
+
+    No use of the link is recorded: nobody has opened it. Raises as `grant_read` does, and
+    Forbidden for another token.
+    """
+    owner, identity = _look_up(db, experiment_id, require_no_session(secret))
+    if identity is None:
+        raise Unauthenticated("this token is unknown, expired or revoked")
+    _refuse_suspended(identity.suspension)
+    if identity.link is None:
+        raise Forbidden("a preview is of a share link")
+    return _read_grant(experiment_id, _check_scope(experiment_id, owner, identity, Scope.READ))
+
+
 def grant_read_by_session(db: Connection, experiment_id: str, secret: str) -> ReadGrant:
     """Return the right to read that a browser session has by its person's membership alone.
 

@@ -83,6 +83,7 @@ _log = logging.getLogger(__name__)
 HANDLER_MODULES: Final = (
     "tbservice.tensorboard.handler_jobs",
     "tbservice.api.v0_classic.graph_text",
+    "tbservice.pages.experiments.card_jobs",
 )
 """Modules with the jobs of handler processes; only those processes import them."""
 

@@ -34,6 +34,7 @@ from tbservice.pages.base import static_files
 from tbservice.pages.documentation import routes as documentation_routes
 from tbservice.pages.experiments import (
     card,
+    embed,
     experiment_about,
     experiment_list,
     experiment_page,
@@ -104,6 +105,7 @@ PAGE_MODULES = (
     static_files,
     theme,
     card,
+    embed,
     experiment_list,
     experiment_selection,
     list_forms,

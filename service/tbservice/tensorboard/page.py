@@ -22,7 +22,7 @@ from tbservice.errors import MalformedRequest, Unavailable
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.pages.base.content_origin import public_site
 from tbservice.pages.base.markdown import render_markdown
-from tbservice.pages.stock_page import bar, message_pages, page_auth, token_form
+from tbservice.pages.stock_page import bar, link_preview, message_pages, page_auth, token_form
 from tbservice.pages.stock_page.attempt_choice import AttemptChoice
 from tbservice.pages.stock_page.framing import frame_ancestors
 from tbservice.reading import comparison_spec
@@ -49,6 +49,9 @@ def show_page(request: Request) -> Response:
     """
     if request.query_params.get("link") == "leave":
         return page_auth.leave_link(request)
+    preview = link_preview.find_preview(request) if "experiment_id" in request.path_params else None
+    if preview is not None:
+        return preview
     offered = request.query_params.getlist("token")
     try:
         return _store(request, offered) if offered else _show(request)

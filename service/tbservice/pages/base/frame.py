@@ -53,9 +53,10 @@ def render(
     *,
     error: ServiceError | None = None,
     form_targets: Iterable[str] = (),
+    framing: str = "frame-ancestors 'none'",
     **context: Any,
 ) -> Response:
-    """Return a page of a template, with the headers of a page that nobody stores or frames.
+    """Return a page of a template, with the headers of a page that nobody stores.
 
     The template also gets `signed_in` (the PersonSession or None), `csrf` (the hidden field that
     every form of a person who is signed in contains), `path` and `query` of the request, `here`,
@@ -66,6 +67,7 @@ def render(
         template: Name of a file in `templates`.
         status: The HTTP status.
         error: What went wrong with a form: the page has its status, and its text as `error`.
+        framing: The directive `frame-ancestors` of its policy.
         form_targets: Other origins that a form of the page leads to, also by a redirect.
         context: The template's own values. If it is the page of one workspace, `workspace` is the
             Membership or another object with `workspace_id` and `workspace_name`.
@@ -87,7 +89,7 @@ def render(
     # A form may lead to a page of an experiment, and this to the content origin.
     content_url = get_settings(request).content_url
     targets = [*form_targets, *([content_url] if content_url else [])]
-    headers = _HEADERS | {"Content-Security-Policy": _policy(targets)}
+    headers = _HEADERS | {"Content-Security-Policy": _policy(targets, framing)}
     response = HTMLResponse(page, status if error is None else error.status, headers)
     if session is not None and (workspace := context.get("workspace")) is not None:
         _record_workspace(request, session, workspace.workspace_id)
@@ -139,10 +141,10 @@ def _record_workspace(request: Request, session: PersonSession, shown: Workspace
             people.record_workspace(db, session.person.user_id, shown)
 
 
-def _policy(form_targets: Iterable[str]) -> str:
+def _policy(form_targets: Iterable[str], framing: str) -> str:
     targets = " ".join(["'self'", *form_targets])
     # `blob:` for pictures of experiments, which a script of ours asks the API for with its token.
     return (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-        f"connect-src 'self'; form-action {targets}; base-uri 'none'; frame-ancestors 'none'"
+        f"connect-src 'self'; form-action {targets}; base-uri 'none'; {framing}"
     )

@@ -1,9 +1,11 @@
-"""A chart of an experiment by URL: an SVG for a README, a note or a paper."""
+"""A chart of an experiment by URL: a picture for a README, a note or a paper."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+import functools
+from typing import Annotated, Final, Literal, cast
 
+from anyio import from_thread
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
@@ -11,11 +13,14 @@ from starlette.responses import Response
 from tbservice.api.http.dependencies import get_database, get_object_store
 from tbservice.api.http.query_names import check_query_names
 from tbservice.auth import grants
-from tbservice.errors import Forbidden, NotFound
+from tbservice.errors import Forbidden, Invalid, NotFound
+from tbservice.handlers.pool import HandlerPool
 from tbservice.pages.experiments.card_drawing import Look, draw_card
+from tbservice.pages.stock_page.link_preview import is_previewer
 from tbservice.pages.stock_page.page_auth import open_experiment
 from tbservice.reading.curves import Curve, list_tag_page
 from tbservice.reading.source import ExperimentReader
+from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import Selection
 from tbwire.points import DataClass
 
@@ -25,7 +30,11 @@ CARD_CURVES_ITEMS_MAX: Final = 20
 CARD_POINTS: Final = 500
 """Points of one curve on a card."""
 
-_MEDIA_TYPE: Final = "image/svg+xml"
+PNG_PIXELS_MAX: Final = 1_000_000
+"""Pixels of a card as PNG: drawing takes 0.2 s of a processor for each million."""
+
+_SVG: Final = "image/svg+xml"
+_PNG: Final = "image/png"
 
 _HEADERS: Final = {
     "Cache-Control": "private, max-age=60",
@@ -58,6 +67,26 @@ def show_card(request: Request, query: Annotated[CardQuery, Query()]) -> Respons
     nobody need be for an experiment that everybody with its URL may read. A frozen copy gives the
     same bytes as long as it is there.
     """
+    return Response(_draw(request, query), headers=_HEADERS, media_type=_SVG)
+
+
+@router.get("/card.png", dependencies=[Depends(check_query_names)])
+def show_png_card(request: Request, query: Annotated[CardQuery, Query()]) -> Response:
+    """Draw the card of `show_card` as PNG, light: for previews, and where no SVG is shown.
+
+    Raises Invalid for more than PNG_PIXELS_MAX.
+    """
+    if query.width * query.height > PNG_PIXELS_MAX:
+        raise Invalid(f"a PNG has at most {PNG_PIXELS_MAX:,} pixels (png_pixels_max)")
+    handlers = cast("HandlerPool", request.app.state.handlers)
+    # Drawing holds Python's lock, and the names in it are anybody's.
+    work = functools.partial(handlers.in_process, calls={}, cancel=lambda: None)
+    image = cast("bytes", from_thread.run(work, "draw_png", _draw(request, query)))
+    return Response(image, headers=_HEADERS, media_type=_PNG)
+
+
+def _draw(request: Request, query: CardQuery) -> str:
+    """Return the card as SVG. Raises NotFound without such a tag or run, and as `_open`."""
     reader = _open(request, query.token)
     runs = frozenset(query.run) or None
     tag = _first_tag(request, reader) if query.tag is None else query.tag
@@ -70,8 +99,7 @@ def show_card(request: Request, query: Annotated[CardQuery, Query()]) -> Respons
     samples = sorted(reader.read_scalars(selection, CARD_POINTS), key=lambda each: each[0].run)
     curves = [Curve(series.run, sample.steps, sample.values) for series, sample in samples]
     look = Look(query.width, query.height, query.smoothing, query.y == "log")
-    image = draw_card(tag, curves, len(names) - len(shown), look)
-    return Response(image, headers=_HEADERS, media_type=_MEDIA_TYPE)
+    return draw_card(tag, curves, len(names) - len(shown), look)
 
 
 def _first_tag(request: Request, reader: ExperimentReader) -> str:
@@ -87,9 +115,20 @@ def _open(request: Request, token: str | None) -> ExperimentReader:
     """Return a reader of the experiment. Raises as `open_experiment`."""
     if token is None:
         return open_experiment(request)
-    database = get_database(request)
-    with database.transaction() as db:
-        grant, is_link = grants.grant_read_by_token(db, request.path_params["experiment_id"], token)
+    grant = grant_by_address(request, token)
+    return ExperimentReader(grant, get_database(request), get_object_store(request))
+
+
+def grant_by_address(request: Request, token: str) -> ReadGrant:
+    """Return the right of the token of an address, which is a share link's.
+
+    Raises Forbidden for another one, and as `grants.grant_read_by_token`.
+    """
+    experiment_id = request.path_params["experiment_id"]
+    with get_database(request).transaction() as db:
+        if is_previewer(request):
+            return grants.grant_preview(db, experiment_id, token)
+        grant, is_link = grants.grant_read_by_token(db, experiment_id, token)
     if not is_link:
         raise Forbidden("an address is kept and passed on: only a share link's token may be in it")
-    return ExperimentReader(grant, database, get_object_store(request))
+    return grant

@@ -35,7 +35,7 @@ _SVG: Final = Markup("""\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" \
 height="{height}" role="img" aria-label="{title}">
 <style>
-svg {{ background: #fff; font: 12px system-ui, sans-serif }}
+svg {{ background: #fff; font: 12px system-ui, "DejaVu Sans", sans-serif }}
 text {{ fill: #1b1f24 }}
 .tick {{ fill: #59616b; font-size: 11px }}
 .grid {{ stroke: #e2e2dd }}
@@ -222,4 +222,6 @@ def _last(values: Float64s) -> str:
 
 
 def _clip(text: str) -> str:
+    # XML has no control characters: a name with one would be no picture at all.
+    text = "".join(letter if letter >= " " else "�" for letter in text)
     return text if len(text) <= _NAME_CHARS else f"{text[: _NAME_CHARS - 1]}…"

@@ -30,7 +30,7 @@ from tbservice.pages.experiments.experiment_reader import PageReader, find_reade
 from tbservice.pages.people.workspace_runs import show_value
 from tbservice.pages.sharing.experiment_tokens import tokens_context
 from tbservice.pages.sharing.share_page import links_context
-from tbservice.pages.stock_page import page_auth
+from tbservice.pages.stock_page import link_preview, page_auth
 from tbservice.reading import catalog
 from tbservice.runs.experiment_table import list_first_runs
 from tbservice.types.experiments import Experiment
@@ -54,8 +54,11 @@ def show_about(
     """Show an experiment to everybody who may read it, as far as they may.
 
     With `?token=`, as links of the content origin have it, redirect to the address without it: the
-    token is then in the page's cookie.
+    token is then in the page's cookie. Programs that show previews of links get theirs.
     """
+    preview = link_preview.find_preview(request)
+    if preview is not None:
+        return preview
     if offered := request.query_params.getlist("token"):
         response = redirect(f"/experiment/{experiment_id}/about")
         page_auth.set_read_cookie(response, request, offered)
