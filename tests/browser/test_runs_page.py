@@ -4,11 +4,13 @@ keyboard and without JavaScript.
 
 from __future__ import annotations
 
+import re
+
 import httpx2
 import pytest
 from playwright.sync_api import expect
 
-from support.batches import ApiClient, scalars
+from support.batches import ApiClient, scalars, segment, stream
 from support.browser_pages import look_again, look_at, open_as
 from support.hparams import HparamsClient, end, start
 from support.people import new_member
@@ -100,3 +102,35 @@ def test_runs_page_says_what_is_wrong_without_javascript(
     page.get_by_role("link", name="Show all runs").press("Enter")
     expect(page.locator("tbody tr")).to_have_count(25)
     context.close()
+
+
+def test_rows_of_running_experiment_are_live(page, live_service, database):
+    workspace = new_workspace(live_service.database_url)
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
+        api = ApiClient(http, workspace.owner_token)
+        experiment = api.new_experiment(name="training")
+        api.write(experiment, segment(stream("a"), 0, 9, scalars("loss", [1, 2], [4.0, 3.0])))
+        upload = f"/experiments/{experiment}/uploads/{'0' * 16}"
+        started = {"started_at": "2026-01-31T12:00:00Z"}
+        api.request("PUT", upload, json=started).raise_for_status()
+        viewer = new_member(database, workspace.workspace_id, Role.VIEWER)
+        open_as(page, database, viewer, live_service.url)
+
+        columns = "loss,loss.min,loss.max,loss.points,loss.last_step,training"
+        with page.expect_request("**/scalars/tail"):
+            page.goto(
+                f"{live_service.url}/workspace/{workspace.workspace_id}/runs?columns={columns}"
+            )
+        api.write(experiment, segment(stream("a"), 9, 19, scalars("loss", [3, 4], [9.0, 2.5])))
+        cells = page.locator("tbody tr td[data-column]")
+        expect(cells).to_have_text(["running", "2.5", "2.5", "9", "4", "4"])
+        expect(page).to_have_title(re.compile("^4 · Runs"))
+        api.request("PATCH", upload, json={"status": "finished"}).raise_for_status()
+        expect(cells.first).to_have_text("finished", timeout=30_000)
+
+        api.request("PATCH", upload, json={"status": "running"}).raise_for_status()
+        with page.expect_request("**/scalars/tail"):
+            page.goto(f"{live_service.url}/?workspace={workspace.workspace_id}")
+        api.write(experiment, segment(stream("a"), 19, 29, scalars("loss", [5], [1.5])))
+        expect(page.locator("[data-value]")).to_have_text("1.5")
+        expect(page.locator("td [data-points]")).to_have_text("5 points")

@@ -21,6 +21,7 @@ from tbservice.pages.base.frame import render
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import MaybeSignedIn
 from tbservice.pages.experiments.list_address import NO_CHART, ListAddress, parse_address
+from tbservice.pages.experiments.live_rows import list_live_sources
 from tbservice.pages.experiments.sparkline import draw_chart, last_value
 from tbservice.pages.people.workspace_view import parse_workspace_id
 from tbservice.reading import curves
@@ -120,6 +121,15 @@ def show_list(
         workspace=membership,
         address=address,
         found=found,
+        live=list_live_sources(
+            database,
+            session,
+            [
+                row.experiment.experiment_id
+                for row in found.rows
+                if row.status is UploadStatus.RUNNING
+            ],
+        ),
         may_change=may_change,
         edit=edit,
         deleted=deleted[: limits.LIST_PAGE_ITEMS],

@@ -14,6 +14,8 @@ from starlette.responses import Response
 
 from tbservice import limits
 from tbservice.errors import Invalid, MalformedRequest, TooLarge
+from tbservice.experiment_values import UploadStatus
+from tbservice.pages.experiments.live_rows import list_live_sources
 from tbservice.pages.people.saved_views import VIEW_ID_CHARS_MAX, read_shown_views
 from tbservice.pages.people.workspace_view import OwnPage
 from tbservice.runs.columns import split_names
@@ -31,6 +33,9 @@ router = APIRouter(include_in_schema=False)
 
 _ALWAYS: Final = ("experiment", "experiment_name", "run")
 """Columns that the page reads for the name of a run, whatever is chosen."""
+
+_READ: Final = (*_ALWAYS, "training")
+"""Columns that the page reads: with those whether the run's experiment is running."""
 
 _COLUMNS_CHARS_MAX: Final = 4_000
 _SECONDS_MAX: Final = 253_402_300_800
@@ -113,7 +118,8 @@ def show_runs(page: OwnPage, request: Request) -> Response:
         return page.render(
             "workspace_runs.html", error, address=address, views=views, found=None, groups=None
         )
-    hidden = {*_ALWAYS, *({"started"} - set(address.column_names))}
+    hidden = {*_ALWAYS, *({"started", "training"} - set(address.column_names))}
+    running = [str(row[0]) for row in found.rows if row[len(_ALWAYS)] == UploadStatus.RUNNING]
     shown = [(index, name) for index, name in enumerate(found.columns) if name not in hidden]
     return page.render(
         "workspace_runs.html",
@@ -125,6 +131,7 @@ def show_runs(page: OwnPage, request: Request) -> Response:
         show=show_value,
         refer=refer_to_run,
         compared_max=COMPARED_RUNS_ITEMS_MAX,
+        live=list_live_sources(page.database, page.session, running),
     )
 
 
@@ -133,7 +140,11 @@ def _find_groups(page: OwnPage, request: Request, address: RunsAddress) -> Group
     grant = page.grant_read()
     sort = [address.sort] if address.sort else []
     query = RunsQuery(
-        address.where, sort, address.column_names, limit=RUN_GROUP_ITEMS_MAX, skips_unknown=True
+        address.where,
+        sort,
+        address.column_names,
+        limit=RUN_GROUP_ITEMS_MAX,
+        skips_unknown=bool(address.view),
     )
     with page.database.snapshot(grant) as db:
         groups = list_groups(db, grant, query, GroupBy(address.group_names))
@@ -152,8 +163,8 @@ def _find(page: OwnPage, request: Request, address: RunsAddress) -> RunsPage:
         chosen,
         address.after or None,
         limits.LIST_PAGE_ITEMS,
-        _ALWAYS,
-        skips_unknown=True,
+        _READ,
+        skips_unknown=bool(address.view),
     )
     with page.database.snapshot(grant) as db:
         try:

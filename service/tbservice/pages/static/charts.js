@@ -5,8 +5,6 @@
 
 const POINTS_PER_RUN = 1000;
 const POINTS_PER_REQUEST = 1_000_000;
-const STREAMS_MAX = 4; // browsers open six connections to a server of HTTP/1.1
-const RETRY_MS = 2000;
 const PALETTE = 10;
 const STORED = "tbhub.charts";
 
@@ -69,17 +67,8 @@ function readColors() {
   return style;
 }
 
-// Ask the API of one experiment; the answer of a request that is refused is an error.
-async function ask(source, path, body, signal) {
-  const { id, token } = config.sources[source];
-  const headers = { "Content-Type": "application/json", ...(token && { Authorization: `Bearer ${token}` }) };
-  const address = `/api/v1/experiments/${id}/scalars/${path}`;
-  const answer = await fetch(address, { method: "POST", headers, body: JSON.stringify(body), signal, credentials: "omit" });
-  if (!answer.ok) {
-    const { detail } = await answer.json().catch(() => ({}));
-    throw new Error(detail ?? `the server answered with status ${answer.status}`);
-  }
-  return answer;
+function ask(source, path, body, signal) {
+  return askExperiment(config.sources[source], `/scalars/${path}`, { body, signal });
 }
 
 function listRuns(source) {
@@ -117,41 +106,9 @@ function loadCards() {
   cards.forEach((card) => seen.observe(card.element));
 }
 
-const states = config.sources.map(() => ({ cursor: null, isOver: false }));
-
-// Where the live points begin: asked before the samples, so that none is between the two.
-async function findCursors() {
-  await Promise.all(
-    config.sources.slice(0, STREAMS_MAX).map(async (_, source) => {
-      try {
-        const query = { tag: config.tags, start: "now", ...listRuns(source) };
-        states[source].cursor = (await (await ask(source, "new", query)).json()).cursor;
-      } catch {
-        states[source].isOver = true; // as with more series than one cursor follows: nothing is live
-      }
-    }),
-  );
-}
-
-// Live points of one source: server-sent events, read by fetch because EventSource sends no token.
-async function follow(source, state, signal) {
-  const answer = await ask(source, "tail", { tag: config.tags, since: state.cursor, ...listRuns(source) }, signal);
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const events = (text + value).split("\n\n");
-    text = events.pop();
-    for (const event of events) {
-      const fields = Object.fromEntries(event.split("\n").map((line) => line.split(/: ?(.*)/s)));
-      if (!fields.data) continue;
-      if (fields.event === "end") return void (state.isOver = true);
-      state.cursor = fields.id;
-      takeLive(source, JSON.parse(fields.data));
-    }
-  }
-}
+const feeds = config.sources.slice(0, STREAMS_MAX).map(
+  (source, index) => new Feed(source, { tag: config.tags, ...listRuns(index) }, (changes) => takeLive(index, changes)),
+);
 
 const title = document.title;
 
@@ -160,32 +117,6 @@ function takeLive(source, { points, removed }) {
   if (Object.keys(points).some((run) => !runIndex.has(`${source}\n${run}`))) page.querySelector("[data-new-runs]").hidden = false;
   const step = Math.max(...cards.map((card) => card.add(source, points)), -Infinity);
   if (step > -Infinity) document.title = `${step.toLocaleString("en")} · ${title}`;
-}
-
-// Follow while the page is visible; on the way back, go on from where it was.
-function followAll() {
-  let stop = null;
-  const keep = async (source, signal) => {
-    while (!signal.aborted && !states[source].isOver) {
-      try {
-        await follow(source, states[source], signal);
-      } catch {
-        // Refused, or the connection is gone: asked again below.
-      }
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-    }
-  };
-  const update = () => {
-    if (document.hidden) {
-      stop?.abort();
-      stop = null;
-    } else if (!stop) {
-      stop = new AbortController();
-      states.slice(0, STREAMS_MAX).forEach((_, source) => keep(source, stop.signal));
-    }
-  };
-  document.addEventListener("visibilitychange", update);
-  update();
 }
 
 function bindControls() {
@@ -242,6 +173,8 @@ function bindRuns() {
 readColors();
 bindControls();
 bindRuns();
-findCursors().then(loadCards).then(followAll);
+Promise.all(feeds.map((feed) => feed.begin()))
+  .then(loadCards)
+  .then(() => whileVisible((signal) => feeds.forEach((feed) => feed.keep(signal))));
 isDark.addEventListener("change", showAll);
 new ResizeObserver(() => cards.forEach((card) => card.resize())).observe(page);

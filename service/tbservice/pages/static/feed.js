@@ -1,0 +1,82 @@
+// New points of experiments, for pages that show them: asked of the HTTP API, and only while the
+// page is visible. A source is { id, token }: its token reads this experiment alone.
+
+const STREAMS_MAX = 4; // browsers open six connections to a server of HTTP/1.1
+const RETRY_MS = 2000;
+
+// Ask the API of one experiment; the answer of a request that is refused is an error.
+async function askExperiment({ id, token }, path, { body, signal } = {}) {
+  const headers = { ...(body && { "Content-Type": "application/json" }), ...(token && { Authorization: `Bearer ${token}` }) };
+  const options = { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal, credentials: "omit" };
+  const answer = await fetch(`/api/v1/experiments/${id}${path}`, options);
+  if (!answer.ok) {
+    const { detail } = await answer.json().catch(() => ({}));
+    throw new Error(detail ?? `the server answered with status ${answer.status}`);
+  }
+  return answer;
+}
+
+// The new points of one source's series, which `query` selects.
+class Feed {
+  constructor(source, query, take) {
+    Object.assign(this, { source, query, take, cursor: null, isOver: false });
+  }
+
+  // Where the live points begin: asked before the samples, so that none is between the two.
+  async begin() {
+    try {
+      const answer = await askExperiment(this.source, "/scalars/new", { body: { ...this.query, start: "now" } });
+      this.cursor = (await answer.json()).cursor;
+    } catch {
+      this.isOver = true; // as with more series than one cursor follows: nothing is live
+    }
+  }
+
+  // Server-sent events, read by fetch because EventSource sends no token.
+  async follow(signal) {
+    const body = { ...this.query, since: this.cursor };
+    const answer = await askExperiment(this.source, "/scalars/tail", { body, signal });
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const events = (text + value).split("\n\n");
+      text = events.pop();
+      for (const event of events) {
+        const fields = Object.fromEntries(event.split("\n").map((line) => line.split(/: ?(.*)/s)));
+        if (!fields.data) continue;
+        if (fields.event === "end") return void (this.isOver = true);
+        this.cursor = fields.id;
+        this.take(JSON.parse(fields.data));
+      }
+    }
+  }
+
+  async keep(signal) {
+    while (!signal.aborted && !this.isOver) {
+      try {
+        await this.follow(signal);
+      } catch {
+        // Refused, or the connection is gone: asked again below.
+      }
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+  }
+}
+
+// Call `start` with a signal while the page is visible; on the way back, once more.
+function whileVisible(start) {
+  let stop = null;
+  const update = () => {
+    if (document.hidden) {
+      stop?.abort();
+      stop = null;
+    } else if (!stop) {
+      stop = new AbortController();
+      start(stop.signal);
+    }
+  };
+  document.addEventListener("visibilitychange", update);
+  update();
+}

@@ -1,0 +1,87 @@
+// Rows of tables with new values: `<table data-live="[{id, token}]">` names the experiments that are
+// running, and rows have data-experiment, in a table of runs also data-run.
+// Cells: data-column="name of a column"; in lists data-value (a run and a tag), data-points, data-at.
+
+const STATUS_MS = 5000;
+const live = document.querySelector("[data-live]");
+const pageTitle = document.title;
+const format = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(6))) : String(value));
+const rowsOf = ({ id }) => [...live.querySelectorAll(`tr[data-experiment="${CSS.escape(id)}"]`)];
+
+function show(cell, text) {
+  if (!cell || cell.textContent === text) return;
+  (cell.querySelector("bdi") ?? cell).textContent = text;
+  cell.classList.remove("changed");
+  void cell.offsetWidth; // so that the animation begins again
+  cell.classList.add("changed");
+}
+
+// The last value of a series, and what else of it has a column.
+function showSeries(row, tag, { steps, values, replaces_from: replaced }) {
+  const last = values.at(-1);
+  const numbers = values.filter((value) => typeof value === "number");
+  for (const cell of row.querySelectorAll("[data-column]")) {
+    const name = cell.dataset.column.replace(/^metric\./, "");
+    const before = Number(cell.textContent);
+    if (name === tag || name === `${tag}.last`) show(cell, format(last));
+    else if (name === `${tag}.last_step`) show(cell, format(steps.at(-1)));
+    else if (replaced !== null || !cell.textContent) continue; // it is not the old value and the new ones
+    else if (name === `${tag}.points`) show(cell, format(before + steps.length));
+    else if (name === `${tag}.min`) show(cell, format(Math.min(before, ...numbers)));
+    else if (name === `${tag}.max`) show(cell, format(Math.max(before, ...numbers)));
+  }
+  const value = row.querySelector("[data-value]");
+  if (value?.dataset.tag === tag) show(value, String(Number(Number(last).toPrecision(4))));
+}
+
+function takePoints(source, { points }) {
+  let step = -Infinity;
+  for (const row of rowsOf(source)) {
+    const value = row.querySelector("[data-value]");
+    const name = row.dataset.run ?? value?.dataset.valueRun;
+    for (const [tag, series] of Object.entries(points[name] ?? {})) showSeries(row, tag, series);
+  }
+  for (const tags of Object.values(points)) {
+    for (const { steps } of Object.values(tags)) step = Math.max(step, ...steps.slice(-1));
+  }
+  if (step > -Infinity) document.title = `${step.toLocaleString("en")} · ${pageTitle}`;
+  refresh(source);
+}
+
+// Status and size: after new points, at most once a second, and every few seconds without.
+const asked = new Map();
+async function refresh(source) {
+  if (asked.has(source.id)) return;
+  asked.set(source.id, true);
+  setTimeout(() => asked.delete(source.id), 900);
+  const answer = await askExperiment(source, "").catch(() => null);
+  if (!answer) return;
+  const { points, status } = await answer.json();
+  for (const row of rowsOf(source)) {
+    const badge = row.querySelector("[data-status]");
+    if (badge && status && badge.textContent.toLowerCase() !== status) {
+      badge.textContent = status[0].toUpperCase() + status.slice(1);
+      badge.className = `badge ${{ running: "good live", finished: "good", failed: "bad", killed: "bad" }[status] ?? ""}`;
+    }
+    show(row.querySelector('[data-column="training"]'), status ?? "");
+    for (const cell of row.querySelectorAll("[data-points]")) {
+      cell.textContent = `${points.toLocaleString("en")} point${points === 1 ? "" : "s"}`;
+    }
+  }
+}
+
+if (live) {
+  const sources = JSON.parse(live.dataset.live).slice(0, STREAMS_MAX);
+  const feeds = sources.map((source) => {
+    const rows = rowsOf(source);
+    const runs = rows.map((row) => row.dataset.run).filter((run) => run !== undefined);
+    return new Feed(source, runs.length ? { run: runs } : {}, (changes) => takePoints(source, changes));
+  });
+  Promise.all(feeds.map((feed) => feed.begin())).then(() =>
+    whileVisible((signal) => {
+      feeds.forEach((feed) => feed.keep(signal));
+      const timer = setInterval(() => sources.forEach(refresh), STATUS_MS);
+      signal.addEventListener("abort", () => clearInterval(timer));
+    }),
+  );
+}
