@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0025_saved_views"
-down_revision = "0023_listing"
+down_revision = "0024_deletions"
 branch_labels = None
 depends_on = None
 

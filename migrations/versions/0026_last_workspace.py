@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0026_last_workspace"
-down_revision = "0024_deletions"
+down_revision = "0025_saved_views"
 branch_labels = None
 depends_on = None
 

@@ -353,6 +353,9 @@ def test_erased_workspace_leaves_what_its_receipt_says(
     world, rows, owner_url, settings, run_tbservice
 ):
     world.page.post("/experiments/star", {"experiment": world.experiment, "workspace": "1"})
+    view = {"name": "best", "page": "runs", "query": ""}
+    views = f"/workspaces/{world.workspace_id}/views"
+    assert world.api.request("POST", views, json=view).status_code == 201
     kept = world.api.new_experiment(name="deleted before")
     world.api.request("DELETE", f"/experiments/{kept}")
     world.delete()

@@ -11,6 +11,7 @@ from tbservice.types.identifiers import WorkspaceId
 _KEYS: Final = {
     "experiment_words": "number, word",
     "saved_searches": "user_id, name",
+    "saved_views": "view_id, version",
     "tokens": "token_id",
     "invitations": "invitation_id",
     "workspace_quotas": "workspace_id",
