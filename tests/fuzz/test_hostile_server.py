@@ -106,7 +106,6 @@ def server(monkeypatch, tmp_path):
     monkeypatch.setenv("TBHUB_TOKEN", "tbh_secret")
     monkeypatch.setattr("tbupload.http.retry.FIRST_RETRY_DELAY_SECONDS", 0.001)
     monkeypatch.setattr("tbupload.http.retry.RETRY_DELAY_SECONDS_MAX", 0.002)
-    monkeypatch.setattr("tbupload.commands.login.SHORT_RETRY_TIMEOUT_SECONDS", 0.05)
     monkeypatch.setattr("tbupload.commands.connect.SHORT_RETRY_TIMEOUT_SECONDS", 0.05)
     with hostile_server() as server:
         monkeypatch.setenv("TBHUB_SERVER", server.url)

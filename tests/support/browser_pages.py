@@ -51,11 +51,12 @@ class Watch:
         self.problems = []
         self.is_expected = lambda _problem: False
         page.on("response", lambda got: self._note(got.status >= 400, f"{got.status} {got.url}"))
-        # A page that is left, or hidden, ends its live tail.
+        # A page that is left, or hidden, ends its live tail and what it reads after it.
         page.on(
             "requestfailed",
             lambda request: self._note(
-                not request.url.endswith("/scalars/tail"), f"{request.failure} {request.url}"
+                not request.url.endswith(("/scalars/tail", "/scalars/new")),
+                f"{request.failure} {request.url}",
             ),
         )
         page.on(

@@ -41,15 +41,17 @@ def make_transport(options: argparse.Namespace) -> Transport:
 
 
 def reading_policy(
-    default_seconds: float = SHORT_RETRY_TIMEOUT_SECONDS, chosen_seconds: float | None = None
+    default_seconds: float | None = None, chosen_seconds: float | None = None
 ) -> RetryPolicy:
     """Return the retry policy of a command that uploads nothing: somebody waits for its answer.
 
-    Unless they chose a retry timeout, refused connections end it soon.
+    Unless they chose a retry timeout, refused connections end it soon. The default is
+    `SHORT_RETRY_TIMEOUT_SECONDS`.
     """
     if chosen_seconds is not None:
         return RetryPolicy(chosen_seconds)
-    return RetryPolicy(default_seconds, refused_timeout_seconds=REFUSED_TIMEOUT_SECONDS)
+    seconds = SHORT_RETRY_TIMEOUT_SECONDS if default_seconds is None else default_seconds
+    return RetryPolicy(seconds, refused_timeout_seconds=REFUSED_TIMEOUT_SECONDS)
 
 
 def transport_from_options(

@@ -16,11 +16,13 @@ const hidden = new Set();
 const isDark = matchMedia(document.getElementById("dark")?.media ?? "not all");
 let colors = [];
 
-const keepValid = ({ axis, isLog, smoothing }) => ({
-  ...(["step", "relative", "wall"].includes(axis) && { axis }),
-  ...(typeof isLog === "boolean" && { isLog }),
-  ...(smoothing >= 0 && smoothing < 1 && { smoothing }),
-});
+function keepValid({ axis, isLog, smoothing }) {
+  return {
+    ...(["step", "relative", "wall"].includes(axis) && { axis }),
+    ...(typeof isLog === "boolean" && { isLog }),
+    ...(smoothing >= 0 && smoothing < 1 && { smoothing }),
+  };
+}
 
 // What a view has kept.
 function readAddress() {
