@@ -19,6 +19,7 @@ _PAGES: Final = {
     "/workspace/{workspace_id}/link/revoke": "/workspace/{workspace_id}/links",
     "/workspace/{workspace_id}/name": "/workspace/{workspace_id}/settings",
     "/workspace/{workspace_id}/token/revoke": "/workspace/{workspace_id}/tokens",
+    "/workspace/{workspace_id}/views": "/workspace/{workspace_id}/runs",
 }
 """The pages of forms that are not on the next page above."""
 
