@@ -53,11 +53,8 @@ class World:
             experiment_id=self.experiment,
             workspace_id=self.workspace_id,
             user_id=self.colleague.user_id,
-            **dict.fromkeys(("upload_id", "token_id", "link_id", "invitation_id"), "0" * 16),
-            sha256=api_routes.SHA256,
             blob_key=self.blob_key,
-            kind="scalars",
-            run="train",
+            **api_routes.NAMES,
         )
         return api.request(method, address, **options)
 

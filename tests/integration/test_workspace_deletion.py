@@ -131,13 +131,8 @@ def test_every_route_says_that_there_is_no_such_workspace(world):
                 experiment_id=world.experiment,
                 workspace_id=world.workspace_id,
                 user_id=world.colleague.user_id,
-                **dict.fromkeys(
-                    ("upload_id", "token_id", "link_id", "invitation_id", "view_id"), "0" * 16
-                ),
-                sha256=api_routes.SHA256,
                 blob_key="x",
-                kind="scalars",
-                run="train",
+                **api_routes.NAMES,
             )
             answer = api.request(method, address, **options)
             assert answer.status_code == 404, (method, path, need, answer.text)

@@ -8,6 +8,14 @@ from support.batches import PROTOBUF, batch
 
 # Route, what it needs, what it answers to one who has it, and what is sent along.
 SHA256 = "0" * 64
+NAMES = {
+    **dict.fromkeys(("upload_id", "token_id", "link_id", "invitation_id", "view_id"), "0" * 16),
+    "sha256": SHA256,
+    "kind": "scalars",
+    "run": "train",
+}
+"""Parts of paths that are the same for every world; most name nothing that there is."""
+
 JSON = {"json": {}}
 VIEWER = {"json": {"role": "viewer"}}
 TABLE = [

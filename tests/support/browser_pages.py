@@ -51,13 +51,9 @@ class Watch:
         self.problems = []
         self.is_expected = lambda _problem: False
         page.on("response", lambda got: self._note(got.status >= 400, f"{got.status} {got.url}"))
-        # A page that is left, or hidden, ends its live tail and what it reads after it.
         page.on(
             "requestfailed",
-            lambda request: self._note(
-                not request.url.endswith(("/scalars/tail", "/scalars/new")),
-                f"{request.failure} {request.url}",
-            ),
+            lambda request: self._note(not _is_left(request), f"{request.failure} {request.url}"),
         )
         page.on(
             "request",
@@ -69,6 +65,11 @@ class Watch:
     def _note(self, is_problem, text):
         if is_problem and not self.is_expected(text):
             self.problems.append(text)
+
+
+def _is_left(request):
+    """Return whether a page that is left, or hidden, ended what its scripts ask of the API."""
+    return "ERR_ABORTED" in request.failure and "/api/v1/experiments/" in request.url
 
 
 def _is_own(url, server):
