@@ -10,6 +10,7 @@ import pytest
 from support.faulty_server import Reply, refusal, running
 from support.hostile_server import BLOB, HostileServer
 from tbupload.cli import main
+from tbupload.export.client import ExportClient
 from tbwire import frames
 
 
@@ -48,16 +49,23 @@ class WithLongDigest(HostileServer):
         return Reply(body=b"".join(map(frames.encode_frame, sent))) if sent else reply
 
 
+class WithoutBlobs(HostileServer):
+    """A server that has no blob of those that it names."""
+
+    def _route(self, request):
+        return refusal(404, "not_found") if "/blobs/" in request.path else super()._route(request)
+
+
 @pytest.fixture
 def export(monkeypatch, tmp_path, capsys):
     """Export from a server; return the exit code, the names of the files, and what is said."""
     monkeypatch.setenv("TBHUB_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.setenv("TBHUB_TOKEN", "tbh_secret")
 
-    def export(server):
+    def export(server, *options):
         monkeypatch.setenv("TBHUB_SERVER", server.url)
         output = tmp_path / "output"
-        command = ["export", "--experiment", "abc", "--output", str(output), "--json"]
+        command = ["export", "--experiment", "abc", "--output", str(output), "--json", *options]
         code = main([*command, "--retry-timeout", "0.05"])
         files = {path.relative_to(output).as_posix() for path in output.rglob("*.parquet")}
         out, err = capsys.readouterr()
@@ -96,3 +104,20 @@ def test_export_without_table_over_limit_is_complete_but_fails(export):
         tables = ("experiment", "properties", "hparams")
         parts = {f"{name}/part-00001.parquet" for name in ("runs", "series", "blobs")}
         assert files == POINTS | parts | {f"{name}.parquet" for name in tables}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "events"])
+def test_error_ends_threads_that_read_blobs(export, monkeypatch, kind):
+    begun = []
+    read_blobs = ExportClient.read_blobs
+
+    def record(client, blobs):
+        begun.append(read_blobs(client, blobs))
+        return begun[-1]
+
+    monkeypatch.setattr(ExportClient, "read_blobs", record)
+    with running(WithoutBlobs()) as server:
+        code, *_ = export(server, "--format", kind)
+    assert code != 0
+    assert begun
+    assert all(each.gi_frame is None for each in begun)

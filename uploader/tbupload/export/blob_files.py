@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from tbupload.errors import BlobLost
@@ -45,12 +46,12 @@ def write_blob_files(
     }
     size = 0
     lost: dict[bytes, str] = {}
-    contents = client.read_blobs(missing.values())
-    for blob, chunks in zip(missing.values(), contents):
-        try:
-            size += _write(_path(directory, blob), chunks, on_bytes)
-        except BlobLost as error:
-            lost[blob.sha256] = str(error)
+    with closing(client.read_blobs(missing.values())) as contents:
+        for blob, chunks in zip(missing.values(), contents):
+            try:
+                size += _write(_path(directory, blob), chunks, on_bytes)
+            except BlobLost as error:
+                lost[blob.sha256] = str(error)
 
     keep_lost(
         [

@@ -7,7 +7,7 @@ import json
 import time
 import urllib.parse
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import Any, Final
@@ -176,8 +176,11 @@ class ExportClient:
             self._retry_policy.wait_before_retry(attempt, self._unreadable_since, None) is not None
         )
 
-    def read_blobs(self, blobs: Iterable[RemoteBlob]) -> Iterator[Iterator[bytes]]:
+    def read_blobs(self, blobs: Iterable[RemoteBlob]) -> Generator[Iterator[bytes], None, None]:
         """Yield the bytes of each blob in order, in chunks; small blobs are requested in advance.
+
+        Close it: one that an error has left would have its threads joined by the garbage collector,
+        which may run in a thread that starts, and so holds the lock that the end of one needs.
 
         The iterator of a blob that the server lost or cannot read raises BlobLost; the blobs after
         it can still be read.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -190,18 +190,18 @@ class EventFileExporter:
     ) -> None:
         """Write one record per point, except for points with a blob that the server has lost."""
         points = blob_points(series, columns, metadata)
-        contents = self._client.read_blobs(blob for point in points for blob in point.blobs)
-
-        for point in points:
-            begin = file.tell()
-            point_contents = islice(contents, len(point.blobs))
-            head = blob_head(series, point, metadata, notes)
-            try:
-                write_blob_record(file, head, point_contents)
-            except BlobLost as lost:
-                file.seek(begin)
-                file.truncate()
-                deque(point_contents, maxlen=0)  # skip the remaining blobs of this point
-                self._lost.append(LostPoint(series.run, series.tag, point.step, str(lost)))
-            else:
-                metadata = None
+        blobs = (blob for point in points for blob in point.blobs)
+        with closing(self._client.read_blobs(blobs)) as contents:
+            for point in points:
+                begin = file.tell()
+                point_contents = islice(contents, len(point.blobs))
+                head = blob_head(series, point, metadata, notes)
+                try:
+                    write_blob_record(file, head, point_contents)
+                except BlobLost as lost:
+                    file.seek(begin)
+                    file.truncate()
+                    deque(point_contents, maxlen=0)  # skip the remaining blobs of this point
+                    self._lost.append(LostPoint(series.run, series.tag, point.step, str(lost)))
+                else:
+                    metadata = None
