@@ -9,7 +9,7 @@ from contextlib import ExitStack, aclosing
 import pytest
 from sqlalchemy import text
 
-from support.api_routes import DOOMED, GONE_AFTERWARDS, SHA256, TABLE
+from support.api_routes import DOOMED, GONE_AFTERWARDS, NAMES, TABLE
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
 from support.grpc_calls import call_server
 from support.katib_client import katib_client
@@ -148,14 +148,8 @@ def address(world, path):
         experiment_id=world.experiment,
         workspace_id=world.workspace_id,
         user_id=new_member(world.database, world.workspace_id, Role.VIEWER).user_id,
-        upload_id="0" * 16,
-        token_id="none",
-        link_id="none",
-        invitation_id="none",
-        sha256=SHA256,
         blob_key="none",
-        kind="scalars",
-        run="train",
+        **NAMES,
     )
 
 
