@@ -32,7 +32,7 @@ def list_records(
     `after` is not a page token.
     """
     before = _decode(after) if after else None
-    if not audit_records.has_table(db):
+    if not audit_records.exist(db):
         return [], None
     rows = audit_records.list_page(db, grant.workspace_id, wanted, before, limit + 1)
     return cut_page(rows, limit, lambda last: str(last.number))
@@ -46,7 +46,7 @@ def _decode(after: str) -> int:
 
 def read_after(db: Connection, workspace_id: WorkspaceId, number: int) -> Iterator[AuditRecord]:
     """Yield the records of a workspace above a number, the oldest first; below 0: the last ones."""
-    if not audit_records.has_table(db):
+    if not audit_records.exist(db):
         return
     if number < 0:
         number += audit_records.find_head(db, workspace_id).number
@@ -64,7 +64,7 @@ def check_chains(
     """Yield what is wrong with the chains of these workspaces, and of what is of none."""
     for workspace_id in (NO_WORKSPACE, *workspace_ids):
         with database.snapshot(workspace_id) as db:
-            if not audit_records.has_table(db):
+            if not audit_records.exist(db):
                 return
             head = audit_records.find_head(db, workspace_id)
             records = read_after(db, workspace_id, 0)
@@ -79,7 +79,7 @@ def expire(database: Database, workspace_id: WorkspaceId, days: int) -> int:
     the role may not delete: the owner of the tables may.
     """
     with database.transaction(workspace_id) as db:
-        if not audit_records.has_table(db):
+        if not audit_records.exist(db):
             return 0
         last = audit_records.find_last_before(db, workspace_id, read_now(db) - timedelta(days=days))
         if last is None:

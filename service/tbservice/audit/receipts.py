@@ -52,7 +52,7 @@ def record_sweep(
 
 def _waits(db: Connection, workspace_id: WorkspaceId) -> bool:
     """Return whether something was erased of which a sweep may have left objects."""
-    if not audit_records.has_table(db):
+    if not audit_records.exist(db):
         return False
     last = [
         each
@@ -84,7 +84,7 @@ def list_of_erased(db: Connection, workspace_id: WorkspaceId) -> list[Receipt]:
     if workspace_id != NO_WORKSPACE:
         acts = (Act.WORKSPACE_ERASE, Act.EXPERIMENT_ERASE)
     receipts: list[Receipt] = []
-    for act in acts if audit_records.has_table(db) else ():
+    for act in acts if audit_records.exist(db) else ():
         wanted = AuditFilter(act)
         erased = audit_records.list_page(db, workspace_id, wanted, None, RECEIPTS_ITEMS_MAX)
         receipts += _make_receipts(db, workspace_id, erased)
@@ -96,7 +96,7 @@ def list_erased_workspaces(db: Connection, user_id: UserId) -> list[AuditRecord]
 
     In a transaction of `NO_WORKSPACE`. `object_id` is the person, the workspace is in the details.
     """
-    if not audit_records.has_table(db):
+    if not audit_records.exist(db):
         return []
     wanted = AuditFilter(Act.WORKSPACE_ERASE, object_id=user_id)
     return audit_records.list_page(db, NO_WORKSPACE, wanted, None, RECEIPTS_ITEMS_MAX)

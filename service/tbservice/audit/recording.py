@@ -100,7 +100,7 @@ def record(
         LookupError: `db` is no such transaction.
     """
     pending = before_commit.get_or_add(db, _Pending)
-    if audit_records.has_table(db):
+    if audit_records.exist(db):
         entry = _make_entry(act, get_acting(), object_id, details)
         pending.entries[workspace_id or NO_WORKSPACE].append(entry)
 
@@ -140,7 +140,7 @@ def record_use(
         seconds: After which a use is recorded again, and others are not counted any more; None: as
             long as records are kept.
     """
-    if not audit_records.has_table(db):
+    if not audit_records.exist(db):
         return
     acting = get_acting()
     with transaction_of_driver(db):
@@ -174,7 +174,7 @@ def count_of_network(db: Connection, act: Act, seconds: int, items_max: int) -> 
     of no workspace.
     """
     network = get_acting().network
-    if not (network and audit_records.has_table(db)):
+    if not (network and audit_records.exist(db)):
         return 0
     set_locals(db, {"tbhub.workspace_id": str(NO_WORKSPACE)})
     since = read_now(db) - timedelta(seconds=seconds)
@@ -189,7 +189,7 @@ def record_sign_in_failure(database: Database, reason: str) -> None:
     """
     is_recorded = False
     with database.transaction() as db:
-        if audit_records.has_table(db):
+        if audit_records.exist(db):
             head, now = audit_records.lock_chain(db, NO_WORKSPACE)
             entry = _make_entry(
                 Act.SIGN_IN_FAIL, get_acting(), get_acting().network, {"reason": reason}

@@ -16,7 +16,7 @@ from tbservice.auth import people, secrets
 from tbservice.auth.tables import auth_lookup, members, suspensions, tokens, workspaces
 from tbservice.auth.tables.suspensions import SuspensionRow
 from tbservice.db.database import set_local
-from tbservice.db.suspensions import has_table
+from tbservice.db.schema_parts import has_table
 from tbservice.errors import Conflict, Invalid, NotFound, StartupError
 from tbservice.types.grants import ReadGrant
 from tbservice.types.identifiers import INT64_MAX, ExperimentId, TokenId, UserId, WorkspaceId
@@ -93,7 +93,7 @@ def release(db: Connection, kind: Suspendable, named: str) -> Subject:
 
 def list_suspended(db: Connection) -> list[SuspensionRow]:
     """Return everything that is suspended, the latest first. For administrators."""
-    return suspensions.list_all(db) if has_table(db) else []
+    return suspensions.list_all(db) if has_table(db, "suspensions") else []
 
 
 def list_sole_ownerships(db: Connection, user_id: UserId) -> list[str]:
@@ -127,7 +127,7 @@ def check_sharing(db: Connection, grant: ReadGrant) -> None:
 
 
 def _require_table(db: Connection) -> None:
-    if not has_table(db):
+    if not has_table(db, "suspensions"):
         raise StartupError("the database has no suspensions yet: run 'tbservice migrate'")
 
 

@@ -6,23 +6,9 @@ no statement of its own, and holds from the next look-up on.
 
 from __future__ import annotations
 
-from typing import Final
-
 from sqlalchemy import Connection
 
-from tbservice.db.pipeline import fetch_binary
-
-_HAS_TABLE: Final = "tbhub_has_suspensions"
-"""The key of a connection's flag, in the dictionary that SQLAlchemy keeps for it."""
-
-
-def has_table(db: Connection) -> bool:
-    """Return whether the schema has suspensions; a migration may add them meanwhile."""
-    if not db.info.get(_HAS_TABLE):
-        # Not by SQLAlchemy, which would begin a transaction.
-        rows = fetch_binary(db, "SELECT to_regclass('public.suspensions') IS NOT NULL", {})
-        db.info[_HAS_TABLE] = bool(rows[0][0])
-    return bool(db.info[_HAS_TABLE])
+from tbservice.db.schema_parts import has_table
 
 
 def select_suspension(db: Connection, *subjects: str) -> str:
@@ -45,7 +31,7 @@ def select_suspensions(db: Connection, *subjects: str) -> str:
 
 
 def _select(db: Connection, query: str, sql_type: str, subjects: tuple[str, ...]) -> str:
-    if not has_table(db):
+    if not has_table(db, "suspensions"):
         return f"NULL::{sql_type}"
     rows = f"FROM suspensions AS x WHERE x.subject = ANY (ARRAY[{', '.join(subjects)}])"
     return f"CASE WHEN EXISTS (SELECT FROM suspensions) THEN {query.format(rows)} END"

@@ -16,23 +16,17 @@ from tbservice.db.pipeline import (
     query_with_rls,
     set_locals,
 )
+from tbservice.db.schema_parts import has_table
 from tbservice.types.audit import FIRST_DIGEST, AuditFilter, AuditRecord, ChainHead
 from tbservice.types.identifiers import INT64_MAX
-
-_HAS_TABLE: Final = "tbhub_has_audit_records"
-"""The key of a connection's flag, in the dictionary that SQLAlchemy keeps for it."""
 
 _COLUMNS: Final = ", ".join(AuditRecord._fields)
 _VALUES: Final = ", ".join(f"%({name})s" for name in AuditRecord._fields)
 
 
-def has_table(db: Connection) -> bool:
+def exist(db: Connection) -> bool:
     """Return whether the schema has the audit log; a migration may add it meanwhile."""
-    if not db.info.get(_HAS_TABLE):
-        # Not by SQLAlchemy, which would begin a transaction.
-        rows = fetch_binary(db, "SELECT to_regclass('public.audit_records') IS NOT NULL", {})
-        db.info[_HAS_TABLE] = bool(rows[0][0])
-    return bool(db.info[_HAS_TABLE])
+    return has_table(db, "audit_records")
 
 
 def lock_chain(db: Connection, workspace_id: int) -> tuple[ChainHead, datetime]:

@@ -10,12 +10,10 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from tbservice.db.schema_parts import has_column
 from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.people import DeletedWorkspace
 from tbservice.types.suspensions import Suspendable
-
-_IS_THERE: Final = "tbhub_has_deletions"
-"""The key of a connection's flag: the schema has the columns of 0024_deletions."""
 
 _COLUMNS: Final = "subject, deleted_at, erase_at, deleted_by"
 
@@ -36,13 +34,7 @@ class Deletion(NamedTuple):
 
 def exist(db: Connection) -> bool:
     """Return whether the schema has the columns, which a migration may add meanwhile."""
-    if not db.info.get(_IS_THERE):
-        statement = text("""
-            SELECT EXISTS (SELECT FROM pg_attribute JOIN pg_class AS c ON c.oid = attrelid
-                WHERE c.relname = 'suspensions' AND attname = 'erase_at')
-        """)
-        db.info[_IS_THERE] = bool(db.execute(statement).scalar())
-    return bool(db.info[_IS_THERE])
+    return has_column(db, "suspensions", "erase_at")
 
 
 def put(db: Connection, subject: str, deleted_by: str, kept: timedelta) -> Deletion:

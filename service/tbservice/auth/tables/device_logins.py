@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import query_with_rls
+from tbservice.db.schema_parts import has_column
 from tbservice.types.grants import Scope
 from tbservice.types.identifiers import UserId, WorkspaceId
 
@@ -178,11 +179,7 @@ def delete_expired(db: Connection, limit: int) -> None:
 
 def _has_networks(db: Connection) -> bool:
     """Return whether the database has the migration 0011, which servers must not wait for."""
-    statement = text("""
-        SELECT EXISTS (SELECT FROM pg_attribute
-            WHERE attrelid = CAST('device_logins' AS regclass) AND attname = 'network')
-    """)
-    return bool(db.execute(statement).scalar_one())
+    return has_column(db, "device_logins", "network")
 
 
 def _device_login(row: tuple[Any, ...]) -> DeviceLogin:

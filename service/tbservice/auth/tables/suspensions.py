@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.auth.tables import deletions
 from tbservice.db.arrays import encode_array
-from tbservice.db.suspensions import has_table
+from tbservice.db.schema_parts import has_table
 from tbservice.types.suspensions import Suspension
 
 
@@ -27,7 +27,7 @@ class SuspensionRow(NamedTuple):
 
 def find_broadest(db: Connection, subjects: Iterable[str]) -> Suspension | None:
     """Return the broadest suspension of these things, None if none is suspended."""
-    if not has_table(db):
+    if not has_table(db, "suspensions"):
         return None
     statement = text("""
         SELECT max(subject || chr(10) || reason) FROM suspensions

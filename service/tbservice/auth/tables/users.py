@@ -13,6 +13,7 @@ from tbservice.auth.tables import secret_use
 from tbservice.db.arrays import encode_array
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import query_with_rls
+from tbservice.db.schema_parts import has_column
 from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.people import Person
 
@@ -100,7 +101,7 @@ def set_sponsor(db: Connection, user_id: UserId, sponsor: UserId | None) -> None
 
     Does nothing before the migration 0012, which servers must not wait for.
     """
-    if _has_column(db, "sponsor"):
+    if has_column(db, "users", "sponsor"):
         statement = text("UPDATE users SET sponsor = :sponsor WHERE user_id = :user_id")
         db.execute(statement, {"user_id": user_id, "sponsor": sponsor})
 
@@ -110,7 +111,7 @@ def set_last_workspace(db: Connection, user_id: UserId, workspace_id: WorkspaceI
 
     Does nothing before the migration 0026, which servers must not wait for.
     """
-    if _has_column(db, "last_workspace_id"):
+    if has_column(db, "users", "last_workspace_id"):
         secret_use.attempt(
             db,
             query_with_rls,
@@ -169,15 +170,6 @@ def _find(db: Connection, condition: str, value: str) -> User | None:
     statement = text(f"SELECT {_COLUMNS} FROM users WHERE {condition}")  # noqa: S608 - a constant of ours
     row = db.execute(statement, {"value": value}).one_or_none()
     return None if row is None else _user(row)
-
-
-def _has_column(db: Connection, name: str) -> bool:
-    """Return whether the schema has this column of `users`, which a migration may add."""
-    statement = text("""
-        SELECT EXISTS (SELECT FROM pg_attribute
-            WHERE attrelid = CAST('users' AS regclass) AND attname = :name)
-    """)
-    return bool(db.execute(statement, {"name": name}).scalar_one())
 
 
 def _user(row: Row[Any]) -> User:

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
+from tbservice.db.schema_parts import has_column
 from tbservice.types.identifiers import UserId, WorkspaceId
 
 
@@ -64,8 +65,4 @@ def rename(db: Connection, workspace_id: WorkspaceId, name: str) -> None:
 
 def _has_creators(db: Connection) -> bool:
     """Return whether the database has the migration 0010, which servers must not wait for."""
-    statement = text("""
-        SELECT EXISTS (SELECT FROM pg_attribute
-            WHERE attrelid = CAST('workspaces' AS regclass) AND attname = 'created_by')
-    """)
-    return bool(db.execute(statement).scalar_one())
+    return has_column(db, "workspaces", "created_by")

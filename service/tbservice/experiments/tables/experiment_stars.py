@@ -8,6 +8,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import encode_array
+from tbservice.db.schema_parts import has_table
 from tbservice.types.identifiers import ExperimentId, UserId, WorkspaceId
 
 SELECT: Final = """
@@ -16,16 +17,10 @@ SELECT: Final = """
 """
 """A query for the experiments that the person of a placeholder has starred."""
 
-_IS_THERE: Final = "tbhub_has_listing"
-"""The key of a connection's flag: the schema has the tables of 0023_listing."""
-
 
 def exist(db: Connection) -> bool:
     """Return whether the schema has stars and saved searches, which a migration may add."""
-    if not db.info.get(_IS_THERE):
-        statement = text("SELECT to_regclass('public.saved_searches') IS NOT NULL")
-        db.info[_IS_THERE] = bool(db.execute(statement).scalar())
-    return bool(db.info[_IS_THERE])
+    return has_table(db, "saved_searches")
 
 
 def add(

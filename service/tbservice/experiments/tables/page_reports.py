@@ -8,21 +8,16 @@ from sqlalchemy import Connection, Row, text
 
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import set_locals
+from tbservice.db.schema_parts import has_table
 from tbservice.types.reports import PageReport, ReportReason
-
-_HAS_TABLE: Final = "tbhub_has_page_reports"
-"""The key of a connection's flag, in the dictionary that SQLAlchemy keeps for it."""
 
 _COLUMNS: Final = ", ".join(PageReport._fields)
 
 
 def open_table(db: Connection) -> bool:
     """Let the rest of a transaction see reports; return False if the schema has none yet."""
-    if not db.info.get(_HAS_TABLE):
-        statement = text("SELECT to_regclass('public.page_reports') IS NOT NULL")
-        db.info[_HAS_TABLE] = bool(db.execute(statement).scalar())
     set_locals(db, {"tbhub.page_reports": "on"})
-    return bool(db.info[_HAS_TABLE])
+    return has_table(db, "page_reports")
 
 
 def lock(db: Connection) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import IntegrityError
 
+from tbservice.db.schema_parts import has_table
 from tbservice.types.identifiers import UserId, WorkspaceId
-
-_IS_THERE: Final = "saved_views"
-"""The key of a connection's flag: the schema has the table of 0025_saved_views."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +28,7 @@ class ViewVersion:
 
 def exist(db: Connection) -> bool:
     """Return whether the schema has views, which a migration may add."""
-    if not db.info.get(_IS_THERE):
-        statement = text("SELECT to_regclass('public.saved_views') IS NOT NULL")
-        db.info[_IS_THERE] = bool(db.execute(statement).scalar())
-    return bool(db.info[_IS_THERE])
+    return has_table(db, "saved_views")
 
 
 def insert(db: Connection, workspace_id: WorkspaceId, view: ViewVersion) -> bool:

@@ -14,11 +14,9 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import PendingResult, execute_binary
+from tbservice.db.schema_parts import has_table
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
 from tbservice.types.quotas import COUNTED, QUOTA_MAX, Usage
-
-_IS_THERE: Final = "tbhub_has_usage_counters"
-"""The key of a connection's flag: the schema has the tables."""
 
 _COLUMNS: Final = ", ".join(Usage._fields)
 _SUMS: Final = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in Usage._fields)
@@ -42,10 +40,7 @@ _UNCOUNTED: Final = """
 
 def exist(db: Connection) -> bool:
     """Return whether the schema has the tables of quotas; a migration may add them meanwhile."""
-    if not db.info.get(_IS_THERE):
-        statement = text("SELECT to_regclass('public.quota_plans') IS NOT NULL")
-        db.info[_IS_THERE] = bool(db.execute(statement).scalar())
-    return bool(db.info[_IS_THERE])
+    return has_table(db, "quota_plans")
 
 
 def workspace_counter(workspace_id: WorkspaceId) -> str:
