@@ -205,6 +205,10 @@ def test_preview_shows_title_and_picture_and_is_no_use(client, api, experiment):
     assert picture.headers["content-type"] == "image/png"
     (listed,) = list_links(api, experiment)
     assert listed["last_used_at"] is None
+    other = f"/experiment/{experiment}/card.png?{query}&tag=loss"
+    assert client.get(other, headers=robot).status_code == 200
+    (listed,) = list_links(api, experiment)
+    assert listed["last_used_at"] is not None
     own = api.headers["Authorization"].split()[1]
     address = f"/experiment/{experiment}/?token={own}"
     assert client.get(address, headers=robot, follow_redirects=False).status_code == 303
@@ -225,5 +229,7 @@ def test_embedded_chart_shows_what_its_link_shows(client, api, experiment):
     assert config["sources"][0]["token"] == link["token"]
     own = api.headers["Authorization"].split()[1]
     assert client.get(path, params={"tag": "loss", "token": own}).status_code == 403
+    misspelt = client.get(path, params={"tga": "loss", "token": link["token"]})
+    assert "did you mean 'tag'?" in misspelt.text
     nothing = client.get(path, params={"tag": "none", "token": link["token"]})
     assert nothing.status_code == 404

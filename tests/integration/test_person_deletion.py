@@ -8,6 +8,7 @@ import threading
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from support.batches import ApiClient
 from support.page_forms import PageReader
@@ -144,6 +145,10 @@ def test_erased_person_leaves_a_pseudonym(
     page = PageReader(client, sign_in(database, person))
     page.post("/experiments/searches", {"workspace": str(workspace_id), "name": "mine"})
     page.post("/me/name", {"name": "Zebedee the Second"})
+    page.get(f"/workspace/{workspace_id}")
+    last = text("SELECT last_workspace_id FROM users WHERE user_id = :user_id")
+    with database.transaction() as db:
+        assert db.execute(last, {"user_id": person.user_id}).scalar_one() == workspace_id
     delete(database, person)
     assert find_text("zebedee") >= {"users", "user_identities", "invitations"}
 
@@ -154,6 +159,8 @@ def test_erased_person_leaves_a_pseudonym(
     assert find_text(person.user_id).isdisjoint(
         {"members", "tokens", "browser_sessions", "saved_searches", "user_identities"}
     )
+    with database.transaction() as db:
+        assert db.execute(last, {"user_id": person.user_id}).scalar_one() is None
     shown = PageReader(client, sign_in(database, owner))
     pseudonym = f"deleted person #{person.user_id[:8]}"
     assert pseudonym in shown.get(f"/experiment/{experiment}/about").text

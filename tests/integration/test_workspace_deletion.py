@@ -68,7 +68,7 @@ class World:
             deletion.restore_workspace(db, user_id, self.workspace_id)
 
     def statuses(self):
-        """What members, a machine, a link and an upload are answered."""
+        """Return the statuses that members, a machine, a link and an upload get."""
         batch = segment(stream("more"), 0, 1, scalars("more", [1]))
         return [
             self.page.get(self.home).status_code,

@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from tbservice.db.database import set_local
+from tbservice.db.schema_parts import has_column
 from tbservice.experiments.tables import page_reports
 from tbservice.experiments.tables.experiments import COLUMNS, make_experiment
 from tbservice.types.experiments import Experiment
@@ -50,11 +51,14 @@ def take_name(db: Connection, user_id: UserId) -> None:
 
     The row of `users` stays, disabled: others' experiments, tokens and records name it.
     """
+    has_last_workspace = has_column(db, "users", "last_workspace_id")
+    last_workspace = ", last_workspace_id = NULL" if has_last_workspace else ""
     db.execute(
-        text("""
+        text(f"""
             UPDATE users SET name = :name, email = '', email_key = NULL, is_disabled = true
+                {last_workspace}
             WHERE user_id = :user_id
-        """),
+        """),  # noqa: S608 - a constant above
         {"user_id": user_id, "name": ERASED_NAME + user_id[:_ID_CHARS_SHOWN]},
     )
 

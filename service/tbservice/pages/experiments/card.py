@@ -16,7 +16,7 @@ from tbservice.auth import grants
 from tbservice.errors import Forbidden, Invalid, NotFound
 from tbservice.handlers.pool import HandlerPool
 from tbservice.pages.experiments.card_drawing import Look, draw_card
-from tbservice.pages.stock_page.link_preview import is_previewer
+from tbservice.pages.stock_page.link_preview import is_picture
 from tbservice.pages.stock_page.page_auth import open_experiment
 from tbservice.reading.curves import Curve, list_tag_page
 from tbservice.reading.source import ExperimentReader
@@ -126,7 +126,7 @@ def grant_by_address(request: Request, token: str) -> ReadGrant:
     """
     experiment_id = request.path_params["experiment_id"]
     with get_database(request).transaction() as db:
-        if is_previewer(request):
+        if is_picture(request):
             return grants.grant_preview(db, experiment_id, token)
         grant, is_link = grants.grant_read_by_token(db, experiment_id, token)
     if not is_link:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from tbservice.api.http.dependencies import UsesDatabase
+from tbservice.api.http.query_names import check_query_names
 from tbservice.errors import NotFound
 from tbservice.pages.base.frame import render
 from tbservice.pages.base.signed_in import MaybeSignedIn
@@ -30,8 +31,6 @@ router = APIRouter(prefix="/experiment/{experiment_id}", include_in_schema=False
 class EmbedQuery(BaseModel):
     """The parameters of a chart in a frame; the script reads the last three."""
 
-    model_config = ConfigDict(extra="forbid")
-
     tag: str | None = None
     run: list[str] = Field(default=[], max_length=CARD_CURVES_ITEMS_MAX)
     token: str | None = None
@@ -40,7 +39,7 @@ class EmbedQuery(BaseModel):
     log: Literal["0", "1"] = "0"
 
 
-@router.get("/embed")
+@router.get("/embed", dependencies=[Depends(check_query_names)])
 def show_embedded(
     request: Request,
     experiment_id: str,

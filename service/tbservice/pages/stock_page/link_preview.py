@@ -39,9 +39,13 @@ _HEADERS: Final = {
 }
 
 
-def is_previewer(request: Request) -> bool:
-    """Return whether the request is of a program that shows previews of links."""
-    return _PREVIEWERS.search(request.headers.get("user-agent", "")) is not None
+def is_picture(request: Request) -> bool:
+    """Return whether the request is for the picture of a preview, as `find_preview` names it.
+
+    Anybody can send the name of such a program: with it, nothing else is read unrecorded.
+    """
+    is_named = request.query_params.keys() <= {"width", "height", "token"}
+    return _is_previewer(request) and is_named and request.url.path.endswith("/card.png")
 
 
 def find_preview(request: Request) -> Response | None:
@@ -49,7 +53,7 @@ def find_preview(request: Request) -> Response | None:
 
     None for every other reader, and without the right to read. It is no use of the link.
     """
-    if not is_previewer(request):
+    if not _is_previewer(request):
         return None
     token = next(iter(request.query_params.getlist("token")), None)
     try:
@@ -69,6 +73,10 @@ def find_preview(request: Request) -> Response | None:
         height=_HEIGHT,
     )
     return HTMLResponse(page, headers=_HEADERS)
+
+
+def _is_previewer(request: Request) -> bool:
+    return _PREVIEWERS.search(request.headers.get("user-agent", "")) is not None
 
 
 def _find_grant(request: Request, experiment_id: str, token: str | None) -> ReadGrant:
