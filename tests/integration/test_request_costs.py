@@ -12,6 +12,7 @@ import pytest
 from starlette.requests import Request
 
 from support.batches import PROTOBUF, batch, scalars, segment, stream
+from support.waiting import wait_until
 from tbservice.audit.acts import Act
 from tbservice.audit.recording import record
 
@@ -160,7 +161,7 @@ def test_request_leaves_no_cycle_of_objects(api, experiment, path, headers, stat
     try:
         for _ in range(5):
             ask()
-        left = [kept for kept in gc.get_objects() if isinstance(kept, Request)]
+        # The thread of the last one may still be on its way out when the answer is there.
+        wait_until(lambda: not any(isinstance(kept, Request) for kept in gc.get_objects()), 10)
     finally:
         gc.enable()
-    assert left == []
