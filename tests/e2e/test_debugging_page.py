@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from support import event_files, zygote
+from support.programs import find_program
 from support.source_code import ROOT
 from support.waiting import SECONDS_MAX
 
@@ -71,7 +72,7 @@ def run(command, environment, directory):
         ended = zygote.run(words[1:], environment, program="tbupload", directory=directory)
     else:
         ended = subprocess.run(
-            words,
+            [find_program(words[0]), *words[1:]],
             cwd=directory,
             env=environment,
             stdin=subprocess.DEVNULL,

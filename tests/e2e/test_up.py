@@ -22,6 +22,7 @@ from grpc_health.v1 import health_pb2
 from support import zygote
 from support.event_files import scalar_event, version_event, write_records
 from support.grpc_calls import raw_client
+from support.programs import find_program
 from support.servers import NO_TLS, choose_directory
 from support.waiting import wait_until
 from tbservice.auth import people, sign_in_links
@@ -183,6 +184,7 @@ def only_line(done):
 
 def type_printed(home, command):
     """Type a printed command in the home directory; return what it prints."""
+    find_program("curl")
     done = subprocess.run(
         ["/bin/sh", "-c", command],
         cwd=home,

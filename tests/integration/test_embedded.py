@@ -19,6 +19,7 @@ import pytest
 from sqlalchemy import text
 
 from support.servers import choose_directory, s3_client
+from support.small_disk import on_small_disk
 from support.waiting import wait_until
 from tbservice.auth.secrets import secret_digest
 from tbservice.auth.tokens import create_owner_token
@@ -299,18 +300,8 @@ def test_directory_that_cannot_be_written_is_one_clear_line(tmp_path):
 
 
 def test_disk_with_too_little_room_is_one_clear_line(tmp_path):
-    (tmp_path / "small").mkdir()
-    mount = f"mount -t tmpfs -o size={FREE_BYTES_MIN // 2} none {tmp_path}/small"
     script = f"from support.open_data_dir import refusal; print(refusal('{tmp_path}/small/data'))"
-    command = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        f'{mount} && exec "$0" "$@"',
-    ]
+    command = on_small_disk(tmp_path / "small", FREE_BYTES_MIN // 2)
     assert "MB free and 256 MB are needed" in run_refusal([*command, sys.executable, "-c", script])
 
 

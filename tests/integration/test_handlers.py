@@ -31,6 +31,7 @@ from tbservice.handlers.pool import HANDLER_SHARE_ITEMS_MAX, HandlerPool
 from tbservice.handlers.processes import HANDLER_MEMORY_BYTES_MAX, ForkServer
 from tbservice.tensorboard.plugins.markdown import MARKDOWN_CHARS_MAX
 from tbwire import wire_pb2
+from tbwire.points import DataClass
 
 HOSTILE = b"[" * 6_000
 HIDES = (
@@ -185,7 +186,15 @@ def test_handler_message_is_not_unpickled_as_code(pool, tmp_path):
     with pytest.raises(pickle.UnpicklingError):
         run(pool, "forge", str(tmp_path / "forged"))
     assert not (tmp_path / "forged").exists()
+    for name in ("__init__", "__class__", "__reduce__"):
+        with pytest.raises(pickle.UnpicklingError):
+            run(pool, "reach", name)
     assert run(pool, "echo", 1) == 1
+
+
+def test_member_is_sent_as_old_pythons_pickle_it(pool):
+    """Python 3.11.2 is Debian 12's."""
+    assert run(pool, "ask_for_member", ask=repr) == repr(DataClass.TENSOR)
 
 
 def described(tag, description):

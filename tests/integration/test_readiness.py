@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from support.batches import ApiClient, scalars, segment, stream
 from support.servers import database_name
+from support.small_disk import on_small_disk
 from support.uploading import wait_until
 from tbservice.api.http.metrics_exposition import expose
 from tbservice.errors import Unavailable
@@ -26,17 +27,7 @@ SMALL_BYTES = FREE_BYTES_MIN + (64 << 20)
 
 
 def test_readiness_on_full_disk_says_so(tmp_path):
-    (tmp_path / "small").mkdir()
-    mount = f"mount -t tmpfs -o size={SMALL_BYTES} none {tmp_path}/small"
-    command = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        f'{mount} && exec "$0" "$@"',
-    ]
+    command = on_small_disk(tmp_path / "small", SMALL_BYTES)
     tests = Path(__file__).parents[1]
     command += [sys.executable, str(tests / "support" / "full_disk.py"), str(tmp_path / "small")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

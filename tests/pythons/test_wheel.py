@@ -18,6 +18,7 @@ from support.clean_installs import (
     pip_install,
     project,
     requirements,
+    unpack,
 )
 from support.source_code import modules
 
@@ -96,7 +97,7 @@ def test_server_runs_with_packages_of_its_extra_alone(built, tmp_path):
 
 def test_source_distribution_builds_same_bytes(built, tmp_path):
     with tarfile.open(built[1]) as opened:
-        opened.extractall(tmp_path, filter="data")
+        unpack(opened, tmp_path)
     (source,) = tmp_path.iterdir()
     again = build(tmp_path / "dist", source)
     assert [path.name for path in again] == [path.name for path in built]

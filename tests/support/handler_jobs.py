@@ -8,6 +8,9 @@ import signal
 import time
 from pathlib import Path
 
+from tbservice.types.sampling import Selection
+from tbwire.points import DataClass
+
 
 def echo(_link, value):
     """Return the value."""
@@ -58,15 +61,30 @@ def spy(_link, process_id):
 
 def forge(link, path):
     """Send the worker a message that runs a command when it is unpickled as such."""
-    link._connection.send_bytes(pickle.dumps(_Command(path)))
+    link._connection.send_bytes(pickle.dumps(_Call(os.system, f"touch {path}")))
 
 
-class _Command:
-    def __init__(self, path):
-        self._path = path
+def reach(link, name):
+    """Send the worker a message that takes an attribute of one of its types."""
+    link._connection.send_bytes(pickle.dumps(_Call(getattr, Selection, name)))
+
+
+def ask_for_member(link):
+    """Return what the worker answers to a call with a member, pickled as by Python 3.11.2."""
+    return link.call("ask", _Call(getattr, DataClass, "TENSOR"))
+
+
+class _Call:
+    """Unpickled, the result of a call."""
+
+    def __init__(self, function, *arguments):
+        self._call = function, arguments
 
     def __reduce__(self):
-        return os.system, (f"touch {self._path}",)
+        return self._call
 
 
-JOBS = {job.__name__: job for job in (echo, ask, allocate, loop, die, describe, spy, forge)}
+JOBS = {
+    job.__name__: job
+    for job in (echo, ask, allocate, loop, die, describe, spy, forge, reach, ask_for_member)
+}

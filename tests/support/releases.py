@@ -9,7 +9,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from support.clean_installs import Environment, build, make_environment
+from support.clean_installs import Environment, build, make_environment, unpack
 from support.source_code import ROOT
 
 LAST_RELEASE = "v0.1.0"
@@ -52,7 +52,7 @@ def install_release(directory: Path) -> Environment:
     That is what pip does with a wheel of Python modules, except that it also writes the commands.
     """
     with release_files() as archive:
-        archive.extractall(directory / "source", filter="data")
+        unpack(archive, directory / "source")
     wheel, _ = build(directory / "dist", directory / "source")
     environment = make_environment(directory / "environment")
     # In a `.pth` file each line is a directory to look into, in which `.pth` files are not read: so

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import enum
 import functools
 import io
 import logging
@@ -237,8 +238,21 @@ class _RestrictedUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _ARGUMENT_TYPES:
             return _ARGUMENT_TYPES[module, name]
+        if (module, name) == ("builtins", "getattr"):
+            return _find_member
         # https://docs.python.org/3/library/pickle.html#restricting-globals
         raise pickle.UnpicklingError(f"a handler process must not send {module}.{name}")
+
+
+def _find_member(kind: type, name: str) -> enum.Enum:
+    """Return the member of that name: up to Python 3.11.3, a pickled one is a call of `getattr`.
+
+    https://github.com/python/cpython/blob/v3.11.3/Lib/enum.py, `Enum.__reduce_ex__`. Raises
+    UnpicklingError for any other attribute.
+    """
+    if kind not in _ARGUMENT_TYPES.values() or not issubclass(kind, enum.Enum):
+        raise pickle.UnpicklingError(f"a handler process must not ask for {name} of {kind!r}")
+    return kind[name]
 
 
 def _load(message: bytes) -> tuple[Any, ...]:
