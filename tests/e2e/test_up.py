@@ -293,9 +293,8 @@ def test_up_keeps_committed_data_and_leaves_no_process(used_home):
 
     with running(home) as up:
         assert up.names() == {"one", "two"}
-        os.killpg(
-            up.process.pid, signal.SIGINT
-        )  # what a terminal does at Ctrl-C: the servers get it as well
+        # What a terminal does at Ctrl-C. The servers have groups of their own, and end later.
+        os.killpg(up.process.pid, signal.SIGINT)
         assert up.process.wait(STOP_SECONDS_MAX) == 0
         assert "stopped" not in up.errors.read_text()
     check_links(home, links)

@@ -123,6 +123,8 @@ def start(
             stderr=subprocess.STDOUT,
             env=dict(environment),
             cwd=log.parent,
+            # A terminal's Ctrl-C is for the service alone, which uses its servers until it ends.
+            process_group=0,
         )
     return ChildProcess(name, process, log, stop_policy, earlier_log_bytes)
 
