@@ -105,8 +105,10 @@ class Up:
     def kill(self):
         """Kill it and its servers."""
         self.output.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        servers = [subprocesses.find_lock_holder(lock) for lock in self.server_locks()]
+        for process in (self.process.pid, *filter(None, servers)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         self.process.wait()
 
     def end(self, number):

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -51,9 +52,14 @@ _REASON = re.compile(rf"(\S+) is missing: {_INSTALL} (.+)")
 
 def find_program(name: str) -> str:
     """Return the path of a program of PACKAGES; skip the test if it is missing, fail with CI."""
-    if path := _find(name):
-        return path
-    reason = f"{name} is missing: {_INSTALL} {' '.join(choose_packages([name]))}"
+    path = _find(name)
+    if path is None:
+        skip(f"{name} is missing: {_INSTALL} {' '.join(choose_packages([name]))}")
+    return path
+
+
+def skip(reason: str) -> NoReturn:
+    """Skip the test, which this machine cannot run; fail with the variable CI."""
     if os.environ.get("CI", "false") != "false":
         pytest.fail(reason)
     pytest.skip(reason)
