@@ -44,17 +44,25 @@ STOP_SECONDS_MAX = 20
 @pytest.fixture
 def home():
     """A home directory for the data and the client's configuration."""
-    with tempfile.TemporaryDirectory(prefix="tbhub-home-", dir=choose_directory()) as directory:
-        yield Path(directory)
+    with new_home() as directory:
+        yield directory
 
 
 @pytest.fixture(scope="module")
 def stopped():
     """A home directory in which `tbservice up` was started, and stopped by SIGTERM."""
-    with tempfile.TemporaryDirectory(prefix="tbhub-home-", dir=choose_directory()) as directory:
-        with running(Path(directory)) as up:
+    with new_home() as directory:
+        with running(directory) as up:
             assert up.output.readline().endswith("start it again with --demo\n")
             assert up.end(signal.SIGTERM) == 0
+        yield directory
+
+
+@contextlib.contextmanager
+def new_home():
+    """Return a home that other accounts can enter: else root may have to keep the data elsewhere."""
+    with tempfile.TemporaryDirectory(prefix="tbhub-home-", dir=choose_directory()) as directory:
+        Path(directory).chmod(0o755)
         yield Path(directory)
 
 
