@@ -106,9 +106,10 @@ def test_private_page_is_shown_where_it_was_opened_before(browser, framing, tmp_
     assert "tbh_" not in shown
     page = browser.new_context().new_page()
     with notebook_page(shown) as port:
-        page.goto(f"http://127.0.0.1:{port}/")
-        page.wait_for_timeout(1000)
-        assert page.frames[1].url.startswith("chrome-error:")  # the token form is in no frame
+        with page.expect_event(
+            "framenavigated", lambda frame: frame.url.startswith("chrome-error:")
+        ):  # the token form is in no frame
+            page.goto(f"http://127.0.0.1:{port}/")
         page.goto(share_link(framing, experiment_id))
         page.goto(f"http://127.0.0.1:{port}/")
         expect(page.frame_locator("iframe").locator("card-view").first).to_be_visible()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import socket
-import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -24,6 +23,9 @@ from tbservice.local.embedded.ports import choose_ports
 from tbservice.server.workers import HEAD_BYTES_MAX
 
 ABSENT = "A" * 22
+TRIES = 20
+"""Requests until the server knows of another one that it has got the head of."""
+
 PROGRAM = Path(support.__file__).with_name(
     "short_timeout_service.py"
 )  # not imported: it changes limits
@@ -116,12 +118,12 @@ def test_stalled_bodies_are_bounded_for_one_caller_only(service, api, http):
                 client = stalled.enter_context(connect(service))
                 size = limits.JSON_BODY_BYTES_MAX
                 client.sendall(head("POST", path, token_of(api), Content_Length=size) + b"{")
-            time.sleep(0.2)  # until the server has reserved their bytes
-            response = post_large()
-            if response.status_code != 429:
-                return None  # the server was slower than that
-            assert other.new_experiment()
-            return response
+            for _ in range(TRIES):  # until the server has reserved their bytes
+                response = post_large()
+                if response.status_code == 429:
+                    assert other.new_experiment()
+                    return response
+        return None  # it was slower than that, or has given them up
 
     refused = wait_until(refused_beside_stalled)
     assert refused.json()["code"] == "too_many_requests"

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import contextmanager
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -24,6 +23,7 @@ import yaml
 
 from support import programs, zygote
 from support.servers import NO_TLS, START_SECONDS_MAX, wait_ready
+from support.waiting import wait_until
 from tbservice.local.embedded.data_directory import DataDirectory
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.local.embedded.postgres import MAJOR_VERSION, Postgres, find_programs
@@ -437,12 +437,13 @@ def test_deployment_commands_run_and_service_works(tmp_path):
         elif program in programs.PACKAGES:
             program = programs.find_program(program)
         command = [program, *map(here, arguments)]
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while subprocess.run(
-            command, env=environment_of(name) | more, capture_output=True, check=False
-        ).returncode:
-            assert time.monotonic() < deadline, command
-            time.sleep(0.1)
+        environment = environment_of(name) | more
+
+        def is_healthy():
+            run = subprocess.run(command, env=environment, capture_output=True, check=False)
+            return run.returncode == 0
+
+        wait_until(is_healthy, START_SECONDS_MAX)
 
     with (
         postgres_container(tmp_path, ports["postgres"], environment_of("postgres")),
