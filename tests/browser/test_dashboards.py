@@ -52,7 +52,8 @@ window.cancelAnimationFrame = clearTimeout;
 """Surfaces are drawn again and again, each in software: once per second, not sixty times."""
 
 SETTLING_MS = 400
-"""Most dashboards move into place; and what goes wrong later than this is found by the next test.
+"""No event tells that most dashboards have moved into place; and what goes wrong later than this is
+found by the next test.
 """
 
 

@@ -202,7 +202,8 @@ def test_follow_continues_while_training_is_stopped(start, reader, tmp_path):
     training.send_signal(signal.SIGSTOP)
     write(tmp_path / "runs", range(3), run="other")
     wait_until(lambda: points(reader, experiment_id, "other") == 3)
-    time.sleep(1.5)  # longer than files have to be quiet after its end
+    # No event tells that the upload continues: this is longer than files have to be quiet at its end.
+    time.sleep(1.5)
     assert not has_ended(process_id)
     (tmp_path / "go").touch()
     training.send_signal(signal.SIGCONT)

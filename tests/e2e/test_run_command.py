@@ -176,7 +176,7 @@ def test_ctrl_c_twice_reaches_a_command_on_a_terminal_twice(start, reader):
         print("ready", flush=True)
         while len(seen) < 2:
             time.sleep(0.05)
-        time.sleep(1)  # for a third one
+        time.sleep(1)  # no event tells that a third one does not come
         print("all", len(seen), flush=True)
         sys.exit(5)
     """

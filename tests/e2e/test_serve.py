@@ -168,7 +168,8 @@ def test_serve_replaces_worker_that_dies_during_health_check(settings, tmp_path)
     with live_service(settings, free_port(), log, TBHUB_WORKERS="2") as live:
         before = workers_of(live)
         before[0].suspend()
-        time.sleep(2)  # by now its parent has asked, and would wait for half a minute
+        # No event: whether its parent has asked, and would wait for half a minute, only the parent knows.
+        time.sleep(2)
         before[0].kill()
         wait_until(lambda: [worker for worker in workers_of(live) if worker not in before])
         assert f"worker {before[0].pid} did not answer" not in log.read_text()

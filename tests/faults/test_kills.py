@@ -102,7 +102,9 @@ def test_worker_killed_at_work_is_replaced_unnoticed(world, clean, tenant, text,
 
 def restart_after(kill, restart):
     kill()
-    time.sleep(0.3)  # the uploader meets the server as it is now
+    time.sleep(
+        0.3
+    )  # no event: calls that come meanwhile meet the server as it is, if there are any
     restart()
 
 
@@ -120,7 +122,8 @@ def test_replaced_worker_waits_for_absent_postgresql(world):
         lambda: killed.pid not in {each.pid for each in process_kills.workers_of(world.live)}
     )
     wait_until(lambda: len(process_kills.workers_of(world.live)) == 2)
-    time.sleep(2)  # a worker that failed to start would have ended all by now
+    # No event tells that nothing ends: a worker that failed to start would have ended all by now.
+    time.sleep(2)
     world.servers.restart_postgres()
     wait_until(
         lambda: set(process_kills.started_workers(world.live, port)) - set(others)

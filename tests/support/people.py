@@ -6,8 +6,12 @@ import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from sqlalchemy import text
+
+from support.waiting import wait_until
 from tbservice.auth import people, sessions, tokens
 from tbservice.auth.tables import members
+from tbservice.db.cluster.citus import has_extension
 from tbservice.errors import ServiceError
 from tbservice.types.grants import OwnerGrant
 from tbservice.types.people import Role
@@ -15,7 +19,7 @@ from tbservice.types.people import Role
 _numbers = itertools.count(1)
 
 BLOCKED_SECONDS = 0.2
-"""Time for a transaction to reach the lock that another one holds."""
+"""Time for a transaction on a cluster to reach the lock that another one holds."""
 
 SESSION_COOKIE = "tbhub_session"
 """The name of the cookie where the public URL is plain http, as in tests."""
@@ -74,7 +78,8 @@ def owner_of(workspace_id, person=None):
 
 
 def race(database, workspace_id, first, second):
-    """Run `second(db)` in a transaction that begins before that of `first(db)` is committed.
+    """Run `second(db)` in a transaction that begins before that of `first(db)` is committed, which
+    is when it waits for the first one or has ended.
 
     Returns the result of `second`, or the error that it raised.
     """
@@ -90,5 +95,14 @@ def race(database, workspace_id, first, second):
         with database.transaction(workspace_id) as db:
             first(db)
             running = threads.submit(run)
-            time.sleep(BLOCKED_SECONDS)
+            if has_extension(db):  # it waits for a session of another node
+                time.sleep(BLOCKED_SECONDS)
+            else:
+                wait_until(lambda: running.done() or _is_waited_for(db))
         return running.result()
+
+
+def _is_waited_for(db):
+    """Return whether another session waits for a lock that this one's transaction has."""
+    waiting = "NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    return db.execute(text(f"SELECT EXISTS (SELECT FROM pg_locks WHERE {waiting})")).scalar_one()  # noqa: S608 - the line above
