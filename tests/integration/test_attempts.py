@@ -163,15 +163,6 @@ def test_late_file_beside_another_keeps_one_point_of_step(job):
     assert job.read("tensors", "note", attempt=1) == expected("tensors", 1209.0, range(10), "a")
 
 
-def test_repeats_of_one_process_are_dropped(job):
-    job.write("a", 1000.0, *points(1000.0, range(10), "a"))
-    for number in range(4):
-        job.write("a", 1000.0, *points(1100.0 + number, range(10), "a"))
-    job.compact()
-    assert job.attempts() == []
-    assert count_superseded(job) == dict.fromkeys(SUPERSEDED_TABLES, 0)
-
-
 def test_restarts_over_the_limit_lose_nothing_that_is_shown(job, monkeypatch):
     monkeypatch.setattr(limits, "RUN_FILES_MAX", 3)
     starts = [1000.0 * number for number in range(1, 6)]
@@ -185,15 +176,6 @@ def test_restarts_over_the_limit_lose_nothing_that_is_shown(job, monkeypatch):
     for kind, tag in KINDS.items():
         assert job.read(kind, tag) == expected(kind, 5000.0, range(15), "5000.0 ")
         assert job.read(kind, tag, attempt=2) == expected(kind, 2000.0, range(15), "2000.0 ")
-
-
-def test_file_of_unknown_start_is_the_first(job):
-    """So are those that were uploaded before starts were kept."""
-    job.write("old", 0.0, *points(1000.0, range(10), "a"))
-    job.write("new", 2000.0, *points(2000.0, range(5, 15), "b"))
-    job.write("newer", 3000.0, *points(3000.0, range(12, 20), "c"))
-    assert [number for number, _, _ in job.attempts()] == [1, 2, 3]
-    assert job.read("scalars", "loss", attempt=1) == expected("scalars", 1000.0, range(10), "a")
 
 
 def test_attempt_that_no_run_has_is_not_found(job, api, experiment):

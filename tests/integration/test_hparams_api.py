@@ -188,17 +188,6 @@ def test_group_of_several_sessions_is_aggregated(sweep):
         assert (loss["value"], loss["trainingStep"]) == (value, step), aggregation
 
 
-def test_statuses_are_of_each_session(sweep):
-    assert sweep.statuses() == {
-        "s1": "success",
-        "s2": "failure",
-        "s3": "unknown",
-        "s4": "running",
-        "s5": "success",
-        "s6": "success",
-    }
-
-
 def test_metric_evals_are_points_of_series(sweep):
     evals = sweep.ask("metric_evals", sessionName="s1", metricName=LOSS)
     assert evals == [[1.7e9, 1, 3.0], [1.7e9 + 1, 5, 2.0], [1.7e9 + 2, 10, 0.5]]
@@ -284,24 +273,3 @@ def test_slice_is_of_filtered_and_sorted_list(sweep):
         page = sweep.list(*columns, startIndex=index, sliceSize=size)
         assert [group["name"] for group in page["sessionGroups"]] == names
         assert page["totalSize"] == total
-
-
-def test_groups_are_formed_of_allowed_sessions(sweep):
-    client = HparamsClient(sweep.api)
-    for run, status, loss in (("a", "STATUS_SUCCESS", 1.0), ("b", "STATUS_FAILURE", 3.0)):
-        client.write(run, start({"x": 1}, group_name="g"), end(status), last("loss", loss))
-    (group,) = client.groups(allowedStatuses=["STATUS_FAILURE"]).values()
-    assert [session["name"] for session in group["sessions"]] == ["b"]
-    assert values(group) == {("", "loss"): 3.0}
-
-
-def test_representative_session_decides_other_metrics(sweep):
-    client = HparamsClient(sweep.api)
-    for run, loss, accuracy in (("a", 1.0, 10.0), ("b", 2.0, 20.0), ("c", 3.0, 30.0)):
-        points = (last("loss", loss), last("accuracy", accuracy))
-        client.write(run, start({"x": 1}, group_name="g"), *points)
-    fields = {"aggregationType": "AGGREGATION_MEDIAN", "aggregationMetric": LOSS}
-    shown = client.groups({"metric": {"tag": "accuracy"}, "order": "ORDER_ASC"}, **fields)["g"]
-    assert values(shown) == {("", "accuracy"): 20.0, ("", "loss"): 2.0}
-    only = {"metric": {"tag": "accuracy"}, "filterInterval": {"minValue": 20, "maxValue": 20}}
-    assert client.names(only, **fields) == ["g"]

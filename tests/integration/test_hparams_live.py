@@ -143,16 +143,6 @@ def test_hparams_that_are_set_are_no_fresh_data(client):
 # ---- H1 to H11
 
 
-def test_h2_summaries_of_two_runs_are_united(client):
-    first = summary([column("a", display_name="A1"), column("b")], [metric("m")], WALL_TIME + 5)
-    second = summary([column("a", display_name="A2"), column("c")], [metric("n")], WALL_TIME)
-    client.write("one", first)
-    client.write("two", second)
-    assert set(client.columns()) == {"a", "b", "c"}
-    assert client.columns()["a"]["displayName"] == "A1"
-    assert client.metrics() == [("", "n"), ("", "m")]
-
-
 def test_h8_steps_beyond_int32_travel_as_its_ends(client):
     huge, tiny = 2**63 - 1, -(2**63)
     client.write("s", start({"x": 1}), last("up", 1.0, huge), last("down", 2.0, tiny))
@@ -168,20 +158,6 @@ def test_h8_metric_values_that_are_not_finite_travel_as_strings(client):
     assert client.groups()["s"]["metricValues"][0]["value"] == "NaN"
     evals = client.ask("metric_evals", sessionName="s", metricName=LOSS)
     assert [value for _, _, value in evals] == ["Infinity", "NaN"]
-
-
-def test_h9_session_in_root_run_owns_runs_below(client):
-    client.write(".", start({"x": 1}), last("loss", 1.0))
-    client.write("eval", last("loss", 2.0))
-    client.write("s", start({"x": 2}), last("loss", 3.0))
-    client.write("s/eval", last("loss", 4.0))
-    sessions = client.sessions()
-    assert values(sessions["."]) == {("", "loss"): 1.0, ("eval", "loss"): 2.0}
-    assert values(sessions["s"]) == {("", "loss"): 3.0, ("eval", "loss"): 4.0}
-    for session, group, value in ((".", "", 1.0), (".", "eval", 2.0), ("s", "eval", 4.0)):
-        name = {"group": group, "tag": "loss"}
-        evals = client.ask("metric_evals", sessionName=session, metricName=name)
-        assert [point[2] for point in evals] == [value]
 
 
 def test_per_session_is_group_of_one_and_slice_of_sessions(client):

@@ -15,7 +15,7 @@ from werkzeug.test import EnvironBuilder
 from support.batches import ApiClient
 from support.hparams import (
     STATUSES,
-    HparamsPage,
+    HparamsClient,
     column,
     end,
     last,
@@ -43,12 +43,23 @@ def database(shared_settings):
     database.close()
 
 
-class PageClient(HparamsPage):
+class PageClient(HparamsClient):
     """One experiment: writes runs, and asks the page's routes and TensorBoard's handlers."""
 
     def __init__(self, api: ApiClient, database: Database) -> None:
         super().__init__(api)
         self._database, self._owner = database, api.headers["Authorization"].split()[1]
+
+    def post(self, path, fields):
+        url = f"/experiment/{self.experiment_id}/data/plugin/hparams/{path}"
+        body = {"content": fields} if isinstance(fields, bytes) else {"json": fields}
+        return self.api.client.post(url, headers=self.api.headers, **body)
+
+    def refusal(self, path, **fields):
+        """The status and the text of an answer that must be plain."""
+        answer = self.post(path, fields)
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        return answer.status_code, answer.text
 
     def reader(self):
         """The experiment as a source."""
@@ -168,13 +179,6 @@ def test_page_unites_declared_and_logged_columns(page):
     assert set(values(page.groups()["run"])) == {("", "loss"), ("", "more")}
 
 
-def test_page_shows_columns_of_empty_summary(page):
-    """H4."""
-    page.write("run", summary(), start({"x": 1}))
-    assert list(page.columns()) == ["x"]
-    assert page.stock("experiment")["hparamInfos"] == []
-
-
 @pytest.mark.parametrize(
     ("filtered", "text"),
     [
@@ -231,14 +235,6 @@ def test_page_takes_values_that_are_not_finite_as_missing(page):
     for wanted, expected in ((many, "abc"), (few, "b"), (order, "acdb")):
         assert page.names(wanted) == list(expected)
         assert list(page.stock_groups(wanted)) == list(expected)
-
-
-def test_page_shows_no_hparam_that_group_disagrees_on(page):
-    """H10."""
-    for number in range(2):
-        page.write(f"s{number}", start({"same": 1, "seed": number}, group_name="g"))
-    assert page.groups()["g"]["hparams"] == {"same": 1.0}
-    assert page.stock_groups()["g"]["hparams"] == {"same": 1.0, "seed": 0.0}
 
 
 # ---- the run table of Time Series

@@ -79,15 +79,6 @@ def test_report_counts_steps_on_per_metric(api, katib):
     }
 
 
-def test_report_goes_to_experiment_in_trial_name(api, katib):
-    katib.report(TRIAL, log("m", 1))
-    katib.report("random-zzzzzzzz", log("m", 1))
-    listed = api.request("GET", "/experiments").json()["experiments"]
-    assert [item["name"] for item in listed] == ["random"]
-    runs = api.get(only_experiment(api), "runs")["runs"]
-    assert {run["run"] for run in runs} == {TRIAL, "random-zzzzzzzz"}
-
-
 @pytest.mark.parametrize(
     ("trial", "metadata", "experiment"),
     [
