@@ -55,7 +55,8 @@ def get_level_rank_max(level: int) -> int:
 
 def compute_level_fractions(ranks: Ranks) -> list[float]:
     """Return the fraction of slots, and so about of steps, in each level 0…LEVEL_MAX."""
-    return [float(np.mean(ranks <= get_level_rank_max(level))) for level in range(LEVEL_MAX + 1)]
+    shares = np.cumsum(np.bincount(ranks, minlength=RANK_MAX + 1)) / len(ranks)
+    return [float(shares[get_level_rank_max(level)]) for level in range(LEVEL_MAX + 1)]
 
 
 def find_coarsest_level(count: int, k: int, fractions: list[float]) -> int:

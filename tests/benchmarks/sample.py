@@ -15,6 +15,7 @@ from storage import wait_for_merge
 
 from support.batches import ApiClient, scalars, segment, stream
 from support.uploading import Reader
+from tbupload.notebook.experiment import Experiment
 
 SERIES = 20
 POINTS = 1_000_000
@@ -65,6 +66,12 @@ def _measure(service: Service) -> None:
 
     whole = median_of(lambda: sample(SAMPLE), ROUNDS)
     plain = median_of(lambda: receive(SAMPLE, "identity"), ROUNDS)
+    # Packed blocks in place of JSON; each time another number, as a worker keeps its answers.
+    numbers = itertools.count(SAMPLE)
+    experiment = Experiment(experiment_id, token=service.token, server=service.live.url)
+    frame = median_of(
+        lambda: experiment.scalars("train", sampling="uniform", downsample=next(numbers)), ROUNDS
+    )
     last = median_of(lambda: sample(1), ROUNDS)
     least = median_of(lambda: reader.http.get("/healthz").raise_for_status(), ROUNDS)
     report(
@@ -76,6 +83,11 @@ def _measure(service: Service) -> None:
         "the same bytes, neither compressed nor parsed",
         f"{plain * 1000:.1f} ms",
         f"{plain / least:.0f} x a request that reads nothing; at most 15",
+    )
+    report(
+        "the same points as a DataFrame of the Python client",
+        f"{frame * 1000:.1f} ms",
+        f"{frame / whole:.2f} x that as JSON, parsed",
     )
     report("the last point of each", f"{last * 1000:.1f} ms")
     report(

@@ -16,12 +16,12 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.reading.catalog import ALL_BLOBS
 from tbservice.reading.change_cursor import PendingChanges
+from tbservice.reading.sampling.uniform import read_levels
 from tbservice.reading.tables.series_progress import SeriesProgress
 from tbservice.reading.value_readers import VALUE_READERS, ValueReader
 from tbservice.samples import Sample, ScalarSample
-from tbservice.series.dedup import deduplicate_steps
 from tbservice.series.scan import read_scalar_chunks
-from tbservice.series.tables import scalar_blocks, scalar_tail, value_scan
+from tbservice.series.tables import value_scan
 from tbservice.series.tables.scalar_blocks import SEALED
 from tbservice.series.tables.scalar_format import concatenate
 from tbservice.types.grants import ReadGrant
@@ -140,19 +140,15 @@ def _read_scalars(
     db: Connection, grant: ReadGrant, series_list: Sequence[PendingSeries]
 ) -> ReadResult:
     """Return all pending points of these scalar series; all of them are in memory at once."""
-    first_steps = {series.series_id: series.first_step for series in series_list}
-    ranges = {id_: StepRange(first_step) for id_, first_step in first_steps.items()}
-    blocks = scalar_blocks.read(db, grant.experiment_id, dict.fromkeys(first_steps, SEALED), ranges)
-    buffers = scalar_tail.read(db, grant.experiment_id, list(first_steps))
-
-    samples: dict[int, Sample] = {}
-    for id_, first_step in first_steps.items():
-        batches = [*blocks.get(id_, []), *([buffers[id_]] if id_ in buffers else [])]
-        points = deduplicate_steps(
-            concatenate([batch.select(batch.steps >= first_step) for batch in batches])
-        )
-        samples[id_] = ScalarSample(points.steps, points.wall_times, points.values, len(points))
-    return ReadResult(samples, len(series_list))
+    ranges = {series.series_id: StepRange(series.first_step) for series in series_list}
+    points_by_series = read_levels(db, grant.experiment_id, dict.fromkeys(ranges, SEALED), ranges)
+    return ReadResult(
+        {
+            id_: ScalarSample(points.steps, points.wall_times, points.values, len(points))
+            for id_, points in points_by_series.items()
+        },
+        len(series_list),
+    )
 
 
 def _read_values(

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from sqlalchemy import Connection
 
+from tbservice.db.pipeline import pipeline
 from tbservice.sample_order import (
     LEVEL_MAX,
     choose_uniform_sample,
@@ -20,7 +22,7 @@ from tbservice.samples import ScalarSample
 from tbservice.series.dedup import deduplicate_steps
 from tbservice.series.tables import sample_slots, scalar_blocks, scalar_tail
 from tbservice.series.tables.scalar_format import EMPTY_POINTS, concatenate
-from tbservice.types.identifiers import ExperimentId
+from tbservice.types.identifiers import ExperimentId, Int64s, Ranks
 from tbservice.types.sampling import ALL_STEPS, StepRange
 from tbservice.types.series import Series
 from tbwire.points import ScalarPoints
@@ -40,6 +42,29 @@ class _RangeSummary:
     total: int | None
     sealed_count: int
     ends: ScalarPoints
+
+
+class _Choice:
+    """Choose the uniform sample of series one after the other.
+
+    The tags of a run mostly have the same steps, of which the same ones are kept: comparing them
+    takes a tenth of the time that choosing does.
+    """
+
+    def __init__(self, k: int, ranks: Ranks) -> None:
+        self._k, self._ranks = k, ranks
+        self._level = -1
+        self._steps: Int64s = np.empty(0, np.int64)
+        self._kept: npt.NDArray[np.int64] | None = None
+
+    def choose(self, steps: Int64s, level: int) -> npt.NDArray[np.int64] | None:
+        """Return the result of `choose_uniform_sample` for steps read from a level."""
+        if level != self._level or not np.array_equal(steps, self._steps):
+            self._level, self._steps = level, steps
+            self._kept = choose_uniform_sample(
+                steps, self._k, self._ranks, get_level_rank_max(level)
+            )
+        return self._kept
 
 
 def sample_scalars(
@@ -75,12 +100,13 @@ def sample_scalars(
     # Ends: level 0 has all points, and always gives a sample.
     while levels:
         candidates = read_levels(db, experiment_id, levels, dict.fromkeys(levels, steps))
+        choice = _Choice(k, ranks)
         for id_, level in levels.items():
             # Thinned levels need not have the first and the last point; level 0 has them.
             ends = summaries[id_].ends if level else EMPTY_POINTS
             around = [ends.select(slice(1)), candidates[id_], ends.select(slice(1, None))]
             points = deduplicate_steps(concatenate(around))  # mostly in order: nothing to sort
-            kept = choose_uniform_sample(points.steps, k, ranks, get_level_rank_max(level))
+            kept = choice.choose(points.steps, level)
             if kept is not None:
                 total = summaries[id_].total
                 samples[id_] = _to_sample(
@@ -101,8 +127,11 @@ def read_levels(
     In step order, with one point per step (`deduplicate_steps`). Series that are missing in
     `ranges` are read completely.
     """
-    blocks = scalar_blocks.read(db, experiment_id, levels, ranges)
-    buffers = scalar_tail.read(db, experiment_id, list(levels))
+    with pipeline(db):
+        block_rows = scalar_blocks.query(db, experiment_id, levels, ranges)
+        buffer_rows = scalar_tail.query(db, experiment_id, list(levels))
+    blocks = scalar_blocks.unpack_rows(block_rows)
+    buffers = scalar_tail.unpack_rows(buffer_rows)
     return {
         id_: clip_to_range(
             deduplicate_steps(

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import encode_array, unnest_rows
 from tbservice.db.cluster import citus
-from tbservice.db.pipeline import execute_binary, fetch_binary
+from tbservice.db.pipeline import PendingResult, execute_binary, fetch_binary
 from tbservice.series.tables import cluster_writes
 from tbservice.series.tables.scalar_format import (
     compress,
@@ -110,13 +110,13 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -
     )
 
 
-def read(
+def query(
     db: Connection,
     experiment_id: ExperimentId,
     levels: Mapping[int, int],
     ranges: Mapping[int, StepRange],
-) -> dict[int, list[ScalarPoints]]:
-    """Return the blocks of a level of each series, then its open blocks, each in order of arrival.
+) -> PendingResult:
+    """Select the blocks of a level of each series, and its open blocks, for `unpack_rows`.
 
     Args:
         db: A transaction.
@@ -126,7 +126,7 @@ def read(
             range are returned complete. All blocks of a series without a range.
     """
     steps = [ranges.get(series_id, ALL_STEPS) for series_id in levels]
-    rows = fetch_binary(
+    return execute_binary(
         db,
         """
             SELECT w.series_id, b.data
@@ -149,8 +149,11 @@ def read(
         },
     )
 
+
+def unpack_rows(result: PendingResult) -> dict[int, list[ScalarPoints]]:
+    """Return the blocks of each series, open ones last, each in order of arrival."""
     blocks: defaultdict[int, list[ScalarPoints]] = defaultdict(list)
-    for series_id, data in rows:
+    for series_id, data in result.rows():
         blocks[series_id].append(unpack(data))
     return blocks
 

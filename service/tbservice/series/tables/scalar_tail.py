@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from tbservice.db.arrays import encode_array, unnest_rows
 from tbservice.db.cluster import citus
-from tbservice.db.pipeline import execute_binary, fetch_binary
+from tbservice.db.pipeline import PendingResult, execute_binary
 from tbservice.series.tables.scalar_format import concatenate, unpack, unpack_raw
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import ExperimentId
@@ -65,11 +65,9 @@ def append(db: Connection, grant: ExperimentGrant, rows: Sequence[tuple[int, Buf
     )
 
 
-def read(
-    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
-) -> dict[int, ScalarPoints]:
-    """Return the points of both buffers of each series that has any, in order of arrival."""
-    return _fetch_points(
+def query(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> PendingResult:
+    """Select the points of both buffers of each series, for `unpack_rows`."""
+    return execute_binary(
         db,
         """
             SELECT series_id, is_packed, string_agg(data, ''::bytea ORDER BY block_id),
@@ -91,8 +89,7 @@ def read(
             GROUP BY series_id, is_packed, packed_before
             ORDER BY 1, 4
         """,
-        experiment_id,
-        series_ids,
+        {"experiment_id": experiment_id, "series_ids": list(series_ids)},
     )
 
 
@@ -103,7 +100,7 @@ def delete_returning(
 
     The inline buffers remain.
     """
-    return _fetch_points(
+    result = execute_binary(
         db,
         """
             WITH deleted AS (
@@ -112,18 +109,14 @@ def delete_returning(
                 RETURNING series_id, is_packed, data, block_id)
             SELECT * FROM deleted ORDER BY series_id, block_id
         """,
-        experiment_id,
-        series_ids,
+        {"experiment_id": experiment_id, "series_ids": list(series_ids)},
     )
+    return unpack_rows(result)
 
 
-def _fetch_points(
-    db: Connection, statement: str, experiment_id: ExperimentId, series_ids: Sequence[int]
-) -> dict[int, ScalarPoints]:
-    rows = fetch_binary(
-        db, statement, {"experiment_id": experiment_id, "series_ids": list(series_ids)}
-    )
+def unpack_rows(result: PendingResult) -> dict[int, ScalarPoints]:
+    """Return the points of each series that has any, in order of arrival."""
     chunks: defaultdict[int, list[ScalarPoints]] = defaultdict(list)
-    for series_id, is_packed, data, _ in rows:
+    for series_id, is_packed, data, _ in result.rows():
         chunks[series_id].append(unpack(data) if is_packed else unpack_raw(data))
     return {series_id: concatenate(points) for series_id, points in chunks.items()}
