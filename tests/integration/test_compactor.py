@@ -15,7 +15,6 @@ from tbservice.ingest.door import Door
 from tbservice.ingest.observers import CompactionQueue
 from tbservice.metrics import REGISTRY
 from tbservice.series import compactor
-from tbservice.series.compaction_thresholds import PendingRuns
 from tbservice.series.compactor import (
     COMPACTION_SEARCH_RECENT_SECONDS,
     COMPACTION_SETTLED_SECONDS,
@@ -49,7 +48,8 @@ class Experiment:
             write_points(writer, self.grant, points, start, end, run=run)
 
     def wake(self):
-        self.compactor.enqueue(self.grant, PendingRuns())
+        with self.compactor._condition:
+            self.compactor._condition.notify()
 
     def compacted(self):
         """Return the names of the runs without points in the write buffer."""

@@ -48,6 +48,11 @@ class Outgoing:
         """Return how many bytes the operating system has not accepted yet."""
         return self._transport.get_write_buffer_size()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether a send, or `wait_until_sent`, would wait for the client."""
+        return self._flow.write_paused
+
     async def wait_until_sent(self) -> None:
         """Return when nothing is unsent, or the client has disconnected."""
         await self._flow.drain()
@@ -139,6 +144,9 @@ class ResponseSender:
         While the client reads some bytes, a `send` that times out is called again. It may be: it
         waits first and then writes everything at once.
         """
+        if self._outgoing is not None and not self._outgoing.is_waiting:
+            await send()  # writes without waiting: a timeout would cost as much as the writing
+            return
         while not self._has_ended:
             unsent_bytes = self._unsent_bytes()
             try:

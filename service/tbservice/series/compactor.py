@@ -132,10 +132,13 @@ class Compactor:
         """Queue the runs in which a batch has left something to compact. Thread-safe."""
         now = time.monotonic()
         with self._condition:
+            # Else the thread wakes in time for the first of a queue: runs are added as the last.
+            is_awaited = bool(runs.urgent)
             for queue, run_ids in (
                 (self._above_threshold, runs.above_threshold),
                 (self._idle, runs.pending),
             ):
+                is_awaited |= bool(run_ids) and not queue
                 for run_id in run_ids:
                     queue.pop((grant, run_id), None)  # so that it becomes the last
                     queue[grant, run_id] = now
@@ -143,7 +146,8 @@ class Compactor:
             # once.
             self._urgent.update(((grant, run_id), None) for run_id in runs.urgent)
             self._observe_queue()
-            self._condition.notify()
+            if is_awaited:
+                self._condition.notify()
 
     def _run(self) -> None:
         while (task := self._next_run()) is not None:

@@ -63,6 +63,10 @@ from tbservice.pages.sharing import (
 from tbservice.pages.sign_in import device, oidc, sign_in
 
 ROUTER_MODULES = (
+    # First, as each route is compared with a path, one after the other.
+    batches,
+    points,
+    changes,
     me,
     workspaces,
     members,
@@ -81,17 +85,14 @@ ROUTER_MODULES = (
     tokens,
     device_logins,
     share_links,
-    batches,
     blob_uploads,
     run_hparams,
     uploads,
     catalog,
-    points,
     hparams,
     digests,
     blobs,
     object_checks,
-    changes,
     tables,
     tail,
     health,
