@@ -9,6 +9,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from sqlalchemy import text
 from tensorboard.auth import AuthContext
@@ -475,14 +476,16 @@ def test_no_regular_expression_keeps_server_busy(api, experiment, page):
 
 def test_front_ends_files_are_everybodys_and_kept_for_ever(client, page):
     script = re.search(r'src="\.\./\.\.(/static/tensorboard/\w+/index\.js)\?', page.get("").text)[1]
-    plain, packed = (
-        client.get(script, headers={"Accept-Encoding": kind}) for kind in ("identity", "gzip")
+    plain, unpacked, packed = (
+        client.get(script, headers={"Accept-Encoding": kinds})
+        for kinds in ("identity", "gzip", "gzip, br, zstd")
     )
-    assert plain.content == packed.content
-    assert (plain.headers.get("content-encoding"), packed.headers["content-encoding"]) == (
-        None,
-        "gzip",
+    assert plain.content == unpacked.content  # by the client, which knows no zstd
+    assert plain.content == pa.Codec("zstd").decompress(
+        packed.content, len(plain.content), asbytes=True
     )
+    codings = [each.headers.get("content-encoding") for each in (plain, unpacked, packed)]
+    assert codings == [None, "gzip", "zstd"]
     assert "immutable" in plain.headers["cache-control"]
     folder = script.removesuffix("index.js")
     assert (

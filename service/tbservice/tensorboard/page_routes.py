@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from tbservice.api.http.blob_response import blob_response
+from tbservice.api.http.compression import choose_coding
 from tbservice.errors import MalformedRequest, NotFound
 from tbservice.pages.stock_page import page_auth
 from tbservice.tensorboard import assets, page
@@ -95,10 +96,11 @@ def read_asset(request: Request) -> Response:
         "Vary": "Accept-Encoding",
         "Content-Security-Policy": FILE_POLICY,
     }
-    if "gzip" not in request.headers.get("accept-encoding", ""):
+    coding = choose_coding(request)
+    if coding is None:
         return Response(asset.decompressed(), headers=headers, media_type=asset.content_type)
     return Response(
-        asset.compressed,
-        headers={**headers, "Content-Encoding": "gzip"},
+        asset.encoded[coding],
+        headers={**headers, "Content-Encoding": coding},
         media_type=asset.content_type,
     )
