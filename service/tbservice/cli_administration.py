@@ -136,6 +136,7 @@ def add_user(commands: _Commands) -> None:
         add_command(people, name, command, text).add_argument(
             "person", metavar="PERSON", help=_PERSON
         )
+    _add_operator(people)
     text = (
         "delete a person: end all sessions and revoke all tokens; after seven days, name and "
         "address are erased. Refused while nobody else owns one of their workspaces"
@@ -173,6 +174,18 @@ def _add_invite(people: _Commands) -> None:
         default="editor",
         help="the role in it (default: %(default)s); a member keeps a higher one",
     )
+
+
+def _add_operator(people: _Commands) -> None:
+    text = (
+        "make a person an operator, who sees and does on the pages at /operator what "
+        "administrators do by commands; without a person, print the operators: id, address, name, "
+        "since when"
+    )
+    operator = add_command(people, "operator", _change_operator, text)
+    operator.add_argument("person", metavar="PERSON", nargs="?", help=_PERSON)
+    text = "take the right away, from the next request on"
+    operator.add_argument("--revoke", action="store_true", help=text)
 
 
 def add_receipts(commands: _Commands) -> None:
@@ -352,6 +365,20 @@ def _enable_user(options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.server.administration import enable_user
 
     enable_user(settings, options.person)
+
+
+def _change_operator(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.errors import Invalid
+    from tbservice.server.administration import change_operator, read_operators
+
+    if options.person is not None:
+        change_operator(settings, options.person, revokes=options.revoke)
+        print(f"{options.person} is {'no operator any more' if options.revoke else 'an operator'}")
+        return
+    if options.revoke:
+        raise Invalid("--revoke needs a person")
+    for person, made_at in read_operators(settings):
+        print(f"{person.user_id}\t{person.email}\t{person.name}\t{made_at.isoformat()}")
 
 
 def _delete_user(options: argparse.Namespace, settings: Settings) -> None:

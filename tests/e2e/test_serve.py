@@ -117,7 +117,16 @@ def test_user_commands_invite_list_disable_and_enable(settings, workspace_id, da
     assert user("enable", "ann@example.org") == (0, "", "")
     assert user("invite", "ann@example.org")[0] == 0
 
+    assert user("operator", "ann@example.org") == (0, "ann@example.org is an operator\n", "")
+    assert f"{person.user_id}\tAnn@Example.org\tAnn Lee\t20" in user("operator")[1]
+    revoked = user("operator", "ann@example.org", "--revoke")
+    assert revoked == (0, "ann@example.org is no operator any more\n", "")
+    assert person.user_id not in user("operator")[1]
+
     for arguments, problem in (
+        (("operator", "--revoke"), "--revoke needs a person"),
+        (("operator", "ann@example.org", "--revoke"), "this person is no operator"),
+        (("operator", "bob@example.org"), "there is no person with this e-mail address"),
         (("invite", "nobody"), "this is not an e-mail address"),
         (("disable", "bob@example.org"), "there is no person with this e-mail address"),
         (("invite", "bob@example.org", "--workspace", "999999"), "there is no such workspace"),

@@ -347,6 +347,7 @@ def test_commands_work_on_data_directory_while_it_runs_and_not(home, stopped):
         assert administer(home, *bob)[0][0].startswith(f"{up.url}/sign-in/link?token=tbl_")
         owner, listed = (line.split("\t") for line in administer(home, "user", "list", *data)[0])
         assert listed[1:] == ["bob@example.org", "", "active", "1:editor"]
+        assert administer(home, "user", "operator", *data)[0][0].split("\t")[0] == owner[0]
         assert "up to date" in administer(home, "migrate", "--check", *data)[0][0]
         assert up.end(signal.SIGTERM) == 0
 

@@ -53,6 +53,8 @@ class Act(enum.StrEnum):
     PERSON_DELETE = "person.delete"
     PERSON_RESTORE = "person.restore"
     PERSON_ERASE = "person.erase"
+    OPERATOR_ADD = "operator.add"
+    OPERATOR_REMOVE = "operator.remove"
     TOKEN_CREATE = "token.create"  # noqa: S105 - no secret
     TOKEN_NETWORK = "token.network"  # noqa: S105 - no secret
     TOKEN_REVOKE = "token.revoke"  # noqa: S105 - no secret
@@ -101,6 +103,7 @@ ALWAYS_RECORDED: Final = frozenset(
         Act.SESSION_END,
         Act.DEVICE_LOGIN_DENY,
         Act.PERSON_DISABLE,
+        Act.OPERATOR_REMOVE,
         Act.TOKEN_REVOKE,
         Act.LINK_REVOKE,
         Act.MEMBER_REMOVE,

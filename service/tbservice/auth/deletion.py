@@ -20,7 +20,6 @@ from tbservice.auth.tables import deletions
 from tbservice.auth.tables import members as member_rows
 from tbservice.auth.tables import workspaces as workspace_rows
 from tbservice.auth.tables.deletions import Deletion
-from tbservice.db.clock import read_now
 from tbservice.db.database import set_local
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.types.experiments import RESTORABLE
@@ -31,9 +30,6 @@ from tbservice.types.suspensions import Suspendable, subject_of
 
 FINAL_DELETION_SECONDS: Final = 600
 """Seconds from a final deletion to the erasing: requests that were granted before have ended."""
-
-RECENT_SIGN_IN_SECONDS: Final = 900
-"""Seconds since a sign-in in which a person may delete their account."""
 
 
 def delete_workspace(db: Connection, grant: OwnerGrant, name: str) -> None:
@@ -133,15 +129,7 @@ def delete_own_account(db: Connection, person: Person, session_id: str, typed: s
     """
     if typed.strip().casefold() != (person.email or person.name).strip().casefold():
         raise Invalid("this is not your e-mail address, or without one, your name")
-    latest = read_now(db) - timedelta(seconds=RECENT_SIGN_IN_SECONDS)
-    opened = (
-        each for each in sessions.list_sessions(db, person.user_id) if each.created_at > latest
-    )
-    if session_id not in {each.session_id for each in opened}:
-        raise Forbidden(
-            f"you signed in more than {RECENT_SIGN_IN_SECONDS // 60} minutes ago: sign out, sign "
-            "in again, and then delete the account"
-        )
+    sessions.check_recent(db, person.user_id, session_id, "delete the account")
     delete_person(db, person.user_id, person.user_id)
 
 

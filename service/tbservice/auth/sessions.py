@@ -19,7 +19,7 @@ from tbservice.auth import people, secrets
 from tbservice.auth.secrets import SecretKind
 from tbservice.auth.tables import browser_sessions, secret_use, sign_in_links
 from tbservice.db.clock import read_now
-from tbservice.errors import NotFound
+from tbservice.errors import Forbidden, NotFound
 from tbservice.types.identifiers import UserId
 from tbservice.types.people import BrowserSession
 
@@ -31,6 +31,9 @@ A sign-in beyond them ends the one that was used least recently.
 
 USER_AGENT_CHARS_MAX: Final = 300
 """Characters kept of what a browser says of itself."""
+
+RECENT_SIGN_IN_SECONDS: Final = 900
+"""Seconds since a sign-in in which a person may do what nobody else may do in their browser."""
 
 ADDRESS_CHARS_MAX: Final = 64
 """Characters kept of a client's network address."""
@@ -104,6 +107,20 @@ def close_session(db: Connection, secret: str | None) -> None:
 def list_sessions(db: Connection, user_id: UserId) -> list[BrowserSession]:
     """Return the valid sessions of a person, the most recently used first."""
     return browser_sessions.list_of_user(db, user_id, limits.PERSON_SESSION_IDLE_SECONDS_MAX)
+
+
+def check_recent(db: Connection, user_id: UserId, session_id: str, then: str) -> None:
+    """Raise Forbidden unless a person opened this session a short time ago.
+
+    `then` says what they can do after they have signed in again.
+    """
+    latest = read_now(db) - timedelta(seconds=RECENT_SIGN_IN_SECONDS)
+    opened = {each.session_id: each.created_at for each in list_sessions(db, user_id)}
+    if session_id not in opened or opened[session_id] <= latest:
+        raise Forbidden(
+            f"you signed in more than {RECENT_SIGN_IN_SECONDS // 60} minutes ago: sign out, sign "
+            f"in again, and then {then}"
+        )
 
 
 def revoke_session(db: Connection, user_id: UserId, session_id: str) -> None:

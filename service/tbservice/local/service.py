@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tbservice import limits
-from tbservice.auth import grants, people
+from tbservice.auth import grants, operators, people
 from tbservice.auth.sign_in_links import create_link
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace, list_workspaces
@@ -79,7 +79,8 @@ def prepare(instance: Instance, url: str, report: Report) -> Owner:
 def create_sign_in_link(instance: Instance) -> str | None:
     """Return the secret of a new link that signs in the person who owns the first workspace, once.
 
-    The person is created if there is none. None if the person is disabled.
+    The person is created if there is none, and is an operator unless that was revoked. None if the
+    person is disabled.
     """
     try:
         with (
@@ -87,6 +88,7 @@ def create_sign_in_link(instance: Instance) -> str | None:
             database.transaction() as db,
         ):
             person = people.find_or_create_by_email(db, LOCAL_EMAIL, _account_name())
+            operators.make_first_operator(db, person.user_id)
             people.add_member(db, list_workspaces(db)[0][0], person.user_id, Role.OWNER)
             return create_link(db, person.user_id, limits.SIGN_IN_LINK_LOCAL_SECONDS)
     except Forbidden:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, exc
@@ -14,7 +15,7 @@ from tbservice.audit import receipts
 from tbservice.audit.acts import Act
 from tbservice.audit.log import expire, read_after
 from tbservice.audit.recording import NO_WORKSPACE, record
-from tbservice.auth import deletion, people, workspaces
+from tbservice.auth import deletion, operators, people, workspaces
 from tbservice.auth.link_urls import sign_in_url
 from tbservice.auth.sign_in_links import create_link
 from tbservice.auth.tables import workspaces as workspace_rows
@@ -197,6 +198,19 @@ def enable_user(settings: Settings, named: str) -> None:
     """Enable a person again, without what was ended. Raises NotFound. Idempotent."""
     with open_database(settings) as database, database.transaction() as db:
         people.enable(db, people.find_named(db, named).user_id)
+
+
+def change_operator(settings: Settings, named: str, *, revokes: bool) -> None:
+    """Make a person an operator, or no operator any more. Raises NotFound and Conflict."""
+    with open_database(settings) as database, database.transaction() as db:
+        change = operators.revoke_operator if revokes else operators.make_operator
+        change(db, people.find_named(db, named).user_id)
+
+
+def read_operators(settings: Settings) -> list[tuple[Person, datetime]]:
+    """Return the operators and since when they are, the first first."""
+    with open_database(settings) as database, database.transaction() as db:
+        return operators.list_operators(db)
 
 
 def delete_user(settings: Settings, named: str, *, is_final: bool) -> None:

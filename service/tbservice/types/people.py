@@ -65,7 +65,7 @@ class BrowserSession:
     """A browser that a person is signed in with; the secret is not part of it.
 
     `last_workspace_id` is that of the workspace whose page the person opened last, on any browser;
-    they may have left it. None if they opened none.
+    they may have left it. None if they opened none. `is_operator` is False in lists.
     """
 
     session_id: str
@@ -76,6 +76,7 @@ class BrowserSession:
     last_used_at: datetime
     expires_at: datetime
     last_workspace_id: WorkspaceId | None
+    is_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.auth.tables import operators
 from tbservice.db.database import set_local
 from tbservice.db.suspensions import select_suspension
 from tbservice.types.identifiers import UserId, WorkspaceId
@@ -17,7 +18,8 @@ from tbservice.types.suspensions import Suspension
 _SESSIONS: Final = """
     SELECT s.session_id, s.user_agent, s.address, s.created_at, s.last_used_at, s.expires_at,
         u.user_id, u.name, u.email, s.last_used_at > now() - interval '1 minute' AS was_just_used,
-        to_jsonb(u) ->> 'last_workspace_id' AS last_workspace_id, {suspension} AS suspension
+        to_jsonb(u) ->> 'last_workspace_id' AS last_workspace_id, {suspension} AS suspension,
+        {is_operator} AS is_operator
     FROM browser_sessions AS s JOIN users AS u ON u.user_id = s.user_id AND NOT u.is_disabled
     WHERE s.expires_at > now() AND s.last_used_at > now() - :idle_seconds * interval '1 second'
 """
@@ -59,7 +61,9 @@ def find(db: Connection, digest: bytes, idle_seconds: int) -> tuple[BrowserSessi
     """
     suspension = select_suspension(db, "'person/' || u.user_id")
     set_local(db, "secret_digest", digest.hex())
-    statement = text(f"{_SESSIONS.format(suspension=suspension)} AND s.digest = :digest")
+    is_operator = operators.select_is_operator(db, "u.user_id")
+    sessions = _SESSIONS.format(suspension=suspension, is_operator=is_operator)
+    statement = text(f"{sessions} AND s.digest = :digest")
     row = db.execute(statement, {"digest": digest, "idle_seconds": idle_seconds}).one_or_none()
     if row is not None and (found := Suspension.parse(row.suspension)):
         raise found.as_error()
@@ -69,7 +73,7 @@ def find(db: Connection, digest: bytes, idle_seconds: int) -> tuple[BrowserSessi
 def list_of_user(db: Connection, user_id: UserId, idle_seconds: int) -> list[BrowserSession]:
     """Return the valid sessions of a user, the most recently used first."""
     set_local(db, "user_id", user_id)
-    sessions = _SESSIONS.format(suspension="NULL")
+    sessions = _SESSIONS.format(suspension="NULL", is_operator="false")
     statement = text(f"{sessions} AND s.user_id = :user_id ORDER BY last_used_at DESC, session_id")
     rows = db.execute(statement, {"user_id": user_id, "idle_seconds": idle_seconds})
     return [_session(row) for row in rows]
@@ -136,4 +140,5 @@ def _session(row: Row[Any]) -> BrowserSession:
         row.last_used_at,
         row.expires_at,
         None if last_workspace_id is None else WorkspaceId(int(last_workspace_id)),
+        row.is_operator,
     )

@@ -31,6 +31,7 @@ _REFERENCE_TABLES: Final = (
     "workspace_quotas",
     "quota_plans",
     "suspensions",
+    "operators",
     "page_reports",
 )
 """Few rows, read with those of any experiment."""

@@ -6,6 +6,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.auth.tables import operators
 from tbservice.db.database import set_local
 from tbservice.db.schema_parts import has_column
 from tbservice.experiments.tables import page_reports
@@ -86,6 +87,9 @@ def delete_own(db: Connection, user_id: UserId) -> int:
     deleted = 0
     for table in _OWN:
         statement = text(f"DELETE FROM {table} WHERE user_id = :user_id")  # noqa: S608 - constants above
+        deleted += db.execute(statement, {"user_id": user_id}).rowcount
+    if operators.exist(db):
+        statement = text("DELETE FROM operators WHERE user_id = :user_id")
         deleted += db.execute(statement, {"user_id": user_id}).rowcount
     if page_reports.open_table(db):
         statement = text("UPDATE page_reports SET user_id = '', contact = '' WHERE user_id = :id")

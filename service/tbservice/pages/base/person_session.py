@@ -13,7 +13,7 @@ class PersonSession:
     """A person, the browser session of this request, and the workspaces of the person, by name.
 
     `last_workspace_id` is that of the workspace whose page the person opened last, on any browser;
-    None if they opened none.
+    None if they opened none. `is_operator`: of this service, at the moment of the request.
     """
 
     person: Person
@@ -21,6 +21,7 @@ class PersonSession:
     secret: str = field(repr=False)
     memberships: tuple[Membership, ...]
     last_workspace_id: WorkspaceId | None = None
+    is_operator: bool = False
 
     @property
     def display_name(self) -> str:

@@ -52,7 +52,12 @@ def find_person_session(request: Request) -> PersonSession | None:
             return None
         memberships = tuple(people.list_memberships(db, found.person.user_id))
     session = PersonSession(
-        found.person, found.session_id, secret, memberships, found.last_workspace_id
+        found.person,
+        found.session_id,
+        secret,
+        memberships,
+        found.last_workspace_id,
+        found.is_operator,
     )
     set_person_session(request, session)
     return session
