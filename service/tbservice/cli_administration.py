@@ -112,7 +112,7 @@ def _add_quota(places: _Commands) -> None:
 
 def add_token(commands: _Commands) -> None:
     """Add `tbservice token`."""
-    group = commands.add_parser("token", help="create a workspace token")
+    group = commands.add_parser("token", help="create or revoke a workspace token")
     tokens = group.add_subparsers(required=True, metavar="COMMAND")
     text = "create an admin token of a workspace and print it, this once"
     create = add_command(tokens, "create", _create_token, text)
@@ -120,6 +120,12 @@ def add_token(commands: _Commands) -> None:
         "--workspace", type=int, required=True, metavar="ID", help="the workspace's id"
     )
     create.add_argument("--label", default="", help="what the token is for")
+    text = "revoke a token for a whole workspace, a machine's or a person's"
+    revoke = add_command(tokens, "revoke", _revoke_token, text)
+    revoke.add_argument(
+        "--workspace", type=_workspace_id, required=True, metavar="ID", help="the workspace's id"
+    )
+    revoke.add_argument("token", metavar="TOKEN", help="the token's id, as in the audit log")
 
 
 def add_user(commands: _Commands) -> None:
@@ -132,6 +138,7 @@ def add_user(commands: _Commands) -> None:
     for name, command, text in (
         ("disable", _disable_user, "disable a person: end all sessions and revoke all tokens"),
         ("enable", _enable_user, "enable a person again, who must then sign in"),
+        ("sign-out", _sign_out_user, "end all browser sessions and links of a person; tokens stay"),
     ):
         add_command(people, name, command, text).add_argument(
             "person", metavar="PERSON", help=_PERSON
@@ -287,18 +294,20 @@ def _restore_workspace(options: argparse.Namespace, settings: Settings) -> None:
 
 
 def _workspace_quota(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.quota_administration import change_quota, read_quota, recount
+    from tbservice.experiments.quota_changes import change_quota, read_quota, recount
+    from tbservice.server.administration import open_database
 
     given = {name: getattr(options, name) for name in _QUOTA_UNITS}
     limits = {name: _parse_limit(name, text) for name, text in given.items() if text is not None}
-    if limits or options.plan is not None or options.clear:
-        change_quota(settings, options.workspace, options.plan, limits, clears=options.clear)
-    if options.recount:
-        print(f"experiments counted again: {recount(settings, options.workspace)}")
-    plan, totals = read_quota(settings, options.workspace)
-    print(f"plan\t{plan or 'default'}")
-    for name, limit in totals.quota.as_dict().items():
-        print(f"{name}\t{totals.used(name)}\t{'none' if limit is None else limit}")
+    with open_database(settings) as database:
+        if limits or options.plan is not None or options.clear:
+            change_quota(database, options.workspace, options.plan, limits, clears=options.clear)
+        if options.recount:
+            print(f"experiments counted again: {recount(database, options.workspace)}")
+        quota = read_quota(database, options.workspace)
+    print(f"plan\t{quota.plan or 'default'}")
+    for name, limit in quota.totals.quota.as_dict().items():
+        print(f"{name}\t{quota.totals.used(name)}\t{'none' if limit is None else limit}")
 
 
 def _parse_limit(name: str, text: str) -> int | None:
@@ -320,6 +329,13 @@ def _create_token(options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.server.administration import issue_owner_token
 
     print(issue_owner_token(settings, options.workspace, options.label))
+
+
+def _revoke_token(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import revoke_token
+
+    revoke_token(settings, options.workspace, options.token)
+    print(f"token {options.token} is revoked")
 
 
 def _invite_user(options: argparse.Namespace, settings: Settings) -> None:
@@ -359,6 +375,12 @@ def _disable_user(options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.server.administration import disable_user
 
     disable_user(settings, options.person)
+
+
+def _sign_out_user(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.server.administration import sign_out_user
+
+    print(f"browser sessions ended: {sign_out_user(settings, options.person)}")
 
 
 def _enable_user(options: argparse.Namespace, settings: Settings) -> None:

@@ -117,6 +117,9 @@ def test_user_commands_invite_list_disable_and_enable(settings, workspace_id, da
     assert user("enable", "ann@example.org") == (0, "", "")
     assert user("invite", "ann@example.org")[0] == 0
 
+    assert user("sign-out", "ann@example.org") == (0, "browser sessions ended: 0\n", "")
+    revoked = tbservice(settings, "token", "revoke", "--workspace", place, "x")
+    assert revoked == (1, "", "tbservice: the workspace has no such token\n")
     assert user("operator", "ann@example.org") == (0, "ann@example.org is an operator\n", "")
     assert f"{person.user_id}\tAnn@Example.org\tAnn Lee\t20" in user("operator")[1]
     revoked = user("operator", "ann@example.org", "--revoke")

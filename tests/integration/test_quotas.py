@@ -13,6 +13,7 @@ from support.katib import log
 from support.quotas import assert_counted, set_quota, stored_usage
 from support.share_links import make_link
 from tbservice.errors import Invalid, QuotaExceeded, StartupError
+from tbservice.experiments import quota_changes
 from tbservice.integrity.check import check_blob_bytes, check_usage
 from tbservice.quotas import plans
 from tbservice.quotas.tables import workspace_quotas
@@ -194,17 +195,17 @@ def test_plan_holds_for_workspaces_without_own_limits(
         api = ApiClient(client, owner_token)
         experiment = api.new_experiment()
         assert [write(api, experiment, each).status_code for each in (0, 1)] == [200, 507]
-        quota_administration.change_quota(settings, workspace_id, "large", {})
+        quota_changes.change_quota(database, workspace_id, "large", {})
         assert [write(api, experiment, each).status_code for each in (1, 2, 3)] == [200, 200, 507]
         path.write_text("[default]\npoints = 150\n[large]\npoints = 500\n")
         quota_administration.apply_plans(database, path)
         assert [write(api, experiment, each).status_code for each in (3, 4)] == [200, 200]
-        quota_administration.change_quota(settings, workspace_id, None, {"points": 550})
+        quota_changes.change_quota(database, workspace_id, None, {"points": 550})
         assert write(api, experiment, 5).status_code == 507
-        quota_administration.change_quota(settings, workspace_id, None, {"points": QUOTA_MAX})
+        quota_changes.change_quota(database, workspace_id, None, {"points": QUOTA_MAX})
         assert write(api, experiment, 5).status_code == 200
         with pytest.raises(Invalid, match="large"):
-            quota_administration.change_quota(settings, workspace_id, "unknown", {})
+            quota_changes.change_quota(database, workspace_id, "unknown", {})
     with database.transaction(workspace_id) as db:
         assert workspace_quotas.find(db, workspace_id) == Quota()
 
@@ -263,7 +264,7 @@ def test_member_over_quota_is_refused(database, workspace_id, settings):
     administration.invite_user(settings, "b@example.org", "B", **invite)
 
 
-def test_recount_repairs_a_wrong_counter(api, experiment, database, workspace_id, settings):
+def test_recount_repairs_a_wrong_counter(api, experiment, database, workspace_id):
     write(api, experiment, 0, images("image", [1], [[b"12345"]]))
     with database.transaction(workspace_id) as db:
         db.execute(text("UPDATE usage_counters SET blob_sequences = 7, blob_bytes = 9"))
@@ -272,6 +273,6 @@ def test_recount_repairs_a_wrong_counter(api, experiment, database, workspace_id
         (missing,) = check_blob_bytes(db, workspace_id)
     assert "blob_sequences 7 instead of 1" in damage.detail
     assert "bytes of blobs" in missing.detail
-    assert quota_administration.recount(settings, workspace_id) == 1
+    assert quota_changes.recount(database, workspace_id) == 1
     assert_counted(database, workspace_id)
     assert stored_usage(database, workspace_id) == (0, 0, 1, 0, 5)

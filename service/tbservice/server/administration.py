@@ -15,16 +15,16 @@ from tbservice.audit import receipts
 from tbservice.audit.acts import Act
 from tbservice.audit.log import expire, read_after
 from tbservice.audit.recording import NO_WORKSPACE, record
-from tbservice.auth import deletion, operators, people, workspaces
+from tbservice.auth import deletion, operators, people, sessions, tokens, workspaces
 from tbservice.auth.link_urls import sign_in_url
 from tbservice.auth.sign_in_links import create_link
 from tbservice.auth.tables import workspaces as workspace_rows
-from tbservice.auth.tokens import create_owner_token
 from tbservice.db import migrate
 from tbservice.db.database import Database
 from tbservice.db.schema import check_schema
 from tbservice.db.schema_versions import list_migrations
 from tbservice.errors import NotFound, StartupError
+from tbservice.experiments import workspace_overview
 from tbservice.settings import Settings
 from tbservice.types.audit import AuditRecord
 from tbservice.types.identifiers import WorkspaceId
@@ -131,7 +131,14 @@ def issue_owner_token(settings: Settings, workspace_id: int, label: str) -> str:
         )
     workspace = WorkspaceId(workspace_id)
     with open_database(settings) as database, database.transaction(workspace) as db:
-        return create_owner_token(db, workspace, label)[1]
+        return tokens.create_owner_token(db, workspace, label)[1]
+
+
+def revoke_token(settings: Settings, workspace_id: int, token_id: str) -> None:
+    """Revoke a token for a whole workspace. Raises NotFound. Idempotent."""
+    with open_database(settings) as database, database.transaction() as db:
+        grant = workspace_overview.administrate(db, WorkspaceId(workspace_id))
+        tokens.revoke_workspace_token(db, grant, token_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +199,12 @@ def disable_user(settings: Settings, named: str) -> None:
     """Disable a person: end their sessions, links and tokens. Raises NotFound. Idempotent."""
     with open_database(settings) as database, database.transaction() as db:
         people.disable(db, people.find_named(db, named).user_id)
+
+
+def sign_out_user(settings: Settings, named: str) -> int:
+    """End all browser sessions and sign-in links of a person; return how many sessions."""
+    with open_database(settings) as database, database.transaction() as db:
+        return sessions.revoke_other_sessions(db, people.find_named(db, named).user_id, "")
 
 
 def enable_user(settings: Settings, named: str) -> None:
