@@ -15,7 +15,7 @@ from support.share_links import make_link
 from tbservice.audit.acts import Act
 from tbservice.audit.recording import NO_WORKSPACE
 from tbservice.audit.tables import audit_records
-from tbservice.auth import workspaces
+from tbservice.auth import operators, workspaces
 from tbservice.experiments.tables import saved_views
 from tbservice.experiments.tables.saved_views import ViewVersion
 from tbservice.types.audit import AuditFilter
@@ -290,6 +290,15 @@ PAGE_ACTS = {
         },
     ),
     "/device/deny": (Act.DEVICE_LOGIN_DENY, lambda w: {"code": w.code()}),
+    "/operator/workspace/ID": (Act.QUOTA_SET, lambda _w: {"act": "quota", "points": "7"}),
+    "/operator/person/PERSON": (
+        Act.SESSION_END,
+        lambda w: {"act": "end-session", "session_id": w.session()},
+    ),
+    "/operator/reports": (
+        Act.PERSON_SUSPEND,
+        lambda w: {"act": "suspend", "kind": "person", "subject": w.member(), "reason": "x"},
+    ),
 }
 """By path of a form: its act, and the fields to send."""
 
@@ -308,7 +317,18 @@ PAGES_WITHOUT_ACT = {
     "/sign-in/oidc/nothing",  # begins a sign-in; its end is recorded (test_oidc_sign_in.py)
 }
 
+
+def operate(world):
+    """The browser of the owner, who is an operator."""
+    with world.database.transaction() as db:
+        operators.make_operator(db, world.owner.user_id)
+    return world.page
+
+
 READERS = {
+    "/operator/workspace/ID": operate,
+    "/operator/person/PERSON": operate,
+    "/operator/reports": operate,
     "/sign-in/link": lambda w: PageReader(w.client),
     "/invitation": lambda w: new_reader(w.client, w.database, new_person(w.database)),
     "/invitation/join": lambda w: PageReader(w.client),
@@ -356,6 +376,7 @@ def test_form_of_page_records_its_act(world, path):
     reader, fields = READERS.get(path, lambda w: w.page)(world), make_fields(world)
     last = world.last()
     address = path.replace("ID", str(world.workspace_id)).replace("EXPERIMENT", world.experiment)
+    address = address.replace("PERSON", world.owner.user_id)
     answer = reader.post(address, fields)
     assert answer.status_code in (200, 303), answer.text
     more = re.findall(r"/workspace/(\d+)", answer.headers.get("location", ""))

@@ -15,7 +15,7 @@ from support.page_routes import SIGN_IN, TABLE
 from support.people import new_member, new_session
 from support.servers import new_workspace
 from support.share_links import make_link
-from tbservice.auth import members, people, tokens
+from tbservice.auth import members, operators, people, tokens
 from tbservice.server import app as application
 from tbservice.server import routes
 from tbservice.types.grants import OwnerGrant, Scope
@@ -33,6 +33,7 @@ OPEN_FORMS = {
 NAMES = {
     "ID": "{workspace_id}",
     "EXPERIMENT": "{experiment_id}",
+    "PERSON": "{user_id}",
     "nothing": "{provider}",
     "uploading": "{name:path}",
     "uploading.md": "{name:path}.md",
@@ -143,9 +144,10 @@ def test_every_page_route_is_in_table():
 
 
 def test_every_form_refuses_other_sites_and_forged_tokens(
-    client, readers, workspace_id, address_of
+    client, database, ann, owner, workspace_id, address_of
 ):
-    owner = readers[OWNER]
+    with database.transaction() as db:
+        operators.make_operator(db, ann.user_id)
     for path, fields, _ in TABLE:
         if fields is None or path in OPEN_FORMS:  # these need nobody
             continue

@@ -154,4 +154,14 @@ TABLE = [
     ("/sign-in/oidc/nothing", {}, (404, 404, 404, 404, 404)),
     ("/sign-in/oidc/nothing/callback", None, (403, 403, 403, 403, 403)),
     ("/sign-out", {}, (SIGN_IN, 303, 303, 303, 303)),
+    # Of operators: to all others, as if there were no such pages (test_operators.py).
+    ("/operator", None, (404, 404, 404, 404, 404)),
+    ("/operator/workspace/ID", None, (404, 404, 404, 404, 404)),
+    ("/operator/workspace/ID", {"act": "quota"}, (404, 404, 404, 404, 404)),
+    ("/operator/people", None, (404, 404, 404, 404, 404)),
+    ("/operator/person/PERSON", None, (404, 404, 404, 404, 404)),
+    ("/operator/person/PERSON", {"act": "end-sessions"}, (404, 404, 404, 404, 404)),
+    ("/operator/reports", None, (404, 404, 404, 404, 404)),
+    ("/operator/reports", {"act": "close"}, (404, 404, 404, 404, 404)),
+    ("/operator/health", None, (404, 404, 404, 404, 404)),
 ]

@@ -1,4 +1,5 @@
-"""Take the picture of the README: the list of experiments, filled with trainings of many kinds.
+"""Take the pictures of the list of experiments, filled with trainings of many kinds, and of the
+operator's list of workspaces.
 
 Start a service with `make up ARGS="--demo --data-dir DIR"`, and with a sign-in link of it:
 
@@ -10,6 +11,7 @@ directory: every run adds them again.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,13 +19,13 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import numpy as np
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 from tensorboardX import SummaryWriter
 
 from support.browser_pages import launch
 from support.source_code import ROOT
 
-PICTURE = ROOT / "docs" / "images" / "experiments.png"
+IMAGES = ROOT / "docs" / "images"
 STEPS = 400
 
 EXPERIMENTS = {
@@ -34,6 +36,9 @@ EXPERIMENTS = {
     "resnet50, cosine schedule": (("vision",), {"seed-1": 0.7, "seed-2": 0.8, "seed-3": 0.6}, 0.04),
 }
 """Tags, the loss that each run approaches times 10, and the noise, by name; the last is on top."""
+
+WORKSPACES = ("Speech", "Robotics", "Genomics", "Translation")
+"""Names of workspaces beside the first one."""
 
 
 def write_losses(directory: Path, limit: float, noise: float) -> None:
@@ -58,16 +63,41 @@ def upload_experiments() -> None:
             subprocess.run([*command, "--no-origin", "--name", name, *options], check=True)
 
 
-def take_picture(link: str) -> None:
-    """Sign in by the link, and take a picture of the list, sorted by creation."""
+def take_pictures(link: str) -> None:
+    """Sign in by the link, and take a picture of each list."""
     with sync_playwright() as playwright:
         page = launch(playwright).new_page(viewport={"width": 1200, "height": 860})
         page.goto(link)
         page.wait_for_url(urljoin(link, "/"))  # the page of the link signs in by itself
         page.wait_for_load_state("networkidle")
-        page.screenshot(path=PICTURE)
+        page.screenshot(path=IMAGES / "experiments.png")
+        server = urljoin(link, "/")
+        for number, name in enumerate(WORKSPACES, 2):
+            fill_workspace(page, server, name, number)
+        page.set_viewport_size({"width": 1200, "height": 620})
+        page.goto(f"{server}operator")
+        page.screenshot(path=IMAGES / "operator.png")
+
+
+def fill_workspace(page: Page, server: str, name: str, runs: int) -> None:
+    """Create a workspace, a token of it and an experiment with so many runs."""
+    page.goto(f"{server}workspace/new")
+    page.get_by_label("Name").fill(name)
+    page.keyboard.press("Enter")
+    page.get_by_role("status").wait_for()
+    page.goto(f"{page.url.partition('?')[0]}/token/new")
+    page.locator("input[name=scope][value=append]").check()
+    page.get_by_label("Label").fill("uploads")
+    page.keyboard.press("Enter")
+    token = page.get_by_label("uploads").input_value()
+    with tempfile.TemporaryDirectory() as logdir:
+        for run in range(runs):
+            write_losses(Path(logdir, f"seed-{run}"), 1 + run, 0.03)
+        command = [sys.executable, "-m", "tbupload", "--logdir", logdir, "--one-shot"]
+        variables = {**os.environ, "TBHUB_SERVER": server, "TBHUB_TOKEN": token}
+        subprocess.run([*command, "--no-origin", "--name", "baseline"], check=True, env=variables)
 
 
 if __name__ == "__main__":
     upload_experiments()
-    take_picture(sys.argv[1])
+    take_pictures(sys.argv[1])

@@ -6,6 +6,7 @@ hold from the next request on; nothing else changes.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection
@@ -47,7 +48,13 @@ class Subject(NamedTuple):
         return subject_of(self.kind, self.object_id)
 
 
-def suspend(db: Connection, kind: Suspendable, named: str, reason: str) -> Subject | None:
+def suspend(
+    db: Connection,
+    kind: Suspendable,
+    named: str,
+    reason: str,
+    workspace_id: WorkspaceId | None = None,
+) -> Subject | None:
     """Suspend something, or change the reason; return it, or None if nothing changed.
 
     Args:
@@ -55,6 +62,7 @@ def suspend(db: Connection, kind: Suspendable, named: str, reason: str) -> Subje
         kind: What `named` is.
         named: Its id; of a person, also the e-mail address.
         reason: What readers are told.
+        workspace_id: Of a link: where to look first, as many workspaces take long.
 
     Raises:
         NotFound: There is no such thing.
@@ -65,7 +73,7 @@ def suspend(db: Connection, kind: Suspendable, named: str, reason: str) -> Subje
     reason = " ".join("".join(char if char.isprintable() else " " for char in reason).split())
     if not 0 < len(reason) <= SUSPENSION_REASON_CHARS_MAX:
         raise Invalid(f"a reason has 1 to {SUSPENSION_REASON_CHARS_MAX} characters: readers see it")
-    subject = _find_subject(db, kind, named)
+    subject = _find_subject(db, kind, named, workspace_id)
     before = suspensions.find(db, subject.key)
     if before is not None and before.reason == reason:
         return None
@@ -131,14 +139,16 @@ def _require_table(db: Connection) -> None:
         raise StartupError("the database has no suspensions yet: run 'tbservice migrate'")
 
 
-def _find_subject(db: Connection, kind: Suspendable, named: str) -> Subject:
+def _find_subject(
+    db: Connection, kind: Suspendable, named: str, first: WorkspaceId | None = None
+) -> Subject:
     """Return what is named. Raises NotFound."""
     if kind is Suspendable.PERSON:
         return Subject(kind, people.find_named(db, named).user_id, None)
     if kind is Suspendable.WORKSPACE:
         workspace_id = _parse_workspace(db, named)
     elif kind is Suspendable.LINK:
-        workspace_id = _find_workspace_of_link(db, TokenId(named))
+        workspace_id = _find_workspace_of_link(db, TokenId(named), first)
     else:
         workspace_id = _find_workspace_of_experiment(db, named)
     if workspace_id is None:
@@ -154,9 +164,11 @@ def _parse_workspace(db: Connection, named: str) -> WorkspaceId | None:
     return workspace_id if is_known else None
 
 
-def _find_workspace_of_link(db: Connection, token_id: TokenId) -> WorkspaceId | None:
+def _find_workspace_of_link(
+    db: Connection, token_id: TokenId, first: WorkspaceId | None
+) -> WorkspaceId | None:
     # One workspace after the other: row-level security shows one at a time.
-    for workspace_id, _ in workspaces.list_all(db):
+    for workspace_id in chain([first] if first else [], dict(workspaces.list_all(db))):
         set_local(db, "workspace_id", str(workspace_id))
         if tokens.is_link(db, workspace_id, token_id):
             return workspace_id

@@ -15,6 +15,7 @@ from tbservice.db.errors import translate_driver_errors
 from tbservice.db.pipeline import get_driver_connection, set_locals
 from tbservice.db.pool import Pool, cancel
 from tbservice.db.replica import ReadAttempt, Replica, begin_attempt
+from tbservice.db.server_state import DatabaseState, read_state
 from tbservice.db.write_check import Timelines, check_writable
 from tbservice.errors import StartupError
 from tbservice.types.grants import ExperimentGrant, Grant, ReadGrant
@@ -188,6 +189,11 @@ class Database:
             has_nodes = self._nodes.exist
         if not has_nodes:
             self._timelines.observe(timeline)
+
+    def read_state(self) -> DatabaseState:
+        """Return versions, migrations and connections of the database."""
+        with self.transaction() as db:
+            return read_state(db)
 
     def list_unavailable_nodes(self) -> list[int] | None:
         """Return the numbers of the nodes of a cluster that could not write when last looked at.

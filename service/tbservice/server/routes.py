@@ -42,6 +42,10 @@ from tbservice.pages.experiments import (
     experiment_selection,
     list_forms,
 )
+from tbservice.pages.operator import abuse as operator_abuse
+from tbservice.pages.operator import health as operator_health
+from tbservice.pages.operator import people as operator_people
+from tbservice.pages.operator import workspaces as operator_workspaces
 from tbservice.pages.people import (
     account,
     invitation,
@@ -130,6 +134,10 @@ PAGE_MODULES = (
     workspace_receipts,
     share_page,
     page_report,
+    operator_workspaces,
+    operator_people,
+    operator_abuse,
+    operator_health,
     documentation_routes,
 )
 """Modules of our own pages; their routers have `include_in_schema=False`."""

@@ -107,8 +107,23 @@ def has_metrics_room(workers: int) -> bool:
 def expose(accept: str) -> tuple[bytes, str]:
     """Return all metrics in the text format for this Accept header, and its content type."""
     encode, content_type = choose_encoder(accept)
+    return encode(_find_registry()), content_type
+
+
+def read_counters(*names: str) -> dict[str, list[tuple[dict[str, str], int]]]:
+    """Return labels and counts of these counters, the greatest first; those of 0 are left out."""
+    found: dict[str, list[tuple[dict[str, str], int]]] = {name: [] for name in names}
+    for metric in _find_registry().collect():
+        if metric.name in found:
+            counts = [(each.labels, int(each.value)) for each in metric.samples if each.value]
+            found[metric.name] = sorted(counts, key=lambda item: (-item[1], *item[0].values()))
+    return found
+
+
+def _find_registry() -> CollectorRegistry:
+    """Return the metrics of this process, or of all workers of this host."""
     directory = os.environ.get(_DIRECTORY_VARIABLE)
-    return encode(_sum_over_workers(directory) if directory else REGISTRY), content_type
+    return _sum_over_workers(directory) if directory else REGISTRY
 
 
 def _sum_over_workers(directory: str) -> CollectorRegistry:

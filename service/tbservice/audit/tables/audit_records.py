@@ -143,6 +143,17 @@ def find_head(db: Connection, workspace_id: int) -> ChainHead:
     return ChainHead(*rows[0]) if rows else ChainHead()
 
 
+def find_last_time(db: Connection, workspace_id: int, act: str, object_id: str) -> datetime | None:
+    """Return when an act was last done to something, in a transaction of the workspace."""
+    statement = text("""
+        SELECT max(recorded_at) FROM audit_records
+        WHERE workspace_id = :workspace_id AND object_id = :object_id AND act = :act
+    """)
+    values = {"workspace_id": workspace_id, "object_id": object_id, "act": act}
+    moment: datetime | None = db.execute(statement, values).scalar_one()
+    return moment
+
+
 def find_last_before(db: Connection, workspace_id: int, moment: datetime) -> AuditRecord | None:
     """Return the last of the records that are older than a moment, as all before it are."""
     statement = f"""

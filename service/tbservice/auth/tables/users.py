@@ -166,6 +166,84 @@ def list_all(db: Connection) -> list[User]:
     return [_user(row) for row in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class UserState:
+    """A user with what other tables say of them; `state` is one of `STATES` but "" and operator."""
+
+    user: User
+    state: str
+    is_operator: bool
+
+
+_LISTED: Final = """
+    SELECT u.*, o.user_id IS NOT NULL AS is_operator, CASE
+        WHEN s.erase_at IS NOT NULL THEN 'deleted' WHEN s.reason <> '' THEN 'suspended'
+        WHEN u.is_disabled THEN 'disabled' ELSE 'active' END AS state
+    FROM users AS u LEFT JOIN suspensions AS s ON s.subject = 'person/' || u.user_id
+    LEFT JOIN operators AS o ON o.user_id = u.user_id AND o.revoked_at IS NULL
+"""
+_ORDERS: Final = {
+    "newest": "created_at DESC",
+    "oldest": "created_at",
+    "address": "lower(email)",
+    "name": "lower(name)",
+}
+ORDERS: Final = tuple(_ORDERS)
+STATES: Final = ("", "active", "suspended", "disabled", "deleted", "operator")
+
+
+def list_page(
+    db: Connection, order: str, state: str, written: str, limit: int, offset: int
+) -> tuple[int, list[UserState]]:
+    """Return how many users there are, and a page of them.
+
+    Needs the migration 0027, without which nobody may see it.
+
+    Args:
+        db: A connection.
+        order: One of `ORDERS`.
+        state: One of `STATES`.
+        written: An id, or a part of the address or the name in any case; "" for all.
+        limit: Users at most.
+        offset: Users before the page.
+    """
+    rows = db.execute(
+        text(f"""
+            SELECT *, count(*) OVER () AS total FROM ({_LISTED}) AS listed
+            WHERE (:state = '' OR state = :state OR (:state = 'operator' AND is_operator))
+                AND (:written = '' OR user_id = :written
+                    OR position(lower(:written) IN lower(email)) > 0
+                    OR position(lower(:written) IN lower(name)) > 0)
+            ORDER BY {_ORDERS[order]}, user_id LIMIT :limit OFFSET :offset
+        """),  # noqa: S608 - constants
+        {"state": state, "written": written, "limit": limit, "offset": offset},
+    ).all()
+    return rows[0].total if rows else 0, [_listed(row) for row in rows]
+
+
+def find_listed(db: Connection, user_id: UserId) -> UserState | None:
+    """Return a user as `list_page` does, or None."""
+    statement = text(f"{_LISTED} WHERE u.user_id = :user_id")
+    row = db.execute(statement, {"user_id": user_id}).one_or_none()
+    return None if row is None else _listed(row)
+
+
+def count_secrets(db: Connection, user_id: UserId) -> tuple[int, int]:
+    """Return how many browser sessions and tokens of a user are valid, in their transaction."""
+    statement = text("""
+        SELECT (SELECT count(*) FROM browser_sessions
+                WHERE user_id = :user_id AND expires_at > now()),
+            (SELECT count(*) FROM tokens WHERE user_id = :user_id AND NOT is_session
+                AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now()))
+    """)
+    sessions, tokens = db.execute(statement, {"user_id": user_id}).one()
+    return sessions, tokens
+
+
+def _listed(row: Row[Any]) -> UserState:
+    return UserState(_user(row), row.state, row.is_operator)
+
+
 def _find(db: Connection, condition: str, value: str) -> User | None:
     statement = text(f"SELECT {_COLUMNS} FROM users WHERE {condition}")  # noqa: S608 - a constant of ours
     row = db.execute(statement, {"value": value}).one_or_none()

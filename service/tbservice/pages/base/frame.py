@@ -46,6 +46,11 @@ def set_person_session(request: Request, session: PersonSession) -> None:
     request.scope[_STATE] = session
 
 
+def forget_person_session(request: Request) -> None:
+    """Show nobody on the page of this request: it is to look like one that is not there."""
+    request.scope.pop(_STATE, None)
+
+
 def render(
     request: Request,
     template: str,

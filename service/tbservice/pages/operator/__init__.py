@@ -1,0 +1,1 @@
+"""The pages of an operator: what administrators see and do by commands."""
