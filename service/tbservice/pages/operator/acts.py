@@ -1,4 +1,4 @@
-"""What operators do on their pages, each by the use case of the command that does the same."""
+"""Acts of operators on their pages, each by the use case of the command that does the same."""
 
 from __future__ import annotations
 
