@@ -41,11 +41,14 @@ def put(db: Connection, user_id: UserId, *, also_revoked: bool) -> bool:
 
     Without `also_revoked`, not who was one before.
     """
-    condition = "o.revoked_at IS NOT NULL" if also_revoked else "false"
+    # A time of `excluded`, since a cluster takes no now() there.
+    update = """
+        UPDATE SET made_at = excluded.made_at, revoked_at = NULL WHERE o.revoked_at IS NOT NULL
+    """
     statement = text(f"""
-        INSERT INTO operators AS o (user_id) VALUES (:user_id)
-        ON CONFLICT (user_id) DO UPDATE SET made_at = now(), revoked_at = NULL WHERE {condition}
-    """)  # noqa: S608 - one of two constants
+        INSERT INTO operators AS o (user_id, made_at) VALUES (:user_id, now())
+        ON CONFLICT (user_id) DO {update if also_revoked else "NOTHING"}
+    """)  # noqa: S608 - constants
     return db.execute(statement, {"user_id": user_id}).rowcount == 1
 
 
