@@ -16,6 +16,7 @@ from tbservice.cli_maintenance import add_data_dir
 
 if TYPE_CHECKING:
     from tbservice.settings import Settings
+    from tbservice.experiments.quota_changes import QuotaDetails
 
 _Commands = Any  # the type of `add_subparsers` has no public name
 
@@ -26,7 +27,7 @@ _QUOTA_UNITS = {
     "experiments": "experiments",
     "members": "members",
 }
-"""The limits of a workspace, as in `types/quotas.py`, which needs no import here for `--help`."""
+"""The limits of a quota, as in `types/quotas.py`, which needs no import here for `--help`."""
 
 _PERSON = "the person's e-mail address, or their id (`tbservice user list` shows it)"
 
@@ -85,15 +86,24 @@ def add_workspace(commands: _Commands) -> None:
     text = "undo the deletion of a workspace that is not erased yet"
     restore = add_command(places, "restore", _restore_workspace, text)
     restore.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
-    _add_quota(places)
-
-
-def _add_quota(places: _Commands) -> None:
     text = "print what a workspace stores and may store, or change what it may"
     quota = add_command(places, "quota", _workspace_quota, text)
     quota.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
+    _add_limits(quota, "default")
     quota.add_argument(
-        "--plan", metavar="NAME", help="a plan of the file TBHUB_PLANS_FILE; 'default' for none"
+        "--recount", action="store_true", help="count all that is stored again, from the points"
+    )
+    text = "move a workspace to a person's account, whose quota counts it and whose turns it uses"
+    account = add_command(places, "account", _workspace_account, text)
+    account.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
+    account.add_argument("person", metavar="PERSON", help=f"{_PERSON}; 'none' for no account")
+
+
+def _add_limits(quota: argparse.ArgumentParser, default_plan: str) -> None:
+    quota.add_argument(
+        "--plan",
+        metavar="NAME",
+        help=f"a plan of the file TBHUB_PLANS_FILE; '{default_plan}' for none",
     )
     for name, unit in _QUOTA_UNITS.items():
         quota.add_argument(
@@ -104,9 +114,6 @@ def _add_quota(places: _Commands) -> None:
         )
     quota.add_argument(
         "--clear", action="store_true", help="first remove the plan and limits that were set before"
-    )
-    quota.add_argument(
-        "--recount", action="store_true", help="count all that is stored again, from the points"
     )
 
 
@@ -154,6 +161,10 @@ def add_user(commands: _Commands) -> None:
     text = "undo the deletion of a person who is not erased yet; they must sign in again"
     restore = add_command(people, "restore", _restore_user, text)
     restore.add_argument("person", metavar="PERSON", help=_PERSON)
+    text = "print what all workspaces of a person's account store and may store, or change that"
+    quota = add_command(people, "quota", _user_quota, text)
+    quota.add_argument("person", metavar="PERSON", help=_PERSON)
+    _add_limits(quota, "account")
 
 
 def _add_invite(people: _Commands) -> None:
@@ -297,17 +308,51 @@ def _workspace_quota(options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.experiments.quota_changes import change_quota, read_quota, recount
     from tbservice.server.administration import open_database
 
-    given = {name: getattr(options, name) for name in _QUOTA_UNITS}
-    limits = {name: _parse_limit(name, text) for name, text in given.items() if text is not None}
+    changes = _parse_limits(options)
     with open_database(settings) as database:
-        if limits or options.plan is not None or options.clear:
-            change_quota(database, options.workspace, options.plan, limits, clears=options.clear)
+        if changes:
+            change_quota(database, options.workspace, *changes, clears=options.clear)
         if options.recount:
             print(f"experiments counted again: {recount(database, options.workspace)}")
-        quota = read_quota(database, options.workspace)
-    print(f"plan\t{quota.plan or 'default'}")
+        _print_quota("default", read_quota(database, options.workspace))
+
+
+def _user_quota(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.experiments.quota_changes import change_account_quota, read_account_quota
+    from tbservice.server.administration import open_database
+
+    changes = _parse_limits(options)
+    with open_database(settings) as database:
+        if changes:
+            change_account_quota(database, options.person, *changes, clears=options.clear)
+        _print_quota("account", read_account_quota(database, options.person))
+
+
+def _workspace_account(options: argparse.Namespace, settings: Settings) -> None:
+    from tbservice.experiments.quota_changes import move_workspace
+    from tbservice.server.administration import open_database
+
+    named = None if options.person == "none" else options.person
+    with open_database(settings) as database:
+        move_workspace(database, options.workspace, named)
+    print(f"workspace {options.workspace} belongs to {named or 'no account'}")
+
+
+def _print_quota(default_plan: str, quota: QuotaDetails) -> None:
+    print(f"plan\t{quota.plan or default_plan}")
     for name, limit in quota.totals.quota.as_dict().items():
         print(f"{name}\t{quota.totals.used(name)}\t{'none' if limit is None else limit}")
+
+
+def _parse_limits(
+    options: argparse.Namespace,
+) -> tuple[str | None, dict[str, int | None]] | None:
+    """Return the plan and the limits to change; None if none of the options says so."""
+    given = {name: getattr(options, name) for name in _QUOTA_UNITS}
+    limits = {name: _parse_limit(name, text) for name, text in given.items() if text is not None}
+    if limits or options.plan is not None or options.clear:
+        return options.plan, limits
+    return None
 
 
 def _parse_limit(name: str, text: str) -> int | None:

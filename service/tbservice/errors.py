@@ -185,25 +185,32 @@ class RunDeleted(Conflict):
 
 
 class QuotaExceeded(ServiceError):
-    """A quota of the workspace has no room for what the request adds; nothing of it was stored.
+    """A quota of the workspace or its account has no room for what the request adds.
+
+    Nothing of it was stored.
 
     507 (RFC 4918, 11.5), as WebDAV has it for quotas (RFC 4331, 6): not 403, which is about rights,
     nor 413 and 429, after which a client sends less, or the same again soon.
 
-    `quota` is the name of the limit; `used` and `limit` are counts, `needed` what would be added.
+    `quota` is the name of the limit, `holder` whose it is (`workspace` or `account`); `used` and
+    `limit` are counts, `needed` what would be added.
     """
 
     status = 507
     code = "quota_exceeded"
 
-    def __init__(self, quota: str, unit: str, used: int, limit: int, needed: int) -> None:
+    def __init__(
+        self, quota: str, unit: str, used: int, limit: int, needed: int, holder: str
+    ) -> None:
         remaining = max(0, limit - used)
+        who = "workspace" if holder == "workspace" else "account that the workspace belongs to"
         super().__init__(
-            f"the workspace may store {limit:,} {unit}, of which {used:,} are used and "
+            f"the {who} may store {limit:,} {unit}, of which {used:,} are used and "
             f"{remaining:,} remain; this needs {needed:,} more. Delete what is not needed, or ask "
             "the administrator of this service for more"
         )
         self.quota = quota
+        self.holder = holder
         self.used = used
         self.limit = limit
         self.needed = needed

@@ -1,5 +1,6 @@
 """Eight uploaders into one workspace, in turns: without counters, with them, and with a quota that
-is far, or near; and the sums that a look at a quota reads, over 10,000 experiments.
+is far, or near, of the workspace or of its account; and the sums that a look at a quota reads, over
+10,000 experiments.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from support.batches import PROTOBUF, batch, scalars, segment, stream
 from tbservice.db.database import Database
 from tbservice.quotas import plans
 from tbservice.quotas.tables import usage_counters
-from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.quotas import QUOTA_NAMES
 
 UPLOADERS = 8
@@ -29,6 +30,10 @@ BATCHES = 40
 
 TAGS, POINTS = 20, 10
 NO_COUNTERS, NO_QUOTA, FAR, NEAR = "no counters", "no quota", "quota far", "quota near"
+ACCOUNT_FAR, ACCOUNT_NEAR = "account's quota far", "account's quota near"
+ACCOUNT, ACCOUNT_WORKSPACES = UserId("bench"), 5
+"""An account has as many workspaces as a person may create; one is uploaded to."""
+
 EXPERIMENTS = 10_000
 
 
@@ -40,7 +45,9 @@ def measure(bench: Bench) -> None:
         # As a database without the migration: the service looks for this table.
         before.query("ALTER TABLE quota_plans RENAME TO unknown")
         counted = stack.enter_context(bench.new_service("counted"))
-        places = {NO_COUNTERS: before, NO_QUOTA: counted, FAR: counted, NEAR: counted}
+        _make_account(counted)
+        sides = (NO_QUOTA, FAR, NEAR, ACCOUNT_FAR, ACCOUNT_NEAR)
+        places = {NO_COUNTERS: before, **dict.fromkeys(sides, counted)}
         cpu: defaultdict[str, list[float]] = defaultdict(list)
         seconds: defaultdict[str, list[float]] = defaultdict(list)
         for number in range(bench.rounds + 1):
@@ -52,7 +59,7 @@ def measure(bench: Bench) -> None:
                     cpu[side].append(sum(used.values()))
                     seconds[side].append(took)
                 say(f"{side}: {took:.2f} s ({told(used)} CPU)")
-        for side in (NO_QUOTA, FAR, NEAR):
+        for side in sides:
             _report(side, "processor time", cpu[side], cpu[NO_COUNTERS])
             _report(side, "time", seconds[side], seconds[NO_COUNTERS])
         _measure_sums(counted)
@@ -70,16 +77,27 @@ def _report(side: str, what: str, values: list[float], base: list[float]) -> Non
     report(f"  {side} : {NO_COUNTERS}, {what}", f"{ratio:.3f} x", "at most 1.03 x")
 
 
+def _make_account(service: Service) -> None:
+    """Let the workspace belong to an account with others."""
+    names = f"SELECT 'bench', '{ACCOUNT}' FROM generate_series(2, {ACCOUNT_WORKSPACES})"  # noqa: S608 - constants
+    service.query(f"UPDATE workspaces SET created_by = '{ACCOUNT}'")  # noqa: S608 - a constant
+    service.query(f"INSERT INTO workspaces (name, created_by) {names}")
+
+
 def _set_quota(service: Service, side: str) -> None:
     """Set a quota of points: none, one that is far, or one with room for two turns."""
-    workspace_id = WorkspaceId(service.query("SELECT max(workspace_id) FROM workspaces")[0][0])
+    (number,) = service.query("SELECT min(workspace_id) FROM workspaces")[0]
+    workspace_id = WorkspaceId(number)
     database = Database(service.live.database_url, 1)
     with database.transaction(workspace_id) as db:
         used = usage_counters.sum_all(db, workspace_id).points
         near = used + 2 * UPLOADERS * BATCHES * TAGS * POINTS
-        points = {NO_QUOTA: None, FAR: 10**12, NEAR: near}[side]
-        limits = dict.fromkeys(QUOTA_NAMES) | {"points": points}
-        plans.set_quota(db, workspace_id, None, limits)
+        limit = {FAR: 10**12, NEAR: near, ACCOUNT_FAR: 10**12, ACCOUNT_NEAR: near}.get(side)
+        own = {"points": None if side in (ACCOUNT_FAR, ACCOUNT_NEAR) else limit}
+        plans.set_quota(db, workspace_id, None, dict.fromkeys(QUOTA_NAMES) | own)
+    with database.transaction() as db:
+        together = {"points": limit if side in (ACCOUNT_FAR, ACCOUNT_NEAR) else None}
+        plans.set_quota(db, ACCOUNT, None, dict.fromkeys(QUOTA_NAMES) | together)
     database.close()
 
 
@@ -106,7 +124,7 @@ def _send_all(service: Service, bodies: list[bytes], experiment: str) -> None:
 
 def _measure_sums(service: Service) -> None:
     """Measure the statements of a look at the quota, in a workspace of many experiments."""
-    (workspace_id,) = service.query("SELECT max(workspace_id) FROM workspaces")[0]
+    (workspace_id,) = service.query("SELECT min(workspace_id) FROM workspaces")[0]
     columns = "(experiment_id, workspace_id, scalars)"
     numbers = f"generate_series(1, {EXPERIMENTS}) AS n"
     rows = f"SELECT 'bench' || n, {workspace_id}, n FROM {numbers}"  # noqa: S608 - numbers

@@ -41,6 +41,7 @@ def test_batch_over_quota_is_refused_and_says_what_remains(api, experiment, data
         "code": "quota_exceeded",
         "detail": "",
         "quota": "points",
+        "holder": "workspace",
         "used": 200,
         "limit": 250,
         "remaining": 50,
@@ -207,7 +208,7 @@ def test_plan_holds_for_workspaces_without_own_limits(
         with pytest.raises(Invalid, match="large"):
             quota_changes.change_quota(database, workspace_id, "unknown", {})
     with database.transaction(workspace_id) as db:
-        assert workspace_quotas.find(db, workspace_id) == Quota()
+        assert workspace_quotas.WORKSPACES.find(db, workspace_id) == Quota()
 
 
 def test_usage_as_csv_has_a_line_for_each_group(api, experiment, database, workspace_id):

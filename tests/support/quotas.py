@@ -11,10 +11,10 @@ from tbservice.types.identifiers import ExperimentId
 from tbservice.types.quotas import QUOTA_NAMES
 
 
-def set_quota(database, workspace_id, **limits):
-    """Set the limits of a workspace, as an administrator does; the others are none."""
-    with database.transaction(workspace_id) as db:
-        plans.set_quota(db, workspace_id, None, dict.fromkeys(QUOTA_NAMES) | limits)
+def set_quota(database, holder, **limits):
+    """Set the limits of a workspace or account, as an administrator does; the others are none."""
+    with database.transaction(holder if isinstance(holder, int) else None) as db:
+        plans.set_quota(db, holder, None, dict.fromkeys(QUOTA_NAMES) | limits)
 
 
 def stored_usage(database, workspace_id):

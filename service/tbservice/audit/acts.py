@@ -69,6 +69,7 @@ class Act(enum.StrEnum):
     WORKSPACE_RENAME = "workspace.rename"
     WORKSPACE_SUSPEND = "workspace.suspend"
     WORKSPACE_RELEASE = "workspace.release"
+    WORKSPACE_ACCOUNT = "workspace.account"
     WORKSPACE_DELETE = "workspace.delete"
     WORKSPACE_RESTORE = "workspace.restore"
     WORKSPACE_ERASE = "workspace.erase"

@@ -238,7 +238,7 @@ def check_room(db: Connection, workspace_id: WorkspaceId, current: Role | None) 
     count = members.count(db, workspace_id)
     if count >= MEMBERS_ITEMS_MAX:
         raise Conflict(f"a workspace has at most {MEMBERS_ITEMS_MAX} members")
-    room.check_members(db, workspace_id, count)
+    room.check_members(db, workspace_id)
 
 
 def sign_in_identity(

@@ -8,11 +8,12 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice.experiments.tables import workspace_usage
+from tbservice.quotas import room
 from tbservice.quotas.tables import usage_counters, workspace_quotas
 from tbservice.types.experiments import WorkspaceUsage
 from tbservice.types.grants import WorkspaceGrant
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
-from tbservice.types.quotas import Quota, Usage, WorkspaceTotals
+from tbservice.types.quotas import Quota, Usage, UsageTotals
 
 USAGE_EXPERIMENTS_ITEMS_MAX: Final = 10_000
 """Experiments (items) that the usage of a workspace names, the largest first."""
@@ -27,28 +28,47 @@ def read_usage(db: Connection, grant: WorkspaceGrant, largest: int) -> Workspace
     months, members = workspace_usage.list_groups(db, grant.workspace_id)
     return WorkspaceUsage(
         read_totals(db, grant),
+        _find_account_totals(db, grant.workspace_id),
         months,
         members,
         workspace_usage.list_largest(db, grant.workspace_id, largest),
     )
 
 
-def read_totals(db: Connection, grant: WorkspaceGrant) -> WorkspaceTotals:
+def read_totals(db: Connection, grant: WorkspaceGrant) -> UsageTotals:
     """Return what the workspace stores and may store; `grant` is for the scope read."""
     experiments, copies, uncounted, arrived = workspace_usage.count_all(db, grant.workspace_id)
     members = workspace_quotas.count_members(db, grant.workspace_id)
     if not usage_counters.exist(db):
-        return WorkspaceTotals(
+        return UsageTotals(
             Quota(), Usage(arrived), experiments, members, copies, experiments + copies
         )
-    return WorkspaceTotals(
-        workspace_quotas.find(db, grant.workspace_id),
+    return UsageTotals(
+        workspace_quotas.WORKSPACES.find(db, grant.workspace_id),
         usage_counters.sum_all(db, grant.workspace_id),
         experiments,
         members,
         copies,
         uncounted,
     )
+
+
+def read_account_totals(db: Connection, level: room.Level) -> UsageTotals:
+    """Return what the workspaces of an account store and may store together."""
+    stored, experiments, members = Usage(), 0, 0
+    for workspace_id in level.visit(db):
+        stored = stored.plus(usage_counters.sum_all(db, workspace_id))
+        experiments += workspace_quotas.count_experiments(db, workspace_id)
+        members += workspace_quotas.count_members(db, workspace_id)
+    return UsageTotals(level.quota, stored, experiments, members)
+
+
+def _find_account_totals(db: Connection, workspace_id: WorkspaceId) -> UsageTotals | None:
+    """Return the totals of a workspace's account; None if it has no quota."""
+    if not usage_counters.exist(db):
+        return None
+    accounts = [each for each in room.find_levels(db, workspace_id) if each.holder == "account"]
+    return read_account_totals(db, accounts[0]) if accounts else None
 
 
 def list_experiments_to_count(

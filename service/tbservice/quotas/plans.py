@@ -10,8 +10,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from tbservice.errors import Invalid, StartupError
+from tbservice.quotas import room
 from tbservice.quotas.tables import usage_counters, workspace_quotas
-from tbservice.types.identifiers import WorkspaceId
+from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.quotas import QUOTA_MAX, QUOTA_NAMES, Quota
 
 
@@ -37,13 +38,14 @@ def store_plans(db: Connection, plans: Mapping[str, Quota]) -> bool:
 
 def set_quota(
     db: Connection,
-    workspace_id: WorkspaceId,
+    holder: WorkspaceId | UserId,
     plan: str | None,
     limits: Mapping[str, int | None],
 ) -> None:
-    """Set plan and own limits of a workspace, which hold from the commit on.
+    """Set plan and own limits of a workspace, or of a person's account.
 
-    A limit that is None is the plan's; QUOTA_MAX is no limit. Raises Invalid.
+    They hold from the commit on. A limit that is None is the plan's; QUOTA_MAX is no limit. Raises
+    Invalid.
     """
     for name, limit in limits.items():
         if limit is not None:
@@ -52,9 +54,31 @@ def set_quota(
     if plan is not None and plan not in plans:
         known = ", ".join(plans) or "there are none, TBHUB_PLANS_FILE is not set"
         raise Invalid(f"there is no plan {plan!r}: {known}")
-    workspace_quotas.lock(db, workspace_id)
-    workspace_quotas.put(db, workspace_id, plan, limits)
-    usage_counters.reset_maxima(db, workspace_id)
+    table = workspace_quotas.table_of(holder)
+    table.lock(db, holder)
+    table.put(db, holder, plan, limits)
+    reset_parts(db, holder)
+
+
+def reset_parts(db: Connection, holder: WorkspaceId | UserId) -> None:
+    """Let all experiments look at the quota of a workspace or an account before they grow again."""
+    if isinstance(holder, int):
+        usage_counters.reset_maxima(db, holder)
+        return
+    for workspace_id in room.find_account_level(db, holder).visit(db):
+        usage_counters.reset_maxima(db, workspace_id)
+
+
+def move_workspace(db: Connection, workspace_id: WorkspaceId, account: UserId | None) -> None:
+    """Move a workspace to another account, whose quota counts it from the commit on; None: to none.
+
+    It may bring more than that has room for: what is stored stays.
+    """
+    workspace_quotas.WORKSPACES.lock(db, workspace_id)
+    if account is not None:
+        workspace_quotas.ACCOUNTS.lock(db, account)
+    workspace_quotas.set_account(db, workspace_id, account)
+    reset_parts(db, workspace_id if account is None else account)
 
 
 def check_limit(name: str, limit: object) -> int:

@@ -339,6 +339,7 @@ async def _render(request: Request, error: Exception) -> Response:
     if isinstance(error, QuotaExceeded):
         more = {
             "quota": error.quota,
+            "holder": error.holder,
             "used": error.used,
             "limit": error.limit,
             "remaining": max(0, error.limit - error.used),

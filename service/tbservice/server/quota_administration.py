@@ -27,5 +27,5 @@ def apply_plans(database: Database, path: Path) -> None:
         workspaces = list_workspaces(db)
     for workspace_id, _ in workspaces:
         with database.transaction(workspace_id) as db:
-            workspace_quotas.lock(db, workspace_id)
+            workspace_quotas.WORKSPACES.lock(db, workspace_id)
             usage_counters.reset_maxima(db, workspace_id)

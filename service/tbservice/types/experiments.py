@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from tbservice.types.identifiers import ExperimentId, UserId
-from tbservice.types.quotas import Usage, WorkspaceTotals
+from tbservice.types.quotas import Usage, UsageTotals
 
 RESTORABLE: Final = timedelta(days=7)
 """For how long an experiment is restored after its deletion; then it is erased."""
@@ -52,7 +52,9 @@ class WorkspaceUsage:
     Months and people have the experiments that they have created, with frozen copies of these.
     """
 
-    totals: WorkspaceTotals
+    totals: UsageTotals
+    account: UsageTotals | None
+    """Of the account that the workspace belongs to, if it has a quota."""
     months: list[UsageGroup]
     members: list[UsageGroup]
     largest: list[ExperimentUsage]

@@ -1,4 +1,4 @@
-"""Usage and limits of a workspace, as plain values."""
+"""Usage and limits of workspaces and accounts, as plain values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOTHING: Final = Usage()
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Limits of a workspace; None for no limit. Points and bytes are those of `Usage`."""
+    """Limits of a workspace or account; None for none. Points and bytes are those of `Usage`."""
 
     points: int | None = None
     tensor_bytes: int | None = None
@@ -59,8 +59,8 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkspaceTotals:
-    """Usage and limits of a workspace.
+class UsageTotals:
+    """Usage and limits of a workspace, or of all workspaces of an account together.
 
     `experiments` are those that can be restored, too; `uncounted` are the ones of `stored` that
     count as what arrived, since nothing was added to them since they are counted. Frozen copies

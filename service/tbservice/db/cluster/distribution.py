@@ -29,6 +29,7 @@ _REFERENCE_TABLES: Final = (
     "device_logins",
     "tokens",
     "workspace_quotas",
+    "account_quotas",
     "quota_plans",
     "suspensions",
     "operators",

@@ -1,30 +1,85 @@
-"""Queries on `workspace_quotas` and `quota_plans`, and the rows that limits count."""
+"""Queries on tables of quotas and `quota_plans`, accounts, and the rows that limits count."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection, text
 
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import set_locals
-from tbservice.types.identifiers import WorkspaceId
+from tbservice.db.schema_parts import has_table
+from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.quotas import QUOTA_NAMES, Quota
 
-DEFAULT_PLAN: Final = "default"
-"""The plan of the workspaces that are given none."""
-
 _COLUMNS: Final = ", ".join(QUOTA_NAMES)
+_EFFECTIVE: Final = ", ".join(f"coalesce(q.{name}, p.{name}) AS {name}" for name in QUOTA_NAMES)
 _PARAMETERS: Final = ", ".join(f":{name}" for name in QUOTA_NAMES)
 
 
-def lock(db: Connection, workspace_id: WorkspaceId) -> None:
-    """Make others wait who look whether there is room in the workspace, until the transaction ends.
+@dataclass(frozen=True, slots=True)
+class QuotaTable:
+    """A table of plans and limits, one row for each who has some of their own."""
 
-    After the rows of experiments, before those of `usage_counters`: else deadlocks.
-    """
-    citus.lock_name(db, f"{workspace_id}/quota")
+    name: str
+    key: str
+    default_plan: str
+    """The plan of those who are given none."""
+
+    def lock(self, db: Connection, key: int | str) -> None:
+        """Make others wait who look whether there is room, until the transaction ends.
+
+        After the rows of experiments, before those of `usage_counters`, workspaces before accounts:
+        else deadlocks.
+        """
+        citus.lock_name(db, f"{key}/quota")
+
+    def find(self, db: Connection, key: int | str) -> Quota:
+        """Return the limits: the own ones, else those of the plan."""
+        row = db.execute(
+            text(f"""
+                SELECT {_EFFECTIVE}
+                FROM (SELECT 1) AS always
+                LEFT JOIN {self.name} AS q ON q.{self.key} = :key
+                LEFT JOIN quota_plans AS p ON p.name = coalesce(
+                    (SELECT name FROM quota_plans WHERE name = q.plan), :default_plan)
+            """),  # noqa: S608 - constants
+            {"key": key, "default_plan": self.default_plan},
+        ).one()
+        return Quota.of(row._asdict())
+
+    def find_own(self, db: Connection, key: int | str) -> tuple[str | None, dict[str, int | None]]:
+        """Return the plan that was given, and the limits that differ from its plan's."""
+        statement = text(f"SELECT plan, {_COLUMNS} FROM {self.name} WHERE {self.key} = :key")  # noqa: S608 - constants
+        row = db.execute(statement, {"key": key}).one_or_none()
+        if row is None:
+            return None, dict.fromkeys(QUOTA_NAMES)
+        return row.plan, {name: getattr(row, name) for name in QUOTA_NAMES}
+
+    def put(
+        self, db: Connection, key: int | str, plan: str | None, limits: Mapping[str, int | None]
+    ) -> None:
+        """Set plan and limits; a limit that is None is the plan's."""
+        db.execute(
+            text(f"""
+                INSERT INTO {self.name} ({self.key}, plan, {_COLUMNS})
+                VALUES (:key, :plan, {_PARAMETERS})
+                ON CONFLICT ({self.key}) DO UPDATE SET plan = excluded.plan,
+                    {", ".join(f"{name} = excluded.{name}" for name in QUOTA_NAMES)}
+            """),  # noqa: S608 - constants
+            {"key": key, "plan": plan, **limits},
+        )
+
+
+WORKSPACES: Final = QuotaTable("workspace_quotas", "workspace_id", "default")
+ACCOUNTS: Final = QuotaTable("account_quotas", "account", "account")
+
+
+def table_of(holder: WorkspaceId | UserId) -> QuotaTable:
+    """Return the table of the quotas of workspaces, or of accounts."""
+    return WORKSPACES if isinstance(holder, int) else ACCOUNTS
 
 
 def lock_plans(db: Connection) -> None:
@@ -32,43 +87,35 @@ def lock_plans(db: Connection) -> None:
     citus.lock_name(db, "quota plans")
 
 
-def find(db: Connection, workspace_id: WorkspaceId) -> Quota:
-    """Return the limits of a workspace: its own, else those of its plan."""
-    row = db.execute(
-        text(f"""
-            SELECT {", ".join(f"coalesce(q.{name}, p.{name}) AS {name}" for name in QUOTA_NAMES)}
-            FROM (SELECT 1) AS always
-            LEFT JOIN workspace_quotas AS q ON q.workspace_id = :workspace_id
-            LEFT JOIN quota_plans AS p ON p.name = coalesce(
-                (SELECT name FROM quota_plans WHERE name = q.plan), :default_plan)
-        """),  # noqa: S608 - constants above
-        {"workspace_id": workspace_id, "default_plan": DEFAULT_PLAN},
-    ).one()
-    return Quota.of(row._asdict())
+def accounts_exist(db: Connection) -> bool:
+    """Return whether the schema has quotas of accounts; a migration may add them meanwhile."""
+    return has_table(db, "account_quotas")
 
 
-def find_own(db: Connection, workspace_id: WorkspaceId) -> tuple[str | None, dict[str, int | None]]:
-    """Return the plan that a workspace was given, and the limits that differ from its plan's."""
-    statement = text(f"SELECT plan, {_COLUMNS} FROM workspace_quotas WHERE workspace_id = :id")  # noqa: S608 - a constant above
-    row = db.execute(statement, {"id": workspace_id}).one_or_none()
-    if row is None:
-        return None, dict.fromkeys(QUOTA_NAMES)
-    return row.plan, {name: getattr(row, name) for name in QUOTA_NAMES}
+def find_account(db: Connection, workspace_id: WorkspaceId) -> UserId | None:
+    """Return the person to whose account a workspace belongs; None: it is of no account.
+
+    None also before the migration 0028, without which accounts have no quotas.
+    """
+    if not accounts_exist(db):
+        return None
+    statement = text("SELECT created_by FROM workspaces WHERE workspace_id = :id")
+    return db.execute(statement, {"id": workspace_id}).scalar_one_or_none()
 
 
-def put(
-    db: Connection, workspace_id: WorkspaceId, plan: str | None, limits: Mapping[str, int | None]
-) -> None:
-    """Set plan and limits of a workspace; a limit that is None is the plan's."""
-    db.execute(
-        text(f"""
-            INSERT INTO workspace_quotas (workspace_id, plan, {_COLUMNS})
-            VALUES (:workspace_id, :plan, {_PARAMETERS})
-            ON CONFLICT (workspace_id) DO UPDATE SET plan = excluded.plan,
-                {", ".join(f"{name} = excluded.{name}" for name in QUOTA_NAMES)}
-        """),  # noqa: S608 - constants above
-        {"workspace_id": workspace_id, "plan": plan, **limits},
-    )
+def set_account(db: Connection, workspace_id: WorkspaceId, account: UserId | None) -> None:
+    """Move a workspace to another account, or to none."""
+    statement = text("UPDATE workspaces SET created_by = :account WHERE workspace_id = :id")
+    db.execute(statement, {"id": workspace_id, "account": account})
+
+
+def list_of_account(db: Connection, account: UserId) -> list[WorkspaceId]:
+    """Return the workspaces of an account, with deleted ones that are not erased yet."""
+    statement = text("""
+        SELECT workspace_id FROM workspaces WHERE created_by = :account AND name <> ''
+        ORDER BY workspace_id
+    """)
+    return [WorkspaceId(each) for each in db.execute(statement, {"account": account}).scalars()]
 
 
 def list_plans(db: Connection) -> dict[str, Quota]:

@@ -13,7 +13,7 @@ from tbservice.api.http.dependencies import MaySeeMembers, UsesDatabase
 from tbservice.api.http.routers import make_router
 from tbservice.experiments import usage
 from tbservice.types.experiments import WorkspaceUsage
-from tbservice.types.quotas import QUOTA_NAMES, Usage, WorkspaceTotals
+from tbservice.types.quotas import Usage, UsageTotals
 
 router = make_router(prefix="/api/v1/workspaces/{workspace_id}/usage", tags=["workspaces"])
 
@@ -70,6 +70,10 @@ class UsageAnswer(BaseModel):
     limits: dict[str, LimitAnswer] = Field(
         description="By name: points, tensor_bytes, blob_bytes, experiments, members"
     )
+    account: dict[str, LimitAnswer] | None = Field(
+        description="The same of the account that the workspace belongs to, all workspaces of "
+        "which count together; null: it has no quota"
+    )
     stored: StoredAnswer
     frozen_copies: int
     uncounted_experiments: int = Field(
@@ -109,6 +113,7 @@ def show_usage(
         return Response("".join(_csv_lines(stored)), media_type=_CSV)
     return UsageAnswer(
         limits=_limits(stored.totals),
+        account=None if stored.account is None else _limits(stored.account),
         stored=StoredAnswer(**stored.totals.stored._asdict()),
         frozen_copies=stored.totals.frozen_copies,
         uncounted_experiments=stored.totals.uncounted,
@@ -138,7 +143,7 @@ def show_usage(
     )
 
 
-def _limits(totals: WorkspaceTotals) -> dict[str, LimitAnswer]:
+def _limits(totals: UsageTotals) -> dict[str, LimitAnswer]:
     return {
         name: LimitAnswer(
             used=totals.used(name),
@@ -152,10 +157,11 @@ def _limits(totals: WorkspaceTotals) -> dict[str, LimitAnswer]:
 def _csv_lines(stored: WorkspaceUsage) -> Iterator[str]:
     """Yield a header, and a line for each limit, the workspace, and each group; LF ends each."""
     yield ",".join(("by", "key", "name", "experiments", *Usage._fields, "used", "limit")) + "\n"
-    limits = stored.totals.quota.as_dict()
-    for name in QUOTA_NAMES:
-        limit = "" if limits[name] is None else str(limits[name])
-        yield f"limit,{name},,,,,,,,{stored.totals.used(name)},{limit}\n"
+    for by, totals in (("limit", stored.totals), ("account", stored.account)):
+        if totals is None:
+            continue
+        for name, limit in totals.quota.as_dict().items():
+            yield f"{by},{name},,,,,,,,{totals.used(name)},{'' if limit is None else limit}\n"
     yield _csv_line("workspace", "", "", stored.totals.experiments, stored.totals.stored)
     for month in stored.months:
         yield _csv_line("month", month.key, "", month.experiments, month.usage)
