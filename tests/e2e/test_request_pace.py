@@ -91,6 +91,9 @@ def test_machine_itself_is_not_paced_and_proxies_clients_are(http, service):
     refused = [response for response in refused if response.status_code == 429]
     assert refused[0].json()["code"] == "too_many_requests"
     assert int(refused[0].headers["Retry-After"]) > 0
+    # `PROBE_PACE` of 0.05 a second: one in 100 s.
+    assert refused[0].headers["RateLimit-Policy"] == '"probes";q=1;w=100'
+    assert refused[0].headers["RateLimit"] == f'"probes";r=0;t={refused[0].headers["Retry-After"]}'
     assert refused[0].headers["X-Request-ID"] != refused[-1].headers["X-Request-ID"]
     assert ApiClient(http, service.new_owner()).new_experiment()
     counted = http.get("/metrics").text

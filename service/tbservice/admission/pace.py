@@ -60,6 +60,11 @@ class Pace:
             self._busy_until.popitem(last=False)
         return max(0.0, seconds)
 
+    def find_busiest(self, rates: Sequence[tuple[str, float]]) -> int:
+        """Return the index of the caller, of these, whose requests last the longest."""
+        until = [self._busy_until.get(name, 0.0) for name, _rate in rates]
+        return until.index(max(until))
+
     def uncount(self, rates: Sequence[tuple[str, float]]) -> None:
         """Take back what `count` counted of a request that did not begin."""
         for name, rate in rates:

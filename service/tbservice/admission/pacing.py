@@ -8,11 +8,13 @@ are refused when the wait would be too long.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Final
 
+from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tbservice import metrics
 from tbservice.admission.callers import CallerLookup, caller_by_address
@@ -65,32 +67,59 @@ class PacingMiddleware:
             await self._app(scope, receive, send)
             return
 
-        seconds = self._pace.count(self._rates(scope))
+        policies, rates = self._rates(scope)
+        seconds = self._pace.count(rates)
+        if seconds == 0.0:
+            await self._app(scope, receive, send)
+            return
+        index = self._pace.find_busiest(rates)
+        policy, rate = policies[min(index, len(policies) - 1)], rates[index][1]
         if seconds is None:
             metrics.observe_over_share("requests a second")
             if await hold_refusal(scope):
-                await self._refusal(scope, receive, send)
-        elif not seconds or await wait_with_client(scope, seconds):
-            await self._app(scope, receive, send)
+                after = TooManyRequests.retry_after_seconds
+                await self._refusal(scope, receive, _telling(send, policy, rate, f";t={after}"))
+        elif await wait_with_client(scope, seconds):
+            await self._app(scope, receive, _telling(send, policy, rate))
 
-    def _rates(self, scope: Scope) -> Sequence[tuple[str, float]]:
+    def _rates(self, scope: Scope) -> tuple[Sequence[str], Sequence[tuple[str, float]]]:
         """Return whose request it is: an account's if it was seen before, or an address'.
 
         Else strangers behind the same address could delay an account. An address has a pace of its
         own for probes: a balancer may hide clients behind the address that its probes come from.
+        The names of the paces come first; the last is that of all further ones.
         """
         address = caller_by_address(scope)
         if scope["path"] in PROBE_PATHS:
-            return [(f"probes of {address.network}", self._rate * PROBE_PACE)]
+            return ("probes",), [(f"probes of {address.network}", self._rate * PROBE_PACE)]
         if account := self._callers.find_account(scope):
             rates = [(account.key, self._rate * ACCOUNT_PACE)]
             for level, family in enumerate(account.families):
                 pace = FAMILY_PACES[min(level, len(FAMILY_PACES) - 1)]
                 rates.append((family, self._rate * pace))
-            return rates
+            return ("account", "family"), rates
         if address.network == address.key:
-            return [(address.key, self._rate)]
-        return [(address.key, self._rate), (address.network, self._rate * IPV6_SITE_PACE)]
+            return ("address",), [(address.key, self._rate)]
+        site = address.network, self._rate * IPV6_SITE_PACE
+        return ("address", "network"), [(address.key, self._rate), site]
+
+
+def _telling(send: Send, policy: str, rate: float, reset: str = "") -> Send:
+    """Return a `send` that adds the RateLimit fields of a caller that has used up its pace.
+
+    Only then is it known what remains: nothing. Each worker has a pace of its own, and a client
+    does not know which one it asks next. Fields as in draft-ietf-httpapi-ratelimit-headers-11.
+    """
+    quota, window = (int(rate), 1) if rate >= 1 else (1, math.ceil(1 / rate))
+
+    async def tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers["RateLimit-Policy"] = f'"{policy}";q={quota};w={window}'
+            headers["RateLimit"] = f'"{policy}";r=0{reset}'
+        await send(message)
+
+    return tell
 
 
 def _is_from_this_machine(scope: Scope) -> bool:
