@@ -89,8 +89,10 @@ class Act(enum.StrEnum):
     EXPERIMENT_ERASE = "experiment.erase"
     EXPERIMENT_EXPORT = "experiment.export"
     RUN_DELETE = "run.delete"
+    RUN_ERASE = "run.erase"
     RUN_ALLOW = "run.allow"
     SERIES_DELETE = "series.delete"
+    SERIES_ERASE = "series.erase"
     OBJECTS_SWEEP = "objects.sweep"
     QUOTA_SET = "quota.set"
     REPORT_CLOSE = "report.close"
@@ -121,6 +123,8 @@ ALWAYS_RECORDED: Final = frozenset(
         Act.AUDIT_EXPIRE,
         Act.EXPERIMENT_EXPIRE,
         Act.EXPERIMENT_ERASE,
+        Act.RUN_ERASE,
+        Act.SERIES_ERASE,
         Act.OBJECTS_SWEEP,
     }
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection
@@ -22,6 +23,9 @@ from tbservice.types.identifiers import UserId, WorkspaceId
 
 _SWEEPS_ITEMS_MAX: Final = 1_000
 """Sweeps (items) since the oldest erasure of a page that are looked through."""
+
+_ERASURES: Final = (Act.EXPERIMENT_ERASE, Act.RUN_ERASE, Act.SERIES_ERASE)
+"""Acts of which the receipts of a workspace are made."""
 
 RECEIPTS_ITEMS_MAX: Final = 10_000
 """Receipts (items) that are returned together, the last ones."""
@@ -50,42 +54,63 @@ def record_sweep(
         record(db, Act.OBJECTS_SWEEP, workspace_id, objects=objects, bytes=size, **times)
 
 
+def record_erased(db: Connection, workspace_id: WorkspaceId, experiment_id: str) -> None:
+    """Record that no table has points of the runs and series which were deleted until now.
+
+    The row of the experiment is locked: who deletes more of it commits later. Each deletion since
+    the last such record gets one of its own; those of the release before, whose records do not say
+    how much it was, get none.
+    """
+    if not audit_records.exist(db):
+        return
+    of = partial(AuditFilter, object_id=experiment_id)
+    known = of((Act.RUN_ERASE, Act.SERIES_ERASE))
+    last = audit_records.list_page(db, workspace_id, known, None, 1)
+    done, since = 0, None
+    if last:
+        details = json.loads(last[0].details)
+        done, since = details["deletion"], datetime.fromisoformat(details["deleted_at"])
+    wanted = of((Act.RUN_DELETE, Act.SERIES_DELETE), since=since)
+    for each in audit_records.list_page(db, workspace_id, wanted, None, RECEIPTS_ITEMS_MAX)[::-1]:
+        details = json.loads(each.details)
+        if each.number <= done or "objects" not in details:
+            continue
+        act = Act.RUN_ERASE if each.act == Act.RUN_DELETE else Act.SERIES_ERASE
+        details |= {"deletion": each.number, "deleted_at": each.recorded_at.isoformat()}
+        record(db, act, workspace_id, experiment_id, **details)
+
+
 def _waits(db: Connection, workspace_id: WorkspaceId) -> bool:
     """Return whether something was erased of which a sweep may have left objects."""
     if not audit_records.exist(db):
         return False
-    last = [
-        each
-        for act in (Act.WORKSPACE_ERASE, Act.EXPERIMENT_ERASE)
-        for each in audit_records.list_page(db, workspace_id, AuditFilter(act), None, limit=1)
-    ]
-    return any(receipt.swept is None for receipt in _make_receipts(db, workspace_id, last[:1]))
+    wanted = AuditFilter((Act.WORKSPACE_ERASE, *_ERASURES))
+    last = audit_records.list_page(db, workspace_id, wanted, None, limit=1)
+    return any(receipt.swept is None for receipt in _make_receipts(db, workspace_id, last))
 
 
 def list_receipts(
     db: Connection, grant: OwnerGrant, after: str | None, limit: int
 ) -> tuple[list[Receipt], str | None]:
-    """Return a page of the receipts of erased experiments, the last erased first.
+    """Return a page of the receipts of experiments, runs and series, the last erased first.
 
     Raises MalformedRequest if `after` is not a page token.
     """
-    wanted = AuditFilter(Act.EXPERIMENT_ERASE)
-    erased, following = list_records(db, grant, wanted, after, limit)
+    erased, following = list_records(db, grant, AuditFilter(_ERASURES), after, limit)
     return _make_receipts(db, grant.workspace_id, erased), following
 
 
 def list_of_erased(db: Connection, workspace_id: WorkspaceId) -> list[Receipt]:
-    """Return the last receipts of a workspace, the last erased first, of itself and experiments.
+    """Return the last receipts of a workspace, of itself and then of what it had, the last first.
 
     For who has deleted it, and administrators. In a transaction of the workspace; of
     `NO_WORKSPACE`: those of people.
     """
-    acts: tuple[Act, ...] = (Act.PERSON_ERASE,)
+    filters = [AuditFilter(Act.PERSON_ERASE)]
     if workspace_id != NO_WORKSPACE:
-        acts = (Act.WORKSPACE_ERASE, Act.EXPERIMENT_ERASE)
+        filters = [AuditFilter(Act.WORKSPACE_ERASE), AuditFilter(_ERASURES)]
     receipts: list[Receipt] = []
-    for act in acts if audit_records.exist(db) else ():
-        wanted = AuditFilter(act)
+    for wanted in filters if audit_records.exist(db) else ():
         erased = audit_records.list_page(db, workspace_id, wanted, None, RECEIPTS_ITEMS_MAX)
         receipts += _make_receipts(db, workspace_id, erased)
     return receipts

@@ -19,7 +19,7 @@ from tbservice.auth.deletion import list_due, lock_due
 from tbservice.auth.tables import workspaces
 from tbservice.db.database import Database
 from tbservice.errors import ServiceError
-from tbservice.experiments import deletion
+from tbservice.experiments import deletion, run_deletion
 from tbservice.experiments.tables import erased_series, experiment_deletion, person_rows
 from tbservice.experiments.tables.experiment_deletion import DueExperiment
 from tbservice.types.identifiers import ExperimentId, UserId, WorkspaceId
@@ -99,7 +99,7 @@ def erase_due(database: Database, stopping: threading.Event) -> int:
             for each in list_due(sweep, Suspendable.PERSON):
                 _erase_person(database, UserId(each))
             for place in erased_series.list_experiments(sweep, ERASE_EXPERIMENTS_ITEMS_MAX):
-                if not _repeat(database, place, _erase_series, stopping):
+                if not _repeat(database, place, run_deletion.erase_some, stopping):
                     break
     return erased
 
@@ -173,12 +173,6 @@ def _index_again(database: Database, workspace_id: WorkspaceId, user_id: UserId)
                 db, workspace_id, user_id, after, ERASE_EXPERIMENTS_ITEMS_MAX
             )
         is_last = not after
-
-
-def _erase_series(
-    db: Connection, _workspace_id: WorkspaceId, experiment_id: ExperimentId, rows_max: int
-) -> bool:
-    return erased_series.erase_some(db, experiment_id, rows_max)
 
 
 def _repeat(

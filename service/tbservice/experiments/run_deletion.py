@@ -9,21 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection
 
 from tbservice.audit.acts import Act
+from tbservice.audit.receipts import record_erased
 from tbservice.audit.recording import record
 from tbservice.db.database import Database
 from tbservice.errors import NotFound
 from tbservice.experiments.tables import deleted_runs, erased_series, experiment_size, experiments
 from tbservice.ingest import charges
-from tbservice.objects.tables import object_references
+from tbservice.objects.tables import blobs, object_references
 from tbservice.pagination import cut_page, decode_digest_token, encode_digest_token
+from tbservice.quotas.tables import usage_counters
 from tbservice.series.tables import runs_tags, time_series, upload_streams
 from tbservice.types.grants import AdminGrant, AppendGrant, ReadGrant
-from tbservice.types.identifiers import ExperimentId
+from tbservice.types.identifiers import ExperimentId, WorkspaceId
 from tbservice.types.series import RunSize
 
 ERASE_REQUEST_SECONDS: Final = 5.0
@@ -34,7 +36,25 @@ background.
 ERASE_REQUEST_ITEMS_MAX: Final = 2_000
 """Rows (items) that one transaction of such a request erases."""
 
+_DIGESTS_ITEMS: Final = 10_000
+"""Blobs (items) whose sizes are read at once."""
+
 _TAG_MISSING = "the run has no such tag"
+
+
+class Removed(NamedTuple):
+    """What a deletion has removed from an experiment.
+
+    Points of earlier attempts are included, and None if they are not counted. `bytes` are those of
+    scalars, estimated, and of tensors, also of those that are objects. Of the objects, other runs
+    and experiments may use some, which stay then.
+    """
+
+    points: int | None
+    bytes: int | None
+    objects: int
+    object_bytes: int
+
 
 DeleteRunRows = Callable[[Connection, ExperimentId, int, str], None]
 """Deletes rows of an experiment's run, by its id and name, in the caller's transaction."""
@@ -82,30 +102,32 @@ def delete_run(db: Connection, grant: AdminGrant, name: str) -> bool:
     Waits for requests that write to the run; those that wait for this one are refused
     (`ingest/run_names.py`). Returns False if there is no such run (any more).
     """
-    if not remove_run(db, grant, name):
+    removed = remove_run(db, grant, name)
+    if removed is None:
         return False
     deleted_runs.insert(db, grant, runs_tags.hash_name(name))
-    record(db, Act.RUN_DELETE, grant.workspace_id, grant.experiment_id, run=name)
+    place = grant.workspace_id, grant.experiment_id
+    record(db, Act.RUN_DELETE, *place, run=name, **removed._asdict())
     return True
 
 
-def remove_run(db: Connection, grant: AdminGrant, name: str) -> bool:
+def remove_run(db: Connection, grant: AdminGrant, name: str) -> Removed | None:
     """Delete a run as `delete_run`, for a caller that moves it: it may come again.
 
     Its series, points and upload cursors, what others registered, and the tags and references to
-    blobs that nothing else of the experiment uses. Objects in S3 remain.
+    blobs that nothing else of the experiment uses. Objects in S3 remain. Returns what that was;
+    None if there is no such run.
     """
     experiment_id = grant.experiment_id
     run_id = runs_tags.lock_run(db, experiment_id, name)
     if run_id is None:
-        return False
+        return None
     tag_ids = time_series.list_run_tags(db, experiment_id, run_id)
-    _delete_series(db, grant, run_id, None)
+    digests = _delete_series(db, grant, run_id, None) or []
     for delete_rows in _DELETIONS:
         delete_rows(db, experiment_id, run_id, name)
     runs_tags.delete_run(db, experiment_id, run_id)
-    _finish(db, grant, tag_ids)
-    return True
+    return _finish(db, grant, tag_ids, digests)
 
 
 def delete_series(db: Connection, grant: AdminGrant, run: str, tag: str) -> None:
@@ -117,30 +139,37 @@ def delete_series(db: Connection, grant: AdminGrant, run: str, tag: str) -> None
     if run_id is None:
         raise NotFound("the experiment has no such run")
     tag_id = runs_tags.find_tag(db, grant.experiment_id, tag)
-    if tag_id is None or not _delete_series(db, grant, run_id, tag_id):
+    digests = None if tag_id is None else _delete_series(db, grant, run_id, tag_id)
+    if tag_id is None or digests is None:
         raise NotFound(_TAG_MISSING)
-    _finish(db, grant, [tag_id])
-    record(db, Act.SERIES_DELETE, grant.workspace_id, grant.experiment_id, run=run, tag=tag)
+    removed = _finish(db, grant, [tag_id], digests)
+    place = grant.workspace_id, grant.experiment_id
+    record(db, Act.SERIES_DELETE, *place, run=run, tag=tag, **removed._asdict())
 
 
-def _delete_series(db: Connection, grant: AdminGrant, run_id: int, tag_id: int | None) -> bool:
-    """Delete a run's series, or that of one tag, and its upload cursors; False without series.
+def _delete_series(
+    db: Connection, grant: AdminGrant, run_id: int, tag_id: int | None
+) -> list[bytes] | None:
+    """Delete a run's series, or that of one tag, and its upload cursors.
 
-    The run is locked.
+    Returns the SHA-256s of the blobs that they refer to; None if there is no series of the tag. The
+    run is locked.
     """
     experiment_id = grant.experiment_id
     series_ids = time_series.delete(db, experiment_id, run_id, tag_id)
     if not series_ids and tag_id is not None:
-        return False
+        return None
     digests = object_references.list_all_digests(db, experiment_id, series_ids)
     erased_series.insert(db, grant, series_ids)
     object_references.delete_unused(db, experiment_id, digests)
     upload_streams.delete_run_streams(db, experiment_id, run_id)
-    return True
+    return digests
 
 
-def _finish(db: Connection, grant: AdminGrant, tag_ids: Sequence[int]) -> None:
-    """Delete the tags that are unused now, and change the experiment's row.
+def _finish(
+    db: Connection, grant: AdminGrant, tag_ids: Sequence[int], digests: Sequence[bytes]
+) -> Removed:
+    """Delete the tags that are unused now, and change the experiment's row; return what is gone.
 
     In the order of a batch, which locks tags and changes that row last: else they could deadlock.
     """
@@ -149,7 +178,18 @@ def _finish(db: Connection, grant: AdminGrant, tag_ids: Sequence[int]) -> None:
     experiments.bump_version(db, experiment_id)
     # Measured with its row locked: what a batch adds to other runs comes before, or after it.
     experiments.set_size(db, experiment_id, *experiment_size.measure(db, experiment_id))
-    charges.count_again(db, grant)
+    removed = charges.count_again(db, grant)
+    sizes = [
+        blob.size
+        for start in range(0, len(digests), _DIGESTS_ITEMS)
+        for blob in blobs.find_all(
+            db, grant.workspace_id, digests[start : start + _DIGESTS_ITEMS]
+        ).values()
+    ]
+    if removed is None:
+        return Removed(None, None, len(digests), sum(sizes))
+    size = removed.scalars * experiment_size.SCALAR_BYTES + removed.tensor_bytes
+    return Removed(removed.points, size, len(digests), sum(sizes))
 
 
 def erase_points(database: Database, grant: AdminGrant) -> None:
@@ -162,7 +202,26 @@ def erase_points(database: Database, grant: AdminGrant) -> None:
     is_gone = False
     while not is_gone and time.monotonic() < end:
         with database.transaction(grant) as db:
-            is_gone = erased_series.erase_some(db, grant.experiment_id, ERASE_REQUEST_ITEMS_MAX)
+            is_gone = erase_some(
+                db, grant.workspace_id, grant.experiment_id, ERASE_REQUEST_ITEMS_MAX
+            )
+
+
+def erase_some(
+    db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId, rows_max: int
+) -> bool:
+    """Erase points of deleted series as `erased_series.erase_some`.
+
+    When no table has any more, that is recorded: what receipts are made of.
+    """
+    if not erased_series.erase_some(db, experiment_id, rows_max):
+        return False
+    # Others may be erasing some. Who deletes more holds this lock until the commit.
+    if usage_counters.lock_experiment(db, experiment_id) and not erased_series.are_left(
+        db, experiment_id
+    ):
+        record_erased(db, workspace_id, experiment_id)
+    return True
 
 
 def list_deleted(

@@ -34,19 +34,19 @@ def settle(
     assert is_charged, "the counter has room, and is locked"  # noqa: S101 - see make_room
 
 
-def count_again(db: Connection, grant: ExperimentGrant) -> None:
-    """Count all points of an experiment again, after some were deleted. Locks its row."""
+def count_again(db: Connection, grant: ExperimentGrant) -> Usage | None:
+    """Count all points of an experiment again, after some were deleted. Locks its row.
+
+    Returns what is gone, blobs excepted; None if it was not counted before.
+    """
     if not usage_counters.exist(db):
-        return
+        return None
     usage_counters.lock_experiment(db, grant.experiment_id)
-    known = usage_counters.find(db, grant.experiment_id) or Usage()
+    known = usage_counters.find(db, grant.experiment_id)
     usage = experiment_size.measure_usage(db, grant.experiment_id)
-    usage_counters.create(
-        db,
-        grant.workspace_id,
-        grant.experiment_id,
-        usage._replace(blob_bytes=known.blob_bytes),
-    )
+    usage = usage._replace(blob_bytes=0 if known is None else known.blob_bytes)
+    usage_counters.create(db, grant.workspace_id, grant.experiment_id, usage)
+    return None if known is None else known.minus(usage)
 
 
 def reserve_copy(db: Connection, grant: ExperimentGrant, counter_id: str, seconds: float) -> None:
@@ -103,7 +103,7 @@ def _create_counter(db: Connection, grant: ExperimentGrant, added: Usage) -> Non
     """Create the counter of an experiment that has none; `added` is yet to be counted."""
     if usage_counters.find(db, grant.experiment_id) is None:
         stored = experiment_size.measure_usage(db, grant.experiment_id)
-        before = Usage(*(has - more for has, more in zip(stored, added, strict=True)))
+        before = stored.minus(added)
         usage_counters.create(
             db, grant.workspace_id, grant.experiment_id, before._replace(blob_bytes=0)
         )

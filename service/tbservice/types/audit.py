@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -48,7 +49,7 @@ class ChainHead(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """The proof that an experiment, a workspace or a person was erased.
+    """The proof that an experiment, a run, a series, a workspace or a person was erased.
 
     `erased` is the record of it, `swept` that of the first sweep after which the bucket has none of
     its objects; None until then, and for a person, who has none.
@@ -65,12 +66,13 @@ class Receipt(NamedTuple):
     @property
     def objects_gone_at(self) -> datetime | None:
         """When that sweep ended; of a person, when they were erased."""
-        if self._kind == "person":
+        if self.kind == "person":
             return self.erased.recorded_at
         return None if self.swept is None else self.swept.recorded_at
 
     @property
-    def _kind(self) -> str:
+    def kind(self) -> str:
+        """What was erased, as in the name of the act."""
         return self.erased.act.partition(".")[0]
 
     def backups_until(self, keep_days: float | None) -> datetime | None:
@@ -82,8 +84,10 @@ class Receipt(NamedTuple):
     def to_json(self, keep_days: float | None) -> dict[str, Any]:
         """Return the receipt as plain values."""
         erased = self.erased.to_json()
+        named = "experiment" if self.kind in ("run", "series") else self.kind
         return {
-            f"{self._kind}_id": self.erased.object_id,
+            "kind": self.kind,
+            f"{named}_id": self.erased.object_id,
             **{name: each for name, each in erased["details"].items() if name != "deleted_at"},
             "deleted_at": _to_text(self.deleted_at),
             "erased_at": erased["recorded_at"],
@@ -97,7 +101,7 @@ class Receipt(NamedTuple):
 class AuditFilter(NamedTuple):
     """Conditions on records to list: None for any. `actor` is a person, or what they acted by."""
 
-    act: str | None = None
+    act: str | Sequence[str] | None = None
     actor: str | None = None
     object_id: str | None = None
     since: datetime | None = None

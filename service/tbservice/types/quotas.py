@@ -32,6 +32,10 @@ class Usage(NamedTuple):
         """Return the sum."""
         return Usage(*(mine + its for mine, its in zip(self, other, strict=True)))
 
+    def minus(self, other: Usage) -> Usage:
+        """Return the difference."""
+        return Usage(*(mine - its for mine, its in zip(self, other, strict=True)))
+
 
 NOTHING: Final = Usage()
 

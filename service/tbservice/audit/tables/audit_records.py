@@ -103,14 +103,21 @@ def list_page(
         SELECT {_COLUMNS} FROM audit_records
         WHERE workspace_id = %(workspace_id)s
             AND (%(before)s::bigint IS NULL OR number < %(before)s)
-            AND (%(act)s::text IS NULL OR act = %(act)s)
+            AND (%(acts)s::text[] IS NULL OR act = ANY (%(acts)s))
             AND (%(actor)s::text IS NULL OR user_id = %(actor)s OR means_id = %(actor)s)
             AND (%(object_id)s::text IS NULL OR object_id = %(object_id)s)
             AND (%(since)s::timestamptz IS NULL OR recorded_at >= %(since)s)
             AND (%(until)s::timestamptz IS NULL OR recorded_at < %(until)s)
         ORDER BY number DESC LIMIT %(limit)s
     """  # noqa: S608 - a constant
-    values = {"workspace_id": workspace_id, "before": before, "limit": limit, **wanted._asdict()}
+    acts = [wanted.act] if isinstance(wanted.act, str) else wanted.act
+    values = {
+        "workspace_id": workspace_id,
+        "before": before,
+        "limit": limit,
+        **wanted._asdict(),
+        "acts": None if acts is None else list(acts),
+    }
     return [AuditRecord(*row) for row in fetch_binary(db, statement, values)]
 
 

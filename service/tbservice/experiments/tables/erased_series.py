@@ -47,6 +47,12 @@ def list_experiments(db: Connection, limit: int) -> list[tuple[WorkspaceId, Expe
     return [(WorkspaceId(row[0]), ExperimentId(row[1])) for row in rows]
 
 
+def are_left(db: Connection, experiment_id: ExperimentId) -> bool:
+    """Return whether series of an experiment are noted."""
+    statement = text("SELECT FROM erased_series WHERE experiment_id = :id LIMIT 1")
+    return db.execute(statement, {"id": experiment_id}).first() is not None
+
+
 def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> bool:
     """Delete at most about `rows_max` rows of noted series; return whether all of them are gone.
 

@@ -37,7 +37,9 @@ def download_receipt(page: OwnPage, settings: UsesSettings, number: str) -> Resp
         found = [] if record is None else list_receipts(db, grant, str(record + 1), 1)[0]
     if not found or found[0].erased.number != record:
         raise NotFound("there is no such receipt")
-    name = f"receipt-{found[0].erased.object_id}.json"
+    erased = found[0].erased
+    of_part = "" if found[0].kind == "experiment" else f"-{found[0].kind}-{erased.number}"
+    name = f"receipt-{erased.object_id}{of_part}.json"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     content = json.dumps(found[0].to_json(settings.backup_keep_days), indent=2)
     return Response(content, 200, headers, "application/json")

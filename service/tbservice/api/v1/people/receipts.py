@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query
 from pydantic import BaseModel, Field
@@ -18,13 +18,24 @@ router = make_router(prefix="/api/v1/workspaces/{workspace_id}/receipts", tags=[
 
 
 class ReceiptAnswer(BaseModel):
-    """The proof that an experiment was erased."""
+    """The proof that an experiment, a run or a series was erased."""
 
+    kind: Literal["experiment", "run", "series"]
     experiment_id: str
-    name: str
+    name: str | None = Field(None, description="Of the experiment; null for a run or a series")
+    run: str | None = Field(None, description="Of a run or a series: the run's name")
+    tag: str | None = Field(None, description="Of a series: its tag")
     deleted_at: datetime = Field(description="When nobody could read it any more")
-    points: int = Field(description="Points that it had received")
-    bytes: int = Field(description="Their size in bytes, estimated")
+    points: int | None = Field(
+        None,
+        description="Points that the experiment had received; points that the run or series had, "
+        "null if they were not counted",
+    )
+    bytes: int | None = Field(None, description="Their size in bytes, estimated")
+    objects: int | None = Field(
+        None, description="Of a run or a series: objects of the bucket that it referred to"
+    )
+    object_bytes: int | None = Field(None, description="Their bytes; tensors are in both")
     erased_at: datetime = Field(description="When the tables had no row of it any more")
     objects_gone_at: datetime | None = Field(
         description="End of the first sweep of the bucket that has looked at all objects which it "
