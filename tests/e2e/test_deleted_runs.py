@@ -122,9 +122,9 @@ def test_delete_run_needs_exact_names_and_a_confirmation(uploader, reader, first
     assert len(reader.scalars(first)) == 2
 
 
-def test_confirmation_tells_series_and_points(uploader, reader, first):
+def confirm(uploader, *command):
+    """Run `tbupload` on a terminal where somebody types y; return exit code, stdout and stderr."""
     terminal, stdin = os.openpty()
-    command = ["delete", first, "--run", "kept", "--run", RUN, "--json"]
     process = subprocess.Popen(
         [sys.executable, "-m", "tbupload", *command],
         env=uploader.environment(),
@@ -137,8 +137,23 @@ def test_confirmation_tells_series_and_points(uploader, reader, first):
     out, err = process.communicate(timeout=60)
     for each in (terminal, stdin):
         os.close(each)
+    return process.returncode, out, err
+
+
+def test_confirmation_tells_frozen_links(uploader, first):
+    for _ in range(2):
+        assert uploader.run("share", first, "--frozen").code == 0
+    code, out, err = confirm(uploader, "delete", first)
+    assert f"Delete experiment {first} (" in err
+    assert "and all its data, with 2 frozen links to it?" in err
+    assert (code, out) == (0, f"deleted {first}\n")
+
+
+def test_confirmation_tells_series_and_points(uploader, reader, first):
+    command = ["delete", first, "--run", "kept", "--run", RUN, "--json"]
+    code, out, err = confirm(uploader, *command)
     runs = f"runs 'kept', {RUN!r} of experiment {first}"
     assert f"Delete {runs}, with 2 series and 22 points? This cannot be undone." in err
-    assert process.returncode == 0
+    assert code == 0
     assert json.loads(out)["runs"] == ["kept", RUN]
     assert reader.scalars(first) == {}

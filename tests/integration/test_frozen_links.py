@@ -10,6 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from support.batches import images, scalars, segment, stream, texts
+from support.page_forms import new_reader
+from support.people import new_member
 from support.share_links import list_links, make_link, reader_of, revoke, target_of
 from support.uploading import wait_until
 from tbservice.experiments.eraser import erase_due
@@ -216,6 +218,18 @@ def test_copies_are_deleted_with_their_source(client, api, experiment, database,
     erase_due(database, threading.Event())
     assert set(rows_of(database, workspace_id, target_of(link)).values()) == {0}
     assert reader_of(client, link).request("GET", path).status_code == 401
+
+
+def test_page_tells_copies_that_go_with_their_source(
+    client, api, experiment, database, workspace_id
+):
+    page = new_reader(client, database, new_member(database, workspace_id))
+    about = f"/experiment/{experiment}/about"
+    assert "frozen cop" not in page.get(about).text
+    make_link(api, experiment, frozen=True)
+    assert "with 1 frozen copy that links show." in page.get(about).text
+    make_link(api, experiment, frozen=True)
+    assert "with 2 frozen copies that links show." in page.get(about).text
 
 
 def end(database, workspace_id, link):

@@ -63,6 +63,11 @@ def create_snapshot(
     return snapshot
 
 
+def count_copies(db: Connection, grant: AdminGrant) -> int:
+    """Return how many frozen copies an experiment has, which are deleted with it."""
+    return snapshots.count(db, grant.experiment_id)
+
+
 def delete_snapshot(db: Connection, snapshot: ExperimentId) -> None:
     """Hide a copy from everybody, at once; the background work erases it soon. Idempotent."""
     experiment_deletion.hide(db, snapshot, timedelta())

@@ -138,8 +138,10 @@ def _say_what_is_meant(client: Client, text: str, experiment_id: str) -> None:
 
 def _is_confirmed(client: Client, experiment_id: str) -> bool:
     name = client.get_experiment(experiment_id)["name"]
+    copies = client.count_frozen_links(experiment_id)
+    more = f", with {counted(copies, 'frozen link')} to it" if copies else ""
     print_message(
-        f"Delete experiment {experiment_id} ({name or 'unnamed'}) and all its data? [y/N] ",
+        f"Delete experiment {experiment_id} ({name or 'unnamed'}) and all its data{more}? [y/N] ",
         end="",
     )
     return _is_yes()

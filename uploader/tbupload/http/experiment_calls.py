@@ -21,6 +21,7 @@ from tbupload.http.api_schemas import (
 )
 from tbupload.http.json_calls import JsonCalls
 from tbupload.http.response_schema import Json
+from tbupload.http.share_links import ShareLinks
 
 PAGE_ITEMS: Final = 100
 """Experiments on a page of their listing."""
@@ -132,6 +133,11 @@ class ExperimentCalls(JsonCalls):
         """Delete an experiment with all its data; with `is_final` it cannot be restored."""
         query = "?final=true" if is_final else ""
         self._transport.request("DELETE", f"{experiment_path(experiment_id)}{query}")
+
+    def count_frozen_links(self, experiment_id: str) -> int:
+        """Return the number of links that show a frozen copy, which is deleted with it."""
+        links = ShareLinks(self._transport, experiment_id).list()
+        return sum(link["frozen"] and link["revoked_at"] is None for link in links)
 
     def list_attempts(self, experiment_id: str) -> list[Json]:
         """Return {run, attempts: [{attempt, started_at, superseded_points}]} of restarted runs.

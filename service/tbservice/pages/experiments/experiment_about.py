@@ -15,7 +15,7 @@ from tbservice.auth import members, people
 from tbservice.db.database import Database
 from tbservice.errors import Forbidden
 from tbservice.experiment_values import ExperimentNotes
-from tbservice.experiments import lifecycle, uploads
+from tbservice.experiments import lifecycle, snapshots, uploads
 from tbservice.pages.base.experiment_admin import admin_transaction
 from tbservice.pages.base.frame import redirect, render
 from tbservice.pages.base.markdown import render_markdown
@@ -164,6 +164,7 @@ def _administer(
         return {"may_change": False}
     try:
         with admin_transaction(database, reader.grant.experiment_id, session) as (db, grant):
-            return {"may_change": True, **make(db, grant)}
+            copies = snapshots.count_copies(db, grant)
+            return {"may_change": True, "frozen_copies": copies, **make(db, grant)}
     except Forbidden:  # a frozen copy, which nobody may change
         return {"may_change": False}
