@@ -290,6 +290,22 @@ def test_day_that_is_full_refuses_all_but_what_ends_a_right(owner_api, database,
     assert owner_api.request("POST", path, json={"scopes": ["read"]}).status_code == 201
 
 
+def test_deletion_without_room_for_its_record_deletes_nothing(owner_api, database, workspace_id):
+    experiment = owner_api.new_experiment()
+    owner_api.write(experiment, segment(stream(), 0, 1, scalars("loss", [1])))
+    set_day(database, workspace_id, AUDIT_DAY_ITEMS_MAX)
+    path = f"/experiments/{experiment}"
+    for address, query in (
+        (path, {}),
+        (f"{path}/runs", {"run": "train"}),
+        (f"{path}/series", {"run": "train", "tag": "loss"}),
+    ):
+        refused = owner_api.request("DELETE", address, params=query)
+        assert (refused.status_code, refused.json()["code"]) == (409, "audit_full")
+    assert owner_api.get(experiment, "scalars/data")["train"]["loss"]["total"] == 1
+    assert breaks(database, workspace_id) == []
+
+
 def test_revocation_that_is_repeated_is_recorded_once(owner_api, database, workspace_id):
     path = f"/workspaces/{workspace_id}/tokens"
     made = owner_api.request("POST", path, json={"scopes": ["read"]}).json()

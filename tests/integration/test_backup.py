@@ -488,6 +488,39 @@ def test_restore_erases_again_what_was_erased_since(servers, shared_application,
         assert again == (before, {})
 
 
+def test_workspace_that_is_erased_during_a_backup_is_erased_again(
+    servers, shared_application, source, tmp_path, monkeypatch
+):
+    url = source.database_url.get_secret_value()
+    doomed = new_workspace(url)
+    api = ApiClient(shared_application, doomed.owner_token)
+    gone, copy_objects = api.new_experiment(name="gone"), Backup._copy_objects
+
+    def erase_then_copy(backup, file):
+        with closing(Database(url, 2)) as database, database.transaction() as db:
+            name = workspaces.get_name(db, doomed.workspace_id)
+            deletion.delete_any_workspace(db, doomed.workspace_id, name, is_final=True)
+        with psycopg.connect(servers.owner_url(url)) as db:
+            db.execute("UPDATE suspensions SET erase_at = now() - interval '1 s'")
+        erase_all(url)
+        copy_objects(backup, file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Backup, "_copy_objects", erase_then_copy)
+        before = back_up(source, tmp_path)
+    assert api.request("GET", f"/experiments/{gone}").status_code in (401, 404)
+    back_up(source, tmp_path)
+    with empty_service(servers) as restored:
+        options = {"keeps_objects": False}
+        _, erased = maintenance.restore_backup(
+            restored, str(tmp_path), before.name, *FREE, **options
+        )
+        assert erased == {"experiment": 1, "workspace": 1}
+        with TestClient(create_app(restored)) as client:
+            answer = ApiClient(client, doomed.owner_token).request("GET", f"/experiments/{gone}")
+            assert answer.status_code == 404
+
+
 def delete_workspace_and_person(database, workspace_id, person):
     """Delete both for good; return the name of the workspace."""
     with database.transaction() as db:

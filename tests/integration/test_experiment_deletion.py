@@ -9,12 +9,16 @@ from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from support.batches import ApiClient, images, scalars, segment, stream, texts
+from support.people import race
 from support.servers import new_workspace
 from support.uploading import wait_until
 from tbservice.db.cluster import citus
+from tbservice.errors import NotFound
+from tbservice.experiments import deletion
 from tbservice.experiments.eraser import erase_due
 from tbservice.experiments.tables import experiment_deletion
 from tbservice.server.app import create_app
+from tbservice.types.grants import AdminGrant
 
 TABLES = (
     *("scalar_tail", "scalar_blocks", "tensor_points", "blob_points", "runs", "tags"),
@@ -91,6 +95,23 @@ def test_deletion_is_undone_completely(client, api, written):
         assert [each["experiment_id"] for each in listed] == [written]
     assert api.request("GET", "/experiments/deleted").json()["experiments"] == []
     assert api.request("POST", f"/experiments/{written}/restore").status_code == 404
+
+
+def test_two_deletions_and_an_undo_at_once(api, database, workspace_id, written):
+    grant = AdminGrant(workspace_id, written)
+
+    def delete(db):
+        deletion.delete_experiment(db, grant)
+
+    def restore(db):
+        deletion.restore_experiment(db, grant, written)
+
+    assert isinstance(race(database, workspace_id, delete, delete), NotFound)
+    assert isinstance(race(database, workspace_id, restore, restore), NotFound)
+    # The undo comes before what it would undo: the experiment stays deleted.
+    assert isinstance(race(database, workspace_id, delete, restore), NotFound)
+    api.request("POST", f"/experiments/{written}/restore").raise_for_status()
+    assert api.get(written, "scalars/data")["train"]["loss"]["total"] == 9
 
 
 def test_restore_wants_own_workspace(client, api, written, database_url):

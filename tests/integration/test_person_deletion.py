@@ -13,6 +13,7 @@ from sqlalchemy import text
 from support.batches import ApiClient
 from support.page_forms import PageReader
 from support.people import new_member, new_person, new_personal_token, owner_of, race, sign_in
+from support.suspending import suspend
 from tbservice.auth import deletion, invitations, people, sessions, workspaces
 from tbservice.errors import Conflict, Forbidden, NotFound
 from tbservice.experiments.eraser import erase_due
@@ -104,6 +105,8 @@ def test_only_owner_cannot_be_deleted(client, database, workspace_id):
         name = workspaces.get_name(db, workspace_id)
     refused = page.post("/me/delete", {"typed": alone.email})
     assert (refused.status_code, "nobody else owns" in refused.text.lower()) == (409, True)
+    suspend(database, "person", new_member(database, workspace_id).user_id)  # owns nothing
+    assert page.post("/me/delete", {"typed": alone.email}).status_code == 409
     with database.transaction() as db:
         deletion.delete_any_workspace(db, workspace_id, name)
     assert page.post("/me/delete", {"typed": alone.email}).status_code == 303

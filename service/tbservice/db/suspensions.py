@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from tbservice.db.schema_parts import has_table
+from tbservice.db.schema_parts import has_column, has_table
 
 
 def select_suspension(db: Connection, *subjects: str) -> str:
@@ -18,7 +18,7 @@ def select_suspension(db: Connection, *subjects: str) -> str:
     'workspace/7', of which NULL is none.
     """
     # By name, the broadest comes last: experiment, link, person, workspace.
-    return _select(db, "(SELECT max(x.subject || chr(10) || x.reason) {})", "text", subjects)
+    return _select(db, "(SELECT max({}) {})", "text", subjects)
 
 
 def select_suspensions(db: Connection, *subjects: str) -> str:
@@ -27,11 +27,16 @@ def select_suspensions(db: Connection, *subjects: str) -> str:
     For look-ups of every request, which need those of two things: an array takes half the time of
     two scalars, and most of what is left is saved while nothing at all is suspended.
     """
-    return _select(db, "ARRAY(SELECT x.subject || chr(10) || x.reason {})", "text[]", subjects)
+    return _select(db, "ARRAY(SELECT {} {})", "text[]", subjects)
 
 
 def _select(db: Connection, query: str, sql_type: str, subjects: tuple[str, ...]) -> str:
     if not has_table(db, "suspensions"):
         return f"NULL::{sql_type}"
+    reason = "x.reason"
+    if has_column(db, "suspensions", "deleted_at"):
+        # What is deleted looks as if it were not there, also if it is suspended, too.
+        reason = "CASE WHEN x.deleted_at IS NULL THEN x.reason ELSE '' END"
     rows = f"FROM suspensions AS x WHERE x.subject = ANY (ARRAY[{', '.join(subjects)}])"
-    return f"CASE WHEN EXISTS (SELECT FROM suspensions) THEN {query.format(rows)} END"
+    found = query.format(f"x.subject || chr(10) || {reason}", rows)
+    return f"CASE WHEN EXISTS (SELECT FROM suspensions) THEN {found} END"
