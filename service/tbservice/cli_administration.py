@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tbservice.cli_maintenance import add_data_dir
 
 if TYPE_CHECKING:
-    from tbservice.settings import Settings
     from tbservice.experiments.quota_changes import QuotaDetails
+    from tbservice.settings import Settings
 
 _Commands = Any  # the type of `add_subparsers` has no public name
 

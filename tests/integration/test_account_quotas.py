@@ -14,6 +14,7 @@ from support.share_links import make_link
 from tbservice.auth import workspaces
 from tbservice.auth.tokens import create_owner_token
 from tbservice.errors import QuotaExceeded
+from tbservice.experiments import quota_changes
 from tbservice.server import administration, quota_administration
 from tbservice.types.grants import AppendGrant
 from tbservice.types.people import Role
@@ -147,14 +148,14 @@ def test_moved_workspace_counts_at_its_new_account(account, settings, api, exper
     api.write(experiment, segment(stream(), 0, 1, scalars("loss", range(POINTS))))
     account.write(0, 0)
     set_quota(database, other.user_id, points=POINTS)
-    quota_administration.move_workspace(settings, account.places[0], other.user_id)
+    quota_changes.move_workspace(database, account.places[0], other.user_id)
     refused = account.write(0, 1)
     assert (refused.status_code, refused.json()["used"]) == (507, POINTS)
     # The owner has not changed, nor has what the former account stores.
     assert account.write(1, 0).status_code == 200
-    _, totals = quota_administration.read_account_quota(settings, account.user_id)
-    assert totals.used("points") == POINTS
-    quota_administration.move_workspace(settings, account.places[0], None)
+    quota = quota_changes.read_account_quota(database, account.user_id)
+    assert quota.totals.used("points") == POINTS
+    quota_changes.move_workspace(database, account.places[0], None)
     assert account.write(0, 1).status_code == 200
 
 
@@ -178,9 +179,9 @@ def test_plan_account_holds_for_accounts_without_another(account, settings, tmp_
     quota_administration.apply_plans(database, path)
     answers = [account.write(index, number).status_code for number in (0, 1) for index in (0, 1)]
     assert answers == [200, 200, 507, 507]
-    quota_administration.change_account_quota(settings, account.user_id, "large", {})
+    quota_changes.change_account_quota(database, account.user_id, "large", {})
     assert account.write(0, 1).status_code == 200
-    quota_administration.change_account_quota(settings, account.user_id, None, {}, clears=True)
+    quota_changes.change_account_quota(database, account.user_id, None, {}, clears=True)
     assert account.write(0, 2).json()["limit"] == 250
 
 

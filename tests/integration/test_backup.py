@@ -488,7 +488,7 @@ def test_restore_erases_again_what_was_erased_since(servers, shared_application,
         assert again == (before, {})
 
 
-def test_workspace_that_is_erased_during_a_backup_is_erased_again(
+def test_workspace_erased_during_a_backup_is_erased_again(
     servers, shared_application, source, tmp_path, monkeypatch
 ):
     url = source.database_url.get_secret_value()

@@ -43,7 +43,7 @@ _TAG_MISSING = "the run has no such tag"
 
 
 class Removed(NamedTuple):
-    """What a deletion has removed from an experiment.
+    """The data that a deletion has removed from an experiment.
 
     Points of earlier attempts are included, and None if they are not counted. `bytes` are those of
     scalars, estimated, and of tensors, also of those that are objects. Of the objects, other runs

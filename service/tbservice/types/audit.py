@@ -72,7 +72,7 @@ class Receipt(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What was erased, as in the name of the act."""
+        """The kind of the erased thing, as in the name of the act."""
         return self.erased.act.partition(".")[0]
 
     def backups_until(self, keep_days: float | None) -> datetime | None:

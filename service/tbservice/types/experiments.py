@@ -54,7 +54,7 @@ class WorkspaceUsage:
 
     totals: UsageTotals
     account: UsageTotals | None
-    """Of the account that the workspace belongs to, if it has a quota."""
+    """Totals of the account that the workspace belongs to, if it has a quota."""
     months: list[UsageGroup]
     members: list[UsageGroup]
     largest: list[ExperimentUsage]
