@@ -16,11 +16,15 @@ from bench import Bench, say
 from machine import report
 from service import Service
 
+from support.people import cookie_of, sign_in
 from tbservice.auth.secrets import generate_experiment_id
+from tbservice.db.database import Database
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.search_words import collect_words, in_archive
+from tbservice.pages.base.csrf import SCRIPT_HEADER, script_key
 from tbservice.types.experiments import Experiment, Visibility
 from tbservice.types.identifiers import UserId
+from tbservice.types.people import Person
 
 EXPERIMENTS = (1_000, 100_000)
 ROUNDS = 21
@@ -98,7 +102,53 @@ def measure(bench: Bench) -> None:
                 label = f"{count * bench.scale:9,.0f}: {name} ({count_found} found)"
                 told = f"{statistics.median(seconds) * 1e3:.1f} ms, best {min(seconds) * 1e3:.1f}"
                 report(label, told, TARGET)
+            if bench.is_chosen("jump"):
+                _measure_jump(service, workspace_id, headers, int(count * bench.scale))
         _report_size(service)
+
+
+def _measure_jump(service: Service, workspace_id: int, headers: dict[str, str], count: int) -> None:
+    """A key press after Ctrl-K: in turns with the list of the same words, of which it is a ratio."""
+    postgres = service.servers.instance.postgres
+    database = Database(service.live.database_url, 1)
+    secret = sign_in(database, Person(UserId(PEOPLE[0]), "", ""))
+    database.close()
+    with postgres.connect_as_superuser(service.database_name) as db:
+        _copy_runs(db, workspace_id)
+    key = {**cookie_of(secret), SCRIPT_HEADER: script_key(secret)}
+    asked = {
+        "/jump": ({"workspace": str(workspace_id)}, key),
+        "/api/v1/experiments": ({"limit": "30"}, headers),
+    }
+    for typed in ("un", "run", "unet", "unet mlp", "00777", "seed", "zzz"):
+        seconds: dict[str, list[float]] = {path: [] for path in asked}
+        for _ in range(ROUNDS):
+            for path, (parameters, sent) in asked.items():
+                began = time.perf_counter()
+                answer = service.reader.http.get(
+                    path, params={"q": typed, **parameters}, headers=sent
+                )
+                seconds[path].append(time.perf_counter() - began)
+                answer.raise_for_status()
+        jump, listed = map(statistics.median, seconds.values())
+        label = f"{count:9,}: jump to {typed!r}"
+        report(label, f"{jump * 1e3:.1f} ms, {jump / listed:.2f} of the list", TARGET)
+
+
+def _copy_runs(db: psycopg.Connection[Any], workspace_id: int) -> None:
+    """500 runs of each of the newest 20 experiments: all that a key press looks at."""
+    db.execute(
+        """
+        INSERT INTO runs (experiment_id, workspace_id, name, name_digest)
+        SELECT experiment_id, workspace_id, name, sha256(name::bytea) FROM (
+            SELECT experiment_id, workspace_id, 'sweep/lr0.01/seed' || n AS name
+            FROM generate_series(1, 500) AS n CROSS JOIN (
+                SELECT experiment_id, workspace_id FROM experiments
+                WHERE workspace_id = %s AND is_listed ORDER BY data_at DESC LIMIT 20) AS newest
+        ) AS named
+        """,
+        [workspace_id],
+    )
 
 
 def _new_workspace(service: Service) -> tuple[int, str]:

@@ -176,8 +176,6 @@ def test_list_is_worked_in_by_keys(page, start, live_service, made, workspace):
     expect(page.get_by_label("Search", exact=True)).to_have_value("jx?")
     page.keyboard.press("Control+k")
     page.keyboard.type("vision runs")
-    look_again(page, "jump")
-    page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{live_service.url}/workspace/{workspace.workspace_id}/runs")
     page.goto(start)
@@ -188,17 +186,44 @@ def test_list_is_worked_in_by_keys(page, start, live_service, made, workspace):
     page.keyboard.press("e")
     expect(page.get_by_label("Name", exact=True)).to_be_focused()
     look_again(page, "experiments_edited")
-    page.keyboard.press("Control+k")
-    page.keyboard.type("resnet50-imagenet-lr0.01")
-    page.keyboard.press("Enter")
-    expect(page).to_have_url(
-        f"{live_service.url}/experiment/{made['resnet50-imagenet-lr0.01']}/about"
-    )
+    page.keyboard.press("Escape")
+    page.goto(start)
     page.keyboard.press("?")
     page.get_by_label("Use keys of a single letter").uncheck()
     page.keyboard.press("Escape")
     page.keyboard.press("?")
     expect(page.get_by_role("heading", name="Keys")).to_be_hidden()
+
+
+def test_jump_goes_to_what_is_typed(page, start, live_service, made):
+    page.watch.is_expected = lambda problem: "ERR_ABORTED" in problem  # an outdated request
+    page.goto(start)
+    page.get_by_role("link", name="Search").click()
+    combobox = page.get_by_role("combobox", name="Go to")
+    expect(combobox).to_be_focused()
+    look_again(page, "jump")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url) if "/jump?" in request.url else 0)
+    page.keyboard.type("r")
+    page.keyboard.type("es")
+    first = page.get_by_role("option", name="resnet50-imagenet-lr0.1", exact=True)
+    expect(first).to_be_visible()
+    assert not [url for url in asked if "q=r&" in url]
+    page.keyboard.press("ArrowDown")
+    active = page.locator(f"#{combobox.get_attribute('aria-activedescendant')}")
+    expect(active).to_have_attribute("aria-selected", "true")
+    look_again(page, "jump_found")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("resnet50-imagenet-lr0.01")
+    expect(page.get_by_role("option", selected=True)).to_have_text("resnet50-imagenet-lr0.01")
+    page.keyboard.press("Enter")
+    about = f"{live_service.url}/experiment/{made['resnet50-imagenet-lr0.01']}/about"
+    expect(page).to_have_url(about)
+    page.keyboard.press("Control+k")
+    page.keyboard.type("colours dark")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Dark")).to_have_attribute("aria-pressed", "true")
+    expect(page).to_have_url(about)
 
 
 def test_selected_experiments_are_compared(page, start, live_service, made):

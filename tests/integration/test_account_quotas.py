@@ -143,7 +143,7 @@ def test_account_has_room_for_experiments_and_members(account, settings):
         administration.invite_user(settings, "b@example.org", "B", is_new=True, **place)
 
 
-def test_moved_workspace_counts_at_its_new_account(account, settings, api, experiment, database):
+def test_moved_workspace_counts_at_its_new_account(account, api, experiment, database):
     other = new_person(database)
     api.write(experiment, segment(stream(), 0, 1, scalars("loss", range(POINTS))))
     account.write(0, 0)
@@ -173,7 +173,7 @@ def test_account_quota_below_use_lets_read_and_delete(account):
 
 
 @pytest.mark.own_database
-def test_plan_account_holds_for_accounts_without_another(account, settings, tmp_path, database):
+def test_plan_account_holds_for_accounts_without_another(account, tmp_path, database):
     path = tmp_path / "plans.toml"
     path.write_text("[default]\npoints = 900\n[account]\npoints = 250\n[large]\npoints = 350\n")
     quota_administration.apply_plans(database, path)

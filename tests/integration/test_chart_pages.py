@@ -53,7 +53,7 @@ def test_cards_are_in_order_of_lists_and_in_pages(api, viewer, experiment):
     assert "Tags 13 to 15 of 15" in last.text
     searched = viewer.get(about(experiment, tag="METRIC 0"))
     assert config_of(searched)["tags"] == tags[:10]
-    assert "No tag has a name like that" in viewer.get(about(experiment, tag="%")).text
+    assert "No scalar has a tag like that" in viewer.get(about(experiment, tag="%")).text
     for page in ("0", "-1", "x", "9" * 30):
         assert config_of(viewer.get(about(experiment, page=page)))["tags"] == first["tags"]
     assert "No more tags" in viewer.get(about(experiment, page=9)).text

@@ -111,6 +111,7 @@ TABLE = [
     ("/experiment/EXPERIMENT/token/revoke", {"token_id": "x"}, (SIGN_IN, 404, 403, 404, 404)),
     ("/experiment/EXPERIMENT/runs", None, (SIGN_IN, 404, 403, 200, 200)),
     ("/experiment/EXPERIMENT/runs/delete", {"run": "1"}, (SIGN_IN, 404, 403, 303, 303)),
+    ("/jump?q=xy", None, (401, 403, 403, 403, 403)),  # without the key of a page
     ("/experiments/go?q=x", None, (SIGN_IN, 303, 303, 303, 303)),
     (
         "/experiments/star",

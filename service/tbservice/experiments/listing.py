@@ -76,14 +76,23 @@ def count_experiments(db: Connection, grant: WorkspaceGrant, search: Search, ite
 
 
 def list_tags(
-    db: Connection, grant: WorkspaceGrant, limit: int, *, is_archived: bool = False
+    db: Connection,
+    grant: WorkspaceGrant,
+    limit: int,
+    *,
+    is_archived: bool = False,
+    typed: str = "",
 ) -> list[str]:
-    """Return the first `limit` tags of the workspace's experiments, case-folded and sorted."""
+    """Return the first `limit` tags of the workspace's experiments, case-folded and sorted.
+
+    Only those that begin with what is `typed`.
+    """
     prefix = search_words.TAG_PREFIX
     if is_archived:
         prefix = search_words.in_archive(prefix)
-    words = experiment_words.list_words(db, grant.workspace_id, beginning(prefix), limit)
-    return [word.removeprefix(prefix) for word in words]
+    words = beginning(prefix + typed.casefold())
+    found = experiment_words.list_words(db, grant.workspace_id, words, limit)
+    return [word.removeprefix(prefix) for word in found]
 
 
 def list_creators(db: Connection, grant: WorkspaceGrant, limit: int) -> list[UserId]:

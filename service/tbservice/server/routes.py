@@ -49,6 +49,7 @@ from tbservice.pages.operator import workspaces as operator_workspaces
 from tbservice.pages.people import (
     account,
     invitation,
+    jump,
     runs_comparison,
     saved_views,
     workspace_audit,
@@ -122,6 +123,7 @@ PAGE_MODULES = (
     oidc,
     device,
     account,
+    jump,
     invitation,
     workspace_settings,
     workspace_runs,

@@ -21,11 +21,35 @@ FIELD: Final = "csrf"
 """Name of the form's field."""
 
 _PURPOSE: Final = b"tbhub csrf token"
+_SCRIPT_PURPOSE: Final = b"tbhub key of the pages' own script"
+
+SCRIPT_HEADER: Final = "X-Tbhub-Page"
+"""Header of a request of our pages' own script, with the `script_key`."""
 
 
 def csrf_token(session_secret: str) -> str:
     """Return the token of a browser session's forms: 64 hexadecimal digits."""
     return hmac.digest(session_secret.encode(), _PURPOSE, hashlib.sha256).hex()
+
+
+def script_key(session_secret: str) -> str:
+    """Return what our own pages tell their script, and what that sends to ask for names.
+
+    TensorBoard's page may be on the same origin, and its scripts can send the cookie, but they read
+    no page of a person. The key is no secret of the session: it opens nothing else.
+    """
+    return hmac.digest(session_secret.encode(), _SCRIPT_PURPOSE, hashlib.sha256).hex()
+
+
+def check_script(headers: Headers, session_secret: str) -> None:
+    """Raise Forbidden unless the script of one of our pages asks, of this browser session.
+
+    Another site can send no such header: the browser asks us first (CORS), and we allow nobody.
+    """
+    sent = headers.get(SCRIPT_HEADER, "")
+    is_own = headers.get("sec-fetch-site", "same-origin") == "same-origin"
+    if not is_own or not hmac.compare_digest(script_key(session_secret).encode(), sent.encode()):
+        raise Forbidden("this address is for the script of a page of this service: reload the page")
 
 
 def csrf_field(session_secret: str) -> Markup:

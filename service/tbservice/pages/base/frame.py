@@ -18,7 +18,7 @@ from tbservice.admission.callers import cookie_values
 from tbservice.api.http.dependencies import get_database, get_settings
 from tbservice.auth import people
 from tbservice.errors import ServiceError
-from tbservice.pages.base.csrf import csrf_field
+from tbservice.pages.base.csrf import csrf_field, script_key
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.templates import TEMPLATES
 from tbservice.pages.sign_in.next_page import safe_next
@@ -64,8 +64,9 @@ def render(
     """Return a page of a template, with the headers of a page that nobody stores.
 
     The template also gets `signed_in` (the PersonSession or None), `csrf` (the hidden field that
-    every form of a person who is signed in contains), `path` and `query` of the request, `here`,
-    the address that shows the page again, the `theme` of this browser and all `themes`.
+    every form of a person who is signed in contains), `script_key` for its script, `path` and
+    `query` of the request, `here`, the address that shows the page again, the `theme` of this
+    browser and all `themes`.
 
     Args:
         request: A dependency of `signed_in.py` must have run for it; else it shows nobody.
@@ -82,6 +83,7 @@ def render(
         "signed_in": session,
         "has_session_cookie": "tbhub_session=" in request.headers.get("cookie", ""),
         "csrf": Markup("") if session is None else csrf_field(session.secret),
+        "script_key": "" if session is None else script_key(session.secret),
         "path": request.url.path,
         "query": request.query_params,
         # Not of an error: pages of things that are not there look alike.

@@ -18,7 +18,7 @@ from tbservice.admission.callers import session_cookie, session_cookie_name
 from tbservice.api.http.dependencies import get_database, get_settings
 from tbservice.auth import people, sessions
 from tbservice.errors import Forbidden, ServiceError, Unauthenticated
-from tbservice.pages.base.csrf import is_navigation
+from tbservice.pages.base.csrf import check_script, is_navigation
 from tbservice.pages.base.forms import FormFields, read_form
 from tbservice.pages.base.frame import set_person_session
 from tbservice.pages.base.person_session import PersonSession
@@ -42,6 +42,10 @@ def find_person_session(request: Request) -> PersonSession | None:
         return None
     if not is_navigation(request.headers):
         raise Forbidden("this page is for its reader, not for a script or a frame")
+    return _find(request, secret)
+
+
+def _find(request: Request, secret: str) -> PersonSession | None:
     with get_database(request).transaction() as db:
         try:
             found = sessions.find_session(db, secret)
@@ -86,6 +90,24 @@ def require_person_session(request: Request, session: MaybeSignedIn) -> PersonSe
 
 SignedIn = Annotated[PersonSession, Depends(require_person_session)]
 """Session of the person who is signed in; without one, the answer redirects to the sign-in page."""
+
+
+def _require_script_session(request: Request) -> PersonSession:
+    secret = session_cookie(request)
+    if secret is None:
+        raise Unauthenticated("sign in first")
+    check_script(request.headers, secret)
+    session = _find(request, secret)
+    if session is None:
+        raise Unauthenticated("sign in first")
+    return session
+
+
+ScriptOfSignedIn = Annotated[PersonSession, Depends(_require_script_session)]
+"""Session of the person whose page's script asks (`csrf.check_script`); no window gets an answer.
+
+Raises Unauthenticated if nobody is signed in.
+"""
 
 
 async def _read_signed_in_form(request: Request, session: SignedIn) -> FormFields:

@@ -124,7 +124,7 @@ def save_search(page: SignedInPage, form: SignedInForm) -> Response:
 def go(request: Request, session: SignedIn, database: UsesDatabase) -> Response:
     """Redirect to the experiment with this name, or else with these words; if several, to a list.
 
-    Names are not offered while one types: no script may read what a browser session may.
+    For what is typed after Ctrl-K and not found by then.
     """
     membership = find_workspace(request.query_params, session)
     if membership is None:

@@ -59,41 +59,7 @@ const KEYS = {
   e: () => rows[currentRow()]?.querySelector("a[data-edit]")?.click(),
 };
 
-// Where to go: the pages that match what is typed, by the arrows or the mouse.
-const jump = document.getElementById("jump");
-const jumpTo = document.getElementById("jump-to");
-const jumpList = jump.querySelector(".jump-list");
-// Others than those of this page are searched by the server: no script may read what they are.
-for (const row of document.querySelectorAll("[data-list] tbody th a[data-experiment]")) {
-  const item = jumpList.appendChild(document.createElement("li"));
-  const link = item.appendChild(document.createElement("a"));
-  Object.assign(link, { href: row.href, dir: "auto", textContent: row.textContent });
-}
-const pages = [...jumpList.children];
-function showPlaces() {
-  const words = jumpTo.value.toLowerCase().split(/\s+/);
-  for (const page of pages) {
-    const name = page.textContent.toLowerCase();
-    page.hidden = !words.every((word) => name.includes(word));
-  }
-}
-jumpTo.addEventListener("input", showPlaces);
-jump.addEventListener("keydown", (event) => {
-  const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  if (!by) return;
-  event.preventDefault();
-  const stops = [jumpTo, ...jumpList.querySelectorAll("li:not([hidden]) a")];
-  stops[(stops.indexOf(document.activeElement) + by + stops.length) % stops.length].focus();
-});
-
 addEventListener("keydown", (event) => {
-  if ((event.ctrlKey || event.metaKey) && event.key === "k") {
-    event.preventDefault();
-    jumpTo.value = "";
-    showPlaces();
-    if (!jump.open) jump.showModal();
-    return;
-  }
   const isTyping = event.target.closest("input:not([type=checkbox]), textarea, select, dialog");
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || !keysOn.checked) return;
   const act = KEYS[event.key];

@@ -10,11 +10,21 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import encode_array
 from tbservice.db.cluster import citus
-from tbservice.db.pipeline import PendingResult, execute_binary, fetch_binary, pipeline
+from tbservice.db.pipeline import (
+    EXPERIMENTS,
+    PendingResult,
+    execute_binary,
+    fetch_binary,
+    fetch_of_experiments,
+    pipeline,
+)
 from tbservice.series.tables import wing_tables
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import INT64_MAX, ExperimentId
 from tbservice.types.series import Run, RunSize
+
+SEARCHED_NAME_CHARS_MAX: Final = 300
+"""Characters of a name in which `search_names` looks: a name may have 10,000."""
 
 
 class _Resolve(NamedTuple):
@@ -295,6 +305,49 @@ def list_sizes(
         },
     )
     return [RunSize(*row) for row in rows]
+
+
+def search_names(
+    db: Connection,
+    table: str,
+    experiment_ids: Sequence[ExperimentId],
+    words: Sequence[str],
+    rows_max: int,
+    limit: int,
+) -> list[tuple[ExperimentId, str]]:
+    """Return names of runs or tags that contain all words, in any case.
+
+    Those of an experiment that begin with the first word come first, then the newest.
+
+    Args:
+        db: A transaction.
+        table: `runs` or `tags`.
+        experiment_ids: Where to search.
+        words: One at least, in lower case.
+        rows_max: Names of each experiment that are looked at, the newest.
+        limit: Names of each experiment.
+    """
+    id_column = {"runs": "run_id", "tags": "tag_id"}[table]
+    beginning = f"lower(left(name, {SEARCHED_NAME_CHARS_MAX}))"
+    conditions = [f"strpos({beginning}, %(word{n})s) > 0" for n in range(len(words))]
+    rows = fetch_of_experiments(
+        db,
+        f"""
+            SELECT w.experiment_id, r.name FROM {EXPERIMENTS} AS w (experiment_id)
+            CROSS JOIN LATERAL (
+                SELECT name, {id_column} FROM (
+                    SELECT name, {id_column} FROM {table} AS t
+                    WHERE t.experiment_id = w.experiment_id
+                    ORDER BY {id_column} DESC LIMIT {rows_max}
+                ) AS newest
+                WHERE {" AND ".join(conditions)}
+                ORDER BY starts_with({beginning}, %(word0)s) DESC, {id_column} DESC LIMIT {limit}
+            ) AS r
+        """,  # noqa: S608 - constants
+        experiment_ids,
+        {f"word{n}": word for n, word in enumerate(words)},
+    )
+    return [(ExperimentId(experiment_id), name) for experiment_id, name in rows]
 
 
 def delete_unused_tags(db: Connection, experiment_id: ExperimentId, tag_ids: Sequence[int]) -> None:
