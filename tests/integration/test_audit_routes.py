@@ -228,6 +228,10 @@ PAGE_ACTS = {
         Act.TOKEN_CREATE,
         lambda w: {"workspace_id": w.workspace_id, "label": "x", "scope": "read"},
     ),
+    "/me/token/try": (
+        Act.TOKEN_CREATE,
+        lambda w: {"workspace_id": w.workspace_id, "scope": "read"},
+    ),
     "/me/token/revoke": (Act.TOKEN_REVOKE, lambda w: {"token_id": w.token("/me")}),
     "/workspace/new": (Act.WORKSPACE_CREATE, lambda _w: {"name": "another"}),
     "/workspace/ID/delete": (Act.WORKSPACE_DELETE, lambda w: {"name": w.name()}),

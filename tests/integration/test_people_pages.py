@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from fastapi.routing import APIRoute
@@ -248,6 +249,25 @@ def test_personal_token_is_shown_once_and_acts_for_person(client, database, work
     assert owner.post("/me/token/revoke", {"token_id": token_id}).status_code == 303
     assert ApiClient(client, secret).request("GET", f"/experiments/{experiment}").status_code == 401
     assert "Revoked" in owner.get("/me").text
+
+
+def test_api_page_gets_token_of_an_hour_in_the_answer_of_a_form(client, workspace_id, owner):
+    assert "checked><span><strong>Read" in owner.get("/me/token/try").text
+    assert "data-token" not in owner.get("/api/v1/docs").text
+    fields = {"workspace_id": workspace_id, "scope": "read", "label": "x", "expires_days": "365"}
+    made = owner.post("/me/token/try", fields)
+    (secret,) = re.findall(r'data-token="(tbh_\w{38})"', made.text)
+    assert (made.text.count(secret), made.headers["cache-control"]) == (1, "no-store")
+    assert "frame-ancestors 'none'" in made.headers["content-security-policy"]
+    me = ApiClient(client, secret).request("GET", "/me").json()
+    assert (me["token"]["scopes"], me["token"]["label"]) == (["read"], "API page")
+    ends_in = datetime.fromisoformat(me["token"]["expires_at"]) - datetime.now(UTC)
+    assert timedelta() < ends_in <= timedelta(hours=1)
+    (token_id,) = re.findall(r'name="token_id" value="(\w+)"', made.text)
+    assert owner.post("/me/token/revoke", {"token_id": token_id}).status_code == 303
+    assert ApiClient(client, secret).request("GET", "/me").status_code == 401
+    for change in ({"scope": []}, {"workspace_id": "x"}):
+        assert owner.post("/me/token/try", {**fields, **change}).status_code in {404, 422}
 
 
 def test_token_form_says_what_is_wrong_and_keeps_values(owner, workspace_id):

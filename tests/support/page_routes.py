@@ -39,6 +39,8 @@ TABLE = [
         {"workspace_id": "ID", "label": "x", "scope": "append"},
         (SIGN_IN, 404, 403, 200, 200),
     ),
+    ("/me/token/try", None, (SIGN_IN, 200, 200, 200, 200)),
+    ("/me/token/try", {"workspace_id": "ID", "scope": "read"}, (SIGN_IN, 404, 200, 200, 200)),
     ("/me/token/revoke", {"token_id": "x"}, (SIGN_IN, 404, 404, 404, 404)),
     ("/workspace/new", None, (SIGN_IN, 200, 200, 200, 200)),
     ("/workspace/new", {"name": "x"}, (SIGN_IN, 303, 303, 303, 303)),

@@ -1,10 +1,11 @@
 """The OpenAPI document, and the API page: Swagger UI, and a plain reference where no script runs.
 
-The page has the same origin as pages that show uploaded content. A token that is typed into it
-stays in the page's memory; no other page can open, frame or read it, by `frame-ancestors` and
-`Cross-Origin-Opener-Policy`. Everything is loaded from here. Requests are tried with a token, not
-with the browser session: the API takes no cookie (`require_no_session` in `auth/grants.py`), so a
-script that got into a page of ours could not act for a person.
+The page has the same origin as pages that show uploaded content. A token that is typed into it, or
+that the answer of a form brought (`show_with_token`), stays in the page's memory; no other page can
+open, frame or read it, by `frame-ancestors` and `Cross-Origin-Opener-Policy`. Everything is loaded
+from here. Requests are tried with a token, not with the browser session: the API takes no cookie
+(`require_no_session` in `auth/grants.py`), so a script that got into a page of ours could not act
+for a person.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,11 +64,23 @@ _HEADERS: Final = {
     "Content-Security-Policy": (
         f"default-src 'none'; style-src 'self' {_TEMPLATES.hash_of('api_docs.html', 'style')}; "
         "script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class TriedToken:
+    """A new token that the page tries requests with, and what it says of it.
+
+    `revoke` is the form to revoke it: its fields.
+    """
+
+    secret: str = field(repr=False)
+    description: str
+    revoke: Markup = field(repr=False)
 
 
 def add_docs(app: FastAPI, static_url: Callable[[str], str]) -> None:
@@ -92,7 +106,18 @@ def add_docs(app: FastAPI, static_url: Callable[[str], str]) -> None:
     app.add_route(PATH, show_docs, include_in_schema=False)
 
 
-def render(document: Json, server: str, static_url: Callable[[str], str]) -> str:
+def show_with_token(
+    request: Request, static_url: Callable[[str], str], tried: TriedToken
+) -> Response:
+    """Return the page with a token, which it keeps in memory: no store has it, and no address."""
+    server = get_settings(request).public_url.rstrip("/")
+    page = render(request.app.openapi(), server, static_url, tried)
+    return HTMLResponse(page, headers=_HEADERS | {"Cache-Control": "no-store"})
+
+
+def render(
+    document: Json, server: str, static_url: Callable[[str], str], tried: TriedToken | None = None
+) -> str:
     """Return the page; `server` is the URL in its example."""
     sections: dict[str, list[tuple[str, str, Json]]] = {}
     for path, operations in document["paths"].items():
@@ -105,4 +130,5 @@ def render(document: Json, server: str, static_url: Callable[[str], str]) -> str
         static_url=static_url,
         sections=sections,
         schemas=document["components"]["schemas"],
+        tried=tried,
     )

@@ -1,8 +1,10 @@
-"""Descriptions of error responses, and of 304, for the OpenAPI document."""
+"""Descriptions of error responses, and of 304, for the OpenAPI document, and its examples."""
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -25,6 +27,9 @@ from tbservice.errors import (
 from tbservice.types.identifiers import Json
 
 Responses = dict[int | str, dict[str, Any]]
+
+_EXAMPLES: Final = Path(__file__).with_name("openapi_examples.json")
+"""Examples of the operations that are used most."""
 
 
 class ErrorResponse(BaseModel):
@@ -88,6 +93,22 @@ def _summarize(operation: Json) -> str:
     return re.split(r"[.;:] |\.$", text, maxsplit=1)[0]
 
 
+def _add_examples(operations: dict[str, Json]) -> None:
+    """Add the hand-written examples of parameters, body and answer to operations, by their ids."""
+    for name, example in json.loads(_EXAMPLES.read_text()).items():
+        operation = operations[name]
+        values = example.get("parameters", {})
+        for parameter in operation.get("parameters", ()):
+            if parameter["name"] in values:
+                parameter["example"] = values[parameter["name"]]
+        if "request" in example:
+            operation["requestBody"]["content"]["application/json"]["example"] = example["request"]
+        if "response" in example:
+            success = min(operation["responses"])
+            answers = operation["responses"][success]["content"]
+            answers["application/json"]["example"] = example["response"]
+
+
 def _add_integer_sizes(node: Any) -> None:
     """Say of each integer that it may take 64 bits: generators of Go and Java take 32 otherwise."""
     if isinstance(node, dict):
@@ -107,10 +128,13 @@ class Application(FastAPI):
         """Return the OpenAPI document, made at the first call."""
         if self.openapi_schema is None:
             document = super().openapi()
+            described: dict[str, Json] = {}
             for operations in document["paths"].values():
                 for operation in operations.values():
                     operation.setdefault("security", [])  # said, and not only left out
                     operation["summary"] = _summarize(operation)
+                    described[operation["operationId"]] = operation
+            _add_examples(described)
             components = document["components"]
             own = {
                 model.__name__: model.model_json_schema(mode="serialization")

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from fastapi import APIRouter
+from markupsafe import Markup
 from starlette.responses import Response
 
 from tbservice import limits
+from tbservice.api.http.api_docs import TriedToken, show_with_token
 from tbservice.api.http.dependencies import UsesSettings, get_settings
 from tbservice.audit import receipts
 from tbservice.audit.recording import NO_WORKSPACE
 from tbservice.auth import deletion, members, people, sessions, sign_in_links, tokens
 from tbservice.auth.link_urls import sign_in_url
 from tbservice.errors import NotFound, ServiceError
+from tbservice.pages.base.csrf import csrf_field
 from tbservice.pages.base.forms import FormFields
 from tbservice.pages.base.frame import redirect
 from tbservice.pages.base.person_page import PersonPage, SignedInPage
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import SignedInForm
+from tbservice.pages.base.static_files import static_url
+from tbservice.pages.base.templates import clip
 from tbservice.pages.people import token_pages
 from tbservice.pages.people.workspace_view import SHOWN_ERRORS, parse_workspace_id
 from tbservice.pages.sign_in.sign_in import has_providers
@@ -29,6 +35,17 @@ from tbservice.types.people import Membership, Role
 
 PATH: Final = "/me"
 
+TRY_TOKEN_SECONDS: Final = 3_600
+"""Seconds after which a token ends that the API page tries requests with."""
+
+TRY_TOKEN_LABEL: Final = "API page"  # noqa: S105 - no secret
+
+_EXPLANATION: Final = "It acts for you in one workspace, and ends when you leave it."
+_TRY_EXPLANATION: Final = (
+    "A new token acts for you in one workspace, for an hour. It is in that page alone, until you "
+    "leave it; you can revoke it there, and in your account."
+)
+_BACK_TO_DOCS: Final = {"section": "me", "back": "/api/v1/docs", "back_name": "HTTP API"}
 _BACK: Final = {"section": "me", "back": PATH, "back_name": "Account"}
 
 router = APIRouter(include_in_schema=False)
@@ -175,6 +192,44 @@ def create_token(page: SignedInPage, form: SignedInForm) -> Response:
     return token_pages.show_secret(page.request, token, secret, **_BACK)
 
 
+@router.get(f"{PATH}/token/try")
+def show_try_form(page: SignedInPage) -> Response:
+    """Show the form for a token with which the API page tries requests."""
+    return _show_token_form(page, is_for_trying=True)
+
+
+@router.post(f"{PATH}/token/try")
+def try_token(page: SignedInPage, form: SignedInForm) -> Response:
+    """Create a token of an hour, and show the API page with it, which keeps it in memory.
+
+    The answer of a form has it, so that no script needs a right to make tokens.
+    """
+    expires_at = datetime.now(UTC) + timedelta(seconds=TRY_TOKEN_SECONDS)
+    try:
+        scopes, membership = token_pages.parse_scopes(form), _require_membership(page.session, form)
+        with page.database.transaction(membership.workspace_id) as db:
+            token, secret = tokens.create_personal_token(
+                db,
+                page.session.person.user_id,
+                membership.workspace_id,
+                scopes,
+                TRY_TOKEN_LABEL,
+                expires_at,
+            )
+    except SHOWN_ERRORS as error:
+        return _show_token_form(page, form, error, is_for_trying=True)
+    description = (
+        f"A token for {' and '.join(token.scopes)} in {clip(membership.workspace_name, 60)} is in "
+        f"this page alone, until you leave it, and ends at {expires_at:%H:%M} UTC. It is listed "
+        f"under your account as “{TRY_TOKEN_LABEL}”."
+    )
+    revoke = csrf_field(page.session.secret) + Markup(
+        '<input type="hidden" name="token_id" value="{}">'
+    ).format(token.token_id)
+    tried = TriedToken(secret, description, revoke)
+    return show_with_token(page.request, static_url, tried)
+
+
 @router.post(f"{PATH}/token/revoke")
 def revoke_token(page: SignedInPage, form: SignedInForm) -> Response:
     """Revoke a token of the person."""
@@ -195,7 +250,11 @@ def _require_membership(session: PersonSession, form: FormFields) -> Membership:
 
 
 def _show_token_form(
-    page: PersonPage, form: FormFields | None = None, error: ServiceError | None = None
+    page: PersonPage,
+    form: FormFields | None = None,
+    error: ServiceError | None = None,
+    *,
+    is_for_trying: bool = False,
 ) -> Response:
     memberships = page.session.memberships
     is_viewer = all(each.role is Role.VIEWER for each in memberships)
@@ -204,11 +263,12 @@ def _show_token_form(
         token_pages.scopes_of(Role.VIEWER if is_viewer else Role.EDITOR),
         form,
         error,
-        heading="New personal token",
-        explanation="It acts for you in one workspace, and ends when you leave it.",
+        is_for_trying=is_for_trying,
+        heading="Try requests on the API page" if is_for_trying else "New personal token",
+        explanation=_TRY_EXPLANATION if is_for_trying else _EXPLANATION,
         placeholder="tbupload on my laptop",
         memberships=memberships,
-        **_BACK,
+        **(_BACK_TO_DOCS if is_for_trying else _BACK),
     )
 
 

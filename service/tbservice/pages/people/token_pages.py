@@ -46,6 +46,8 @@ def show_form(
     offered: Scopes,
     form: FormFields | None = None,
     error: ServiceError | None = None,
+    *,
+    is_for_trying: bool = False,
     **context: Any,
 ) -> Response:
     """Return the form for a new token.
@@ -55,10 +57,11 @@ def show_form(
         offered: The scopes to choose from; `scopes_of` returns those of a role.
         form: Fields that were sent, after an error.
         error: Why it was refused.
+        is_for_trying: Of a token for the API page: its label and its end are fixed.
         context: `heading`, `explanation`, `placeholder`, `back`, `back_name`, `section`, and
             `memberships` to choose a workspace from, or none.
     """
-    values = _DEFAULTS
+    values = _DEFAULTS | ({"scopes": [Scope.READ]} if is_for_trying else {})
     if form is not None:
         names = ("label", "workspace_id", "expires_days")
         values = {name: form.text(name) for name in names} | {"scopes": form.texts("scope")}
@@ -69,6 +72,7 @@ def show_form(
         scopes=offered,
         values=values,
         label_chars_max=limits.EXPERIMENT_NAME_CHARS_MAX,
+        is_for_trying=is_for_trying,
         **context,
     )
 

@@ -26,12 +26,21 @@ const followColors = () => root.classList.toggle("dark-mode", isDark.matches);
 isDark.addEventListener("change", followColors);
 followColors();
 
+// The token that the answer of the form brought: into Swagger UI's memory, out of the document. The
+// address becomes the page's own: to load it again makes no other token.
+const tried = document.getElementById("tried");
+const token = tried?.dataset.token;
+if (tried) {
+  delete tried.dataset.token;
+  history.replaceState(null, "", "/api/v1/docs");
+}
+
 async function show() {
-  const answer = await fetch("openapi.json");
+  const answer = await fetch("/api/v1/openapi.json");
   if (!answer.ok) throw new Error(`openapi.json: ${answer.status}`);
   const spec = await answer.json();
   delete spec.servers; // the page's own is the only one that its policy lets it reach
-  SwaggerUIBundle({
+  const viewer = SwaggerUIBundle({
     spec,
     dom_id: "#viewer",
     deepLinking: true,
@@ -46,7 +55,10 @@ async function show() {
     // The API takes no cookie; none is sent, so that what is tried is what a program would get.
     requestInterceptor: (request) => Object.assign(request, { credentials: "omit" }),
     plugins: [plugin],
-    onComplete: () => (document.getElementById("reference").hidden = true),
+    onComplete: () => {
+      document.getElementById("reference").hidden = true;
+      if (token) viewer.preauthorizeApiKey("HTTPBearer", token);
+    },
   });
 }
 
