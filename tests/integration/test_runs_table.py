@@ -111,7 +111,7 @@ def test_runs_have_values_of_columns(sweep):
     assert run == {"lr": 0.1, "status": "success"}
 
 
-def test_run_of_training_that_ended_is_not_running(sweep):
+def test_run_without_session_end_has_status_of_training(sweep):
     api, experiment = sweep.api, sweep.api.new_experiment()
     api.write(experiment, segment(stream("new"), 0, 9, scalars("loss", [1], [1], [time.time()])))
     upload = f"/experiments/{experiment}/uploads/{'a' * 16}"
@@ -119,7 +119,8 @@ def test_run_of_training_that_ended_is_not_running(sweep):
     for method, fields, status in (
         ("GET", None, "running"),
         ("PUT", begun, "running"),
-        ("PATCH", {"status": "killed"}, "unknown"),
+        ("PATCH", {"status": "killed"}, "failure"),
+        ("PATCH", {"status": "finished"}, "success"),
     ):
         if fields is not None:
             api.request(method, upload, json=fields).raise_for_status()

@@ -13,6 +13,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.experiment_values import UploadStatus
 from tbservice.hparams.owners import find_owner, find_root
 from tbservice.hparams.record_reader import read_ends, read_records
 from tbservice.hparams.session_table import HPARAMS_RUNNING_SECONDS_MAX, StoredStart
@@ -48,6 +49,11 @@ _OF_SUMMARY: Final = frozenset(METRIC_FIELDS) - {"last", "last_step", "points"}
 
 _STATUSES: Final = ("success", "failure", "running", "unknown")
 _STATUS_CODES: Final = {Status.STATUS_SUCCESS: 0, Status.STATUS_FAILURE: 1}
+_ENDED_CODES: Final = {
+    UploadStatus.FINISHED: 0,
+    UploadStatus.FAILED: 1,
+    UploadStatus.KILLED: 1,
+}
 _UNKNOWN: Final = 3
 _RUNNING: Final = 2
 _RUN_BYTES: Final = 500
@@ -152,10 +158,17 @@ class ExperimentRuns:
         """Return the names of the runs."""
         return run_values.of_codes(np.arange(len(self)), self.names)
 
-    def statuses(self, now: float) -> RunValues:
-        """Return how each run ended: as its session says, else running while data are new."""
+    def statuses(self, now: float, training: UploadStatus | None) -> RunValues:
+        """Return how each run ended: as its session says, else as the experiment's upload does.
+
+        Without either, a run is running while its data are new.
+        """
         is_new = now - self.newest < HPARAMS_RUNNING_SECONDS_MAX
-        codes = np.where(self.end_codes >= 0, self.end_codes, np.where(is_new, _RUNNING, _UNKNOWN))
+        if training is None or training is UploadStatus.RUNNING:
+            others: Int64s = np.where(is_new, _RUNNING, _UNKNOWN)
+        else:
+            others = np.full(len(self), _ENDED_CODES.get(training, _UNKNOWN))
+        codes = np.where(self.end_codes >= 0, self.end_codes, others)
         return run_values.of_codes(codes, _STATUSES)
 
     def started(self) -> RunValues:

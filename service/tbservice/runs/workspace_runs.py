@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -198,7 +197,7 @@ class WorkspaceRuns:
             return part.metric(column.name, column.field)
         of_runs: dict[str, Callable[[], RunValues]] = {
             "run": part.run_names,
-            "status": lambda: part.statuses(self.now if self._may_run(experiment) else math.inf),
+            "status": lambda: part.statuses(self.now, self.trainings.get(experiment.experiment_id)),
             "started": part.started,
             "duration": part.durations,
         }
@@ -207,11 +206,6 @@ class WorkspaceRuns:
         text = self._text_of(experiment, column.name)
         codes = np.full(len(part), -1 if text is None else 0)
         return run_values.of_codes(codes, [] if text is None else [text])
-
-    def _may_run(self, experiment: Experiment) -> bool:
-        """Return whether a run may go on: not if its uploads were recorded, and all have ended."""
-        status = self.trainings.get(experiment.experiment_id)
-        return status is None or status is UploadStatus.RUNNING
 
     def _text_of(self, experiment: Experiment, name: str) -> str | None:
         """Return a value that is the same for all runs of an experiment."""
