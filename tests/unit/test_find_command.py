@@ -68,6 +68,14 @@ def test_command_is_found_among_options(given, ordered):
     assert order_arguments(given.split(), NAMES) == ordered.split()
 
 
+def test_upload_of_directory_with_name_of_command_is_said(capsys):
+    order_arguments(["runs"], NAMES)
+    assert capsys.readouterr().err.startswith("uploading the directory runs/ (the table of runs")
+    for words in ("runs --limit 3", "--logdir runs", "-q runs"):
+        order_arguments(words.split(), NAMES)
+    assert capsys.readouterr().err == ""
+
+
 def test_runs_is_the_command_where_there_is_no_such_directory(directory):
     (directory / "runs").rmdir()
     assert order_arguments(["runs"], NAMES) == ["runs"]

@@ -301,8 +301,8 @@ def test_open_takes_name(run, server, monkeypatch):
 
     server.replies = [reply({"experiments": others, "next": None})]
     code, _, err = run("open", "my base")
-    assert code == 2
-    assert "no experiment has the ID or the name 'my base'; did you mean 'my bas" in err
+    assert code == 1  # as `show` of an ID that is not there, and in its words
+    assert "there is no experiment my base, or it is not yours; did you mean 'my bas" in err
     server.replies = [reply({"experiments": [others[0], others[0]], "next": None})]
     code, _, err = run("open", "my baseline 2")
     assert (code, f"several experiments are named 'my baseline 2': {ID} (my" in err) == (2, True)

@@ -111,6 +111,18 @@ def test_quiet_says_warnings_only_and_verbose_everything():
         assert output.getvalue() == expected
 
 
+def test_warning_is_yellow_on_a_terminal_with_colors(monkeypatch):
+    for no_color, expected in (("", "\x1b[33mw\x1b[0m\ns\n"), ("1", "w\ns\n")):
+        monkeypatch.setenv("NO_COLOR", no_color)
+        monkeypatch.setenv("TERM", "xterm")
+        terminal = io.StringIO()
+        terminal.isatty = lambda: True
+        plain = ConsoleProgress(stream=terminal)
+        plain.warn("w")
+        plain.info("s")
+        assert terminal.getvalue() == expected
+
+
 def test_problem_is_said_once_and_very_many_are_only_counted(stream):
     plain = ConsoleProgress(stream=stream)
     sentences = [f"path{number}: no" for number in range(3 * PROBLEMS_SHOWN)]

@@ -57,10 +57,11 @@ def prepare(instance: Instance, url: str, report: Report) -> Owner:
     Args:
         instance: The running PostgreSQL and S3 servers.
         url: The service's URL for programs on this machine.
-        report: Called with a line for each migration, and for a configuration left unchanged.
+        report: Called with a line for the migrations, and for a configuration left unchanged.
     """
-    for name in migrate.upgrade(instance.postgres.url()):
-        report(f"migrated the database: {name}")
+    done = migrate.upgrade(instance.postgres.url())
+    if done:
+        report(f"migrated the database to {done[-1]}")
 
     token_file = instance.directory.path / "owner-token"
     with closing(Database(instance.postgres.url(), 1)) as database:

@@ -158,10 +158,10 @@ class Compactor:
                 with traces.span("compaction"):
                     self._compact(grant, run_id, compact_idle=is_idle)
             except ServiceError as error:  # no database; uncompacted points remain readable
+                if self._stop_deadline is not None:  # PostgreSQL may stop with us, as at a Ctrl-C
+                    return
                 metrics.observe_compaction_failure()
                 _log.warning("compaction stopped: %s", error)
-                if self._stop_deadline is not None:
-                    return
                 # PostgreSQL may be away for long: one attempt a second is no load, and one warning
                 # each says so.
                 self._requeue(run_key, is_idle=is_idle)

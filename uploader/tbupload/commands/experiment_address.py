@@ -11,7 +11,7 @@ import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tbupload.errors import Refused, UsageError
+from tbupload.errors import Refused, UploadError, UsageError
 from tbupload.http.client import Client
 from tbupload.http.connection_pool import is_loopback
 from tbupload.http.response_schema import Json
@@ -71,7 +71,8 @@ def resolve_named_id(text: str, client: Client) -> str:
     """Return the ID as `resolve_experiment_id` does, or else of the experiment of this name.
 
     Raises:
-        UsageError: As there, or none or several have the name.
+        UsageError: As there, or several have the name.
+        UploadError: None has it, in the words that the server has for an unknown ID.
         ServerError: The server cannot be asked.
     """
     is_word = text.isascii() and text.isalnum()
@@ -89,7 +90,7 @@ def resolve_named_id(text: str, client: Client) -> str:
         raise UsageError(f"several experiments are named {text!r}: {_list_matches(named)}")
     names = dict.fromkeys(repr(each["name"]) for each in found[:MATCHES_SHOWN])
     advice = f"; did you mean {', '.join(names)}?" if names else " (`tbupload list` shows all)"
-    raise UsageError(f"no experiment has the ID or the name {text!r}{advice}")
+    raise UploadError(f"there is no experiment {text}, or it is not yours{advice}")
 
 
 def _complete_id(text: str, client: Client, *, is_deleted: bool) -> str:

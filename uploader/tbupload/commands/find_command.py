@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
+from tbupload.console.output import print_message
 from tbupload.errors import UsageError
 
 DEFAULT_COMMAND: Final = "upload"
@@ -32,6 +33,12 @@ _OPTIONS_OF: Final = {
 """Arguments that mean this command where there is a directory of its name, too: most log
 directories are called `runs`, and `tbupload runs` uploads it.
 """
+
+_INSTEAD: Final = {
+    "runs": "the table of runs, where there is such a directory: tbupload runs --limit 100",
+    "run": "to run a command: tbupload run -- COMMAND",
+}
+"""What to type for the command of this name, of `_OPTIONS_OF`."""
 
 _SIMILARITY_MIN: Final = 0.66
 """Share of equal characters from which a name is suggested: `ls` is like `list`."""
@@ -89,7 +96,9 @@ def order_arguments(arguments: Sequence[str], commands: Collection[str]) -> list
     word = arguments[position] if position < len(arguments) else "-"
     if word in commands and not _is_directory(word, arguments[position + 1 :]):
         return [word, *arguments[:position], *arguments[position + 1 :]]
-    if not word.startswith("-"):
+    if word in commands:
+        _say_upload(word, arguments)
+    elif not word.startswith("-"):
         _check_directory(word, commands)
     return [DEFAULT_COMMAND, *arguments]
 
@@ -156,6 +165,12 @@ def _is_directory(word: str, following: Sequence[str]) -> bool:
     """Return whether a word that may be a command or a directory is the directory."""
     options = {argument.partition("=")[0] for argument in following}
     return word in _OPTIONS_OF and Path(word).is_dir() and not options & _OPTIONS_OF[word]
+
+
+def _say_upload(word: str, arguments: Sequence[str]) -> None:
+    """Say that a directory is uploaded which has the name of a command."""
+    if not {"-q", "--quiet"} & {*arguments}:
+        print_message(f"uploading the directory {word}/ ({_INSTEAD[word]})")
 
 
 def _check_directory(word: str, commands: Collection[str]) -> None:

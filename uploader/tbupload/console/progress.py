@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
+from tbupload.console.columns import has_colors
 from tbupload.console.terminal import escape, write_line
 from tbupload.console.texts import (
     PROBLEMS_SHOWN,
@@ -114,8 +115,8 @@ class ConsoleProgress:
         self._shown_at = time.monotonic() - (self.interval_seconds if self.is_live else 0)
 
     def warn(self, message: str) -> None:
-        """Show a message at every verbosity."""
-        self._write(message)
+        """Show a message at every verbosity; yellow on a terminal."""
+        self._write(message, is_warning=True)
 
     def report_problem(self, sentence: str) -> None:
         """Show what is wrong with a path, once; after PROBLEMS_SHOWN of them nothing more."""
@@ -171,9 +172,13 @@ class ConsoleProgress:
         ]
         self._write(", ".join(text for text in texts if text))
 
-    def _write(self, message: str) -> None:
+    def _write(self, message: str, *, is_warning: bool = False) -> None:
         with self._lock, contextlib.suppress(OSError):
-            write_line(self._stream, message)
+            write_line(self._stream, self._color(message, is_warning), is_escaped=True)
+
+    def _color(self, message: str, is_warning: bool) -> str:
+        text = escape(message)
+        return f"\x1b[33m{text}\x1b[0m" if is_warning and has_colors(self._stream) else text
 
 
 class LiveProgress(ConsoleProgress):
@@ -237,9 +242,9 @@ class LiveProgress(ConsoleProgress):
             leave=False,
         )
 
-    def _write(self, message: str) -> None:
+    def _write(self, message: str, *, is_warning: bool = False) -> None:
         with self._lock, contextlib.suppress(OSError):
-            self._tqdm.write(escape(message), file=self._stream)
+            self._tqdm.write(self._color(message, is_warning), file=self._stream)
 
 
 def make_progress(verbosity: int) -> ConsoleProgress:
