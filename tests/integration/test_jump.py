@@ -72,8 +72,7 @@ def test_jump_finds_names_of_everything(api, jump, experiment, workspace_id):
     jump.reader.post("/experiments/searches", list_fields)
     view = {"name": "vision runs", "page": "runs", "query": "where=run+~+%22vision%22"}
     jump.reader.post(f"/workspace/{workspace_id}/views", view)
-    found = jump.find("vis")
-    assert found == {
+    assert jump.find("vis") == {
         "Experiments": ["Vision model", "about the vision model", "neither"],
         "Runs": ["sweep/VISION-7"],
         "Tags of experiments": ["visible"],
@@ -101,8 +100,8 @@ def test_jump_takes_hostile_names(api, jump):
     experiment = api.new_experiment(name=HOSTILE)
     long_name = f"jump {'x' * 9_000}"
     api.write(experiment, segment(stream(HOSTILE), 0, 9, scalars(long_name, range(3))))
-    found = jump.find(HOSTILE, experiment)
-    assert found["Experiments"] == found["Runs"] == [HOSTILE]
+    places = jump.find(HOSTILE, experiment)
+    assert places["Experiments"] == places["Runs"] == [HOSTILE]
     (tag,) = jump.find("jump", experiment)["Tags of this experiment"]
     assert tag == long_name[:199] + "…"
     for typed in ("%_\\", "[(*", "''\"`", "\u202e\u202e"):

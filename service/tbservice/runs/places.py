@@ -11,7 +11,6 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.auth.secrets import is_experiment_id
 from tbservice.experiment_values import ExperimentOrder, SavedSearch
 from tbservice.experiments import bookmarks, listing
 from tbservice.experiments.listing import Search
@@ -28,6 +27,7 @@ PLACE_ITEMS_MAX: Final = 6
 PLACE_WORD_ITEMS_MAX: Final = 8
 """Words (items) that are looked for; further ones are ignored."""
 
+_ID_CHARS: Final = 22
 _NAMED_ITEMS: Final = 30
 """Experiments with the words, among which those are preferred that have them in the name."""
 
@@ -49,7 +49,7 @@ class RunPlace:
 
 @dataclass(slots=True)
 class Places:
-    """What was found; `labels` are tags of experiments, `tags` those of the open one's series."""
+    """Places that were found; `labels` are tags of experiments, `tags` of the open one's series."""
 
     experiments: list[Experiment] = field(default_factory=list)
     runs: list[RunPlace] = field(default_factory=list)
@@ -99,7 +99,7 @@ def find_places(db: Connection, grant: WorkspaceGrant, typed: str, open_id: str)
 
 
 def _find_experiment(db: Connection, experiment_id: str) -> Experiment | None:
-    if not is_experiment_id(experiment_id):
+    if len(experiment_id) != _ID_CHARS:
         return None
     experiment = experiments.find(db, ExperimentId(experiment_id))
     return None if experiment is None or experiment.deleted_at else experiment

@@ -38,7 +38,7 @@ _INSTEAD: Final = {
     "runs": "the table of runs, where there is such a directory: tbupload runs --limit 100",
     "run": "to run a command: tbupload run -- COMMAND",
 }
-"""What to type for the command of this name, of `_OPTIONS_OF`."""
+"""Advice on the command of this name, of `_OPTIONS_OF`."""
 
 _SIMILARITY_MIN: Final = 0.66
 """Share of equal characters from which a name is suggested: `ls` is like `list`."""

@@ -174,11 +174,12 @@ class ConsoleProgress:
 
     def _write(self, message: str, *, is_warning: bool = False) -> None:
         with self._lock, contextlib.suppress(OSError):
-            write_line(self._stream, self._color(message, is_warning), is_escaped=True)
+            text = escape(message).join(self._find_color(is_warning=is_warning))
+            write_line(self._stream, text, is_escaped=True)
 
-    def _color(self, message: str, is_warning: bool) -> str:
-        text = escape(message)
-        return f"\x1b[33m{text}\x1b[0m" if is_warning and has_colors(self._stream) else text
+    def _find_color(self, *, is_warning: bool) -> tuple[str, str]:
+        """Return what is written before and after a message for its color."""
+        return ("\x1b[33m", "\x1b[0m") if is_warning and has_colors(self._stream) else ("", "")
 
 
 class LiveProgress(ConsoleProgress):
@@ -244,7 +245,8 @@ class LiveProgress(ConsoleProgress):
 
     def _write(self, message: str, *, is_warning: bool = False) -> None:
         with self._lock, contextlib.suppress(OSError):
-            self._tqdm.write(self._color(message, is_warning), file=self._stream)
+            color = self._find_color(is_warning=is_warning)
+            self._tqdm.write(escape(message).join(color), file=self._stream)
 
 
 def make_progress(verbosity: int) -> ConsoleProgress:

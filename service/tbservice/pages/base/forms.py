@@ -117,3 +117,8 @@ def _parse_form(body: bytes) -> FormFields:
     except ValueError as error:  # also of text that is not UTF-8
         raise MalformedRequest("the body is not a form that one of our pages sends") from error
     return FormFields(values)
+
+
+def end_after(duration: timedelta) -> datetime:
+    """Return the time after this duration from now, as the end of a token."""
+    return datetime.now(UTC) + duration

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from fastapi import APIRouter
@@ -19,7 +19,7 @@ from tbservice.auth import deletion, members, people, sessions, sign_in_links, t
 from tbservice.auth.link_urls import sign_in_url
 from tbservice.errors import NotFound, ServiceError
 from tbservice.pages.base.csrf import csrf_field
-from tbservice.pages.base.forms import FormFields
+from tbservice.pages.base.forms import FormFields, end_after
 from tbservice.pages.base.frame import redirect
 from tbservice.pages.base.person_page import PersonPage, SignedInPage
 from tbservice.pages.base.person_session import PersonSession
@@ -204,7 +204,7 @@ def try_token(page: SignedInPage, form: SignedInForm) -> Response:
 
     The answer of a form has it, so that no script needs a right to make tokens.
     """
-    expires_at = datetime.now(UTC) + timedelta(seconds=TRY_TOKEN_SECONDS)
+    expires_at = end_after(timedelta(seconds=TRY_TOKEN_SECONDS))
     try:
         scopes, membership = token_pages.parse_scopes(form), _require_membership(page.session, form)
         with page.database.transaction(membership.workspace_id) as db:

@@ -55,6 +55,7 @@ def find(request: Request, session: ScriptOfSignedIn, database: UsesDatabase) ->
     """
     query = request.query_params
     typed = query.get("q", "").replace("\0", "").strip()[:TYPED_CHARS_MAX]
+    open_id = query.get("experiment", "").replace("\0", "")
     membership = find_workspace(query, session)
     groups: list[dict[str, Any]] = []
     if len(typed) >= TYPED_CHARS_MIN:
@@ -64,7 +65,7 @@ def find(request: Request, session: ScriptOfSignedIn, database: UsesDatabase) ->
             with database.without_transaction() as db:
                 grant = grants.grant_workspace(db, session.secret, Scope.READ, workspace_id)
             with database.snapshot(grant) as db:
-                places = find_places(db, grant, typed, query.get("experiment", ""))
+                places = find_places(db, grant, typed, open_id)
             groups = [*_list_groups(places, workspace_id), *groups]
             groups.append(_group("Search", _searches(workspace_id, typed)))
     return JSONResponse({"groups": [each for each in groups if each["items"]]}, headers=_HEADERS)
