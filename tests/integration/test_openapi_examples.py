@@ -21,7 +21,7 @@ EXAMPLES = json.loads((Path(openapi_errors.__file__).parent / "openapi_examples.
 RUN, TAG = "seed0/train", "loss"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def operations(client):
     document = client.get("/api/v1/openapi.json").json()
     by_id = {}
