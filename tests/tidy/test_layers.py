@@ -103,7 +103,7 @@ MAY_IMPORT = read_table("""
 .reading: PLAIN STORES .auth .series .experiments
 .hparams: PLAIN DB .series.tables .reading .experiments
 .hparams.routes: PLAIN SESSIONS HTTP .hparams .reading
-.runs: PLAIN DB .hparams .series .experiments
+.runs: PLAIN DB .hparams .reading .series .experiments
 .katib: PLAIN METRICS DB .auth .series .experiments .ingest
 .katib.methods: PLAIN .api.grpc .auth .handlers .ingest .katib
 .integrity: PLAIN METRICS STORES .audit .auth.tables .ingest.blob_uploads .ingest.tables
@@ -120,6 +120,7 @@ MAY_IMPORT = read_table("""
 .pages: PLAIN SESSIONS METRICS HTTP .admission .audit .auth .experiments .reading .hparams .runs
     .handlers
 .tensorboard: PLAIN SESSIONS HTTP .admission .handlers .experiments .reading .hparams .pages
+    .runs
 .katib.suggestions: PLAIN .katib.katib_pb2
 .katib.early_stopping: PLAIN .katib.katib_pb2 .katib.suggestions
 .local: PLAIN STORES .auth .server .settings .launch

@@ -216,7 +216,7 @@ def open_sessions(source: Source) -> SessionReader:
 def _list_readers(source: Source) -> list[tuple[str | None, ExperimentReader]]:
     """Return the experiments of a source with their names in a comparison, None outside one."""
     if isinstance(source, ComparisonReader):
-        return list(source.readers.items())
+        return list(source.session_readers.items())
     assert isinstance(source, ExperimentReader)  # noqa: S101 - there are no other sources
     return [(None, source)]
 

@@ -36,6 +36,11 @@ class ComparisonReader:
         """Return the object store with the bytes of all blobs."""
         return next(iter(self.readers.values())).objects
 
+    @property
+    def session_readers(self) -> Mapping[str, ExperimentReader]:
+        """Return the readers of the experiments whose hyperparameters the source shows."""
+        return self.readers
+
     def list_experiments(self) -> list[Experiment]:
         """Return the compared experiments."""
         return [

@@ -17,7 +17,9 @@ from tbservice.types.identifiers import ExperimentId
 COMPARISON_NAME_CHARS_MAX: Final = 100
 """Characters of the name of an experiment in a comparison's URL."""
 
-_ITEMS_MIN: Final = 2
+ITEMS_MIN: Final = 2
+"""Experiments (items) of a comparison."""
+
 _RESERVED_NAMES: Final = frozenset({".", ".."})  # runs are paths that begin with the name
 
 
@@ -29,16 +31,16 @@ class ComparedExperiment:
     experiment_id: ExperimentId
 
 
-def parse(spec: str) -> tuple[ComparedExperiment, ...]:
+def parse(spec: str, items_min: int = ITEMS_MIN) -> tuple[ComparedExperiment, ...]:
     """Return the experiments in their order, without checking that they exist.
 
     Raises MalformedRequest with a detail that names the fault.
     """
     items = spec.split(",")
-    if not _ITEMS_MIN <= len(items) <= limits.COMPARISON_ITEMS_MAX:
+    if not items_min <= len(items) <= limits.COMPARISON_ITEMS_MAX:
         count = f"{len(items)} experiment{'s' if len(items) > 1 else ''}"
         raise MalformedRequest(
-            f"the address names {count}; a comparison has {_ITEMS_MIN} to "
+            f"the address names {count}; a comparison has {items_min} to "
             f"{limits.COMPARISON_ITEMS_MAX} (comparison_items_max)"
         )
 

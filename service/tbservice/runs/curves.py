@@ -6,8 +6,8 @@ import hashlib
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -27,7 +27,7 @@ from tbservice.runs.spread import (
 )
 from tbservice.series.scan import read_scalar_chunks
 from tbservice.types.grants import ReadGrant, WorkspaceGrant
-from tbservice.types.identifiers import ExperimentId, Int64s
+from tbservice.types.identifiers import ExperimentId, Float64s, Int64s
 from tbservice.types.sampling import ALL_STEPS, StepRange
 from tbwire.hparams import HparamValue
 from tbwire.points import ScalarPoints
@@ -46,6 +46,9 @@ CURVE_QUANTILE_ITEMS_MAX: Final = 20
 
 _READ_POINTS: Final = 5_000_000
 """Points of the groups that are read together, at least one group."""
+
+SeriesPoints = tuple[int, ScalarPoints]
+"""Points of the series with an id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +106,15 @@ class CurvesPlan:
 class GroupCurve:
     """The curve of a group: its values of the plan's `names`, and its number of runs.
 
-    `total` is the number of steps of which `spread.steps` are chosen.
+    `total` is the number of steps of which `spread.steps` are chosen. `wall_times`, if they were
+    asked for, are those of the run with the last step, interpolated at each step.
     """
 
     key: list[HparamValue | None]
     runs: int
     total: int
     spread: Spread
+    wall_times: Float64s | None = None
 
 
 def plan_curves(db: Connection, grant: WorkspaceGrant, query: CurvesQuery) -> CurvesPlan:
@@ -135,8 +140,16 @@ def plan_curves(db: Connection, grant: WorkspaceGrant, query: CurvesQuery) -> Cu
         )
     chosen = select_runs(db, grant, query.where)
     chosen.known.check_metric(query.metric, "metric")
-    rows = _select_rows(chosen, query.metric)
+    rows = select_rows(chosen, query.metric)
     groups = group_runs(chosen.runs, chosen.known, rows, query.group_by)
+    return plan_groups(chosen, groups, query)
+
+
+def plan_groups(chosen: SelectedRuns, groups: RunGroups, query: CurvesQuery) -> CurvesPlan:
+    """Return what the curves of groups, whose runs have the metric, will be computed from.
+
+    Raises TooLarge for too many runs, points or steps.
+    """
     series = _list_series(chosen, groups, query.metric)
     _check_sizes(series, query)
     state = hashlib.sha256(
@@ -161,22 +174,56 @@ def plan_curves(db: Connection, grant: WorkspaceGrant, query: CurvesQuery) -> Cu
 def read_curves(db: Connection, plan: CurvesPlan) -> Iterator[GroupCurve]:
     """Yield the curve of each group, in the order of the plan; reads all points of the series.
 
+    `db` is the snapshot of the plan.
+    """
+
+    def scan(experiment_id: ExperimentId, ids: list[int]) -> Iterator[SeriesPoints]:
+        return scan_scalars(db, experiment_id, ids)
+
+    return compute_curves(scan, plan)
+
+
+def scan_scalars(
+    db: Connection, experiment_id: ExperimentId, ids: list[int]
+) -> Iterator[SeriesPoints]:
+    """Yield all points of some series of an experiment, in chunks."""
+    return read_scalar_chunks(db, experiment_id, ids, ALL_STEPS, limits.SCAN_CHUNK_POINTS)
+
+
+def compute_curves(
+    scan: Callable[[ExperimentId, list[int]], Iterable[SeriesPoints]],
+    plan: CurvesPlan,
+    *,
+    has_times: bool = False,
+) -> Iterator[GroupCurve]:
+    """Yield the curve of each group, in the order of the plan, of what `scan` reads.
+
     Groups are read together up to _READ_POINTS, which bounds memory: of a larger group, all points
-    are held. `db` is the snapshot of the plan.
+    are held.
     """
     sizes = np.bincount(plan.series.groups, plan.series.points, len(plan.keys))
     start = 0
     while start < len(plan.keys):
         end = start + max(1, int(np.searchsorted(np.cumsum(sizes[start:]), _READ_POINTS, "right")))
-        runs = _read_runs(db, plan.series, start, end)
+        runs = _read_runs(scan, plan.series, start, end, has_times)
         for group in range(start, end):
             steps, total = _choose_steps(runs[group], plan.query)
             spread = compute_spread(runs[group], steps, plan.query.quantiles)
-            yield GroupCurve(plan.keys[group], len(runs.pop(group)), total, spread)
+            times = _interpolate_times(runs[group], steps) if has_times else None
+            yield GroupCurve(plan.keys[group], len(runs.pop(group)), total, spread, times)
         start = end
 
 
-def _select_rows(chosen: SelectedRuns, tag: str) -> Int64s:
+def _interpolate_times(runs: Sequence[RunCurve], steps: Int64s) -> Float64s:
+    """Return the wall time of each step in the run that has the last step."""
+    last = next((run for run in runs if run.wall_times is not None and len(run.steps)), None)
+    if last is None or last.wall_times is None:
+        return np.full(len(steps), np.nan)
+    times: Float64s = np.interp(steps, last.steps, last.wall_times)
+    return times
+
+
+def select_rows(chosen: SelectedRuns, tag: str) -> Int64s:
     """Return the rows of the selected runs that have points of a tag."""
     has_tag = [
         part.series[tag] >= 0 if tag in part.series else np.zeros(len(part), bool)
@@ -227,7 +274,11 @@ def _check_sizes(series: GroupedSeries, query: CurvesQuery) -> None:
 
 
 def _read_runs(
-    db: Connection, series: GroupedSeries, start: int, end: int
+    scan: Callable[[ExperimentId, list[int]], Iterable[SeriesPoints]],
+    series: GroupedSeries,
+    start: int,
+    end: int,
+    has_times: bool,
 ) -> dict[int, list[RunCurve]]:
     """Return the runs of each of the groups from `start` up to `end`; equal steps are shared."""
     runs: dict[int, list[RunCurve]] = {group: [] for group in range(start, end)}
@@ -237,30 +288,45 @@ def _read_runs(
         rows = np.flatnonzero(is_wanted & (series.sources == source))
         group_of = dict(zip(series.ids[rows].tolist(), series.groups[rows].tolist(), strict=True))
         experiment_id, _ = series.experiments[source]
-        chunks = read_scalar_chunks(
-            db, experiment_id, list(group_of), ALL_STEPS, limits.SCAN_CHUNK_POINTS
-        )
+        chunks = scan(experiment_id, list(group_of))
         for series_id, of_series in itertools.groupby(chunks, lambda chunk: chunk[0]):
-            curve = _make_curve([points for _, points in of_series], shared)
-            runs[group_of[series_id]].append(curve)
+            curve = _make_curve([points for _, points in of_series], shared, has_times)
+            _add_run(runs[group_of[series_id]], curve)
     return runs
 
 
+def _add_run(runs: list[RunCurve], curve: RunCurve) -> None:
+    """Append a run; of several with wall times, that with the last step keeps them."""
+    if curve.wall_times is not None and len(curve.steps):
+        for index, other in enumerate(runs):
+            if other.wall_times is None:
+                continue
+            if len(other.steps) and other.steps[-1] >= curve.steps[-1]:
+                curve = replace(curve, wall_times=None)
+            else:
+                runs[index] = replace(other, wall_times=None)
+            break
+    runs.append(curve)
+
+
 def _make_curve(
-    chunks: list[ScalarPoints], shared: defaultdict[tuple[int, int, int], list[Int64s]]
+    chunks: list[ScalarPoints],
+    shared: defaultdict[tuple[int, int, int], list[Int64s]],
+    has_times: bool,
 ) -> RunCurve:
     # Without the wall times, of which a concatenation would copy as much again.
+    times = np.concatenate([each.wall_times for each in chunks]) if has_times else None
     is_whole = len(chunks) == 1
     steps = chunks[0].steps if is_whole else np.concatenate([each.steps for each in chunks])
     values = chunks[0].values if is_whole else np.concatenate([each.values for each in chunks])
     if not len(steps):
-        return RunCurve(steps, values)
+        return RunCurve(steps, values, times)
     known = shared[len(steps), int(steps[0]), int(steps[-1])]
     for each in known:
         if np.array_equal(each, steps):
-            return RunCurve(each, values)
+            return RunCurve(each, values, times)
     known.append(steps)
-    return RunCurve(steps, values)
+    return RunCurve(steps, values, times)
 
 
 def _choose_steps(runs: Sequence[RunCurve], query: CurvesQuery) -> tuple[Int64s, int]:

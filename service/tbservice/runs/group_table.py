@@ -17,7 +17,7 @@ from tbservice.runs.selected_runs import SelectedRuns, select_runs
 from tbservice.runs.spread import GroupMeans, compute_means
 from tbservice.runs.use_cases import RunsQuery, check_columns, check_sort, keep_known
 from tbservice.types.grants import ReadGrant, WorkspaceGrant
-from tbservice.types.identifiers import Float64s
+from tbservice.types.identifiers import ExperimentId, Float64s
 from tbwire.hparams import HparamValue
 
 RUNS_COLUMN: Final = "runs"
@@ -46,7 +46,10 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupsPage:
-    """The first groups of a table, and how many there are; else as `RunsPage`."""
+    """The first groups of a table, and how many there are; else as `RunsPage`.
+
+    `experiments` are those of the runs.
+    """
 
     names: list[str]
     columns: list[str]
@@ -56,6 +59,7 @@ class GroupsPage:
     left_out: bool
     pending: int
     pending_grants: list[ReadGrant]
+    experiments: list[ExperimentId]
     unknown: list[str] = field(default_factory=list)
 
 
@@ -108,6 +112,10 @@ def list_groups(
         chosen.left_out,
         chosen.runs.pending,
         chosen.pending_grants,
+        [
+            chosen.runs.experiments[index].experiment_id
+            for index, _ in chosen.runs.split(groups.rows)
+        ],
         unknown,
     )
 

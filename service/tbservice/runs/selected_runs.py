@@ -10,8 +10,10 @@ from sqlalchemy import Connection
 
 from tbservice.db.clock import read_now
 from tbservice.errors import NotFound, TooLarge
+from tbservice.experiment_values import UploadStatus
 from tbservice.experiments import lifecycle, listing, uploads
 from tbservice.experiments.listing import Search
+from tbservice.reading.source import ExperimentReader
 from tbservice.runs.columns import KnownColumns
 from tbservice.runs.experiment_runs import SUMMARY_POINTS_MAX, ExperimentRuns, read_runs
 from tbservice.runs.filters import Filter, find_equal_texts, list_columns, parse_filter
@@ -60,12 +62,67 @@ def select_runs(db: Connection, grant: WorkspaceGrant, where: str) -> SelectedRu
     tree = parse_filter(where)
     experiments, left_out = _list_experiments(db, grant, tree)
     runs, pending = read_workspace_runs(db, grant, experiments)
+    return _select(runs, tree, left_out, pending)
+
+
+def select_of_readers(readers: Sequence[ExperimentReader], where: str) -> SelectedRuns:
+    """Return the runs of experiments, each as its reader sees it, and which a filter selects.
+
+    Runs and tags that a share link hides are not there. Its readers, and strangers, do not learn
+    the origin. Raises as `select_runs`.
+    """
+    tree = parse_filter(where)
+    experiments: list[Experiment] = []
+    parts: list[ExperimentRuns] = []
+    trainings: dict[ExperimentId, UploadStatus] = {}
+    origins: dict[ExperimentId, dict[str, str]] = {}
+    pending: list[ReadGrant] = []
+    now = 0.0
+    for reader in readers:
+        own = reader.read(_read_own, SUMMARY_POINTS_MAX if not pending else 0)
+        experiments.append(own.experiments[0])
+        parts.append(own.parts[0])
+        trainings.update(own.trainings)
+        origins.update(own.origins)
+        now = max(now, own.now)
+        if own.pending:
+            pending.append(reader.grant)
+    _check_count(sum(map(len, parts)))
+    runs = WorkspaceRuns(experiments, parts, trainings, origins, now)
+    return _select(runs, tree, left_out=False, pending=pending)
+
+
+def _read_own(db: Connection, grant: ReadGrant, points_max: int) -> WorkspaceRuns:
+    """Return the runs of one experiment as a grant on it shows them."""
+    experiment = lifecycle.get_experiment(db, grant)
+    is_members = grant.link is None and not grant.is_stranger
+    return WorkspaceRuns(
+        [experiment],
+        [read_runs(db, grant, str(experiment.version), points_max)],
+        uploads.find_statuses(db, grant, [experiment]),
+        run_origins.list_origins(db, [grant.experiment_id]) if is_members else {},
+        read_now(db).timestamp(),
+    )
+
+
+def _select(
+    runs: WorkspaceRuns, tree: Filter | None, left_out: bool, pending: list[ReadGrant]
+) -> SelectedRuns:
     known = runs.list_known()
     resolved = {
         column.name: known.resolve(column.name, f"the filter, character {column.position}")
         for column in list_columns(tree)
     }
     return SelectedRuns(runs, known, runs.select(tree, resolved), left_out, pending)
+
+
+def _check_count(count: int) -> None:
+    if count > RUNS_ITEMS_MAX:
+        limit = f"the limit of {RUNS_ITEMS_MAX} (runs_items_max)"
+        raise TooLarge(
+            f"the table has more runs than {limit}: select experiments, as in "
+            'experiment = "ID" or experiment = "ID"'
+        )
 
 
 def _list_experiments(
@@ -104,12 +161,7 @@ def read_workspace_runs(
             pending.append(read)
             points_left = 0
         count += len(part)
-        if count > RUNS_ITEMS_MAX:
-            limit = f"the limit of {RUNS_ITEMS_MAX} (runs_items_max)"
-            raise TooLarge(
-                f"the table has more runs than {limit}: select experiments, as in "
-                'experiment = "ID" or experiment = "ID"'
-            )
+        _check_count(count)
         parts.append(part)
     ids = [experiment.experiment_id for experiment in experiments]
     runs = WorkspaceRuns(

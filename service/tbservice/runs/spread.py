@@ -27,10 +27,12 @@ class RunCurve:
     """The points of a run: ascending steps without repetitions, and a value of each.
 
     Runs with equal steps should share the array: what follows from steps is computed once for it.
+    `wall_times` are those of the points, if they were asked for.
     """
 
     steps: Int64s
     values: Float64s
+    wall_times: Float64s | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
-from urllib.parse import quote
 
 from fastapi import FastAPI
 from starlette.convertors import Convertor, register_url_convertor
@@ -18,7 +17,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from tbservice.pages.base.content_origin import ContentMount
-from tbservice.pages.stock_page import download, hand_over
+from tbservice.pages.stock_page import download, hand_over, page_auth
 from tbservice.tensorboard import assets, data_routes, page, page_routes
 from tbservice.tensorboard.plugins import projector
 
@@ -26,8 +25,8 @@ from tbservice.tensorboard.plugins import projector
 _DEFAULT_EXPERIMENT: Final = "/experiment/defaultExperimentId/"
 
 
-_PAGE: Final = re.compile(r"/[^/]*(/attempt/[0-9]+)?")
-"""Prefix of its path: the page of an experiment or a comparison, or of an attempt."""
+_PAGE: Final = re.compile(r"/[^/]*(/attempt/[0-9]+|/groups/[^/]+)?")
+"""Prefix of its path: the page of an experiment or a comparison, of an attempt, or of groups."""
 
 _Endpoint = Callable[[Request], Response]
 
@@ -74,7 +73,8 @@ class PageApplication:
 
     `parameter` is the path parameter that `page_auth` reads, `experiment_id` or `comparison`;
     `extra_routes` are further routes of this application, by their path below the page. An
-    experiment has a page for each attempt below its own, with the same routes.
+    experiment has a page for each attempt below its own, with the same routes, and a comparison one
+    for groups of its runs.
     """
 
     def __init__(
@@ -83,9 +83,8 @@ class PageApplication:
         show_page: _Endpoint,
         extra_routes: Mapping[str, _Endpoint] = MappingProxyType({}),
     ) -> None:
-        bases = [f"/{{{parameter}}}"]
-        if parameter == "experiment_id":
-            bases.insert(0, "/{experiment_id}/attempt/{attempt:attempt}")
+        below = "attempt/{attempt:attempt}" if parameter == "experiment_id" else "groups/{groups}"
+        bases = [f"/{{{parameter}}}/{below}", f"/{{{parameter}}}"]
         self._router = Router(
             [route for base in bases for route in _page_routes(base, show_page, extra_routes)],
             redirect_slashes=False,
@@ -128,9 +127,8 @@ def _page_routes(
 async def _add_slash(request: Request) -> Response:
     """Redirect to the address with a slash at its end: all addresses in the page are relative."""
     query = request.url.query
-    name, *attempt = request.path_params.values()
-    below = f"attempt/{attempt[0]}/" if attempt else ""
-    address = f"{request.scope['root_path']}/{quote(name, safe=':,')}/{below}"
+    mounted = request.scope["root_path"].rpartition("/")[0]
+    address = mounted + page_auth.page_path(request)
     return RedirectResponse(f"{address}?{query}" if query else address)
 
 

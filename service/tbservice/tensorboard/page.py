@@ -18,16 +18,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tbservice.api.http.dependencies import get_settings
-from tbservice.errors import MalformedRequest, Unavailable
+from tbservice.errors import Invalid, MalformedRequest, TooLarge, Unavailable
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.pages.base.content_origin import public_site
 from tbservice.pages.base.markdown import render_markdown
 from tbservice.pages.stock_page import bar, link_preview, message_pages, page_auth, token_form
 from tbservice.pages.stock_page.attempt_choice import AttemptChoice
 from tbservice.pages.stock_page.framing import frame_ancestors
-from tbservice.reading import comparison_spec
 from tbservice.reading.comparison import ComparisonReader, Source
 from tbservice.reading.source import ExperimentReader
+from tbservice.runs.grouped_reader import GroupedReader, parse_groups
 from tbservice.tensorboard import assets
 from tbservice.tensorboard.page_policy import make_page_policy
 from tbservice.types.experiments import Experiment
@@ -64,7 +64,9 @@ def show_page(request: Request) -> Response:
 def show_comparison(request: Request) -> Response:
     """Answer GET with the page, with a 400 page for an invalid address, or with a redirect."""
     try:
-        comparison_spec.parse(request.path_params["comparison"])
+        page_auth.parse_comparison(request)
+        if "groups" in request.path_params:
+            parse_groups(request.path_params["groups"])
     except MalformedRequest as error:
         return message_pages.show_invalid_comparison(error.detail)
 
@@ -83,6 +85,8 @@ def show_comparison(request: Request) -> Response:
 def _show(request: Request) -> Response:
     source = page_auth.open_source(request)
     experiments = source.list_experiments()
+    if isinstance(source, GroupedReader):
+        return _show_groups(request, source, experiments)
     kinds = source.list_kinds()
     is_shared = isinstance(source, ExperimentReader) and source.grant.link is not None
     workspace_id, site = page_auth.find_workspace(request, source), public_site(request)
@@ -129,6 +133,23 @@ def _show(request: Request) -> Response:
     return _as_html(request, page)
 
 
+def _show_groups(
+    request: Request, source: GroupedReader, experiments: Sequence[Experiment]
+) -> Response:
+    """Answer with the page of groups of runs, or with why there are none."""
+    try:
+        groups = source.list_runs()
+    except (Invalid, TooLarge) as error:
+        return message_pages.show_no_groups(error.detail)
+    if not groups:
+        return message_pages.show_no_groups("no run with a scalar is selected")
+    named = dict(zip(source.readers, experiments, strict=True))
+    workspace_id, site = page_auth.find_workspace(request, source), public_site(request)
+    shown_bar = bar.render_comparison_bar(named, workspace_id, site, source.query)
+    title = page_title(display_name(source, experiments))
+    return _as_html(request, assets.render_page(title, shown_bar, bar.UP_FROM_GROUPS))
+
+
 def _link_token(request: Request, source: Source) -> str:
     return (
         page_auth.find_link_token(request, source.grant)
@@ -160,6 +181,9 @@ def display_name(source: Source, experiments: Sequence[Experiment]) -> str:
         return f"{experiments[0].name} (attempt {source.attempt})".lstrip()
     if not isinstance(source, ComparisonReader):
         return experiments[0].name
+    if isinstance(source, GroupedReader):
+        compared = ", ".join(experiment.name for experiment in experiments if experiment.name)
+        return f"Groups of runs: {compared}"
     names = zip(source.readers, experiments, strict=True)
     return ", ".join(
         f"{name}: {experiment.name}" if experiment.name else name for name, experiment in names

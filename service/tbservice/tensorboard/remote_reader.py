@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
@@ -13,9 +13,13 @@ from tbservice.handlers.job_loop import WorkerLink
 from tbservice.reading import blobs, catalog, tag_groups
 from tbservice.reading.comparison import ComparisonReader, Source
 from tbservice.reading.source import ExperimentReader
-from tbservice.samples import BlobSequenceSample, Samples, TensorSample
+from tbservice.reading.tag_groups import TagGroup
+from tbservice.runs.grouped_reader import GroupedReader, GroupsQuery
+from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorSample
 from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import Selection
+from tbservice.types.series import Run
+from tbwire.points import DataClass
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -35,17 +39,29 @@ _ALLOWED_READS: Final[dict[str, Callable[..., Any]]] = {
 """The functions a handler process may call, by full name; always with the grant of its request."""
 
 
+_GROUP_READS: Final[dict[str, Callable[..., Any]]] = {
+    function.__name__: function
+    for function in (
+        GroupedReader.list_runs,
+        GroupedReader.list_tag_groups,
+        GroupedReader.read_scalars,
+    )
+}
+"""The methods of a source of groups that a handler process may call, by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceDescription:
     """A request's source as sent to a handler process: names and grants, no token, no connection.
 
     `readers` are (name in the comparison, grant, attempt); the name is empty for a single
-    experiment.
+    experiment. `groups` are those of its runs that the source shows.
     """
 
     experiment_id: str
     is_comparison: bool
     readers: Sequence[tuple[str, ReadGrant, int | None]]
+    groups: GroupsQuery | None = None
 
 
 def describe_source(source: Source) -> SourceDescription:
@@ -53,7 +69,9 @@ def describe_source(source: Source) -> SourceDescription:
     readers = [
         (name, reader.grant, reader.attempt) for name, reader in _readers_by_name(source).items()
     ]
-    return SourceDescription(source.experiment_id, isinstance(source, ComparisonReader), readers)
+    groups = source.query if isinstance(source, GroupedReader) else None
+    is_comparison = isinstance(source, ComparisonReader)
+    return SourceDescription(source.experiment_id, is_comparison, readers, groups)
 
 
 def make_calls(source: Source) -> Mapping[str, Callable[..., Any]]:
@@ -72,10 +90,13 @@ def make_calls(source: Source) -> Mapping[str, Callable[..., Any]]:
     def read_blob(name: str, key: str) -> bytes:
         return readers[name].read_blob(key)
 
-    return {
-        function.__name__: function
-        for function in (read, read_tensors, read_blob_sequences, read_blob)
-    }
+    def read_groups(method: str, *arguments: Any) -> Any:
+        return _GROUP_READS[method](source, *arguments)
+
+    functions = [read, read_tensors, read_blob_sequences, read_blob]
+    if isinstance(source, GroupedReader):
+        functions.append(read_groups)
+    return {function.__name__: function for function in functions}
 
 
 def open_remote_source(link: WorkerLink, about: SourceDescription) -> Source:
@@ -83,6 +104,8 @@ def open_remote_source(link: WorkerLink, about: SourceDescription) -> Source:
     readers: dict[str, ExperimentReader] = {
         name: RemoteReader(grant, link, name, attempt) for name, grant, attempt in about.readers
     }
+    if about.groups is not None:
+        return RemoteGroups(about.experiment_id, readers, about.groups, link)
     if about.is_comparison:
         return ComparisonReader(about.experiment_id, readers)
     (reader,) = readers.values()
@@ -130,6 +153,27 @@ class RemoteReader(ExperimentReader):
     def _call(self, name: str, *arguments: Any) -> Any:
         link: WorkerLink = self._link  # type: ignore[attr-defined] # set in `__init__`
         return link.call(name, self._name, *arguments)  # type: ignore[attr-defined] # the same
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteGroups(GroupedReader):
+    """Reader of groups of runs for a handler process: the worker computes their curves."""
+
+    link: WorkerLink
+
+    def list_runs(self) -> list[Run]:
+        """List the groups in the worker."""
+        return cast("list[Run]", self.link.call("read_groups", "list_runs"))
+
+    def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
+        """List the metrics of the groups in the worker."""
+        listed = self.link.call("read_groups", "list_tag_groups", [(p, int(c)) for p, c in kinds])
+        return cast("list[TagGroup]", listed)
+
+    def read_scalars(self, selection: Selection, downsample: int) -> Samples[ScalarSample]:
+        """Compute curves in the worker."""
+        samples = self.link.call("read_groups", "read_scalars", selection, downsample)
+        return cast("Samples[ScalarSample]", samples)
 
 
 def _readers_by_name(source: Source) -> Mapping[str, ExperimentReader]:

@@ -22,6 +22,7 @@ from tbservice.runs.columns import split_names
 from tbservice.runs.comparison import COMPARED_RUNS_ITEMS_MAX, choose_run
 from tbservice.runs.filters import FILTER_CHARS_MAX
 from tbservice.runs.group_table import GroupsPage, MeanValue, list_groups
+from tbservice.runs.grouped_reader import GroupsQuery, groups_address
 from tbservice.runs.grouping import RUN_GROUP_ITEMS_MAX, GroupBy
 from tbservice.runs.use_cases import RunsPage, RunsQuery, list_runs
 from tbservice.runs.views import RUNS_PAGE
@@ -111,6 +112,8 @@ def show_runs(page: OwnPage, request: Request) -> Response:
                 views=views,
                 found=None,
                 groups=groups,
+                tensorboard=_find_tensorboard(address, groups),
+                experiments_max=limits.COMPARISON_ITEMS_MAX,
                 show=show_value,
             )
         found = _find(page, request, address)
@@ -150,6 +153,14 @@ def _find_groups(page: OwnPage, request: Request, address: RunsAddress) -> Group
         groups = list_groups(db, grant, query, GroupBy(address.group_names))
     _fill_summaries(request, groups.pending_grants)
     return groups
+
+
+def _find_tensorboard(address: RunsAddress, groups: GroupsPage) -> str:
+    """Return the address of TensorBoard's page with the groups; "" for too many experiments."""
+    if not groups.rows or len(groups.experiments) > limits.COMPARISON_ITEMS_MAX:
+        return ""
+    query = GroupsQuery(tuple(address.group_names), address.where)
+    return groups_address(groups.experiments, query)
 
 
 def _find(page: OwnPage, request: Request, address: RunsAddress) -> RunsPage:

@@ -18,6 +18,7 @@ from tbservice.api.http.security_headers import content_hash
 from tbservice.pages.base.templates import TEMPLATES
 from tbservice.pages.stock_page import download
 from tbservice.pages.stock_page.attempt_choice import AttemptChoice
+from tbservice.runs.grouped_reader import GroupsQuery
 from tbservice.types.experiments import Experiment, Visibility
 from tbservice.types.identifiers import WorkspaceId
 from tbwire.points import DataClass
@@ -27,6 +28,9 @@ _SCRIPT: Final = (
 )
 SCRIPT_HASH: Final = content_hash(_SCRIPT, "script")
 """Source expression for the script in the page's Content-Security-Policy (`'sha256-…'`)."""
+
+UP_FROM_GROUPS: Final = "../../"
+"""From the page of groups to that of the comparison that they are of."""
 
 _UNNAMED: Final = "Unnamed experiment"
 _VISIBILITY_LABELS: Final = {
@@ -112,17 +116,27 @@ def render_comparison_bar(
     experiments: Mapping[str, Experiment],
     workspace_id: WorkspaceId | None = None,
     site: str = "",
+    groups: GroupsQuery | None = None,
 ) -> str:
     """Return the same as `render_bar` for a comparison: each experiment links to its own page.
 
     `experiments` are keyed by their names in the comparison, in its order. There are no downloads.
+    With `groups`, the page shows these of their runs.
     """
+    up = "../.." if groups is None else f"{UP_FROM_GROUPS}../.."
     where = " or ".join(f'experiment = "{each.experiment_id}"' for each in experiments.values())
-    page = f"{site or '../..'}/workspace/{workspace_id}/runs/compare?{urlencode({'where': where})}"
+    runs_page = f"{site or up}/workspace/{workspace_id}/runs"
+    if groups is None:
+        page = f"{runs_page}/compare?{urlencode({'where': where})}"
+    else:
+        names = ", ".join(groups.columns)
+        page = f"{runs_page}?{urlencode({'where': groups.where or where, 'group': names})}"
     return _render(
         "comparison_bar.html",
-        _back_address(workspace_id, site or "../.."),
+        _back_address(workspace_id, site or up),
         own_page="" if workspace_id is None else page,
+        groups=groups,
+        up=up,
         experiments={
             name: (experiment.experiment_id, _shown_name(experiment))
             for name, experiment in experiments.items()

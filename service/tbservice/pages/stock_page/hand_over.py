@@ -20,7 +20,9 @@ from tbservice.pages.base.csrf import is_navigation
 from tbservice.pages.stock_page import page_auth
 from tbservice.pages.stock_page.framing import frame_ancestors
 
-_PAGE_OR_FILE: Final = re.compile(r"(attempt/[0-9]+/?|(attempt/[0-9]+/)?download/.*)?", re.DOTALL)
+_PAGE_OR_FILE: Final = re.compile(
+    r"((attempt/[0-9]+|groups/[^/]+)/?|(attempt/[0-9]+/)?download/.*)?", re.DOTALL
+)
 """Paths below an experiment's or a comparison's of pages and of downloads."""
 
 _HEADERS: Final = {

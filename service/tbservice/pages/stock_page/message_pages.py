@@ -7,7 +7,7 @@ from typing import Any, Final
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
-from tbservice.errors import MalformedRequest, NotFound, TooManyRequests, Unavailable
+from tbservice.errors import Invalid, MalformedRequest, NotFound, TooManyRequests, Unavailable
 from tbservice.pages.base.templates import TEMPLATES
 from tbservice.pages.stock_page.attempt_choice import AttemptChoice
 from tbservice.types.experiments import Experiment
@@ -91,6 +91,11 @@ def show_invalid_comparison(detail: str) -> Response:
     """Return a 400 page for an invalid comparison address; `detail` is the reason."""
     title = "This is not the address of a comparison"
     return _render("invalid_comparison.html", title, MalformedRequest.status, detail=detail)
+
+
+def show_no_groups(detail: str) -> Response:
+    """Return a 422 page for groups that cannot be formed of the runs; `detail` is the reason."""
+    return _render("no_groups.html", "There are no groups to show", Invalid.status, detail=detail)
 
 
 def _render(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -29,7 +30,9 @@ from tbservice.pages.base.csrf import is_navigation
 from tbservice.pages.base.signed_in import find_person_session
 from tbservice.reading import comparison_spec
 from tbservice.reading.comparison import ComparisonReader, Source
+from tbservice.reading.comparison_spec import ComparedExperiment
 from tbservice.reading.source import ExperimentReader
+from tbservice.runs.grouped_reader import GROUPS_SAFE, GroupedReader, parse_groups
 from tbservice.types.grants import ReadGrant
 from tbservice.types.identifiers import WorkspaceId
 
@@ -41,6 +44,7 @@ ACCESS_ERRORS: Final = (Unauthenticated, Forbidden, NotFound)
 _EXPERIMENT: Final = "experiment_id"
 _COMPARISON: Final = "comparison"
 _ATTEMPT: Final = "attempt"
+_GROUPS: Final = "groups"
 
 
 def open_source(request: Request) -> Source:
@@ -57,16 +61,21 @@ def open_source(request: Request) -> Source:
     text = request.path_params.get(_COMPARISON)
     if text is None:
         return open_experiment(request)
-    return ComparisonReader(
-        text,
-        dict(
-            zip(
-                [item.name for item in comparison_spec.parse(text)],
-                _open_readers(request),
-                strict=True,
-            )
-        ),
-    )
+    names = [item.name for item in parse_comparison(request)]
+    readers = dict(zip(names, _open_readers(request), strict=True))
+    groups = request.path_params.get(_GROUPS)
+    if groups is None:
+        return ComparisonReader(text, readers)
+    return GroupedReader(f"{text}/groups/{groups}", readers, parse_groups(groups))
+
+
+def parse_comparison(request: Request) -> tuple[ComparedExperiment, ...]:
+    """Return the experiments of the comparison in the request's path; of groups, one suffices.
+
+    Raises MalformedRequest for an invalid path.
+    """
+    items_min = comparison_spec.ITEMS_MIN if request.path_params.get(_GROUPS) is None else 1
+    return comparison_spec.parse(request.path_params[_COMPARISON], items_min)
 
 
 def open_experiment(request: Request) -> ExperimentReader:
@@ -98,12 +107,18 @@ def find_workspace(request: Request, source: Source) -> WorkspaceId | None:
 
 def page_path(request: Request) -> str:
     """Return the path of the request's page, spelled as browsers do."""
-    attempt = request.path_params.get(_ATTEMPT)
-    return cookie_path(request) + ("" if attempt is None else f"attempt/{attempt}/")
+    path = cookie_path(request)
+    if (attempt := request.path_params.get(_ATTEMPT)) is not None:
+        return f"{path}attempt/{attempt}/"
+    groups = request.path_params.get(_GROUPS)
+    return path if groups is None else f"{path}groups/{quote(groups, safe=GROUPS_SAFE)}/"
 
 
 def cookie_path(request: Request) -> str:
-    """Return the `Path` of the cookie of the request's page: attempts share their experiment's."""
+    """Return the `Path` of the cookie of the request's page: of what pages below it share.
+
+    Those are attempts of an experiment, and groups of a comparison.
+    """
     text = request.path_params.get(_COMPARISON)
     return (
         f"/experiment/{request.path_params[_EXPERIMENT]}/"
@@ -198,11 +213,9 @@ def find_link_token(request: Request, grant: ReadGrant) -> str:
 def _list_experiment_ids(request: Request) -> list[str]:
     """Return the ids of the experiments in the path, in its order."""
     text = request.path_params.get(_COMPARISON)
-    return (
-        [request.path_params[_EXPERIMENT]]
-        if text is None
-        else [item.experiment_id for item in comparison_spec.parse(text)]
-    )
+    if text is None:
+        return [request.path_params[_EXPERIMENT]]
+    return [item.experiment_id for item in comparison_spec.parse(text, 1)]
 
 
 def _cookie_tokens(request: Request) -> list[str]:
