@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from support.batches import ApiClient, scalars, segment, stream
-from support.browser_pages import look_again, look_at, open_as
+from support.browser_pages import look_again, look_at, new_page, open_as, open_tab, shoot
 from support.hparams import HparamsClient, end, start
 from support.people import new_member
 from support.servers import NO_TLS, new_workspace
@@ -134,3 +134,97 @@ def test_rows_of_running_experiment_are_live(page, live_service, database):
         api.write(experiment, segment(stream("a"), 19, 29, scalars("loss", [5], [1.5])))
         expect(page.locator("[data-value]")).to_have_text("1.5")
         expect(page.locator("td [data-points]")).to_have_text("5 points")
+
+
+def test_groups_open_in_tensorboard_with_bands(page, address, live_service, workspace):
+    page.goto(f"{address}?group=optimizer")
+    page.get_by_role("link", name="Open groups in TensorBoard").click()
+    expect(page.locator("#tbhub-bar")).to_contain_text("Groups of runs")
+    for name in ("optimizer=adam", "optimizer=sgd"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+    open_tab(page, "Custom Scalars")
+    chart = page.locator("tf-custom-scalar-margin-chart-card").first
+    band = chart.locator("path.area")
+    expect(band).to_have_count(2)
+    shoot(page, "runs-groups-tensorboard")
+    before = band.first.get_attribute("d")
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
+        api = ApiClient(http, workspace.owner_token)
+        listed = api.request("GET", "/experiments").json()["experiments"]
+        sweep = next(each["experiment_id"] for each in listed if each["name"] == "sweep")
+        HparamsClient(api, sweep).write("trial 0 <i>sweep</i>", scalars("loss", [5], [9.0]))
+    page.get_by_label("Reload").click()
+    expect(band.first).not_to_have_attribute("d", before)
+
+
+def test_comparison_offers_groups_in_tensorboard(page, address):
+    page.goto(f"{address}/compare?where=loss.min%20%3C%200.3")
+    page.get_by_text("Open groups in TensorBoard").click()
+    page.get_by_role("link", name="by all but lr").click()
+    for name in ("optimizer=adam", "optimizer=sgd"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+
+
+@pytest.fixture
+def editor_address(page, live_service, database, workspace):
+    """The address of the page; an editor is signed in."""
+    editor = new_member(database, workspace.workspace_id, Role.EDITOR)
+    open_as(page, database, editor, live_service.url)
+    return f"{live_service.url}/workspace/{workspace.workspace_id}/runs"
+
+
+def test_view_is_saved_changed_renamed_shared_and_deleted(page, editor_address, browser):
+    sorted_table = f"{editor_address}?where=loss.min+%3C+0.3&sort=loss&columns=lr%2Closs"
+    page.goto(sorted_table)
+    page.get_by_text("Save as a view").click()
+    page.get_by_label("Name").fill("Good <i>runs</i>")
+    page.get_by_role("button", name="Save", exact=True).click()
+    saved = page.get_by_role("navigation", name="Views").get_by_role("link")
+    expect(saved).to_have_text("Good <i>runs</i>")
+    expect(saved).to_have_attribute("aria-current", "true")
+    expect(page.get_by_label("Filter")).to_have_value("loss.min < 0.3")
+    changes = page.get_by_role("button", name="Save changes")
+    expect(changes).to_be_hidden()
+
+    page.get_by_role("link", name="loss", exact=True).click()
+    expect(page).to_have_url(re.compile("sort=-loss"))
+    changes.click()
+    expect(changes).to_be_hidden()
+    page.get_by_role("link", name="History and sharing").click()
+    look_again(page, "view_history")
+    versions = page.get_by_role("region", name="Versions").get_by_role("link")
+    expect(versions).to_have_text(["2", "1"])
+    versions.nth(1).click()
+    expect(page).to_have_url(re.compile("sort=loss&"))
+    expect(changes).to_be_visible()
+
+    page.get_by_role("link", name="History and sharing").click()
+    page.get_by_label("Name").fill("Renamed")
+    page.get_by_role("button", name="Rename").click()
+    expect(page.get_by_role("heading", name="Renamed")).to_be_visible()
+    page.get_by_role("button", name="Create the link").click()
+    link = page.locator("#link").input_value()
+    reader = new_page(browser, editor_address.partition("/workspace")[0])
+    reader.goto(link)
+    expect(reader.get_by_text("trial 14 <i>sweep</i>").first).to_be_visible()
+    expect(reader.get_by_text("trial 0 <i>sweep</i>")).to_have_count(0)
+    reader.context.close()
+
+    page.get_by_role("button", name="Delete the view").click()
+    expect(page.get_by_text("The view was deleted.")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Views")).to_have_count(0)
+
+
+def test_view_is_opened_by_viewer_who_cannot_change_it(page, address, live_service, workspace):
+    with httpx2.Client(base_url=live_service.url, trust_env=False, verify=NO_TLS) as http:
+        api = ApiClient(http, workspace.owner_token)
+        path = f"/workspaces/{workspace.workspace_id}/views"
+        body = {"name": "Mine", "page": "runs", "query": "sort=loss"}
+        view = api.request("POST", path, json=body).json()
+    page.goto(f"{address.removesuffix('runs')}view/{view['id']}")
+    expect(page).to_have_url(re.compile("sort=loss&view="))
+    expect(page.get_by_text("Save as a view")).to_have_count(0)
+    page.get_by_role("link", name="History and sharing").click()
+    expect(page.get_by_role("region", name="Versions").get_by_role("link")).to_have_text(["1"])
+    for name in ("Rename", "Delete the view", "Create the link"):
+        expect(page.get_by_role("button", name=name)).to_have_count(0)

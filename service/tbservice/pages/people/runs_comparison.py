@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from tbservice import limits
 from tbservice.auth import grants
 from tbservice.auth.secrets import is_experiment_id
 from tbservice.errors import Invalid, TooLarge
@@ -37,6 +39,7 @@ from tbservice.runs.comparison import (
     compare_runs,
 )
 from tbservice.runs.filters import FILTER_CHARS_MAX
+from tbservice.runs.grouped_reader import GroupsQuery, groups_address
 from tbservice.runs.use_cases import RunsQuery, list_runs
 from tbservice.runs.views import COMPARE_PAGE
 from tbservice.types.experiments import Experiment
@@ -47,6 +50,12 @@ router = APIRouter(include_in_schema=False)
 
 TABLE_RUNS_ITEMS_MAX: Final = 25
 """Runs (items) that have a column in the table of differences, which lists all others' names."""
+
+_GROUPED_CHARS_MAX: Final = 2_000
+"""Characters of a filter in the address of groups: of 4,000, servers refuse the encoded address."""
+
+_GROUPINGS_MAX: Final = 10
+"""Hyperparameters that a comparison offers to group by."""
 
 _SORT_CHARS_MAX: Final = 4_000
 _CHOSEN: Final = "id"
@@ -119,10 +128,44 @@ def _show(
         views=views,
         charts=charts,
         left_out=max(total - len(chosen), 0) + comparison.left_out,
+        groupings=_list_groupings(others, comparison),
         runs_max=COMPARED_RUNS_ITEMS_MAX,
         experiments_max=COMPARED_EXPERIMENTS_ITEMS_MAX,
         columns_max=TABLE_RUNS_ITEMS_MAX,
         show=show_value,
+    )
+
+
+def _list_groupings(
+    others: Mapping[str, Sequence[str]], comparison: RunComparison
+) -> dict[str, str]:
+    """Return addresses of TensorBoard's page with groups of the runs, by what they are grouped by.
+
+    None for runs of more experiments than it shows, or whose names make too long an address.
+    """
+    where = others["where"][0] if "where" in others else _name_runs(comparison)
+    ids = [each.experiment_id for each in comparison.experiments]
+    if len(ids) > limits.COMPARISON_ITEMS_MAX or len(where) > _GROUPED_CHARS_MAX:
+        return {}
+    (hparams, *_) = comparison.groups
+    names = list(hparams.different)[:_GROUPINGS_MAX]
+    addresses = {
+        f"by {name}": groups_address(ids, GroupsQuery((f"hparam.{name}",), where)) for name in names
+    }
+    if len(names) > 1:
+        addresses |= {
+            f"by all but {name}": groups_address(ids, GroupsQuery((f"-hparam.{name}",), where))
+            for name in names
+        }
+    return addresses
+
+
+def _name_runs(comparison: RunComparison) -> str:
+    """Return a filter that selects the runs of a comparison."""
+    quoted = (re.sub(r'(["\\])', r"\\\1", run.name) for run in comparison.runs)
+    return " or ".join(
+        f'experiment = "{comparison.experiments[run.experiment].experiment_id}" and run = "{name}"'
+        for run, name in zip(comparison.runs, quoted, strict=True)
     )
 
 
