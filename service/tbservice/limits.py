@@ -130,7 +130,7 @@ CURSOR_SERIES_ITEMS_MAX: Final = 20_000
 CURSOR_IN_URL_CHARS_MAX: Final = 32_000
 """Characters of a change cursor in a URL, within `HEAD_BYTES_MAX`; longer ones are posted."""
 
-LIVE_POLL_SECONDS: Final = 1.0
+LIVE_POLL_SECONDS: Final = 0.5
 """Seconds between two polls for changes of the experiments that are being followed."""
 
 LIVE_GRANT_SECONDS: Final = 4.0

@@ -35,6 +35,7 @@ BENCHMARKS = (
     "hparams",
     "runs",
     "charts",
+    "shown",
     "curves",
     "katib",
     "export",

@@ -18,7 +18,7 @@ from tbservice.admission import admitted
 from tbservice.admission.answers import ABORT_KEY, ResponseSender
 from tbservice.admission.worker_shares import LIVE_STREAMS_MAX
 from tbservice.api.v1.points import tail
-from tbservice.api.v1.points.changes import FollowQuery
+from tbservice.api.v1.points.changes import TailQuery
 from tbservice.errors import TooManyRequests
 
 GRANT_SECONDS, POLL_SECONDS = limits.LIVE_GRANT_SECONDS, limits.LIVE_POLL_SECONDS
@@ -257,7 +257,7 @@ def test_tails_of_one_stranger_begin_with_one_turn(api, database, monkeypatch):
     async def begin(followers, shares, start):
         request = admitted.admit(STRANGER, shares)
         await request.turn.wait()
-        reader = reader_of(database, followers, experiment, None, FollowQuery(start=start))
+        reader = reader_of(database, followers, experiment, None, TailQuery(start=start))
         answer = await tail._open_stream(reader, None)
         answer._close()
 
@@ -270,5 +270,28 @@ def test_tails_of_one_stranger_begin_with_one_turn(api, database, monkeypatch):
             )
             assert not shares.turns._used
             assert not shares.tails._used
+
+    asyncio.run(follow())
+
+
+def test_tail_sends_status_of_upload_when_it_changes(api, database, experiment):
+    path = f"/experiments/{experiment}/uploads"
+    upload = api.request("POST", path, json={}).json()["id"]
+
+    async def follow():
+        async with following(database) as followers:
+            secret = api.headers["Authorization"].split()[1]
+            query = TailQuery(status=True)
+            reader = reader_of(database, followers, experiment, secret, query)
+            events = events_of(reader)
+            statuses = [(await until(events, is_status))[1]]
+            await asyncio.to_thread(
+                api.request, "PATCH", f"{path}/{upload}", json={"status": "finished"}
+            )
+            statuses.append((await until(events, is_status))[1])
+            assert statuses == [{"status": "running"}, {"status": "finished"}]
+
+    def is_status(event):
+        return event[0] == "status"
 
     asyncio.run(follow())

@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from support.admission import come_in
 from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.v1.points import tail
-from tbservice.api.v1.points.changes import FollowQuery
+from tbservice.api.v1.points.changes import TailQuery
 from tbservice.auth import grants
 from tbupload.export.tail import read_events
 
@@ -31,7 +31,7 @@ def reader_of(database, followers, experiment, secret, query=None):
         grant = grants.grant_read(db, experiment, secret)
     objects = None  # scalars have none
     return tail._TailReader(
-        database, objects, followers, grant, secret, "scalars", query or FollowQuery()
+        database, objects, followers, grant, secret, "scalars", query or TailQuery()
     )
 
 

@@ -13,7 +13,8 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge
-from tbservice.experiments.tables import experiments
+from tbservice.experiment_values import UploadStatus
+from tbservice.experiments.tables import experiments, uploads
 from tbservice.reading import change_cursor
 from tbservice.reading.pending_points import choose_series, read_points
 from tbservice.reading.tables import series_progress
@@ -117,6 +118,13 @@ def list_versions(
 ) -> dict[ExperimentId, int]:
     """Return the versions of the existing ones of these experiments, all of one workspace."""
     return experiments.list_versions(db, experiment_ids)
+
+
+def list_statuses(
+    db: Connection, experiment_ids: Sequence[ExperimentId]
+) -> dict[ExperimentId, UploadStatus]:
+    """Return how the uploads of these experiments, all of one workspace, are; none without any."""
+    return uploads.find_statuses(db, experiment_ids)
 
 
 def _get_version(db: Connection, grant: ReadGrant) -> int:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
@@ -16,33 +16,42 @@ from tbservice import limits
 from tbservice.admission import admitted
 from tbservice.db.database import Database
 from tbservice.errors import ServiceError, Unavailable
-from tbservice.reading.changes import list_versions
+from tbservice.experiment_values import UploadStatus
+from tbservice.reading.changes import list_statuses, list_versions
 from tbservice.types.grants import ReadGrant
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
-
-DELETED: Final = -1
-"""The version of an experiment that has been deleted."""
 
 T = TypeVar("T")
 
 
+class ExperimentState(NamedTuple):
+    """The version of an experiment, and how its upload is: None without one."""
+
+    version: int
+    status: UploadStatus | None
+
+
 @dataclass(slots=True)
 class _FollowedExperiment:
-    """An experiment with its number of tails, and its version as of the last poll (None before).
+    """An experiment with its number of tails, and its state as of the last poll (None before).
 
     `checked_at` has the time of the monotonic clock at which each secret was last allowed to read.
     """
 
     tails: int = 0
-    version: int | None = None
+    state: ExperimentState | None = None
     changes: asyncio.Event = field(default_factory=asyncio.Event)
     checked_at: dict[str | None, float] = field(default_factory=dict)
+
+
+DELETED: Final = ExperimentState(-1, None)
+"""The state of an experiment that has been deleted."""
 
 
 class ChangeNotifier:
     """Wakes the tails of one worker: polls the versions of all their experiments.
 
-    Polls every `LIVE_POLL_SECONDS`, with one query per workspace. Between polls it occupies no
+    Polls every `LIVE_POLL_SECONDS`, with two queries per workspace. Between polls it occupies no
     thread and no connection. All methods must be called in the event loop.
     """
 
@@ -98,9 +107,9 @@ class ChangeNotifier:
         tasks = [task for task in (self._poll_task, *self._flights.values()) if task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def version(self, grant: ReadGrant) -> int | None:
-        """Return the experiment's version as of the last poll, None before the first."""
-        return self._followed[grant].version
+    def state(self, grant: ReadGrant) -> ExperimentState | None:
+        """Return the experiment's state as of the last poll, None before the first."""
+        return self._followed[grant].state
 
     def checked_at(self, grant: ReadGrant, secret: str | None) -> float:
         """Return when the secret was last allowed to read, for all of its tails."""
@@ -110,10 +119,10 @@ class ChangeNotifier:
         """Note that the secret is allowed to read now."""
         self._followed[grant].checked_at[secret] = time.monotonic()
 
-    async def wait(self, grant: ReadGrant, version: int | None, seconds: float) -> None:
-        """Wait for another version of the experiment, for `close`, or for at most `seconds`."""
+    async def wait(self, grant: ReadGrant, state: ExperimentState | None, seconds: float) -> None:
+        """Wait for another state of the experiment, for `close`, or for at most `seconds`."""
         followed = self._followed[grant]
-        if followed.version == version and not self.is_closed:
+        if followed.state == state and not self.is_closed:
             with suppress(TimeoutError):
                 await asyncio.wait_for(followed.changes.wait(), seconds)
 
@@ -148,28 +157,33 @@ class ChangeNotifier:
             grants = list(self._followed)
             # While the database is unavailable, the known versions stay; the next poll retries.
             with suppress(ServiceError):
-                versions = await run_in_threadpool(self._read_versions, grants)
-                self._publish_versions(grants, versions)
+                states = await run_in_threadpool(self._read_states, grants)
+                self._publish(grants, states)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), limits.LIVE_POLL_SECONDS)
 
-    def _read_versions(self, grants: Iterable[ReadGrant]) -> dict[ExperimentId, int]:
+    def _read_states(self, grants: Iterable[ReadGrant]) -> dict[ExperimentId, ExperimentState]:
         by_workspace: defaultdict[WorkspaceId, list[ExperimentId]] = defaultdict(list)
         for grant in grants:
             by_workspace[grant.workspace_id].append(grant.experiment_id)
-        versions: dict[ExperimentId, int] = {}
+        states: dict[ExperimentId, ExperimentState] = {}
         for workspace_id, experiment_ids in by_workspace.items():
             with self._database.transaction(workspace_id) as db:
-                versions |= list_versions(db, experiment_ids)
-        return versions
+                versions = list_versions(db, experiment_ids)
+                statuses = list_statuses(db, experiment_ids)
+            states |= {
+                id_: ExperimentState(version, statuses.get(id_))
+                for id_, version in versions.items()
+            }
+        return states
 
-    def _publish_versions(
-        self, grants: Iterable[ReadGrant], versions: dict[ExperimentId, int]
+    def _publish(
+        self, grants: Iterable[ReadGrant], states: dict[ExperimentId, ExperimentState]
     ) -> None:
         for grant in grants:
             followed = self._followed.get(grant)
-            version = versions.get(grant.experiment_id, DELETED)
-            if followed is not None and followed.version != version:
-                followed.version = version
+            state = states.get(grant.experiment_id, DELETED)
+            if followed is not None and followed.state != state:
+                followed.state = state
                 followed.changes.set()
                 followed.changes = asyncio.Event()

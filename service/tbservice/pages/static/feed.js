@@ -16,10 +16,10 @@ async function askExperiment({ id, token }, path, { body, signal } = {}) {
   return answer;
 }
 
-// The new points of one source's series, which `query` selects.
+// The new points of one source's series, which `query` selects, and how its upload is.
 class Feed {
-  constructor(source, query, take) {
-    Object.assign(this, { source, query, take, cursor: null, isOver: false });
+  constructor(source, query, take, takeStatus = null) {
+    Object.assign(this, { source, query, take, takeStatus, cursor: null, isOver: false });
   }
 
   // Where the live points begin: asked before the samples, so that none is between the two.
@@ -34,7 +34,7 @@ class Feed {
 
   // Server-sent events, read by fetch because EventSource sends no token.
   async follow(signal) {
-    const body = { ...this.query, since: this.cursor };
+    const body = { ...this.query, since: this.cursor, ...(this.takeStatus && { status: true }) };
     const answer = await askExperiment(this.source, "/scalars/tail", { body, signal });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
@@ -47,6 +47,10 @@ class Feed {
         const fields = Object.fromEntries(event.split("\n").map((line) => line.split(/: ?(.*)/s)));
         if (!fields.data) continue;
         if (fields.event === "end") return void (this.isOver = true);
+        if (fields.event === "status") {
+          this.takeStatus(JSON.parse(fields.data).status);
+          continue;
+        }
         this.cursor = fields.id;
         this.take(JSON.parse(fields.data));
       }

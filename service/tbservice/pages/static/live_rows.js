@@ -2,7 +2,6 @@
 // running, and rows have data-experiment, in a table of runs also data-run.
 // Cells: data-column="name of a column"; in lists data-value (a run and a tag), data-points, data-at.
 
-const STATUS_MS = 5000;
 const live = document.querySelector("[data-live]");
 const pageTitle = document.title;
 const format = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(6))) : String(value));
@@ -48,15 +47,7 @@ function takePoints(source, { points }) {
   refresh(source);
 }
 
-// Status and size: after new points, at most once a second, and every few seconds without.
-const asked = new Map();
-async function refresh(source) {
-  if (asked.has(source.id)) return;
-  asked.set(source.id, true);
-  setTimeout(() => asked.delete(source.id), 900);
-  const answer = await askExperiment(source, "").catch(() => null);
-  if (!answer) return;
-  const { points, status } = await answer.json();
+function takeStatus(source, status) {
   for (const row of rowsOf(source)) {
     const badge = row.querySelector("[data-status]");
     if (badge && status && badge.textContent.toLowerCase() !== status) {
@@ -64,6 +55,19 @@ async function refresh(source) {
       badge.className = `badge ${{ running: "good live", finished: "good", failed: "bad", killed: "bad" }[status] ?? ""}`;
     }
     show(row.querySelector('[data-column="training"]'), status ?? "");
+  }
+}
+
+// Number of points: after new ones, at most once a second.
+const asked = new Map();
+async function refresh(source) {
+  if (asked.has(source.id)) return;
+  asked.set(source.id, true);
+  setTimeout(() => asked.delete(source.id), 900);
+  const answer = await askExperiment(source, "").catch(() => null);
+  if (!answer) return;
+  const { points } = await answer.json();
+  for (const row of rowsOf(source)) {
     for (const cell of row.querySelectorAll("[data-points]")) {
       cell.textContent = `${points.toLocaleString("en")} point${points === 1 ? "" : "s"}`;
     }
@@ -75,13 +79,11 @@ if (live) {
   const feeds = sources.map((source) => {
     const rows = rowsOf(source);
     const runs = rows.map((row) => row.dataset.run).filter((run) => run !== undefined);
-    return new Feed(source, runs.length ? { run: runs } : {}, (changes) => takePoints(source, changes));
+    const query = runs.length ? { run: runs } : {};
+    const take = (changes) => takePoints(source, changes);
+    return new Feed(source, query, take, (status) => takeStatus(source, status));
   });
   Promise.all(feeds.map((feed) => feed.begin())).then(() =>
-    whileVisible((signal) => {
-      feeds.forEach((feed) => feed.keep(signal));
-      const timer = setInterval(() => sources.forEach(refresh), STATUS_MS);
-      signal.addEventListener("abort", () => clearInterval(timer));
-    }),
+    whileVisible((signal) => feeds.forEach((feed) => feed.keep(signal))),
   );
 }

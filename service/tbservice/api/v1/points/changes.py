@@ -55,6 +55,16 @@ class FollowQuery(SeriesQuery):
     )
 
 
+class TailQuery(FollowQuery):
+    """A `FollowQuery`, and which events other than those with points are sent."""
+
+    status: bool = Field(
+        default=False,
+        description="Send an event `status` with `{status}`, first and when it changes: how the "
+        "experiment's upload is. Strangers and readers of share links get none",
+    )
+
+
 SINCE_IN_URL: Final[dict[str, Any]] = {
     "since": Field(
         default=None,

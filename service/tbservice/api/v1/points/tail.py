@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tbservice import limits
-from tbservice.api.http.change_notifier import ChangeNotifier
+from tbservice.api.http.change_notifier import ChangeNotifier, ExperimentState
 from tbservice.api.http.dependencies import MayRead, Secret, UsesDatabase, UsesObjects
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
@@ -25,13 +25,14 @@ from tbservice.api.http.routers import make_router
 from tbservice.api.v1.points.changes import (
     POST_FOR,
     SINCE_IN_URL,
-    FollowQuery,
+    TailQuery,
     changes_as_json,
     find_changes,
 )
 from tbservice.auth import grants
 from tbservice.db.database import Database
 from tbservice.errors import ServiceError, TooManyRequests, Unavailable
+from tbservice.experiment_values import UploadStatus
 from tbservice.objects.object_store import ObjectStore
 from tbservice.types.grants import ReadGrant
 from tbwire.points import DATA_CLASSES, DataClassName
@@ -102,7 +103,15 @@ class _TailReader:
     grant: ReadGrant
     secret: str | None
     kind: DataClassName
-    query: FollowQuery
+    query: TailQuery
+
+    @property
+    def status(self) -> UploadStatus | None:
+        """Return how the experiment's upload is, as of the last poll; None if it is not told."""
+        if not self.query.status or self.grant.is_stranger or self.grant.link is not None:
+            return None
+        state = self.notifier.state(self.grant)
+        return None if state is None else state.status
 
     async def read_next(self, since: str | None) -> _PointsEvent:
         """Return the changes after `since` as an event; raises as `find_changes`.
@@ -187,7 +196,7 @@ LastEventId = Annotated[
 async def tail(
     grant: MayRead,
     kind: DataClassName,
-    query: FollowQuery,
+    query: TailQuery,
     secret: Secret,
     database: UsesDatabase,
     objects: UsesObjects,
@@ -200,9 +209,10 @@ async def tail(
     of `/new`, and its id is the change cursor: reconnect with it in `Last-Event-ID` or `since`, and
     no point is missed or repeated. The first event may contain no points.
 
-    An event `end` with `{code, detail}` is sent when the token expires or is revoked, or the
-    experiment is deleted. If the stream ends without it, reconnect. Comments are sent while there
-    are no new points.
+    With `status=true`, an event `status` with `{status}` is sent first, and when the upload
+    changes. An event `end` with `{code, detail}` is sent when the token expires or is revoked, or
+    the experiment is deleted. If the stream ends without it, reconnect. Comments are sent while
+    there are no new points.
     """
     return await _open_stream(
         _TailReader(database, objects, notifier, grant, secret, kind, query),
@@ -230,11 +240,12 @@ async def _stream_events(reader: _TailReader, points_event: _PointsEvent) -> Asy
     del points_event
     yield event
 
-    version: int | None = None
+    version: ExperimentState | None = None
+    status: UploadStatus | None = None
     sent_at = time.monotonic()
     while not reader.notifier.is_closed:
         event = b""  # free the last event: it can have megabytes, and the wait can take hours
-        is_behind = has_more or reader.notifier.version(reader.grant) != version
+        is_behind = has_more or reader.notifier.state(reader.grant) != version
         if not is_behind:
             due_at = min(reader.check_due_at, sent_at + limits.LIVE_KEEPALIVE_SECONDS)
             await reader.notifier.wait(reader.grant, version, max(0.0, due_at - time.monotonic()))
@@ -244,7 +255,7 @@ async def _stream_events(reader: _TailReader, points_event: _PointsEvent) -> Asy
                 await reader.check()
             if is_behind:
                 # Before the read: a change during it then causes another read.
-                version_before = reader.notifier.version(reader.grant)
+                version_before = reader.notifier.state(reader.grant)
                 event, cursor, has_more = await reader.poll(cursor)
                 version = version_before
         except (TooManyRequests, Unavailable):
@@ -254,6 +265,9 @@ async def _stream_events(reader: _TailReader, points_event: _PointsEvent) -> Asy
             yield _encode_event("end", {"code": error.code, "detail": error.detail})
             return
 
+        if reader.status != status:
+            status = reader.status
+            yield _encode_event("status", {"status": status})
         if event:
             yield event
             sent_at = time.monotonic()
