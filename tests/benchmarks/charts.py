@@ -1,13 +1,16 @@
-"""A card with curves in headless Chromium: drawn after the answer, and frames while hovering."""
+"""A card with curves in headless Chromium: drawn after the answer, and frames while hovering; of more
+runs than are drawn, their quantiles and the nearest run, beside the stock page.
+"""
 
 from __future__ import annotations
 
 import statistics
+import time
 from typing import Any
 
 import numpy as np
 from bench import Bench, say
-from machine import report
+from machine import report, spent
 from playwright.sync_api import Browser, sync_playwright
 from service import Service
 
@@ -33,6 +36,11 @@ new MutationObserver((_, observer) => {
 
 _SHOWN = """async () => {
   while (!window.drawn) await new Promise(requestAnimationFrame);
+}"""
+
+_DRAWN = """async () => {
+  while (!window.drawn) await new Promise(requestAnimationFrame);
+  return window.drawn;
 }"""
 
 _TIMES = """() => {
@@ -69,8 +77,76 @@ _HOVER = """async (count) => {
 }"""
 
 
+CASES = ("lines", "distribution")
+MANY_RUNS = 10_000
+STOCK_SECONDS_MAX = 180
+
+_STOCK_DRAWN = """async (seconds) => {
+  const end = performance.now() + seconds * 1000;
+  while (performance.now() < end) {
+    const card = document.querySelector("card-view line-chart canvas, card-view line-chart svg path");
+    if (card) return performance.now();
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  return null;
+}"""
+
+
 def measure(bench: Bench) -> None:
-    """`--only` has no cases; a tenth of the runs in turns with all, on one service."""
+    """Cases for `--only` are CASES."""
+    for case, run in zip(CASES, (_measure_lines, _measure_distribution), strict=True):
+        if bench.is_chosen(case):
+            run(bench)
+
+
+def _measure_distribution(bench: Bench) -> None:
+    """10,000 runs: a first and a repeated answer of a restarted worker's, and the stock page."""
+    with bench.new_service() as service, sync_playwright() as playwright:
+        runs = int(MANY_RUNS * bench.scale)
+        say(f"writing {POINTS:,} points of {runs:,} runs")
+        experiment_id = _write(service, runs)
+        base = f"/experiments/{experiment_id}/scalars"
+        cold, near, every = [], [], []
+        for number in range(bench.rounds + 1):
+            # Another range of steps each time: neither the answer nor the values are cached.
+            query = {"tag": "loss", "step_max": POINTS + number}
+            used = service.cpu_seconds()
+            began = time.perf_counter()
+            answer = service.api.request("GET", f"{base}/distribution", params=query)
+            answer.raise_for_status()
+            cold.append(time.perf_counter() - began)
+            used = spent(used, service.cpu_seconds())
+            place = query | {"step": 500, "value": 0.3}
+            began = time.perf_counter()
+            service.api.request("GET", f"{base}/nearest", params=place).raise_for_status()
+            near.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            query = {"tag": ["loss"], "downsample": POINTS}
+            service.api.request("POST", f"{base}/data", json=query).raise_for_status()
+            every.append(time.perf_counter() - began)
+        name = f"{runs:,} runs x {POINTS:,} points"
+        median = statistics.median
+        report(f"{name}: quantiles and density, cold", f"{median(cold):.2f} s", "at most 2 s")
+        told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in used.items())
+        report("  processor time", told)
+        report("  that : all points as JSON", f"{median(cold) / median(every):.2f} x")
+        report("  the nearest run, of the values that are cached", f"{median(near) * 1e3:.0f} ms")
+        browser = launch(playwright)
+        for what, path, script in (
+            ("our page, until it is drawn", "about", None),
+            ("the stock page, until its first card is", "#timeseries", _STOCK_DRAWN),
+        ):
+            page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+            page.add_init_script(_NOTE)
+            page.goto(f"{service.live.url}/experiment/{experiment_id}/{path}")
+            drawn = page.evaluate(script, STOCK_SECONDS_MAX) if script else page.evaluate(_DRAWN)
+            report(f"  {what}", "never" if drawn is None else f"{drawn / 1e3:.1f} s")
+            page.context.close()
+        browser.close()
+
+
+def _measure_lines(bench: Bench) -> None:
+    """A tenth of the runs in turns with all, on one service."""
     with bench.new_service() as service, sync_playwright() as playwright:
         runs = int(RUNS * bench.scale)
         say(f"writing {POINTS:,} points of {runs:,} runs, and of {runs // 10:,}")

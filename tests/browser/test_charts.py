@@ -264,3 +264,35 @@ def test_selected_runs_are_compared(page, live_service, database, workspace, exp
     look_again(page, "runs_compared")
     page.get_by_text("Equal in all runs").click()
     look_again(page, "runs_equal")
+
+
+@pytest.fixture(scope="module")
+def crowd(api):
+    """An experiment of more runs than cards draw: run 7 is far above the others."""
+    experiment = api.new_experiment(name="A thousand and one runs")
+    steps = range(20)
+    segments = []
+    for run in range(1_001):
+        values = [50.0 if run == 7 else math.sin(run * 7919 + step) for step in steps]
+        segments.append(segment(stream(f"run {run}"), 0, 1, scalars("loss", steps, values)))
+    for first in range(0, len(segments), 100):
+        api.write(experiment, *segments[first : first + 100])
+    return experiment
+
+
+def test_card_of_many_runs_shows_quantiles_and_finds_any_run(page, address, crowd, api):
+    page.goto(f"{address.partition('/experiment')[0]}/experiment/{crowd}/about")
+    shown = drawn(page, "loss")
+    expect(shown.locator(".plot-note")).to_contain_text("1,001 runs, 20,020 points: quantiles")
+    assert has_drawing(shown.locator(".plot"))
+    look_again(page, "charts_many_runs")
+    over = shown.locator(".u-over")
+    box = over.bounding_box()
+    over.hover(position={"x": box["width"] / 2, "y": 8})
+    expect(shown.locator(".plot-tip")).to_contain_text("Nearest: run 7")
+    expect(shown.locator(".plot-tip")).to_contain_text("1,001 runs")
+    page.get_by_label("run 1000", exact=True).check()
+    expect(shown.locator(".plot-note")).to_contain_text("1 drawn")
+    points = scalars("loss", [20], [0.5])
+    api.write(crowd, segment(stream("run 3"), 1, 2, points))
+    expect(shown.locator(".plot-note")).to_contain_text("20,021 points")

@@ -96,6 +96,20 @@ TABLE = [
         for kind in ("scalars", "tensors", "blob_sequences")
         for method, options in (("GET", {}), ("POST", JSON))
     ],
+    (
+        "GET",
+        "/experiments/{experiment_id}/scalars/distribution",
+        "read",
+        404,
+        {"params": {"tag": "nothing"}},
+    ),
+    (
+        "GET",
+        "/experiments/{experiment_id}/scalars/nearest",
+        "read",
+        404,
+        {"params": {"tag": "nothing", "step": 0, "value": 0}},
+    ),
     *[
         (method, f"/experiments/{{experiment_id}}/digests{path}", "read", 200, {option: what})
         for path, what in (

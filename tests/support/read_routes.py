@@ -99,6 +99,9 @@ def api_reads(experiment, run, tag):
             yield "POST", f"{base}/{kind}/data", {"json": {**selected, **earlier}}
         yield "GET", f"{base}/{kind}/new", {"params": {"start": "now"}}
     yield "POST", f"{base}/scalars/data", {"json": {"sampling": "extremes", "downsample": 50}}
+    place = {"tag": f"{tag}/loss", "step": 3, "value": 0}
+    yield "GET", f"{base}/scalars/distribution", {"params": {"tag": f"{tag}/loss"}}
+    yield "GET", f"{base}/scalars/nearest", {"params": place}
     for fields in ({}, {"run": [run]}):
         yield "POST", f"{base}/digests", {"json": fields}
         yield "POST", f"{base}/digests/objects", {"json": {**fields, "deep": True}}
@@ -140,7 +143,8 @@ def page_reads(experiment, run, tag, *, compared=True):
     """Return the reads by the page's routes, and by a comparison's."""
     series = {"run": run, "tag": tag}
     page = f"/experiment/{experiment}"
-    bases = [page, f"/compare/a:{experiment},b:{experiment}", f"{page}/attempt/1"]
+    compared_base = f"/compare/a:{experiment},b:{experiment}"
+    bases = [page, compared_base, f"{page}/attempt/1", f"{compared_base}/groups/group=run"]
     for base in bases if compared else bases[:1]:
         inside = f"a/{run}" if "compare" in base else run
         yield "GET", f"{base}/", {}

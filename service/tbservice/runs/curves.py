@@ -290,7 +290,7 @@ def _read_runs(
         experiment_id, _ = series.experiments[source]
         chunks = scan(experiment_id, list(group_of))
         for series_id, of_series in itertools.groupby(chunks, lambda chunk: chunk[0]):
-            curve = _make_curve([points for _, points in of_series], shared, has_times)
+            curve = make_curve([points for _, points in of_series], shared, has_times=has_times)
             _add_run(runs[group_of[series_id]], curve)
     return runs
 
@@ -309,11 +309,13 @@ def _add_run(runs: list[RunCurve], curve: RunCurve) -> None:
     runs.append(curve)
 
 
-def _make_curve(
+def make_curve(
     chunks: list[ScalarPoints],
     shared: defaultdict[tuple[int, int, int], list[Int64s]],
-    has_times: bool,
+    *,
+    has_times: bool = False,
 ) -> RunCurve:
+    """Return the curve of a run's chunks; `shared` has the steps of others, by length and ends."""
     # Without the wall times, of which a concatenation would copy as much again.
     times = np.concatenate([each.wall_times for each in chunks]) if has_times else None
     is_whole = len(chunks) == 1

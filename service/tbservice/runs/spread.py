@@ -142,7 +142,7 @@ def compute_spread(
     """
     length = max(1, _MATRIX_VALUES_MAX // len(runs))
     slices = [steps[start : start + length] for start in range(0, len(steps), length)]
-    blocks = [_compute_block(_read_matrix(runs, part), quantiles) for part in slices or [steps]]
+    blocks = [_compute_block(read_matrix(runs, part), quantiles) for part in slices or [steps]]
     counts, not_finite = (np.concatenate([block[0][i] for block in blocks]) for i in range(2))
     mean, std, median, least, greatest, *others = (
         np.concatenate(columns) for columns in zip(*(block[1] for block in blocks), strict=True)
@@ -154,7 +154,7 @@ def compute_spread(
     )
 
 
-def _read_matrix(runs: Sequence[RunCurve], steps: Int64s) -> tuple[Float64s, Int64s]:
+def read_matrix(runs: Sequence[RunCurve], steps: Int64s) -> tuple[Float64s, Int64s]:
     """Return the values of each run (columns) at each step (rows), NaN for none or not finite.
 
     Also return how many runs have a value at each step, finite or not.

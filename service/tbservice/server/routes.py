@@ -25,7 +25,7 @@ from tbservice.api.v1.points import (
     points,
     tail,
 )
-from tbservice.api.v1.runs import curves, run_tables, runs, views
+from tbservice.api.v1.runs import curves, distribution, run_tables, runs, views
 from tbservice.api.v1.sharing import share_links, tokens, workspace_links
 from tbservice.api.v1.uploads import batches, blob_uploads, run_hparams, uploads
 from tbservice.hparams import routes as hparams
@@ -84,6 +84,7 @@ ROUTER_MODULES = (
     runs,
     run_tables,
     curves,
+    distribution,
     views,
     experiments,
     run_deletion,

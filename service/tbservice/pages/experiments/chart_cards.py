@@ -118,6 +118,12 @@ class Charts:
     runs_total: int
     config: dict[str, Any]
 
+    @property
+    def is_distribution(self) -> bool:
+        """Whether cards show quantiles of all runs of an experiment: too many to draw each."""
+        is_all = not self.address.run and not self.address.others
+        return is_all and self.runs_total > CARD_RUNS_ITEMS_MAX
+
 
 def read_experiment_charts(db: Connection, source: ChartSource, address: ChartsAddress) -> Charts:
     """Return the cards of an experiment: as far as the source's grant shows it."""
@@ -129,9 +135,11 @@ def read_experiment_charts(db: Connection, source: ChartSource, address: ChartsA
         tags_total = curves.list_tag_page(db, source.grant, address.tag, 0, 1)[1]
     runs = [ChartRun(0, name, name) for name in names]
     has_all_runs = not address.run and runs_total == len(runs)
-    return make_charts(
+    charts = make_charts(
         db, [source], runs, tags, address, (tags_total, runs_total), has_all_runs=has_all_runs
     )
+    charts.config["is_distribution"] = charts.is_distribution
+    return charts
 
 
 def make_charts(

@@ -81,19 +81,8 @@ class Card {
   // Draw what there is, with the settings of now.
   show() {
     if (this.isNew) return;
-    const shown = this.zoom?.series ?? this.series;
-    const entries = [...shown].filter(([index, { steps }]) => !hidden.has(index) && steps.length);
-    this.lines = entries
-      .sort(([one], [other]) => other - one) // the first run is drawn last, over the others
-      .map(([index, series]) => ({
-        index,
-        series,
-        xs: makeXs(this.zoom && settings.axis === "relative" ? fromStart(series, this.series.get(index)) : series, settings.axis),
-        ys: smooth(series.values, settings.smoothing),
-      }));
-    const edges = this.lines.flatMap(({ xs }) => [xs[0], xs[xs.length - 1]]);
-    this.xRange = this.zoom ? [this.zoom.low, this.zoom.high] : [Math.min(...edges), Math.max(...edges)];
-    const extent = this.lines.length && findExtent(this.lines, ...this.xRange, settings.isLog);
+    this.makeLines();
+    const extent = this.findRanges();
     this.tellCounts();
     if (!extent) {
       this.plot?.destroy();
@@ -107,6 +96,26 @@ class Card {
     if (!this.plot || this.kind !== kind) this.build(kind);
     else this.plot.setData([this.xRange, this.yRange]);
     if (this.element.querySelector("details").open) this.fillTable();
+  }
+
+  makeLines() {
+    const shown = this.zoom?.series ?? this.series;
+    const entries = [...shown].filter(([index, { steps }]) => !hidden.has(index) && steps.length);
+    this.lines = entries
+      .sort(([one], [other]) => other - one) // the first run is drawn last, over the others
+      .map(([index, series]) => ({
+        index,
+        series,
+        xs: makeXs(this.zoom && settings.axis === "relative" ? fromStart(series, this.series.get(index)) : series, settings.axis),
+        ys: smooth(series.values, settings.smoothing),
+      }));
+  }
+
+  // Set the range of x, and return that of y; null for nothing to draw.
+  findRanges() {
+    const edges = this.lines.flatMap(({ xs }) => [xs[0], xs[xs.length - 1]]);
+    this.xRange = this.zoom ? [this.zoom.low, this.zoom.high] : [Math.min(...edges), Math.max(...edges)];
+    return this.lines.length ? findExtent(this.lines, ...this.xRange, settings.isLog) : null;
   }
 
   whyEmpty() {
@@ -205,7 +214,7 @@ class Card {
     const bottom = box.top + box.height;
     const first = Math.max(0, lowerBound(xs, xLow) - 1);
     let isDrawing = false;
-    ctx.strokeStyle = ctx.fillStyle = colors[line.index];
+    ctx.strokeStyle = ctx.fillStyle = line.color ?? colors[line.index];
     ctx.lineWidth = width * devicePixelRatio;
     ctx.beginPath();
     for (let index = first; index < xs.length; index++) {
@@ -255,6 +264,11 @@ class Card {
     });
     const more = found.length > told.length ? [make("div", "muted", `${(found.length - told.length).toLocaleString("en")} others are further away`)] : [];
     this.tip.replaceChildren(make("div", "muted", showX(told[0].line.xs[told[0].at], settings.axis)), ...rows, ...more);
+    this.placeTip(plot);
+  }
+
+  placeTip(plot) {
+    const { left, top } = plot.cursor;
     const isRight = left > plot.over.clientWidth / 2;
     this.tip.style.left = isRight ? "" : `${left + 14}px`;
     this.tip.style.right = isRight ? `${plot.over.clientWidth - left + 14}px` : "";
@@ -276,7 +290,7 @@ class Card {
       const y = plot.valToPos(line.ys[at], "y") * devicePixelRatio;
       ctx.beginPath();
       ctx.arc(x, y, 3 * devicePixelRatio, 0, 7);
-      ctx.fillStyle = colors[line.index];
+      ctx.fillStyle = line.color ?? colors[line.index];
       ctx.fill();
     }
   }

@@ -1,6 +1,7 @@
 // Cards with curves, in place of the plain pictures of a page: cards `<article data-tag="position">`
 // in a `<section data-charts>`, which has what they show as JSON:
-// { sources: [{ id, token }], runs: [{ source, run, label }], tags: [text], has_all_runs }.
+// { sources: [{ id, token }], runs: [{ source, run, label }], tags: [text], has_all_runs,
+//   is_distribution }: the last says that there are more runs than are drawn, all of one source.
 // Points come from the HTTP API; each source's token reads this experiment alone.
 
 const POINTS_PER_RUN = 1000;
@@ -11,6 +12,7 @@ const STORED = "tbhub.charts";
 const page = document.querySelector("[data-charts]");
 const config = JSON.parse(page.dataset.charts);
 const settings = { axis: "step", isLog: false, smoothing: 0.6, ...readStored(), ...readAddress() };
+if (config.is_distribution) settings.axis = "step";
 const runIndex = new Map(config.runs.map(({ source, run }, index) => [`${source}\n${run}`, index]));
 const hidden = new Set();
 const isDark = matchMedia(document.getElementById("dark")?.media ?? "not all");
@@ -74,10 +76,10 @@ function ask(source, path, body, signal) {
 }
 
 function listRuns(source) {
-  return config.has_all_runs ? {} : { run: config.runs.filter((each) => each.source === source).map(({ run }) => run) };
+  return config.has_all_runs || config.is_distribution ? {} : { run: config.runs.filter((each) => each.source === source).map(({ run }) => run) };
 }
 
-const cards = [...page.querySelectorAll("[data-tag]")].map((element) => new Card(element));
+const cards = [...page.querySelectorAll("[data-tag]")].map((element) => (config.is_distribution ? new DistributionCard(element) : new Card(element)));
 const live = page.querySelector("[aria-live]");
 const showAll = () => cards.forEach((card) => card.schedule());
 
@@ -97,12 +99,14 @@ async function load(chosen) {
 
 function loadCards() {
   const perRequest = Math.max(1, Math.floor(POINTS_PER_REQUEST / (config.runs.length * POINTS_PER_RUN)));
-  if (perRequest >= cards.length) return load(cards);
+  if (perRequest >= cards.length && !config.is_distribution) return load(cards);
   const seen = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
       seen.unobserve(target);
-      load([cards.find((card) => card.element === target)]);
+      const card = cards.find(({ element }) => element === target);
+      if (config.is_distribution) card.load().then(() => card.loadRuns());
+      else load([card]);
     }
   }, { rootMargin: "200px" });
   cards.forEach((card) => seen.observe(card.element));
@@ -116,7 +120,7 @@ const title = document.title;
 
 function takeLive(source, { points, removed }) {
   if (removed.length) loadCards();
-  if (Object.keys(points).some((run) => !runIndex.has(`${source}\n${run}`))) page.querySelector("[data-new-runs]").hidden = false;
+  if (!config.is_distribution && Object.keys(points).some((run) => !runIndex.has(`${source}\n${run}`))) page.querySelector("[data-new-runs]").hidden = false;
   const step = Math.max(...cards.map((card) => card.add(source, points)), -Infinity);
   if (step > -Infinity) document.title = `${step.toLocaleString("en")} · ${title}`;
 }
@@ -125,13 +129,14 @@ function bindControls() {
   const form = page.querySelector("[data-chart-settings]");
   form.hidden = false;
   form.elements.axis.value = settings.axis;
+  form.elements.axis.disabled = Boolean(config.is_distribution);
   form.elements.log.checked = settings.isLog;
   form.elements.smoothing.value = settings.smoothing;
   const output = form.querySelector("output");
   output.textContent = settings.smoothing.toFixed(2);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", () => {
-    const axis = form.elements.axis.value;
+    const axis = form.elements.axis.value || settings.axis;
     if (axis !== settings.axis) cards.forEach((card) => (card.zoom = null));
     Object.assign(settings, { axis, isLog: form.elements.log.checked, smoothing: Number(form.elements.smoothing.value) });
     output.textContent = settings.smoothing.toFixed(2);
@@ -158,9 +163,11 @@ function bindRuns() {
       box.closest("li").hidden = !isFound;
       if (!isFound || !box.checked) hidden.add(index);
     }
+    if (config.is_distribution) cards.forEach((card) => card.loadRuns());
     showAll();
   };
   for (const box of boxes) box.disabled = false;
+  if (config.is_distribution) update();
   page.querySelector("[data-runs]")?.addEventListener("change", update);
   search?.addEventListener("input", update);
   for (const button of page.querySelectorAll("button[data-check]")) {

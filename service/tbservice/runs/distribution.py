@@ -1,0 +1,246 @@
+"""The distribution of a metric over all runs of an experiment, where they are too many to draw.
+
+Quantiles at each step by the rule of the curves (`spread`), a density of all points in a small grid
+of steps and values, and the run that is nearest to a place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Connection
+
+from tbservice.errors import NotFound, TooLarge
+from tbservice.experiments import lifecycle
+from tbservice.reading import catalog
+from tbservice.runs.curves import (
+    CURVE_POINTS_MAX,
+    CURVE_RUNS_ITEMS_MAX,
+    make_curve,
+    scan_scalars,
+)
+from tbservice.runs.spread import (
+    RunCurve,
+    Spread,
+    compute_spread,
+    read_matrix,
+    thin_steps,
+    unite_steps,
+)
+from tbservice.types.grants import ReadGrant
+from tbservice.types.identifiers import Float64s, Int64s
+from tbservice.types.sampling import ALL_STEPS, Selection, StepRange
+from tbwire.points import DataClass
+
+QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+STEPS_MAX: Final = 200
+"""Steps (items) of the quantiles, and at which the nearest run is found."""
+
+COLUMNS_MAX: Final = 100
+"""Columns (items) of the density, each of equally many steps of the runs."""
+
+ROWS: Final = 60
+"""Rows of the density, each of an equal range of values."""
+
+CACHE_BYTES: Final = 64 * 2**20
+"""Bytes of the values that a worker keeps to find the nearest runs in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """Numbers of points by column and row; `edges` has the steps that columns begin at.
+
+    The last of `edges` is the last step, which the last column includes. Rows are equal parts of
+    the range from `low` to `high`, the least and the greatest finite value.
+    """
+
+    edges: Int64s
+    low: float
+    high: float
+    counts: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Quantiles and density of `runs` runs with `points` points in the range of steps."""
+
+    runs: int
+    points: int
+    spread: Spread
+    density: Density
+
+
+@dataclass(frozen=True, slots=True)
+class NearestRun:
+    """A run, and its value at one of the steps of the quantiles."""
+
+    run: str
+    step: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class _RunValues:
+    """Values at some steps (rows) of each run (columns): NaN where it has none."""
+
+    steps: Int64s
+    runs: list[str]
+    values: np.ndarray[tuple[int, int], np.dtype[np.float32]]
+
+
+_Key = tuple[ReadGrant, str, StepRange]
+
+
+class _ValuesCache:
+    """Values that were computed last, with the version of their experiment."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[_Key, tuple[int, _RunValues]] = {}
+
+    def find(self, key: _Key, version: int) -> _RunValues | None:
+        with self._lock:
+            found = self._kept.get(key)
+        return found[1] if found is not None and found[0] == version else None
+
+    def put(self, key: _Key, version: int, values: _RunValues) -> None:
+        with self._lock:
+            self._kept.pop(key, None)
+            self._kept[key] = version, values
+            while sum(kept.values.nbytes for _, kept in self._kept.values()) > CACHE_BYTES:
+                del self._kept[next(iter(self._kept))]
+
+
+_CACHE: Final = _ValuesCache()
+
+
+def read_distribution(
+    db: Connection, grant: ReadGrant, tag: str, steps: StepRange = ALL_STEPS
+) -> Distribution:
+    """Return the distribution of a scalar tag over all runs, of every point in a range of steps.
+
+    Args:
+        db: A snapshot.
+        grant: Grant on the experiment: runs that it hides do not count.
+        tag: The tag.
+        steps: The range; runs count in it as they do in all of it.
+
+    Raises:
+        NotFound: No run has the tag.
+        TooLarge: There are too many runs or points.
+    """
+    names, runs = _read_runs(db, grant, tag)
+    chosen = unite_steps(runs)
+    chosen = chosen[
+        np.searchsorted(chosen, steps.first) : np.searchsorted(chosen, steps.last, "right")
+    ]
+    thinned = thin_steps(chosen, STEPS_MAX)
+    version = lifecycle.get_experiment(db, grant).version
+    _CACHE.put((grant, tag, steps), version, _make_values(names, runs, thinned))
+    density = compute_density(runs, chosen)
+    points = int(density.counts.sum())
+    return Distribution(len(runs), points, compute_spread(runs, thinned, QUANTILES), density)
+
+
+def find_nearest(
+    db: Connection,
+    grant: ReadGrant,
+    tag: str,
+    place: tuple[int, float],
+    steps: StepRange = ALL_STEPS,
+) -> NearestRun:
+    """Return the run whose value is nearest to a place: a step and a value.
+
+    At the step of the quantiles that is nearest to the step; of equal runs the first. Arguments and
+    errors else are those of `read_distribution`; NotFound too if no run has a finite value there.
+    """
+    key = (grant, tag, steps)
+    version = lifecycle.get_experiment(db, grant).version
+    values = _CACHE.find(key, version)
+    if values is None:
+        read_distribution(db, grant, tag, steps)
+        values = _CACHE.find(key, version)
+    step, value = place
+    if values is None or not len(values.steps):
+        raise NotFound("no run has points of this tag in these steps")
+    row = int(np.argmin(np.abs(values.steps.astype(np.float64) - step)))
+    distances = np.abs(values.values[row].astype(np.float64) - value)
+    if np.isnan(distances).all():
+        raise NotFound("no run has a finite value at this step")
+    column = int(np.nanargmin(distances))
+    return NearestRun(
+        values.runs[column], int(values.steps[row]), float(values.values[row, column])
+    )
+
+
+def compute_density(runs: Sequence[RunCurve], steps: Int64s) -> Density:
+    """Return how many points of the runs are at which of the steps (all that count) and values."""
+    if not len(steps):
+        return Density(steps, 0.0, 0.0, np.zeros((0, ROWS), np.int64))
+    columns = min(COLUMNS_MAX, len(steps))
+    edges = steps[np.arange(columns) * len(steps) // columns]
+    within = [_select(run, steps) for run in runs]
+    extremes = [_find_extremes(values) for _, values in within]
+    low = min((low for low, _ in extremes), default=np.inf)
+    high = max((high for _, high in extremes), default=-np.inf)
+    counts = np.zeros(columns * ROWS, np.int64)
+    if low <= high:
+        factor = ROWS / (high - low) if 0 < high - low < np.inf else 0.0
+        known: dict[int, Int64s] = {}
+        for run, (own, values) in zip(runs, within, strict=True):
+            if id(run.steps) not in known:
+                known[id(run.steps)] = (np.searchsorted(edges, own, "right") - 1) * ROWS
+            is_finite = np.isfinite(values)
+            rows = ((values[is_finite] - low) * factor).astype(np.int64)
+            cells = known[id(run.steps)][is_finite] + np.minimum(rows, ROWS - 1)
+            counts += np.bincount(cells, minlength=len(counts))
+    else:
+        low = high = 0.0
+    return Density(
+        np.append(edges, steps[-1]), float(low), float(high), counts.reshape(columns, ROWS)
+    )
+
+
+def _select(run: RunCurve, steps: Int64s) -> tuple[Int64s, Float64s]:
+    start = int(np.searchsorted(run.steps, steps[0]))
+    end = int(np.searchsorted(run.steps, steps[-1], "right"))
+    return run.steps[start:end], run.values[start:end]
+
+
+def _find_extremes(values: Float64s) -> tuple[float, float]:
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if len(finite) else (np.inf, -np.inf)
+
+
+def _make_values(names: list[str], runs: Sequence[RunCurve], steps: Int64s) -> _RunValues:
+    with np.errstate(over="ignore"):
+        values = read_matrix(runs, steps)[0].astype(np.float32)
+    return _RunValues(steps, names, values)
+
+
+def _read_runs(db: Connection, grant: ReadGrant, tag: str) -> tuple[list[str], list[RunCurve]]:
+    selection = Selection(tags=frozenset([tag]), data_class=DataClass.SCALAR)
+    listed = catalog.list_series(db, grant, selection)
+    if not listed:
+        raise NotFound("no run has scalars with this tag")
+    points = sum(series.count for series in listed)
+    if len(listed) > CURVE_RUNS_ITEMS_MAX or points > CURVE_POINTS_MAX:
+        limit = f"{CURVE_RUNS_ITEMS_MAX} runs and {CURVE_POINTS_MAX} points"
+        raise TooLarge(
+            f"{len(listed)} runs with {points} points are over the limit of {limit} "
+            "(curve_runs_items_max, curve_points_max)"
+        )
+    names = {series.series_id: series.run for series in listed}
+    shared: defaultdict[tuple[int, int, int], list[Int64s]] = defaultdict(list)
+    runs = {}
+    chunks = scan_scalars(db, grant.experiment_id, list(names))
+    for series_id, of_series in itertools.groupby(chunks, lambda chunk: chunk[0]):
+        runs[series_id] = make_curve([points for _, points in of_series], shared)
+    return [names[id_] for id_ in runs], list(runs.values())
