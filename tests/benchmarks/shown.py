@@ -54,8 +54,9 @@ def measure(bench: Bench) -> None:
     flushes = max(3, round(FLUSHES * bench.scale))
     with bench.new_service() as service, sync_playwright() as playwright:
         experiment = service.api.new_experiment(name="live")
-        uploads = f"/experiments/{experiment}/uploads"
-        upload = service.api.request("POST", uploads, json={}).json()["id"]
+        upload = f"/experiments/{experiment}/uploads/{'a' * 16}"
+        begun = {"started_at": "2026-01-01T00:00:00Z", "status_of": "training"}
+        service.api.request("PUT", upload, json=begun).raise_for_status()
         service.api.write(experiment, segment(stream("run"), 0, 1, scalars("loss", [0], [0.0])))
         with ExitStack() as stack:
             browser = launch(playwright)
@@ -76,7 +77,7 @@ def measure(bench: Bench) -> None:
                 time.sleep(PAUSE_SECONDS)
             page = pages["the row of the list"]
             page.evaluate(_WAIT, [_STATUS, "Finished"])
-            service.api.request("PATCH", f"{uploads}/{upload}", json={"status": "finished"})
+            service.api.request("PATCH", upload, json={"status": "finished"})
             ended = time.time()
             status = page.evaluate("() => window.shown") / 1000 - ended
     own = statistics.median(times["the stream"])

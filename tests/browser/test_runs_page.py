@@ -153,7 +153,7 @@ def test_groups_open_in_tensorboard_with_bands(page, address, live_service, work
         listed = api.request("GET", "/experiments").json()["experiments"]
         sweep = next(each["experiment_id"] for each in listed if each["name"] == "sweep")
         HparamsClient(api, sweep).write("trial 0 <i>sweep</i>", scalars("loss", [5], [9.0]))
-    page.get_by_label("Reload").click()
+    page.locator(".reload-button").click()
     expect(band.first).not_to_have_attribute("d", before)
 
 
@@ -199,7 +199,7 @@ def test_view_is_saved_changed_renamed_shared_and_deleted(page, editor_address, 
     expect(changes).to_be_visible()
 
     page.get_by_role("link", name="History and sharing").click()
-    page.get_by_label("Name").fill("Renamed")
+    page.get_by_role("textbox", name="Name").fill("Renamed")
     page.get_by_role("button", name="Rename").click()
     expect(page.get_by_role("heading", name="Renamed")).to_be_visible()
     page.get_by_role("button", name="Create the link").click()

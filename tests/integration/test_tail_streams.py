@@ -275,8 +275,9 @@ def test_tails_of_one_stranger_begin_with_one_turn(api, database, monkeypatch):
 
 
 def test_tail_sends_status_of_upload_when_it_changes(api, database, experiment):
-    path = f"/experiments/{experiment}/uploads"
-    upload = api.request("POST", path, json={}).json()["id"]
+    path = f"/experiments/{experiment}/uploads/{'a' * 16}"
+    begun = {"started_at": "2026-01-01T00:00:00Z", "status_of": "training"}
+    assert api.request("PUT", path, json=begun).status_code == 204
 
     async def follow():
         async with following(database) as followers:
@@ -285,9 +286,7 @@ def test_tail_sends_status_of_upload_when_it_changes(api, database, experiment):
             reader = reader_of(database, followers, experiment, secret, query)
             events = events_of(reader)
             statuses = [(await until(events, is_status))[1]]
-            await asyncio.to_thread(
-                api.request, "PATCH", f"{path}/{upload}", json={"status": "finished"}
-            )
+            await asyncio.to_thread(api.request, "PATCH", path, json={"status": "finished"})
             statuses.append((await until(events, is_status))[1])
             assert statuses == [{"status": "running"}, {"status": "finished"}]
 
