@@ -143,7 +143,7 @@ def test_groups_open_in_tensorboard_with_bands(page, address, live_service, work
     for name in ("optimizer=adam", "optimizer=sgd"):
         expect(page.get_by_text(name, exact=True).first).to_be_visible()
     open_tab(page, "Custom Scalars")
-    chart = page.locator("tf-custom-scalar-margin-chart-card").first
+    chart = page.locator("tf-custom-scalar-margin-chart-card").filter(has_text="loss").first
     band = chart.locator("path.area")
     expect(band).to_have_count(2)
     shoot(page, "runs-groups-tensorboard")

@@ -32,14 +32,14 @@ def experiment(api, values):
 
 
 def test_distribution_is_that_of_numpy_on_all_points(api, experiment, values):
-    found = api.get(experiment, "scalars/distribution", tag="loss")
-    steps = found["steps"]
+    answer = api.get(experiment, "scalars/distribution", tag="loss")
+    steps = answer["steps"]
     assert (len(steps), steps[0], steps[-1]) == (distribution.STEPS_MAX, 0, LENGTH - 1)
-    assert found["count"] == (~np.isnan(values)).sum(axis=0)[steps].tolist()
-    for name, quantile in found["quantiles"].items():
+    assert answer["count"] == (~np.isnan(values)).sum(axis=0)[steps].tolist()
+    for name, quantile in answer["quantiles"].items():
         expected = np.nanquantile(values[:, steps], float(name), axis=0)
         np.testing.assert_allclose(quantile, expected)
-    density = found["density"]
+    density = answer["density"]
     at = np.broadcast_to(np.arange(LENGTH), values.shape)[~np.isnan(values)]
     counts, _, _ = np.histogram2d(
         at,
@@ -47,14 +47,14 @@ def test_distribution_is_that_of_numpy_on_all_points(api, experiment, values):
         [density["edges"], np.linspace(density["low"], density["high"], distribution.ROWS + 1)],
     )
     assert density["counts"] == counts.tolist()
-    assert found["runs"] == RUNS
-    assert found["points"] == counts.sum()
+    assert answer["runs"] == RUNS
+    assert answer["points"] == counts.sum()
 
 
 def test_distribution_of_range_of_steps(api, experiment, values):
-    found = api.get(experiment, "scalars/distribution", tag="loss", step_min=200, step_max=209)
-    assert found["steps"] == list(range(200, 210))
-    assert found["points"] == (~np.isnan(values[:, 200:210])).sum()
+    answer = api.get(experiment, "scalars/distribution", tag="loss", step_min=200, step_max=209)
+    assert answer["steps"] == list(range(200, 210))
+    assert answer["points"] == (~np.isnan(values[:, 200:210])).sum()
     refused = api.request(
         "GET",
         f"/experiments/{experiment}/scalars/distribution",
@@ -66,8 +66,8 @@ def test_distribution_of_range_of_steps(api, experiment, values):
 def test_nearest_run_is_found_and_follows_new_points(api, experiment, values):
     for run, step in ((0, 0), (7, LENGTH - 1), (29, 0)):
         place = {"tag": "loss", "step": step, "value": values[run, step]}
-        found = api.get(experiment, "scalars/nearest", **place)
-        assert (found["run"], found["step"]) == (f"run{run}", step)
+        answer = api.get(experiment, "scalars/nearest", **place)
+        assert (answer["run"], answer["step"]) == (f"run{run}", step)
     far = {"tag": "loss", "step": 10**6, "value": 100}
     api.write(experiment, segment(stream("new"), 0, 1, scalars("loss", [LENGTH - 1], [99.0])))
     assert api.get(experiment, "scalars/nearest", **far)["run"] == "new"
@@ -83,9 +83,11 @@ def test_distribution_of_share_link_has_its_runs(api, client, experiment, values
     token = make_link(api, experiment, runs="run[12]")["token"]
     headers = {"Authorization": f"Bearer {token}"}
     base = f"/api/v1/experiments/{experiment}/scalars"
-    found = client.get(f"{base}/distribution?tag=loss", headers=headers).json()
-    assert found["runs"] == 2
-    np.testing.assert_allclose(found["quantiles"]["0.5"], values[1:3, found["steps"]].mean(axis=0))
+    answer = client.get(f"{base}/distribution?tag=loss", headers=headers).json()
+    assert answer["runs"] == 2
+    np.testing.assert_allclose(
+        answer["quantiles"]["0.5"], values[1:3, answer["steps"]].mean(axis=0)
+    )
     place = f"tag=loss&step=0&value={values[7, 0]}"
     near = client.get(f"{base}/nearest?{place}", headers=headers).json()
     assert near["run"] in {"run1", "run2"}

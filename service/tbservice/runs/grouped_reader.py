@@ -88,7 +88,7 @@ _ENDINGS: Final = tuple(ending for band in BANDS for ending in (band.lower, band
 
 @dataclass(frozen=True, slots=True)
 class GroupsQuery:
-    """Which runs are grouped, and by what; `columns` as in `GroupBy`."""
+    """Choice of runs and of what they are grouped by; `columns` as in `GroupBy`."""
 
     columns: tuple[str, ...] = ()
     where: str = ""
