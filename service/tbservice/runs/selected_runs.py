@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,7 +75,7 @@ def select_of_readers(readers: Sequence[ExperimentReader], where: str) -> Select
     experiments: list[Experiment] = []
     parts: list[ExperimentRuns] = []
     trainings: dict[ExperimentId, UploadStatus] = {}
-    origins: dict[ExperimentId, dict[str, str]] = {}
+    origins: dict[ExperimentId, Mapping[str, str]] = {}
     pending: list[ReadGrant] = []
     now = 0.0
     for reader in readers:

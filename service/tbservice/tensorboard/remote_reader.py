@@ -93,7 +93,7 @@ def make_calls(source: Source) -> Mapping[str, Callable[..., Any]]:
     def read_groups(method: str, *arguments: Any) -> Any:
         return _GROUP_READS[method](source, *arguments)
 
-    functions = [read, read_tensors, read_blob_sequences, read_blob]
+    functions: list[Callable[..., Any]] = [read, read_tensors, read_blob_sequences, read_blob]
     if isinstance(source, GroupedReader):
         functions.append(read_groups)
     return {function.__name__: function for function in functions}
