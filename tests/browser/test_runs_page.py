@@ -152,7 +152,8 @@ def test_groups_open_in_tensorboard_with_bands(page, address, live_service, work
         api = ApiClient(http, workspace.owner_token)
         listed = api.request("GET", "/experiments").json()["experiments"]
         sweep = next(each["experiment_id"] for each in listed if each["name"] == "sweep")
-        HparamsClient(api, sweep).write("trial 0 <i>sweep</i>", scalars("loss", [5], [9.0]))
+        later = stream("trial 0 <i>sweep</i>", "events.out.tfevents.later")
+        api.write(sweep, segment(later, 0, 9, scalars("loss", [5], [9.0])))
     page.locator(".reload-button").click()
     expect(band.first).not_to_have_attribute("d", before)
 
