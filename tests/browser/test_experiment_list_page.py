@@ -215,8 +215,8 @@ def test_jump_goes_to_what_is_typed(page, start, live_service, made):
     look_again(page, "jump_found")
     page.keyboard.press("Control+a")
     page.keyboard.type("resnet50-imagenet-lr0.01")
-    chosen = page.locator("#jump-list [aria-selected=true]")
-    expect(chosen).to_have_text("resnet50-imagenet-lr0.01")
+    option = page.locator("#jump-list [aria-selected=true]")
+    expect(option).to_have_text("resnet50-imagenet-lr0.01")
     page.keyboard.press("Enter")
     about = f"{live_service.url}/experiment/{made['resnet50-imagenet-lr0.01']}/about"
     expect(page).to_have_url(about)
