@@ -8,11 +8,14 @@ A test that looks at more than its own workspace, or that changes what others ne
 from __future__ import annotations
 
 import gc
+import getpass
 import os
+import stat
 from collections import Counter
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from tempfile import gettempdir
 
 import hypothesis
 import pytest
@@ -33,6 +36,22 @@ GC_THRESHOLDS = (5_000, 20, 100)
 every_run_differs = hypothesis.settings.get_profile("default")  # also where the variable CI is set
 hypothesis.settings.register_profile("tbhub", every_run_differs, deadline=None)
 hypothesis.settings.load_profile("tbhub")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def open_directories(tmp_path_factory):
+    """Let other accounts enter pytest's directories: PostgreSQL does not run as root."""
+    base = tmp_path_factory.getbasetemp()
+    for directory in (base, *base.parents):
+        if directory.owner() == getpass.getuser() and directory.is_relative_to(gettempdir()):
+            directory.chmod(directory.stat().st_mode | stat.S_IXOTH)
+
+
+@pytest.fixture
+def tmp_path(tmp_path):
+    """A directory of the test's own, which other accounts may enter."""
+    tmp_path.chmod(tmp_path.stat().st_mode | stat.S_IXOTH)
+    return tmp_path
 
 
 def pytest_addoption(parser):

@@ -22,7 +22,7 @@ from grpc_health.v1 import health_pb2
 from support import zygote
 from support.event_files import scalar_event, version_event, write_records
 from support.grpc_calls import raw_client
-from support.programs import find_program
+from support.programs import find_program, require_namespace
 from support.servers import NO_TLS, choose_directory
 from support.waiting import wait_until
 from tbservice.auth import people, sign_in_links
@@ -365,6 +365,7 @@ def test_commands_work_on_data_directory_while_it_runs_and_not(home, stopped):
 
 
 def test_commands_on_directory_of_other_user_are_one_line(home):
+    require_namespace()
     (home / "shut").mkdir(mode=0)
     command = [sys.executable, "-m", "tbservice", "user", "list"]
     if os.geteuid() == 0:

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
+from support.programs import require_namespace
 from support.servers import choose_directory, s3_client
 from support.small_disk import on_small_disk
 from support.waiting import wait_until
@@ -113,7 +114,8 @@ def test_postgres_refuses_wrong_password(servers):
 
 def test_secrets_and_files_are_shut_to_other_accounts(servers):
     directory = servers.instance.directory.path
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    # Others may pass through where PostgreSQL runs as another account.
+    assert stat.S_IMODE(directory.stat().st_mode) & ~stat.S_IXOTH == 0o700
     assert stat.S_IMODE((directory / "secrets.json").stat().st_mode) == 0o600
     assert stat.S_IMODE((directory / "postgres").stat().st_mode) == 0o700
 
@@ -161,6 +163,7 @@ def test_embedded_data_survives_upgrade_taken_ports_and_kill(path, monkeypatch):
 )
 def test_both_servers_of_ordinary_user_end_with_their_parent(path):
     """In a user namespace that maps nobody to the test's user, the process is an ordinary user."""
+    require_namespace()
     script = "import os; assert os.geteuid() != 0\n" + HOLD_INSTANCE
     options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
     command = subprocesses.launch_command([sys.executable, "-c", script, path], options)
@@ -187,6 +190,7 @@ def test_embedded_postgres_of_root_runs_as_other_account(
 
 
 def test_copy_of_programs_works_apart_from_wheel(tmp_path):
+    require_namespace()
     programs = copy_programs(find_programs(), tmp_path / "programs")
     command = [
         programs / "initdb",
@@ -292,6 +296,7 @@ def test_files_of_another_postgresql_are_refused(tmp_path):
 
 
 def test_directory_that_cannot_be_written_is_one_clear_line(tmp_path):
+    require_namespace()
     (tmp_path / "shut").mkdir(mode=0o500)
     assert refusal_of_an_ordinary_user(tmp_path / "shut" / "data") == (
         f"{tmp_path}/shut/data cannot be written (Permission denied): make it writable, or choose another directory "

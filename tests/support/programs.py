@@ -65,6 +65,14 @@ def skip(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
+def require_namespace() -> None:
+    """Skip the test where nobody may make a user namespace, as in a container; fail with CI."""
+    command = ["unshare", "--user", "--map-root-user", "--mount", "true"]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    if tried.returncode:
+        skip(tried.stderr)
+
+
 def find_node() -> str:
     """Return Node.js of the wheel in `requirements-test.lock`, or else another one.
 

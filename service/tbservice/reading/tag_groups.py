@@ -43,10 +43,9 @@ def read_tag_group_rows(
     db: Connection, grant: ReadGrant, kinds: Collection[tuple[str, DataClass]]
 ) -> TagGroupRows:
     """Read the series of these kinds (plugin and data class), for `group_tags`."""
-    runs, tags = runs_tags.list_run_and_tag_names(db, grant.experiment_id)
     return TagGroupRows(
-        runs=runs,
-        tags=tags,
+        runs=runs_tags.list_run_names(db, grant.experiment_id),
+        tags=runs_tags.list_tag_names(db, grant.experiment_id),
         rows=time_series.list_tag_groups(db, grant.experiment_id, kinds),
     )
 
@@ -87,8 +86,9 @@ def list_tags_by_run(db: Connection, grant: ReadGrant) -> dict[str, tuple[str, .
     Runs with equal tags share one tuple, as those of one program do: in Python, a million tags take
     as long as their query.
     """
-    runs, tags = runs_tags.list_run_and_tag_names(db, grant.experiment_id)
-    tag_ids, tag_names = np.array(list(tags), np.int64), list(tags.values())  # by id
+    runs = runs_tags.list_run_names(db, grant.experiment_id)
+    tags = runs_tags.list_tag_names(db, grant.experiment_id)  # by id
+    tag_ids, tag_names = np.array(list(tags), np.int64), list(tags.values())
 
     tuples: dict[bytes, tuple[str, ...]] = {}
     tags_by_run = {}

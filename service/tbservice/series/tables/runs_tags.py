@@ -12,11 +12,8 @@ from tbservice.db.arrays import encode_array
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import (
     EXPERIMENTS,
-    PendingResult,
-    execute_binary,
     fetch_binary,
     fetch_of_experiments,
-    pipeline,
 )
 from tbservice.series.tables import wing_tables
 from tbservice.types.grants import ExperimentGrant
@@ -219,47 +216,35 @@ def list_run_names(
     db: Connection, experiment_id: ExperimentId, names: Collection[str] | None = None
 ) -> dict[int, str]:
     """Return run names by id, in the order of creation; only existing ones of `names`, if any."""
-    return dict(_query_names(db, "runs", "run_id", experiment_id, names).rows())
+    return _list_names(db, "runs", "run_id", experiment_id, names)
 
 
 def list_tag_names(
     db: Connection, experiment_id: ExperimentId, names: Collection[str] | None = None
 ) -> dict[int, str]:
     """Return tag names by id, in the order of creation; only existing ones of `names`, if any."""
-    return dict(_query_names(db, "tags", "tag_id", experiment_id, names).rows())
+    return _list_names(db, "tags", "tag_id", experiment_id, names)
 
 
-def list_run_and_tag_names(
-    db: Connection,
-    experiment_id: ExperimentId,
-    runs: Collection[str] | None = None,
-    tags: Collection[str] | None = None,
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the results of `list_run_names` and `list_tag_names`, in one round trip."""
-    with pipeline(db):
-        run_rows = _query_names(db, "runs", "run_id", experiment_id, runs)
-        tag_rows = _query_names(db, "tags", "tag_id", experiment_id, tags)
-    return dict(run_rows.rows()), dict(tag_rows.rows())
-
-
-def _query_names(
+def _list_names(
     db: Connection,
     table: str,
     id_column: str,
     experiment_id: ExperimentId,
     names: Collection[str] | None,
-) -> PendingResult:
-    condition = "" if names is None else "AND name_digest = ANY (%(digests)s::bytea[])"
-    statement = f"""
+) -> dict[int, str]:
+    condition = "" if names is None else "AND name_digest = ANY (CAST(:digests AS bytea[]))"
+    statement = text(f"""
         SELECT {id_column}, name FROM {table}
-        WHERE experiment_id = %(experiment_id)s {condition} ORDER BY {id_column}
-    """  # noqa: S608 - called with the constants above
+        WHERE experiment_id = :experiment_id {condition} ORDER BY {id_column}
+    """)  # noqa: S608 - called with the constants above
     digests = (
         {}
         if names is None
         else {"digests": encode_array("bytea", [hash_name(name) for name in names])}
     )
-    return execute_binary(db, statement, {"experiment_id": experiment_id, **digests})
+    rows = db.execute(statement, {"experiment_id": experiment_id, **digests})
+    return {row[0]: row[1] for row in rows}
 
 
 def list_sizes(

@@ -151,7 +151,8 @@ def resolve_selection(
     db: Connection, experiment_id: ExperimentId, selection: Selection
 ) -> ResolvedSelection:
     """Return the selection with the ids and names of its runs and tags."""
-    runs, tags = runs_tags.list_run_and_tag_names(db, experiment_id, selection.runs, selection.tags)
+    runs = runs_tags.list_run_names(db, experiment_id, selection.runs)
+    tags = runs_tags.list_tag_names(db, experiment_id, selection.tags)
     return ResolvedSelection(*build_conditions(selection, runs, tags), runs, tags)
 
 
