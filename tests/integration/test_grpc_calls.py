@@ -37,7 +37,7 @@ async def length(call):
 def make_error(kind):
     """Make an error of the server: one of them is made of figures."""
     is_quota = kind is errors.QuotaExceeded
-    return kind("points", "points", 2, 2, 1) if is_quota else kind("the detail")
+    return kind("points", "points", 2, 2, 1, "workspace") if is_quota else kind("the detail")
 
 
 @pytest.fixture

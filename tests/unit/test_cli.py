@@ -301,7 +301,7 @@ def test_delete_asks_on_terminal(run, server, monkeypatch, answer, code):
     terminal = io.StringIO(answer)
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stdin", terminal)
-    server.replies = [reply(EXPERIMENT), Reply(204, b"")]
+    server.replies = [reply(EXPERIMENT), reply({"links": []}), Reply(204, b"")]
     assert run("delete", "abc")[0] == code
     assert ("DELETE" in {request.method for request in server.requests}) == (code == 0)
 

@@ -112,6 +112,8 @@ def _expire(database: Database, due: DueExperiment) -> None:
 def _erase(database: Database, due: DueExperiment, stopping: threading.Event) -> bool:
     """Erase one experiment, its snapshots first; return whether it is gone."""
     with database.transaction(due.workspace_id) as db:
+        # Else one that is committed later would lose its row with its source, and keep its points.
+        experiment_deletion.wait_for_snapshots(db, due.experiment_id)
         # A snapshot is due when its link expires, without having been deleted.
         experiment_deletion.hide(db, due.experiment_id, timedelta())
         snapshots = experiment_deletion.list_snapshots(db, due.experiment_id)
