@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from tbservice import limits
 from tbservice.api.http.query_names import describe_unknown
+from tbservice.errors import Invalid
+from tbservice.types.sampling import ALL_STEPS, StepRange
 
 
 def _check_names(names: object) -> object:
@@ -44,3 +46,26 @@ class FewFields(BaseModel):
             if problem:
                 raise PydanticCustomError("unknown_field", "{problem}", {"problem": problem})
         return fields
+
+
+class StepRangeFields(FewFields):
+    """A range of steps: all of them by default."""
+
+    step_min: int = Field(
+        default=ALL_STEPS.first,
+        ge=ALL_STEPS.first,
+        le=ALL_STEPS.last,
+        description="Lowest step, inclusive",
+    )
+    step_max: int = Field(
+        default=ALL_STEPS.last,
+        ge=ALL_STEPS.first,
+        le=ALL_STEPS.last,
+        description="Highest step, inclusive",
+    )
+
+    def to_range(self) -> StepRange:
+        """Return the range; raises Invalid for an empty one."""
+        if self.step_min > self.step_max:
+            raise Invalid("'step_min' is greater than 'step_max'")
+        return StepRange(self.step_min, self.step_max)

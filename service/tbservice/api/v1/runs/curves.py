@@ -13,12 +13,11 @@ from tbservice.api.http.dependencies import MayListIn, UsesDatabase
 from tbservice.api.http.etag import ConditionalRoute, answer_if_current, is_conditional
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.openapi_errors import Responses
-from tbservice.api.http.request_models import FewFields
+from tbservice.api.http.request_models import StepRangeFields
 from tbservice.api.http.routers import make_router
 from tbservice.api.http.streaming import refuse_unread
 from tbservice.api.v1.runs.runs import fill_summaries
 from tbservice.db.database import Database
-from tbservice.errors import Invalid
 from tbservice.hparams.values import to_json
 from tbservice.runs.curves import (
     CURVE_STEPS_MAX,
@@ -31,7 +30,7 @@ from tbservice.runs.curves import (
 from tbservice.runs.grouping import GroupBy
 from tbservice.types.grants import WorkspaceGrant
 from tbservice.types.identifiers import Json
-from tbservice.types.sampling import ALL_STEPS, StepRange
+from tbservice.types.sampling import ALL_STEPS
 
 router = make_router(
     prefix="/api/v1/workspaces/{workspace_id}/runs", tags=["runs"], route_class=ConditionalRoute
@@ -48,7 +47,7 @@ _RESPONSES: Final[Responses] = {
 }
 
 
-class CurvesParameters(FewFields, strict=True):
+class CurvesParameters(StepRangeFields, strict=True):
     """A metric, the runs, their groups, and the steps of each curve."""
 
     metric: str = Field(description="Scalar tag; runs without it are left out")
@@ -80,23 +79,9 @@ class CurvesParameters(FewFields, strict=True):
         le=ALL_STEPS.last,
         description="Return the multiples of this number instead of all steps of the runs",
     )
-    step_min: int = Field(
-        default=ALL_STEPS.first,
-        ge=ALL_STEPS.first,
-        le=ALL_STEPS.last,
-        description="Lowest step, inclusive",
-    )
-    step_max: int = Field(
-        default=ALL_STEPS.last,
-        ge=ALL_STEPS.first,
-        le=ALL_STEPS.last,
-        description="Highest step, inclusive",
-    )
 
     def to_query(self) -> CurvesQuery:
         """Return the query; raises Invalid for an empty range of steps."""
-        if self.step_min > self.step_max:
-            raise Invalid("'step_min' is greater than 'step_max'")
         return CurvesQuery(
             self.metric,
             self.where,
@@ -104,7 +89,7 @@ class CurvesParameters(FewFields, strict=True):
             list(dict.fromkeys(self.quantile)),
             self.downsample,
             self.every,
-            StepRange(self.step_min, self.step_max),
+            self.to_range(),
         )
 
 

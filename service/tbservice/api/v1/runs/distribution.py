@@ -11,11 +11,10 @@ from pydantic import Field
 from tbservice.api.http.dependencies import MayRead, UsesDatabase
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.openapi_errors import Responses
-from tbservice.api.http.request_models import FewFields
+from tbservice.api.http.request_models import StepRangeFields
 from tbservice.api.http.routers import make_router
-from tbservice.errors import Invalid
 from tbservice.runs.distribution import QUANTILES, find_nearest, read_distribution
-from tbservice.types.sampling import ALL_STEPS, StepRange
+from tbservice.types.sampling import ALL_STEPS
 
 router = make_router(
     prefix="/api/v1/experiments/{experiment_id}/scalars",
@@ -28,28 +27,10 @@ _RESPONSES: Final[Responses] = {
 }
 
 
-class DistributionParameters(FewFields):
+class DistributionParameters(StepRangeFields):
     """A scalar tag and a range of steps."""
 
     tag: str = Field(description="Scalar tag; runs without it are left out")
-    step_min: int = Field(
-        default=ALL_STEPS.first,
-        ge=ALL_STEPS.first,
-        le=ALL_STEPS.last,
-        description="Lowest step, inclusive",
-    )
-    step_max: int = Field(
-        default=ALL_STEPS.last,
-        ge=ALL_STEPS.first,
-        le=ALL_STEPS.last,
-        description="Highest step, inclusive",
-    )
-
-    def to_range(self) -> StepRange:
-        """Return the range; raises Invalid for an empty one."""
-        if self.step_min > self.step_max:
-            raise Invalid("'step_min' is greater than 'step_max'")
-        return StepRange(self.step_min, self.step_max)
 
 
 class NearestParameters(DistributionParameters):
