@@ -150,7 +150,8 @@ class GroupedReader(ComparisonReader):
 
     def list_runs(self) -> list[Run]:
         """Return the groups, those with the earliest run first: a new one then comes last."""
-        return [Run(name, start) for name, _, start in self._open().list_named()]
+        groups = self._open()
+        return [Run(name, start) for name, _, start in groups.list_named(groups.list_tags())]
 
     def list_series(self, selection: Selection) -> list[Series]:  # noqa: ARG002 - as its base
         """Return nothing, for any selection: nothing of a group is stored."""
@@ -164,7 +165,7 @@ class GroupedReader(ComparisonReader):
         tags = groups.list_tags()
         return [
             TagGroup(name, SCALARS, DataClass.SCALAR, _METADATA, of_group, (0,) * len(of_group))
-            for name, group, _ in groups.list_named()
+            for name, group, _ in groups.list_named(tags)
             if (of_group := tuple(tags[group]))
         ]
 
@@ -183,7 +184,7 @@ class GroupedReader(ComparisonReader):
         groups = self._open()
         wanted = [
             (name, group)
-            for name, group, _ in groups.list_named()
+            for name, group, _ in groups.list_named(groups.list_tags())
             if selection.runs is None or name in selection.runs
         ]
         if selection.plugin not in (None, SCALARS):
@@ -210,9 +211,10 @@ class GroupedReader(ComparisonReader):
         wanted: Collection[tuple[str, int]],
         downsample: int,
     ) -> Iterator[tuple[Series, ScalarSample]]:
-        of_metric = groups.restrict(metric, [group for _, group in wanted])
-        if not of_metric.keys:
+        present = groups.list_present(metric, [group for _, group in wanted])
+        if not present:
             return
+        of_metric = groups.restrict(metric, present)
         steps_max = min(downsample, max(1, CURVE_STEPS_MAX // len(of_metric.keys)))
         query = CurvesQuery(metric, steps_max=steps_max)
         plan = plan_groups(groups.chosen, of_metric, query)
@@ -228,7 +230,6 @@ class GroupedReader(ComparisonReader):
             ):
                 yield from scan_scalars(db, experiment_id, ids)
 
-        present = groups.list_present(metric, [group for _, group in wanted])
         for group, curve in zip(present, compute_curves(scan, plan, has_times=True), strict=True):
             if not curve.total:  # deleted meanwhile
                 continue
@@ -243,11 +244,13 @@ class _Groups:
     chosen: SelectedRuns
     groups: RunGroups
 
-    def list_named(self) -> list[tuple[str, int, float | None]]:
-        """Return name, index and start of each group that has scalars: by start, then first run."""
+    def list_named(self, tags: Sequence[Sequence[str]]) -> list[tuple[str, int, float | None]]:
+        """Return name, index and start of each group that has scalars: by start, then first run.
+
+        `tags` are those of `list_tags`.
+        """
         starts = np.full(len(self.groups.keys), np.inf)
         firsts = np.unique(self.groups.codes, return_index=True)[1]
-        tags = self.list_tags()
         parts = self.chosen.runs.parts
         begun = np.concatenate([np.empty(0), *(part.start_times for part in parts)])
         np.fmin.at(starts, self.groups.codes, begun[self.groups.rows])
@@ -275,16 +278,15 @@ class _Groups:
         codes = self.groups.codes[np.isin(self.groups.rows, select_rows(self.chosen, metric))]
         return sorted(set(np.unique(codes).tolist()) & set(wanted))
 
-    def restrict(self, metric: str, wanted: Collection[int]) -> RunGroups:
-        """Return some groups, of their runs those that have a metric, as the curves group them."""
-        present = np.array(self.list_present(metric, wanted), np.int64)
+    def restrict(self, metric: str, present: Sequence[int]) -> RunGroups:
+        """Return groups of `list_present`, with their runs that have the metric."""
         groups = self.groups
         is_kept = np.isin(groups.rows, select_rows(self.chosen, metric)) & np.isin(
             groups.codes, present
         )
         return replace(
             groups,
-            keys=[groups.keys[group] for group in present.tolist()],
+            keys=[groups.keys[group] for group in present],
             rows=groups.rows[is_kept],
             codes=np.searchsorted(present, groups.codes[is_kept]),
         )

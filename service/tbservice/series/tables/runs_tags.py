@@ -10,11 +10,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import encode_array
 from tbservice.db.cluster import citus
-from tbservice.db.pipeline import (
-    EXPERIMENTS,
-    fetch_binary,
-    fetch_of_experiments,
-)
+from tbservice.db.pipeline import EXPERIMENTS, fetch_binary, fetch_of_experiments
 from tbservice.series.tables import wing_tables
 from tbservice.types.grants import ExperimentGrant
 from tbservice.types.identifiers import INT64_MAX, ExperimentId
