@@ -8,7 +8,6 @@ A test that looks at more than its own workspace, or that changes what others ne
 from __future__ import annotations
 
 import gc
-import getpass
 import os
 import stat
 from collections import Counter
@@ -43,8 +42,9 @@ def open_directories(tmp_path_factory):
     """Let other accounts enter pytest's directories: PostgreSQL does not run as root."""
     base = tmp_path_factory.getbasetemp()
     for directory in (base, *base.parents):
-        if directory.owner() == getpass.getuser() and directory.is_relative_to(gettempdir()):
-            directory.chmod(directory.stat().st_mode | stat.S_IXOTH)
+        status = directory.stat()
+        if status.st_uid == os.getuid() and directory.is_relative_to(gettempdir()):
+            directory.chmod(status.st_mode | stat.S_IXOTH)
 
 
 @pytest.fixture
