@@ -133,7 +133,10 @@ def test_rows_of_running_experiment_are_live(page, live_service, database):
             page.goto(f"{live_service.url}/?workspace={workspace.workspace_id}")
         api.write(experiment, segment(stream("a"), 19, 29, scalars("loss", [5], [1.5])))
         expect(page.locator("[data-value]")).to_have_text("1.5")
-        expect(page.locator("td [data-points]")).to_have_text("5 points")
+        # Within the second in which the first change has been asked for.
+        api.write(experiment, segment(stream("a"), 29, 39, scalars("loss", [6], [1.25])))
+        expect(page.locator("[data-value]")).to_have_text("1.25")
+        expect(page.locator("td [data-points]")).to_have_text("6 points")
 
 
 def test_groups_open_in_tensorboard_with_bands(page, address):

@@ -58,12 +58,19 @@ function takeStatus(source, status) {
   }
 }
 
-// Number of points: after new ones, at most once a second.
+// Number of points: after new ones, at most once a second; those that come meanwhile are asked for next.
+const REFRESH_MS = 900;
 const asked = new Map();
 async function refresh(source) {
-  if (asked.has(source.id)) return;
-  asked.set(source.id, true);
-  setTimeout(() => asked.delete(source.id), 900);
+  if (asked.has(source.id)) return void asked.set(source.id, true);
+  asked.set(source.id, false);
+  await Promise.all([showPoints(source), new Promise((resolve) => setTimeout(resolve, REFRESH_MS))]);
+  const isOld = asked.get(source.id);
+  asked.delete(source.id);
+  if (isOld) refresh(source);
+}
+
+async function showPoints(source) {
   const answer = await askExperiment(source, "").catch(() => null);
   if (!answer) return;
   const { points } = await answer.json();
