@@ -187,6 +187,12 @@ def test_base64_that_looks_like_a_setting_is_masked():
     assert mask_secrets([key]) == mask_secrets(["--account", key])[1:] == ["***"]
 
 
+def test_token_that_happens_to_have_only_digits_is_masked():
+    """Of three million of `token_hex(16)`, one is; numbers have at most 20 digits."""
+    token = "47639918827198854247536076481223"
+    assert mask_secrets([token]) == mask_secrets(["--account", token])[1:] == ["***"]
+
+
 def test_random_tokens_of_libraries_are_masked():
     """Of 500 of each kind at most a few in a hundred look like a word."""
     for make, share in (

@@ -40,7 +40,7 @@ def has_token(text: str) -> bool:
 def _is_random(text: str) -> bool:
     """Return whether a text looks like a token: long, and its classes of characters alternate."""
     characters = re.sub(r"[^A-Za-z0-9]", "", text)
-    if _HEX.fullmatch(text) and not text.isdigit():
+    if _HEX.fullmatch(text):
         return True
     if len(text.rstrip("=")) - len(characters) > _SEPARATORS_MAX * len(text):
         return False
