@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from fastapi import APIRouter
 from starlette.responses import Response
 
@@ -12,9 +10,6 @@ from tbservice.api.http.metrics_exposition import read_counters
 from tbservice.api.http.readiness import Readiness
 from tbservice.errors import Unavailable
 from tbservice.pages.operator.operator_page import PATH, OwnPage
-
-_ROWS: Final = 50
-"""Routes with a code (items) that the page shows, those refused most often."""
 
 router = APIRouter(prefix=PATH, include_in_schema=False)
 
@@ -42,7 +37,7 @@ def show_health(page: OwnPage) -> Response:
         keep_days=get_settings(page.request).backup_keep_days,
         refused=[
             (labels["route"], labels["code"], count)
-            for labels, count in counters["tbhub_http_errors"][:_ROWS]
+            for labels, count in counters["tbhub_http_errors"]
         ],
         others={
             "Over their share": counters["tbhub_over_share"],
