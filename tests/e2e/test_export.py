@@ -104,9 +104,9 @@ def test_export_tables_open_in_pandas_and_filter_as_upload(uploader, logdir, exp
             *(f"{table}.{name}" for table in (*tables, "scalars/part-00001")),
             "tbhub-export.json",
         }
-        for table, rows in (("runs", ["b/c", "d"]), ("series", ["b/c", "d"])):
+        for table in ("runs", "series"):  # in the order in which they arrived
             part = reads(directory / table / f"part-00001.{name}")
-            assert part["run"].tolist() == rows, table
+            assert sorted(part["run"]) == ["b/c", "d"], table
         table = reads(directory / "scalars" / f"part-00001.{name}")
         assert sorted(set(zip(table["run"], table["tag"], strict=True))) == [
             ("b/c", "loss"),
