@@ -9,16 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tbservice.cli_maintenance import add_data_dir
+from tbservice.cli_commands import Commands, add_act, add_command
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from tbservice.experiments.quota_changes import QuotaDetails
     from tbservice.settings import Settings
-
-_Commands = Any  # the type of `add_subparsers` has no public name
 
 _QUOTA_UNITS = {
     "points": "points",
@@ -32,7 +32,7 @@ _QUOTA_UNITS = {
 _PERSON = "the person's e-mail address, or their id (`tbservice user list` shows it)"
 
 
-def add_migrate(commands: _Commands) -> None:
+def add_migrate(commands: Commands) -> None:
     """Add `tbservice migrate`."""
     migrate = add_command(commands, "migrate", _migrate, "upgrade the schema of the database")
     migrate.add_argument(
@@ -54,14 +54,14 @@ def add_migrate(commands: _Commands) -> None:
     )
 
 
-def add_workspace(commands: _Commands) -> None:
+def add_workspace(commands: Commands) -> None:
     """Add `tbservice workspace`."""
     group = commands.add_parser("workspace", help="create, list, delete and restore workspaces")
     places = group.add_subparsers(required=True, metavar="COMMAND")
-    create = add_command(places, "create", _create_workspace, "create a workspace and print its id")
+    create = add_act(places, "create", _create_workspace, "create a workspace and print its id")
     create.add_argument("name")
     text = "print the id and name of every workspace, or more of it"
-    listing = add_command(places, "list", _list_workspaces, text)
+    listing = add_act(places, "list", _list_workspaces, text)
     listing.add_argument(
         "--usage",
         action="store_true",
@@ -79,12 +79,12 @@ def add_workspace(commands: _Commands) -> None:
         "delete a workspace, at once for everybody; it is erased after seven days. One that its "
         "owners have deleted: only this command restores it then"
     )
-    delete = add_command(places, "delete", _delete_workspace, text)
+    delete = add_act(places, "delete", _delete_workspace, text)
     delete.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
     delete.add_argument("name", metavar="NAME", help="its name, as a confirmation")
     delete.add_argument("--final", action="store_true", help="erase it ten minutes later")
     text = "undo the deletion of a workspace that is not erased yet"
-    restore = add_command(places, "restore", _restore_workspace, text)
+    restore = add_act(places, "restore", _restore_workspace, text)
     restore.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
     text = "print what a workspace stores and may store, or change what it may"
     quota = add_command(places, "quota", _workspace_quota, text)
@@ -117,7 +117,7 @@ def _add_limits(quota: argparse.ArgumentParser, default_plan: str) -> None:
     )
 
 
-def add_token(commands: _Commands) -> None:
+def add_token(commands: Commands) -> None:
     """Add `tbservice token`."""
     group = commands.add_parser("token", help="create or revoke a workspace token")
     tokens = group.add_subparsers(required=True, metavar="COMMAND")
@@ -128,38 +128,36 @@ def add_token(commands: _Commands) -> None:
     )
     create.add_argument("--label", default="", help="what the token is for")
     text = "revoke a token for a whole workspace, a machine's or a person's"
-    revoke = add_command(tokens, "revoke", _revoke_token, text)
+    revoke = add_act(tokens, "revoke", _revoke_token, text)
     revoke.add_argument(
         "--workspace", type=_workspace_id, required=True, metavar="ID", help="the workspace's id"
     )
     revoke.add_argument("token", metavar="TOKEN", help="the token's id, as in the audit log")
 
 
-def add_user(commands: _Commands) -> None:
+def add_user(commands: Commands) -> None:
     """Add `tbservice user`."""
     text = "invite people by sign-in links; list, disable, enable, delete and restore them"
     people = commands.add_parser("user", help=text).add_subparsers(required=True, metavar="COMMAND")
     _add_invite(people)
     text = "print id, e-mail address, name, state and workspaces of everyone, separated by tabs"
-    add_command(people, "list", _list_users, text)
+    add_act(people, "list", _list_users, text)
     for name, command, text in (
         ("disable", _disable_user, "disable a person: end all sessions and revoke all tokens"),
         ("enable", _enable_user, "enable a person again, who must then sign in"),
         ("sign-out", _sign_out_user, "end all browser sessions and links of a person; tokens stay"),
     ):
-        add_command(people, name, command, text).add_argument(
-            "person", metavar="PERSON", help=_PERSON
-        )
+        add_act(people, name, command, text).add_argument("person", metavar="PERSON", help=_PERSON)
     _add_operator(people)
     text = (
         "delete a person: end all sessions and revoke all tokens; after seven days, name and "
         "address are erased. Refused while nobody else owns one of their workspaces"
     )
-    delete = add_command(people, "delete", _delete_user, text)
+    delete = add_act(people, "delete", _delete_user, text)
     delete.add_argument("person", metavar="PERSON", help=_PERSON)
     delete.add_argument("--final", action="store_true", help="erase them ten minutes later")
     text = "undo the deletion of a person who is not erased yet; they must sign in again"
-    restore = add_command(people, "restore", _restore_user, text)
+    restore = add_act(people, "restore", _restore_user, text)
     restore.add_argument("person", metavar="PERSON", help=_PERSON)
     text = "print what all workspaces of a person's account store and may store, or change that"
     quota = add_command(people, "quota", _user_quota, text)
@@ -167,7 +165,7 @@ def add_user(commands: _Commands) -> None:
     _add_limits(quota, "account")
 
 
-def _add_invite(people: _Commands) -> None:
+def _add_invite(people: Commands) -> None:
     text = (
         "print a link that signs a person in, once, within 24 hours; for an e-mail address that "
         "nobody has, the person is created"
@@ -194,19 +192,19 @@ def _add_invite(people: _Commands) -> None:
     )
 
 
-def _add_operator(people: _Commands) -> None:
+def _add_operator(people: Commands) -> None:
     text = (
         "make a person an operator, who sees and does on the pages at /operator what "
         "administrators do by commands; without a person, print the operators: id, address, name, "
         "since when"
     )
-    operator = add_command(people, "operator", _change_operator, text)
+    operator = add_act(people, "operator", _change_operator, text)
     operator.add_argument("person", metavar="PERSON", nargs="?", help=_PERSON)
     text = "take the right away, from the next request on"
     operator.add_argument("--revoke", action="store_true", help=text)
 
 
-def add_receipts(commands: _Commands) -> None:
+def add_receipts(commands: Commands) -> None:
     """Add `tbservice receipts`."""
     text = "print the receipts of what was erased, a JSON object a line, the last 10,000"
     receipts = add_command(commands, "receipts", _print_receipts, text)
@@ -220,32 +218,15 @@ def add_receipts(commands: _Commands) -> None:
 
 
 def _print_receipts(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import read_receipts
+    from tbservice.audit import receipts
+    from tbservice.server.administration import open_database
+    from tbservice.types.identifiers import WorkspaceId
 
-    for receipt in read_receipts(settings, options.workspace):
-        print(json.dumps(receipt))
-
-
-def add_command(
-    commands: _Commands,
-    name: str,
-    command: Callable[[argparse.Namespace, Settings], None],
-    text: str,
-) -> argparse.ArgumentParser:
-    """Add a command that works on the service of --data-dir, or of the settings."""
-
-    def run(options: argparse.Namespace) -> None:
-        from tbservice.audit.acting import begin_command
-        from tbservice.server.command_settings import open_settings
-
-        with open_settings(options.data_dir) as settings:
-            begin_command(parser.prog)
-            command(options, settings)
-
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-    add_data_dir(parser)
-    parser.set_defaults(command=run)
-    return parser
+    chain = WorkspaceId(options.workspace)
+    with open_database(settings) as database, database.snapshot(chain) as db:
+        found = receipts.list_of_erased(db, chain)
+    for receipt in found:
+        print(json.dumps(receipt.to_json(settings.backup_keep_days)))
 
 
 def _migrate(options: argparse.Namespace, settings: Settings) -> None:
@@ -266,42 +247,42 @@ def _migrate(options: argparse.Namespace, settings: Settings) -> None:
         raise StartupError(f"steps to do: {len(lines)}; run 'tbservice migrate'")
 
 
-def _create_workspace(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import add_workspace
+def _create_workspace(options: argparse.Namespace, db: Connection) -> Iterator[str]:
+    from tbservice.auth import workspaces
 
-    print(add_workspace(settings, options.name))
+    yield str(workspaces.create_workspace(db, options.name))
 
 
-def _list_workspaces(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.abuse_administration import read_workspace_details
-    from tbservice.server.administration import read_deleted_workspaces, read_workspaces
+def _list_workspaces(options: argparse.Namespace, db: Connection) -> Iterator[str]:
+    from tbservice.auth import workspaces
+    from tbservice.experiments import workspace_overview
 
     if options.deleted:
-        for each in read_deleted_workspaces(settings):
+        for each in workspaces.list_deleted(db):
             moments = (each.deleted_at.isoformat(), each.erase_at.isoformat())
-            print("\t".join((str(each.workspace_id), *moments, each.name)))
+            yield "\t".join((str(each.workspace_id), *moments, each.name))
         return
     if options.json or options.usage:
-        for details in read_workspace_details(settings, by_age=options.by_age):
+        for details in workspace_overview.list_all(db, by_age=options.by_age):
             line = "\t".join(details.columns())
-            print(json.dumps(details.as_dict()) if options.json else line)
+            yield json.dumps(details.as_dict()) if options.json else line
         return
-    for workspace_id, name in read_workspaces(settings):
-        print(f"{workspace_id}\t{name}")
+    for workspace_id, name in workspaces.list_workspaces(db):
+        yield f"{workspace_id}\t{name}"
 
 
-def _delete_workspace(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import delete_workspace
+def _delete_workspace(options: argparse.Namespace, db: Connection) -> Iterator[str]:
+    from tbservice.auth import deletion
 
-    delete_workspace(settings, options.workspace, options.name, is_final=options.final)
-    print(f"workspace {options.workspace} is deleted")
+    deletion.delete_any_workspace(db, options.workspace, options.name, is_final=options.final)
+    yield f"workspace {options.workspace} is deleted"
 
 
-def _restore_workspace(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import restore_workspace
+def _restore_workspace(options: argparse.Namespace, db: Connection) -> Iterator[str]:
+    from tbservice.auth import deletion
 
-    restore_workspace(settings, options.workspace)
-    print(f"workspace {options.workspace} is restored")
+    deletion.restore_workspace(db, None, options.workspace)
+    yield f"workspace {options.workspace} is restored"
 
 
 def _workspace_quota(options: argparse.Namespace, settings: Settings) -> None:
@@ -371,31 +352,46 @@ def _parse_limit(name: str, text: str) -> int | None:
 
 
 def _create_token(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import issue_owner_token
+    from tbservice.auth import tokens, workspaces
+    from tbservice.errors import NotFound
+    from tbservice.server.administration import open_database
+    from tbservice.types.identifiers import WorkspaceId
 
-    print(issue_owner_token(settings, options.workspace, options.label))
+    workspace_id = WorkspaceId(options.workspace)
+    with open_database(settings) as database:
+        with database.transaction() as db:
+            known = dict(workspaces.list_workspaces(db))
+        if workspace_id not in known:
+            raise NotFound(
+                f"there is no workspace {workspace_id}: `tbservice workspace list` shows them"
+            )
+        with database.transaction(workspace_id) as db:
+            _, secret = tokens.create_owner_token(db, workspace_id, options.label)
+    print(secret)
 
 
-def _revoke_token(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import revoke_token
+def _revoke_token(options: argparse.Namespace, db: Connection) -> Iterator[str]:
+    from tbservice.auth import tokens
+    from tbservice.experiments import workspace_overview
 
-    revoke_token(settings, options.workspace, options.token)
-    print(f"token {options.token} is revoked")
+    grant = workspace_overview.administrate(db, options.workspace)
+    tokens.revoke_workspace_token(db, grant, options.token)
+    yield f"token {options.token} is revoked"
 
 
 def _invite_user(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import invite_user
+    from tbservice.auth import people
+    from tbservice.auth.link_urls import sign_in_url
+    from tbservice.auth.sign_in_links import create_link
+    from tbservice.server.administration import open_database
     from tbservice.types.people import Role
 
-    url = invite_user(
-        settings,
-        options.person,
-        options.name,
-        options.workspace,
-        Role(options.role),
-        is_new=options.new,
-    )
-    print(url, flush=True)
+    with open_database(settings) as database, database.transaction() as db:
+        person = people.admit(db, options.person, options.name, is_new=options.new)
+        secret = create_link(db, person.user_id)
+        if options.workspace is not None:
+            people.add_member(db, options.workspace, person.user_id, Role(options.role))
+    print(sign_in_url(settings.public_url, secret), flush=True)
     if options.data_dir is not None:
         from tbservice.local.attach import is_served
 
@@ -407,57 +403,65 @@ def _invite_user(options: argparse.Namespace, settings: Settings) -> None:
             )
 
 
-def _list_users(_options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import read_users
+def _list_users(_options: argparse.Namespace, db: Connection) -> Iterator[str]:
+    from tbservice.auth import deletion, people
 
-    for user in read_users(settings):
-        places = [f"{each.workspace_id}:{each.role.value}" for each in user.memberships]
+    deleted = deletion.list_deleted_people(db)
+    for user in people.list_people(db):
         person = user.person
-        print("\t".join((person.user_id, person.email, person.name, user.state, " ".join(places))))
+        state = "disabled" if user.is_disabled else "active"
+        if person.user_id in deleted:
+            state = "deleted"
+        memberships = people.list_memberships(db, person.user_id)
+        places = " ".join(f"{each.workspace_id}:{each.role.value}" for each in memberships)
+        yield f"{person.user_id}\t{person.email}\t{person.name}\t{state}\t{places}"
 
 
-def _disable_user(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import disable_user
+def _disable_user(options: argparse.Namespace, db: Connection) -> None:
+    from tbservice.auth import people
 
-    disable_user(settings, options.person)
-
-
-def _sign_out_user(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import sign_out_user
-
-    print(f"browser sessions ended: {sign_out_user(settings, options.person)}")
+    people.disable(db, people.find_named(db, options.person).user_id)
 
 
-def _enable_user(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import enable_user
+def _sign_out_user(options: argparse.Namespace, db: Connection) -> Iterator[str]:
+    from tbservice.auth import people, sessions
 
-    enable_user(settings, options.person)
+    user_id = people.find_named(db, options.person).user_id
+    yield f"browser sessions ended: {sessions.revoke_other_sessions(db, user_id, '')}"
 
 
-def _change_operator(options: argparse.Namespace, settings: Settings) -> None:
+def _enable_user(options: argparse.Namespace, db: Connection) -> None:
+    from tbservice.auth import people
+
+    people.enable(db, people.find_named(db, options.person).user_id)
+
+
+def _change_operator(options: argparse.Namespace, db: Connection) -> Iterator[str]:
+    from tbservice.auth import operators, people
     from tbservice.errors import Invalid
-    from tbservice.server.administration import change_operator, read_operators
 
     if options.person is not None:
-        change_operator(settings, options.person, revokes=options.revoke)
-        print(f"{options.person} is {'no operator any more' if options.revoke else 'an operator'}")
+        change = operators.revoke_operator if options.revoke else operators.make_operator
+        change(db, people.find_named(db, options.person).user_id)
+        yield f"{options.person} is {'no operator any more' if options.revoke else 'an operator'}"
         return
     if options.revoke:
         raise Invalid("--revoke needs a person")
-    for person, made_at in read_operators(settings):
-        print(f"{person.user_id}\t{person.email}\t{person.name}\t{made_at.isoformat()}")
+    for person, made_at in operators.list_operators(db):
+        yield f"{person.user_id}\t{person.email}\t{person.name}\t{made_at.isoformat()}"
 
 
-def _delete_user(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import delete_user
+def _delete_user(options: argparse.Namespace, db: Connection) -> None:
+    from tbservice.auth import deletion, people
 
-    delete_user(settings, options.person, is_final=options.final)
+    user_id = people.find_named(db, options.person).user_id
+    deletion.delete_person(db, user_id, is_final=options.final)
 
 
-def _restore_user(options: argparse.Namespace, settings: Settings) -> None:
-    from tbservice.server.administration import restore_user
+def _restore_user(options: argparse.Namespace, db: Connection) -> None:
+    from tbservice.auth import deletion, people
 
-    restore_user(settings, options.person)
+    deletion.restore_person(db, people.find_named(db, options.person).user_id)
 
 
 def _workspace_id(text: str) -> int:

@@ -12,32 +12,26 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-_Commands = Any  # the type of `add_subparsers` has no public name
+from tbservice.cli_commands import Commands, add_command, add_data_dir
+
+if TYPE_CHECKING:
+    from tbservice.settings import Settings
+    from tbservice.throttle import Progress, Throttle
 
 AUDIT_FOLLOW_SECONDS: Final = 1.0
 """Seconds between two looks for new records of `tbservice audit --follow`."""
 
 
-def add_data_dir(parser: argparse.ArgumentParser, state: str = "running or not") -> None:
-    """Add the option --data-dir, which every command has that works on a service's database."""
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help=f"the data directory of 'tbservice up', {state}, instead of TBHUB_* settings",
-    )
-
-
-def add_check(commands: _Commands) -> None:
+def add_check(commands: Commands) -> None:
     """Add `tbservice check`."""
     text = (
         "prove that everything stored is whole, while the service runs: exit code 0 sound, 1 "
         "damaged, 2 could not run"
     )
-    parser = commands.add_parser("check", help=text, description=text)
-    _add_common(parser)
+    parser = add_command(commands, "check", _check, text, failure_code=2)
+    _add_pace(parser)
     parser.add_argument(
         "--content", action="store_true", help="read and hash every object, not only its size"
     )
@@ -47,26 +41,24 @@ def add_check(commands: _Commands) -> None:
         "--after", metavar="ID", help="continue an interrupted check after this experiment"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document at the end")
-    parser.set_defaults(command=_check, failure_code=2)
 
 
-def add_backup(commands: _Commands) -> None:
+def add_backup(commands: Commands) -> None:
     """Add `tbservice backup` and `tbservice restore`."""
     text = (
         "back up database and objects to a directory or s3://BUCKET/PREFIX, while the service "
         "runs; objects that an earlier backup has are not copied again. Exit code 0 complete, 1 "
         "incomplete, 2 could not run"
     )
-    backup = commands.add_parser("backup", help=text, description=text)
+    backup = add_command(commands, "backup", _backup, text, failure_code=2)
     backup.add_argument("target", metavar="TARGET", help="directory or s3://BUCKET/PREFIX")
-    _add_common(backup)
+    _add_pace(backup)
     backup.add_argument(
         "--metrics-file",
         type=Path,
         metavar="FILE",
         help="write the time of the backup for node_exporter's textfile collector",
     )
-    backup.set_defaults(command=_backup, failure_code=2)
 
     text = (
         "restore a backup into an empty database and an empty bucket (TBHUB_* settings, or a new "
@@ -75,7 +67,8 @@ def add_backup(commands: _Commands) -> None:
     )
     restore = commands.add_parser("restore", help=text, description=text)
     restore.add_argument("target", metavar="TARGET", help="directory or s3://BUCKET/PREFIX")
-    _add_common(restore)
+    add_data_dir(restore)
+    _add_pace(restore)
     restore.add_argument("--backup", metavar="NAME", help="which one (default: the newest)")
     restore.add_argument(
         "--keep-objects",
@@ -97,14 +90,13 @@ def add_backup(commands: _Commands) -> None:
     restore.set_defaults(command=_restore, failure_code=2)
 
 
-def add_sweep(commands: _Commands) -> None:
+def add_sweep(commands: Commands) -> None:
     """Add `tbservice sweep-objects`."""
     text = (
         "count the objects that nothing refers to, of deleted experiments and runs; with --delete, "
         "delete them now, while the service runs or not"
     )
-    parser = commands.add_parser("sweep-objects", help=text, description=text)
-    add_data_dir(parser)
+    parser = add_command(commands, "sweep-objects", _sweep, text, failure_code=2)
     parser.add_argument(
         "--older-than",
         type=_days,
@@ -113,14 +105,12 @@ def add_sweep(commands: _Commands) -> None:
     )
     parser.add_argument("--delete", action="store_true", help="delete them, not only count")
     parser.add_argument("--quiet", action="store_true", help="no lines of progress on stderr")
-    parser.set_defaults(command=_sweep, failure_code=2)
 
 
-def add_audit(commands: _Commands) -> None:
+def add_audit(commands: Commands) -> None:
     """Add `tbservice audit` and `tbservice expire-audit`."""
     text = "print who did what, when and from where: a JSON object a line, the oldest first"
-    audit = commands.add_parser("audit", help=text, description=text)
-    add_data_dir(audit)
+    audit = add_command(commands, "audit", _audit, text)
     audit.add_argument(
         "--workspace",
         type=_count,
@@ -135,15 +125,11 @@ def add_audit(commands: _Commands) -> None:
         help="begin with so many records of each workspace (default: %(default)s)",
     )
     audit.add_argument("--follow", action="store_true", help="wait for new records, until Ctrl-C")
-    audit.set_defaults(command=_audit)
-
     text = (
         "delete records of the audit log that are older than TBHUB_AUDIT_DAYS; a record remains "
         "of it, which 'tbservice check' continues from"
     )
-    expire = commands.add_parser("expire-audit", help=text, description=text)
-    add_data_dir(expire)
-    expire.set_defaults(command=_expire_audit)
+    add_command(commands, "expire-audit", _expire_audit, text)
 
 
 def _count(text: str) -> int:
@@ -162,8 +148,7 @@ def _days(text: str) -> float:
     return days
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    add_data_dir(parser)
+def _add_pace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate",
         type=_rate,
@@ -183,10 +168,19 @@ def _rate(text: str) -> float:
     return rate
 
 
-def _check(options: argparse.Namespace) -> int:
+def _pace(options: argparse.Namespace) -> tuple[Throttle, Progress]:
+    """Return how fast a command reads, and how it says how far it is."""
+    from tbservice.server import maintenance
+
+    return (
+        maintenance.make_throttle(options.rate),
+        maintenance.make_progress(is_quiet=options.quiet),
+    )
+
+
+def _check(options: argparse.Namespace, settings: Settings) -> int:
     from tbservice.integrity.check import CheckOptions
     from tbservice.server import maintenance
-    from tbservice.server.command_settings import open_settings
 
     chosen = CheckOptions(
         options.after,
@@ -195,14 +189,7 @@ def _check(options: argparse.Namespace) -> int:
         options.no_objects or options.experiment is not None,
     )
     show = (lambda _damage: None) if options.json else (lambda damage: print(damage, flush=True))
-    with open_settings(options.data_dir) as settings:
-        findings, is_complete = maintenance.check_service(
-            settings,
-            chosen,
-            maintenance.make_throttle(options.rate),
-            maintenance.make_progress(is_quiet=options.quiet),
-            show,
-        )
+    findings, is_complete = maintenance.check_service(settings, chosen, *_pace(options), show)
     if options.json:
         print(json.dumps({"is_complete": is_complete, **findings.to_json()}, indent=2))
     else:
@@ -225,17 +212,10 @@ def _check(options: argparse.Namespace) -> int:
     return 0 if findings.is_sound else 1
 
 
-def _backup(options: argparse.Namespace) -> int:
+def _backup(options: argparse.Namespace, settings: Settings) -> int:
     from tbservice.server import maintenance
-    from tbservice.server.command_settings import open_settings
 
-    with open_settings(options.data_dir) as settings:
-        manifest = maintenance.back_up(
-            settings,
-            options.target,
-            maintenance.make_throttle(options.rate),
-            maintenance.make_progress(is_quiet=options.quiet),
-        )
+    manifest = maintenance.back_up(settings, options.target, *_pace(options))
     print(
         f"{manifest.name}: database {manifest.database.bytes:,} bytes; {manifest.objects:,} "
         f"objects of {manifest.object_bytes:,} bytes, of which {manifest.copied_objects:,} of "
@@ -265,8 +245,7 @@ def _restore(options: argparse.Namespace) -> int:
             settings,
             options.target,
             options.backup,
-            maintenance.make_throttle(options.rate),
-            maintenance.make_progress(is_quiet=options.quiet),
+            *_pace(options),
             keeps_objects=options.keep_objects,
             erases_only=options.erasures_only,
         )
@@ -287,8 +266,7 @@ def _verify(options: argparse.Namespace) -> int:
             settings,
             options.target,
             options.backup,
-            maintenance.make_throttle(options.rate),
-            maintenance.make_progress(is_quiet=options.quiet),
+            *_pace(options),
             reads_content=options.content,
         )
     for fault in faults:
@@ -311,48 +289,39 @@ def _describe_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
-def _sweep(options: argparse.Namespace) -> int:
+def _sweep(options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.server import maintenance
-    from tbservice.server.command_settings import open_settings
 
-    with open_settings(options.data_dir) as settings:
-        swept = maintenance.sweep_objects(
-            settings,
-            settings.sweep_older_than_days if options.older_than is None else options.older_than,
-            maintenance.make_progress(is_quiet=options.quiet),
-            deletes=options.delete,
-        )
+    swept = maintenance.sweep_objects(
+        settings,
+        settings.sweep_older_than_days if options.older_than is None else options.older_than,
+        maintenance.make_progress(is_quiet=options.quiet),
+        deletes=options.delete,
+    )
     print(
         f"{swept.blobs:,} blobs ({swept.blob_bytes:,} bytes) that no point refers to, and "
         f"{swept.orphans:,} objects ({swept.orphan_bytes:,} bytes) without a row: "
         + ("deleted" if options.delete else "--delete deletes them")
     )
-    return 0
 
 
-def _audit(options: argparse.Namespace) -> None:
+def _audit(options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.server.administration import read_audit
-    from tbservice.server.command_settings import open_settings
 
-    with open_settings(options.data_dir) as settings:
-        try:
-            for records in read_audit(settings, options.workspace, options.last):
-                for workspace_id, record in records:
-                    fields = {"workspace_id": workspace_id, **record.to_json()}
-                    print(json.dumps(fields, ensure_ascii=False), flush=True)
-                if not options.follow:
-                    return
-                time.sleep(AUDIT_FOLLOW_SECONDS)
-        except KeyboardInterrupt:
-            return
+    try:
+        for records in read_audit(settings, options.workspace, options.last):
+            for workspace_id, record in records:
+                fields = {"workspace_id": workspace_id, **record.to_json()}
+                print(json.dumps(fields, ensure_ascii=False), flush=True)
+            if not options.follow:
+                return
+            time.sleep(AUDIT_FOLLOW_SECONDS)
+    except KeyboardInterrupt:
+        return
 
 
-def _expire_audit(options: argparse.Namespace) -> None:
-    from tbservice.audit.acting import begin_command
+def _expire_audit(_options: argparse.Namespace, settings: Settings) -> None:
     from tbservice.server.administration import expire_audit
-    from tbservice.server.command_settings import open_settings
 
-    begin_command("tbservice expire-audit")
-    with open_settings(options.data_dir) as settings:
-        deleted = expire_audit(settings)
+    deleted = expire_audit(settings)
     print(f"{deleted:,} records older than {settings.audit_days} days deleted", file=sys.stderr)

@@ -9,15 +9,14 @@ import pytest
 
 from support.batches import ApiClient, batch, images, scalars, segment, stream
 from support.people import new_person
-from support.quotas import assert_counted, set_quota, stored_usage
+from support.quotas import admit_member, assert_counted, set_quota, stored_usage
 from support.share_links import make_link
 from tbservice.auth import workspaces
 from tbservice.auth.tokens import create_owner_token
 from tbservice.errors import QuotaExceeded
 from tbservice.experiments import quota_changes
-from tbservice.server import administration, quota_administration
+from tbservice.server import quota_administration
 from tbservice.types.grants import AppendGrant
-from tbservice.types.people import Role
 
 POINTS = 100
 
@@ -132,15 +131,14 @@ def test_uploads_to_two_workspaces_stay_within_the_account(account, client, data
         assert_counted(database, place)
 
 
-def test_account_has_room_for_experiments_and_members(account, settings):
+def test_account_has_room_for_experiments_and_members(account, database):
     account.limit(experiments=3, members=3)
     account.apis[0].new_experiment()
     refused = account.apis[1].request("POST", "/experiments", json={})
     assert (refused.json()["quota"], refused.json()["holder"]) == ("experiments", "account")
-    place = {"workspace_id": account.places[0], "role": Role.VIEWER}
-    administration.invite_user(settings, "a@example.org", "A", is_new=True, **place)
+    admit_member(database, account.places[0])
     with pytest.raises(QuotaExceeded, match="account"):
-        administration.invite_user(settings, "b@example.org", "B", is_new=True, **place)
+        admit_member(database, account.places[0])
 
 
 def test_moved_workspace_counts_at_its_new_account(account, api, experiment, database):

@@ -10,16 +10,15 @@ from sqlalchemy import text
 
 from support.batches import ApiClient, batch, images, scalars, segment, stream, texts
 from support.katib import log
-from support.quotas import assert_counted, set_quota, stored_usage
+from support.quotas import admit_member, assert_counted, set_quota, stored_usage
 from support.share_links import make_link
 from tbservice.errors import Invalid, QuotaExceeded, StartupError
 from tbservice.experiments import quota_changes
 from tbservice.integrity.check import check_blob_bytes, check_usage
 from tbservice.quotas import plans
 from tbservice.quotas.tables import workspace_quotas
-from tbservice.server import administration, quota_administration
+from tbservice.server import quota_administration
 from tbservice.types.grants import AppendGrant
-from tbservice.types.people import Role
 from tbservice.types.quotas import QUOTA_MAX, Quota
 
 UPLOADERS = 8
@@ -255,14 +254,13 @@ def test_service_works_before_the_migration(rename_table, settings, workspace, r
         assert deleted.status_code == 204
 
 
-def test_member_over_quota_is_refused(database, workspace_id, settings):
+def test_member_over_quota_is_refused(database, workspace_id):
     set_quota(database, workspace_id, members=1)
-    invite = {"workspace_id": workspace_id, "role": Role.VIEWER}
-    administration.invite_user(settings, "a@example.org", "A", **invite)
+    admit_member(database, workspace_id)
     with pytest.raises(QuotaExceeded, match="1 members"):
-        administration.invite_user(settings, "b@example.org", "B", **invite)
+        admit_member(database, workspace_id)
     set_quota(database, workspace_id, members=2)
-    administration.invite_user(settings, "b@example.org", "B", **invite)
+    admit_member(database, workspace_id)
 
 
 def test_recount_repairs_a_wrong_counter(api, experiment, database, workspace_id):

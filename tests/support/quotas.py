@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
+from support.people import new_person
+from tbservice.auth import people
 from tbservice.experiments.tables import experiment_size
 from tbservice.quotas import plans
 from tbservice.quotas.tables import usage_counters
 from tbservice.types.identifiers import ExperimentId
+from tbservice.types.people import Role
 from tbservice.types.quotas import QUOTA_NAMES
+
+
+def admit_member(database, workspace_id):
+    """Make a new person a member, as administrators do. Raises QuotaExceeded."""
+    user_id = new_person(database).user_id
+    with database.transaction() as db:
+        people.add_member(db, workspace_id, user_id, Role.VIEWER)
 
 
 def set_quota(database, holder, **limits):
