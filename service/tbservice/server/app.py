@@ -30,14 +30,13 @@ from tbservice.api.http.api_docs import add_docs
 from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.http.head_requests import HeadMiddleware
 from tbservice.api.http.methods import allowed_methods
-from tbservice.api.http.metrics_middleware import MetricsMiddleware, set_error_code
+from tbservice.api.http.observation import ObservationMiddleware, set_error_code
 from tbservice.api.http.openapi_errors import Application
 from tbservice.api.http.primary_retry import PrimaryRetryMiddleware
 from tbservice.api.http.readiness import Readiness
 from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddleware
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.http.shared_answers import SharedAnswers
-from tbservice.api.http.traces_middleware import TracesMiddleware
 from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.db.database import Database
 from tbservice.db.schema import check_schema
@@ -197,9 +196,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         app.add_middleware(ContentOriginMiddleware, content_url=settings.content_url)
     app.add_middleware(HeadMiddleware)  # outside of what counts and shortens responses
     app.add_middleware(SecurityHeadersMiddleware)
-    app.add_middleware(MetricsMiddleware)  # outside the others: it counts what they refuse
-    if settings.traces_endpoint is not None:
-        app.add_middleware(TracesMiddleware)
+    app.add_middleware(ObservationMiddleware)  # outside the others: it counts what they refuse
     app.add_middleware(  # outside of all that works
         PacingMiddleware, callers=callers, requests_per_second=settings.requests_per_second
     )

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from tbservice.api.http.dependencies import UsesDatabase
-from tbservice.api.http.metrics_middleware import set_error_code
+from tbservice.api.http.observation import set_error_code
 from tbservice.errors import Conflict, Invalid, ServiceError
 from tbservice.experiments import reports
 from tbservice.metrics import observe_page_report
