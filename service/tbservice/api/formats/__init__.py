@@ -101,6 +101,7 @@ def encode_points(
     sampling: str,
     *,
     with_metadata: bool = False,
+    lost: deque[LostPoint] | None = None,
 ) -> Iterator[bytes]:
     """Yield the body of a response in byte chunks of about RESPONSE_CHUNK_BYTES_MIN.
 
@@ -113,32 +114,12 @@ def encode_points(
         chunks: Chunks of series; those of one series are adjacent.
         sampling: Name of the sampling rule.
         with_metadata: Add the summary metadata of each series; `Format.POINTS` always has it.
+        lost: Queue that `chunks` appends omitted points to. With it, the response is frames that
+            also list these points; they contain the bytes of the target format
+            (`frames.table_frames`), or the points themselves for `Format.POINTS`.
     """
-    return coalesce(_encode(target, data_class, chunks, sampling, with_metadata=with_metadata))
-
-
-def encode_naming_lost(
-    target: Format,
-    data_class: DataClass,
-    chunks: Iterable[SeriesChunk],
-    lost: deque[LostPoint],
-    sampling: str,
-    *,
-    with_metadata: bool = False,
-) -> Iterator[bytes]:
-    """Yield the body of a response as frames that also list the omitted points.
-
-    The frames contain the bytes of the target format (`frames.table_frames`), or the points
-    themselves for `Format.POINTS`. Raises as `encode_points`.
-
-    Args:
-        target: Format of the content of the frames.
-        data_class: Data class of all chunks.
-        chunks: Chunks of series; those of one series are adjacent.
-        lost: Queue of omitted points, appended to while the chunks are read, and drained here.
-        sampling: Name of the sampling rule.
-        with_metadata: As of `encode_points`.
-    """
+    if lost is None:
+        return coalesce(_encode(target, data_class, chunks, sampling, with_metadata=with_metadata))
     if target is Format.POINTS:
         return coalesce(encode_frames(chunks, sampling, lost))
 

@@ -13,7 +13,6 @@ from tbservice import limits
 from tbservice.api.formats import (
     MEDIA_TYPES,
     Format,
-    encode_naming_lost,
     encode_points,
     json_encoding,
 )
@@ -150,23 +149,16 @@ def _make_encoder(
     """Return a function that loads and encodes chunks in the requested format."""
 
     def encode(chunks: Iterable[SeriesChunk]) -> Iterator[bytes]:
-        if points_request.names_lost:
-            lost: deque[LostPoint] = deque()
-            intact = load_intact_chunks(objects, chunks, lost.append)
-            return encode_naming_lost(
-                points_request.format,
-                points_request.data_class,
-                intact,
-                lost,
-                rule,
-                with_metadata=points_request.with_metadata,
-            )
+        lost: deque[LostPoint] | None = deque() if points_request.names_lost else None
         return encode_points(
             points_request.format,
             points_request.data_class,
-            load_tensors(objects, chunks),
+            load_tensors(objects, chunks)
+            if lost is None
+            else load_intact_chunks(objects, chunks, lost.append),
             rule,
             with_metadata=points_request.with_metadata,
+            lost=lost,
         )
 
     return encode
