@@ -144,7 +144,7 @@ def start_session(
         session_cookie_name(request),
         secret,
         max_age=limits.PERSON_SESSION_SECONDS_MAX,
-        secure=_is_https(request),
+        secure=is_https(request),
         httponly=True,
         samesite="lax",
     )
@@ -155,9 +155,10 @@ def end_session(request: Request, response: Response) -> None:
     with get_database(request).transaction() as db:
         sessions.close_session(db, session_cookie(request))
     response.delete_cookie(
-        session_cookie_name(request), secure=_is_https(request), httponly=True, samesite="lax"
+        session_cookie_name(request), secure=is_https(request), httponly=True, samesite="lax"
     )
 
 
-def _is_https(request: Request) -> bool:
+def is_https(request: Request) -> bool:
+    """Return whether browsers reach the service over TLS."""
     return get_settings(request).public_url.startswith("https:")

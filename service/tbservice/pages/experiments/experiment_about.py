@@ -16,9 +16,9 @@ from tbservice.db.database import Database
 from tbservice.errors import Forbidden
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments import lifecycle, snapshots, uploads
-from tbservice.pages.base.experiment_admin import admin_transaction
 from tbservice.pages.base.frame import redirect, render
 from tbservice.pages.base.markdown import render_markdown
+from tbservice.pages.base.person_page import PersonPage
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import MaybeSignedIn
 from tbservice.pages.experiments.chart_cards import (
@@ -81,7 +81,7 @@ def show_about(
             "plugins": catalog.list_plugins(db, grant),
             **_describe_people(db, reader, experiment, notes),
         }
-    context |= _administer(database, reader, session, links_context)
+    context |= _administer(request, database, reader, session, links_context)
     return render(request, "experiment.html", **context, show=show_value)
 
 
@@ -93,7 +93,7 @@ def show_downloads(
     reader = find_reader(request, experiment_id, session, database)
     with database.snapshot(reader.grant) as db:
         _, context = _describe(db, reader)
-    context |= _administer(database, reader, session, lambda _db, _grant: {})
+    context |= _administer(request, database, reader, session, lambda _db, _grant: {})
     return render(request, "experiment_downloads.html", **context)
 
 
@@ -111,7 +111,7 @@ def show_access(
     context |= {
         "members": seen_by[:_MEMBERS_SHOWN],
         "more_members": len(seen_by) - _MEMBERS_SHOWN,
-        **_administer(database, reader, session, tokens_context),
+        **_administer(request, database, reader, session, tokens_context),
     }
     return render(request, "experiment_access.html", **context)
 
@@ -154,6 +154,7 @@ def _describe_people(
 
 
 def _administer(
+    request: Request,
     database: Database,
     reader: PageReader,
     session: PersonSession | None,
@@ -162,8 +163,9 @@ def _administer(
     """Return `may_change`, and where it is true what `make` returns for who may change it."""
     if session is None or not reader.may_change:
         return {"may_change": False}
+    page = PersonPage(request, session, database)
     try:
-        with admin_transaction(database, reader.grant.experiment_id, session) as (db, grant):
+        with page.admin_transaction(reader.grant.experiment_id) as (db, grant):
             copies = snapshots.count_copies(db, grant)
             return {"may_change": True, "frozen_copies": copies, **make(db, grant)}
     except Forbidden:  # a frozen copy, which nobody may change

@@ -12,12 +12,13 @@ from starlette.responses import Response
 
 from tbservice import limits
 from tbservice.api.http.dependencies import UsesDatabase, get_settings
-from tbservice.auth import grants, people
+from tbservice.auth import people
 from tbservice.db.database import Database
 from tbservice.errors import MalformedRequest, NotFound, ServiceError
 from tbservice.experiment_values import SavedSearch, UploadStatus
 from tbservice.experiments import bookmarks, listing, uploads
 from tbservice.pages.base.frame import render
+from tbservice.pages.base.person_page import PersonPage
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import MaybeSignedIn
 from tbservice.pages.experiments.list_address import NO_CHART, ListAddress, parse_address
@@ -77,16 +78,15 @@ def show_start(request: Request, session: MaybeSignedIn, database: UsesDatabase)
     """Show the experiments of a workspace; to those who are not signed in, what this is."""
     if session is None:
         return _show_landing(request)
+    page = PersonPage(request, session, database)
     membership = find_workspace(request.query_params, session)
     if membership is None:
-        return render(request, "experiments_none.html")
-    return show_list(request, session, database, membership, request.query_params)
+        return page.render("experiments_none.html")
+    return show_list(page, membership, request.query_params)
 
 
 def show_list(
-    request: Request,
-    session: PersonSession,
-    database: Database,
+    page: PersonPage,
     membership: Membership,
     query: Mapping[str, str],
     error: ServiceError | None = None,
@@ -99,9 +99,8 @@ def show_list(
     the row that was edited.
     """
     address = parse_address(query, membership.workspace_id)
-    with database.without_transaction() as db:
-        grant = grants.grant_workspace(db, session.secret, Scope.READ, membership.workspace_id)
-    found = _find(database, grant, address)
+    grant = page.grant_workspace(Scope.READ, membership.workspace_id)
+    found = _find(page.database, grant, address)
     may_change = Scope.ADMIN in membership.role.scopes
     if edit is None and may_change:
         edit = next(
@@ -113,17 +112,16 @@ def show_list(
             None,
         )
     deleted = [each for each in query.get("deleted", "").split(",") if each]
-    return render(
-        request,
+    return page.render(
         "experiments.html",
-        error=error,
+        error,
         selected=selected,
         workspace=membership,
         address=address,
         found=found,
         live=list_live_sources(
-            database,
-            session,
+            page.database,
+            page.session,
             [
                 row.experiment.experiment_id
                 for row in found.rows
@@ -133,7 +131,7 @@ def show_list(
         may_change=may_change,
         edit=edit,
         deleted=deleted[: limits.LIST_PAGE_ITEMS],
-        server=get_settings(request).public_url.rstrip("/"),
+        server=get_settings(page.request).public_url.rstrip("/"),
         counted_max=LIST_COUNTED_ITEMS_MAX,
         no_chart=NO_CHART,
         name_chars_max=limits.EXPERIMENT_NAME_CHARS_MAX,

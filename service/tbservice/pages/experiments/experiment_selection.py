@@ -7,19 +7,17 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import parse_qsl, quote
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from tbservice import limits
-from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants, secrets
-from tbservice.db.database import Database
 from tbservice.errors import Conflict, Invalid, NotFound, ServiceError
 from tbservice.experiments import deletion, lifecycle
 from tbservice.pages.base.forms import FormFields
-from tbservice.pages.base.frame import redirect, render
+from tbservice.pages.base.frame import redirect
 from tbservice.pages.base.person_page import PersonPage, SignedInPage
-from tbservice.pages.base.signed_in import SignedIn, SignedInForm
+from tbservice.pages.base.signed_in import SignedInForm
 from tbservice.pages.experiments.experiment_list import RowEdit, find_workspace, show_list
 from tbservice.pages.people.workspace_view import parse_workspace_id
 from tbservice.types.grants import Scope
@@ -47,9 +45,7 @@ def compare(page: SignedInPage, form: SignedInForm) -> Response:
             raise Invalid(
                 f"select 2 to {limits.COMPARISON_ITEMS_MAX} experiments to compare, not {len(ids)}"
             )
-        names = [
-            _find_name(page.database, experiment_id, page.session.secret) for experiment_id in ids
-        ]
+        names = [_find_name(page, experiment_id) for experiment_id in ids]
     except SHOWN_ERRORS as error:
         return show_again(page, form, error)
     counts = Counter(names)
@@ -70,57 +66,40 @@ def delete(page: SignedInPage, form: SignedInForm) -> Response:
     except SHOWN_ERRORS as error:
         return show_again(page, form, error)
     for experiment_id in ids:
-        delete_one(page.database, experiment_id, page.session.secret)
+        with suppress(NotFound), page.admin_transaction(experiment_id) as (db, grant):
+            deletion.delete_experiment(db, grant)
     shown = {**read_list(form), "workspace": form.text("workspace"), "deleted": ",".join(ids)}
     return redirect("/", **shown)
 
 
 @router.post("/experiments/restore")
-def restore(session: SignedIn, form: SignedInForm, database: UsesDatabase) -> Response:
+def restore(page: SignedInPage, form: SignedInForm) -> Response:
     """Undo the deletion of experiments. One that is not deleted any more is no error."""
     workspace_id = read_workspace(form)
-    with database.without_transaction() as db:
-        grant = grants.grant_workspace(db, session.secret, Scope.ADMIN, workspace_id)
+    grant = page.grant_workspace(Scope.ADMIN, workspace_id)
     for experiment_id in read_ids(form):
-        with database.transaction(grant) as db:
-            try:
-                deletion.restore_experiment(db, grant, experiment_id)
-            except NotFound:
-                continue
+        with suppress(NotFound), page.database.transaction(grant) as db:
+            deletion.restore_experiment(db, grant, experiment_id)
     shown = {**read_list(form), "workspace": str(workspace_id), "done": "restored"}
     return redirect("/", **shown)
 
 
 @router.get("/experiments/deleted")
-def show_deleted(request: Request, session: SignedIn, database: UsesDatabase) -> Response:
+def show_deleted(page: SignedInPage) -> Response:
     """Show the deleted experiments of a workspace, which can be restored."""
-    membership = find_workspace(request.query_params, session)
+    query = page.request.query_params
+    membership = find_workspace(query, page.session)
     if membership is None:
         raise NotFound("there is no such workspace, or it is not yours")
-    with database.without_transaction() as db:
-        grant = grants.grant_workspace(db, session.secret, Scope.READ, membership.workspace_id)
-    after = request.query_params.get("after")
-    with database.snapshot(grant) as db:
-        page = deletion.list_deleted(db, grant, after, limits.LIST_PAGE_ITEMS)
-    return render(
-        request,
+    grant = page.grant_workspace(Scope.READ, membership.workspace_id)
+    with page.database.snapshot(grant) as db:
+        deleted = deletion.list_deleted(db, grant, query.get("after"), limits.LIST_PAGE_ITEMS)
+    return page.render(
         "experiments_deleted.html",
         workspace=membership,
-        page=page,
+        page=deleted,
         may_change=Scope.ADMIN in membership.role.scopes,
     )
-
-
-def delete_one(database: Database, experiment_id: str, secret: str) -> None:
-    """Delete an experiment, unless it is not there or not the person's.
-
-    Another request may delete it in between, as of a button that is clicked twice.
-    """
-    with suppress(NotFound):
-        with database.without_transaction() as db:
-            grant = grants.grant_admin(db, experiment_id, secret)
-        with database.transaction(grant) as db:
-            deletion.delete_experiment(db, grant)
 
 
 def show_again(
@@ -132,9 +111,7 @@ def show_again(
     if membership is None:
         raise error
     selected = form.texts("experiment")
-    return show_list(
-        page.request, page.session, page.database, membership, query, error, selected, edit
-    )
+    return show_list(page, membership, query, error, selected, edit)
 
 
 def read_list(form: FormFields, *, is_page_kept: bool = False) -> dict[str, str]:
@@ -146,11 +123,11 @@ def read_list(form: FormFields, *, is_page_kept: bool = False) -> dict[str, str]
     return {name: value for name, value in parse_qsl(form.text("list")) if name in kept}
 
 
-def _find_name(database: Database, experiment_id: str, secret: str) -> str:
+def _find_name(page: PersonPage, experiment_id: str) -> str:
     """Return an experiment's name, or the beginning of its id, as its name in a comparison."""
-    with database.without_transaction() as db:
-        grant = grants.grant_read(db, experiment_id, secret)
-    with database.snapshot(grant) as db:
+    with page.database.without_transaction() as db:
+        grant = grants.grant_read(db, experiment_id, page.session.secret)
+    with page.database.snapshot(grant) as db:
         name = lifecycle.get_experiment(db, grant).name
     letters = (char if char.isalnum() or char in " -_.()=+" else "-" for char in name)
     usable = "".join(letters).strip(" .")[:_NAME_CHARS].strip(" .")

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from sqlalchemy import Connection
 from starlette.responses import Response
 
-from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants
 from tbservice.errors import Invalid, NotFound
 from tbservice.experiment_values import SavedSearch
@@ -20,7 +19,7 @@ from tbservice.experiments.metadata import Metadata
 from tbservice.pages.base.forms import FormFields
 from tbservice.pages.base.frame import redirect
 from tbservice.pages.base.person_page import PersonPage, SignedInPage
-from tbservice.pages.base.signed_in import SignedIn, SignedInForm
+from tbservice.pages.base.signed_in import SignedInForm
 from tbservice.pages.experiments.experiment_list import RowEdit, find_workspace
 from tbservice.pages.experiments.experiment_selection import (
     SHOWN_ERRORS,
@@ -108,8 +107,7 @@ def save_search(page: SignedInPage, form: SignedInForm) -> Response:
     workspace_id = read_workspace(form)
     query = parse_address(read_list(form), workspace_id).saved_query
     try:
-        with page.database.without_transaction() as db:
-            grant = grants.grant_workspace(db, page.session.secret, Scope.READ, workspace_id)
+        grant = page.grant_workspace(Scope.READ, workspace_id)
         with page.database.transaction(grant) as db:
             if form.text("act") == "delete":
                 bookmarks.delete_search(db, grant, form.text("name"))
@@ -121,19 +119,19 @@ def save_search(page: SignedInPage, form: SignedInForm) -> Response:
 
 
 @router.get("/experiments/go")
-def go(request: Request, session: SignedIn, database: UsesDatabase) -> Response:
+def go(page: SignedInPage) -> Response:
     """Redirect to the experiment with this name, or else with these words; if several, to a list.
 
     For what is typed after Ctrl-K and not found by then.
     """
-    membership = find_workspace(request.query_params, session)
+    query = page.request.query_params
+    membership = find_workspace(query, page.session)
     if membership is None:
         return redirect("/")
-    typed = request.query_params.get("q", "").replace("\0", "").strip()
+    typed = query.get("q", "").replace("\0", "").strip()
     address = parse_address({"q": typed}, membership.workspace_id)
-    with database.without_transaction() as db:
-        grant = grants.grant_workspace(db, session.secret, Scope.READ, membership.workspace_id)
-    with database.snapshot(grant) as db:
+    grant = page.grant_workspace(Scope.READ, membership.workspace_id)
+    with page.database.snapshot(grant) as db:
         listed = listing.list_experiments(db, grant, Search(address.q), None, GO_ITEMS_MAX)
     named = [each for each in listed.experiments if each.name.casefold() == typed.casefold()]
     found = named or listed.experiments

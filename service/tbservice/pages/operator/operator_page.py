@@ -17,11 +17,10 @@ from starlette.responses import Response
 
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import operators
-from tbservice.db.database import Database
 from tbservice.errors import Forbidden, NotFound, ServiceError
 from tbservice.pages.base.forms import FormFields, read_form
 from tbservice.pages.base.frame import forget_person_session, render
-from tbservice.pages.base.person_session import PersonSession
+from tbservice.pages.base.person_page import PersonPage
 from tbservice.pages.base.signed_in import find_person_session
 
 PATH: Final = "/operator"
@@ -34,12 +33,8 @@ _WRITTEN_CHARS_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorPage:
+class OperatorPage(PersonPage):
     """A request for a page of an operator, by one who is signed in."""
-
-    request: Request
-    session: PersonSession
-    database: Database
 
     def render(self, template: str, error: ServiceError | None = None, **context: Any) -> Response:
         """Return the page; with `error`, its status, and its text above the content."""

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from tbservice.api.http.dependencies import UsesDatabase
-from tbservice.auth import grants
+from tbservice.pages.base.person_page import PersonPage
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import ScriptOfSignedIn
 from tbservice.pages.base.templates import clip
@@ -62,8 +62,8 @@ def find(request: Request, session: ScriptOfSignedIn, database: UsesDatabase) ->
         groups = [_group("Workspaces", _workspaces(session, typed))]
         if membership is not None:
             workspace_id = membership.workspace_id
-            with database.without_transaction() as db:
-                grant = grants.grant_workspace(db, session.secret, Scope.READ, workspace_id)
+            page = PersonPage(request, session, database)
+            grant = page.grant_workspace(Scope.READ, workspace_id)
             with database.snapshot(grant) as db:
                 places = find_places(db, grant, typed, open_id)
             groups = [*_list_groups(places, workspace_id), *groups]

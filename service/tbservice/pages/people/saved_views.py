@@ -12,10 +12,8 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from tbservice.api.http.dependencies import UsesIngest, UsesSettings
-from tbservice.auth import grants
 from tbservice.errors import NotFound, ServiceError, TooLarge
 from tbservice.experiments import share_links
-from tbservice.pages.base.experiment_admin import grant_admin
 from tbservice.pages.base.frame import redirect
 from tbservice.pages.base.signed_in import SignedInForm
 from tbservice.pages.people.workspace_view import SHOWN_ERRORS, OwnPage, WorkspacePage
@@ -152,10 +150,7 @@ def share_view(
             )
         links = share_links.create_links(
             ingest.door,
-            [
-                (grant_admin(page.database, each.experiment_id, page.session), each.runs, each.tags)
-                for each in shown
-            ],
+            [(page.grant_admin(each.experiment_id), each.runs, each.tags) for each in shown],
             f"view: {versions[0].name}",
             form.expiry("expires_days"),
         )
@@ -168,9 +163,7 @@ def share_view(
 @contextmanager
 def _change(page: WorkspacePage) -> Iterator[tuple[Connection, WorkspaceGrant]]:
     """Open a transaction with the right to change what the workspace has. Raises Forbidden."""
-    workspace_id = page.workspace.workspace_id
-    with page.database.without_transaction() as db:
-        grant = grants.grant_workspace(db, page.session.secret, Scope.ADMIN, workspace_id)
+    grant = page.grant_workspace(Scope.ADMIN, page.workspace.workspace_id)
     with page.database.transaction(grant) as db:
         yield db, grant
 

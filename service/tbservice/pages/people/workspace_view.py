@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import grants
-from tbservice.db.database import Database
 from tbservice.errors import (
     Conflict,
     Forbidden,
@@ -23,7 +22,7 @@ from tbservice.errors import (
     ServiceError,
 )
 from tbservice.pages.base.frame import render
-from tbservice.pages.base.person_session import PersonSession
+from tbservice.pages.base.person_page import PersonPage
 from tbservice.pages.base.signed_in import SignedIn
 from tbservice.types.grants import OwnerGrant, Scope, WorkspaceGrant
 from tbservice.types.identifiers import WorkspaceId
@@ -57,13 +56,10 @@ OwnWorkspace = Annotated[Membership, Depends(_find_membership)]
 
 
 @dataclass(frozen=True, slots=True)
-class WorkspacePage:
+class WorkspacePage(PersonPage):
     """A request for a page of a workspace, by a member who is signed in."""
 
-    request: Request
-    session: PersonSession
     workspace: Membership
-    database: Database
 
     @property
     def address(self) -> str:
@@ -84,26 +80,17 @@ class WorkspacePage:
 
     def grant_read(self) -> WorkspaceGrant:
         """Return the right to read the workspace, which every member has."""
-        with self.database.without_transaction() as db:
-            return grants.grant_workspace(
-                db, self.session.secret, Scope.READ, self.workspace.workspace_id
-            )
+        return self.grant_workspace(Scope.READ, self.workspace.workspace_id)
 
     def render(self, template: str, error: ServiceError | None = None, **context: Any) -> Response:
         """Return the page; with `error`, its status, and its text above the content."""
-        return render(
-            self.request,
-            template,
-            workspace=self.workspace,
-            error=error,
-            **context,
-        )
+        return render(self.request, template, error=error, workspace=self.workspace, **context)
 
 
 def _open_page(
     request: Request, session: SignedIn, workspace: OwnWorkspace, database: UsesDatabase
 ) -> WorkspacePage:
-    return WorkspacePage(request, session, workspace, database)
+    return WorkspacePage(request, session, database, workspace)
 
 
 OwnPage = Annotated[WorkspacePage, Depends(_open_page)]

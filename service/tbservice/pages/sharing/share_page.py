@@ -24,7 +24,6 @@ from tbservice.errors import (
     TooLarge,
 )
 from tbservice.experiments import lifecycle, share_links
-from tbservice.pages.base.experiment_admin import grant_admin
 from tbservice.pages.base.forms import FormFields
 from tbservice.pages.base.frame import redirect
 from tbservice.pages.base.person_page import PersonPage, SignedInPage
@@ -52,7 +51,7 @@ router = APIRouter(prefix="/experiment/{experiment_id}/links", include_in_schema
 @router.get("")
 def show_links(page: SignedInPage, experiment_id: str, after: str | None = None) -> Response:
     """Show the links of an experiment, the newest first, and the form for a new one."""
-    grant = grant_admin(page.database, experiment_id, page.session)
+    grant = page.grant_admin(experiment_id)
     return _show(page, grant, after)
 
 
@@ -65,7 +64,7 @@ def create_link(
     settings: UsesSettings,
 ) -> Response:
     """Create a link, and show it, which is not possible again."""
-    grant = grant_admin(page.database, experiment_id, page.session)
+    grant = page.grant_admin(experiment_id)
     is_frozen = bool(form.text("frozen"))
     try:
         expires_at = form.expiry("expires_days")
@@ -91,7 +90,7 @@ def create_link(
 @router.post("/rename")
 def rename_link(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response:
     """Change the label of a link."""
-    grant = grant_admin(page.database, experiment_id, page.session)
+    grant = page.grant_admin(experiment_id)
     try:
         with page.database.transaction(grant) as db:
             share_links.rename_link(db, grant, form.text("link_id"), form.text("label"))
@@ -103,7 +102,7 @@ def rename_link(page: SignedInPage, experiment_id: str, form: SignedInForm) -> R
 @router.post("/revoke")
 def revoke_link(page: SignedInPage, experiment_id: str, form: SignedInForm) -> Response:
     """Revoke a link; the data of a frozen one are deleted."""
-    grant = grant_admin(page.database, experiment_id, page.session)
+    grant = page.grant_admin(experiment_id)
     try:
         with page.database.transaction(grant) as db:
             share_links.revoke_link(db, grant, form.text("link_id"))

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from tbservice.auth import members
 from tbservice.errors import ServiceError
 from tbservice.experiments import share_links
-from tbservice.pages.base.experiment_admin import admin_transaction
 from tbservice.pages.base.frame import redirect
 from tbservice.pages.base.signed_in import SignedInForm
 from tbservice.pages.people.workspace_view import (
@@ -39,10 +38,7 @@ def revoke_link(page: OwnPage, form: SignedInForm) -> Response:
     """Revoke a link of one of the workspace's experiments; the data of a frozen one are deleted."""
     created_by = form.text("created_by")
     try:
-        with admin_transaction(page.database, form.text("experiment_id"), page.session) as (
-            db,
-            grant,
-        ):
+        with page.admin_transaction(form.text("experiment_id")) as (db, grant):
             share_links.revoke_link(db, grant, form.text("link_id"))
     except SHOWN_ERRORS as error:
         return _show(page, created_by, error=error)

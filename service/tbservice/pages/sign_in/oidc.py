@@ -10,13 +10,13 @@ from starlette.responses import RedirectResponse, Response
 
 from tbservice import limits
 from tbservice.admission.callers import cookie_values
-from tbservice.api.http.dependencies import UsesDatabase, get_settings
+from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.audit.recording import record_sign_in_failure
 from tbservice.auth.oidc.sign_in import Redirect, SignIn
 from tbservice.db.database import Database
 from tbservice.errors import Forbidden, MalformedRequest
 from tbservice.pages.base.frame import redirect
-from tbservice.pages.base.signed_in import OpenForm, start_session
+from tbservice.pages.base.signed_in import OpenForm, is_https, start_session
 from tbservice.pages.sign_in.next_page import safe_next
 from tbservice.types.people import Person
 
@@ -41,7 +41,7 @@ def begin(request: Request, provider: str, form: OpenForm, database: UsesDatabas
         _cookie_name(request),
         browser,
         max_age=limits.SIGN_IN_SECONDS_MAX,
-        secure=_is_https(request),
+        secure=is_https(request),
         httponly=True,
         samesite="lax",  # the provider's redirect is a navigation from another site
     )
@@ -69,7 +69,7 @@ def finish(
         record_sign_in_failure(database, "provider")
         raise
     response = redirect(next_path)
-    response.delete_cookie(name, secure=_is_https(request), httponly=True, samesite="lax")
+    response.delete_cookie(name, secure=is_https(request), httponly=True, samesite="lax")
     with database.transaction() as db:
         start_session(db, request, response, person, "provider")
     return response
@@ -90,8 +90,4 @@ def _sign_in(request: Request) -> SignIn:
 
 
 def _cookie_name(request: Request) -> str:
-    return f"__Host-{_BROWSER_COOKIE}" if _is_https(request) else _BROWSER_COOKIE
-
-
-def _is_https(request: Request) -> bool:
-    return get_settings(request).public_url.startswith("https:")
+    return f"__Host-{_BROWSER_COOKIE}" if is_https(request) else _BROWSER_COOKIE
