@@ -25,10 +25,11 @@ from tbservice.pagination import (
     encode_step_token,
 )
 from tbservice.reading.tables import digest_scan
-from tbservice.reading.tables.digest_scan import BlobDigestRow, TensorDigestRow
+from tbservice.reading.tables.digest_scan import TensorDigestRow
 from tbservice.reading.value_readers import VALUE_READERS
 from tbservice.series.scan import read_scalar_chunks
 from tbservice.series.tables import time_series
+from tbservice.series.tables.value_scan import BlobRow
 from tbservice.types.grants import ReadGrant
 from tbservice.types.identifiers import ExperimentId
 from tbservice.types.sampling import ALL_STEPS, Selection, StepRange
@@ -195,7 +196,7 @@ def _steps_after(step: int | None) -> StepRange:
 
 
 def _split_by_series(
-    rows: Sequence[TensorDigestRow] | Sequence[BlobDigestRow], digests: Sequence[bytes]
+    rows: Sequence[TensorDigestRow] | Sequence[BlobRow], digests: Sequence[bytes]
 ) -> Iterator[tuple[int, Records]]:
     """Yield the rows as digest records, with series ids, split where the series changes."""
     records = value_records([row.step for row in rows], [row.wall_time for row in rows], digests)

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import Connection
 
 from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
-from tbservice.reading.tables.digest_scan import BlobDigestRow, TensorDigestRow
+from tbservice.reading.tables.digest_scan import TensorDigestRow
 from tbservice.samples import BlobSequenceSample, Sample, TensorSample
 from tbservice.series.tables.value_scan import BlobRow, TensorRow
 from tbservice.types.grants import ReadGrant
@@ -20,7 +20,7 @@ from tbwire.digests import blob_sequence_digest, tensor_digest
 from tbwire.points import DataClass
 
 _Row = TypeVar("_Row", TensorRow, BlobRow)
-_DigestRow = TypeVar("_DigestRow", TensorDigestRow, BlobDigestRow)
+_DigestRow = TypeVar("_DigestRow", TensorDigestRow, BlobRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ def _digest_tensor(row: TensorDigestRow) -> bytes:
     return tensor_digest(row.dtype, row.shape, row.data_sha256, row.histogram_sha256)
 
 
-def _digest_blob_sequence(row: BlobDigestRow) -> bytes:
+def _digest_blob_sequence(row: BlobRow) -> bytes:
     return blob_sequence_digest(row.digests, row.logged_content_type)
 
 
 VALUE_READERS: Final[Mapping[DataClass, ValueReader[Any, Any]]] = {
     DataClass.TENSOR: ValueReader(TensorRow, _make_tensor_sample, TensorDigestRow, _digest_tensor),
     DataClass.BLOB_SEQUENCE: ValueReader(
-        BlobRow, _make_blob_sequence_sample, BlobDigestRow, _digest_blob_sequence
+        BlobRow, _make_blob_sequence_sample, BlobRow, _digest_blob_sequence
     ),
 }

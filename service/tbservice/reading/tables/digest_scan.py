@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 from sqlalchemy import Connection
 
 from tbservice.db.pipeline import get_driver_connection
+from tbservice.series.tables.value_scan import BlobRow
 from tbservice.types.identifiers import ExperimentId
 
 _TENSOR_ROWS_PER_FETCH: Final = 2_000
@@ -29,27 +30,17 @@ class TensorDigestRow(NamedTuple):
     histogram_sha256: bytes | None
 
 
-class BlobDigestRow(NamedTuple):
-    """A point of a blob sequence series, with its blobs' SHA-256s in order."""
-
-    series_id: int
-    step: int
-    wall_time: float
-    digests: Sequence[bytes]
-    logged_content_type: str
-
-
 _TENSOR_COLUMNS: Final = """
     series_id, step, wall_time, dtype, shape, coalesce(object_sha256, sha256(data)),
     sha256(histogram)
 """
 _SOURCES: Final = {
     TensorDigestRow: ("tensor_points", _TENSOR_COLUMNS, _TENSOR_ROWS_PER_FETCH),
-    BlobDigestRow: ("blob_points", ", ".join(BlobDigestRow._fields), _BLOB_ROWS_PER_FETCH),
+    BlobRow: ("blob_points", ", ".join(BlobRow._fields), _BLOB_ROWS_PER_FETCH),
 }
 """Table, columns, and rows fetched at a time, of each type of rows."""
 
-_Row = TypeVar("_Row", TensorDigestRow, BlobDigestRow)
+_Row = TypeVar("_Row", TensorDigestRow, BlobRow)
 
 
 def stream(
