@@ -16,6 +16,7 @@ from tbservice.auth.tokens import check_end, check_room, delete_ended
 from tbservice.db import link_views
 from tbservice.errors import Invalid, NotFound
 from tbservice.experiments import snapshots
+from tbservice.experiments.metadata import check_text
 from tbservice.experiments.tables import experiments, share_links
 from tbservice.experiments.tables.share_links import PlacedLink, ShareLink
 from tbservice.ingest.door import Door, PointWriter
@@ -168,7 +169,7 @@ def count_links(db: Connection, grant: OwnerGrant) -> dict[UserId, int]:
 
 def rename_link(db: Connection, grant: AdminGrant, token_id: str, label: str) -> ShareLink:
     """Change a link's label. Raises Invalid for one that is too long, and NotFound."""
-    _check_text("a label", label, limits.EXPERIMENT_NAME_CHARS_MAX)
+    check_text("a label", label, limits.EXPERIMENT_NAME_CHARS_MAX)
     link = share_links.rename(db, grant.experiment_id, TokenId(token_id), label)
     if link is None:
         raise NotFound(_NOT_FOUND)
@@ -211,19 +212,14 @@ def _check(
     run_pattern: str | None,
     tag_pattern: str | None,
 ) -> None:
-    _check_text("a label", label, limits.EXPERIMENT_NAME_CHARS_MAX)
+    check_text("a label", label, limits.EXPERIMENT_NAME_CHARS_MAX)
     for name, pattern in (("runs", run_pattern), ("tags", tag_pattern)):
         if pattern is not None:
-            _check_text(name, pattern, PATTERN_CHARS_MAX)
+            check_text(name, pattern, PATTERN_CHARS_MAX)
             try:
                 compile_pattern(pattern)
             except ValueError as error:
                 raise Invalid(f"{name}: {error}") from error
-
-
-def _check_text(what: str, content: str, chars_max: int) -> None:
-    if len(content) > chars_max or "\0" in content:
-        raise Invalid(f"{what} has at most {chars_max} characters, none of them NUL")
 
 
 def _check_private(db: Connection, grant: AdminGrant) -> None:

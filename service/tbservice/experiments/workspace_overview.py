@@ -101,9 +101,7 @@ def _describe(db: Connection, wanted: set[WorkspaceId] | None) -> Iterator[Works
     open_reports = reports.count_open(db)
     reasons = {row.subject: row.reason for row in suspensions.list_suspended(db)}
     deleted = {each.workspace_id: each.erase_at for each in list_deleted(db)}
-    for workspace_id, name, created_at in workspaces.list_with_ages(db):
-        if wanted is not None and workspace_id not in wanted:
-            continue
+    for workspace_id, name, created_at in workspaces.list_with_ages(db, wanted):
         grant = administrate(db, workspace_id)
         totals = usage.read_totals(db, WorkspaceGrant(workspace_id))
         yield WorkspaceDetails(

@@ -6,6 +6,7 @@ of its audit log and its objects in the bucket are found by it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import Connection, text
@@ -42,13 +43,20 @@ def list_all(db: Connection) -> list[tuple[WorkspaceId, str]]:
     return [(WorkspaceId(row.workspace_id), row.name) for row in rows]
 
 
-def list_with_ages(db: Connection) -> list[tuple[WorkspaceId, str, datetime]]:
-    """Return id, name and time of creation of every workspace, oldest first; no erased ones."""
+def list_with_ages(
+    db: Connection, wanted: Collection[WorkspaceId] | None = None
+) -> list[tuple[WorkspaceId, str, datetime]]:
+    """Return id, name and time of creation of these workspaces, or of every one; no erased ones.
+
+    The oldest are the first.
+    """
     statement = text("""
-        SELECT workspace_id, name, created_at FROM workspaces WHERE name <> ''
+        SELECT workspace_id, name, created_at FROM workspaces
+        WHERE name <> '' AND (:is_all OR workspace_id = ANY (CAST(:wanted AS bigint[])))
         ORDER BY created_at, workspace_id
     """)
-    return [(WorkspaceId(row[0]), row[1], row[2]) for row in db.execute(statement)]
+    values = {"is_all": wanted is None, "wanted": list(wanted or ())}
+    return [(WorkspaceId(row[0]), row[1], row[2]) for row in db.execute(statement, values)]
 
 
 def find_name(db: Connection, workspace_id: WorkspaceId) -> str | None:
