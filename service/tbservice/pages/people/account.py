@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from fastapi import APIRouter
@@ -31,7 +31,7 @@ from tbservice.pages.people.workspace_view import SHOWN_ERRORS, parse_workspace_
 from tbservice.pages.sign_in.sign_in import has_providers
 from tbservice.types.audit import AuditRecord
 from tbservice.types.identifiers import WorkspaceId
-from tbservice.types.people import Membership, Role
+from tbservice.types.people import Membership, Role, Token
 
 PATH: Final = "/me"
 
@@ -176,17 +176,8 @@ def show_new_token(page: SignedInPage) -> Response:
 def create_token(page: SignedInPage, form: SignedInForm) -> Response:
     """Create a token of the person, and show its secret, which cannot be shown again."""
     try:
-        scopes, expires_at = token_pages.parse_scopes(form), form.expiry("expires_days")
-        workspace_id = _require_membership(page.session, form).workspace_id
-        with page.database.transaction(workspace_id) as db:
-            token, secret = tokens.create_personal_token(
-                db,
-                page.session.person.user_id,
-                workspace_id,
-                scopes,
-                form.text("label"),
-                expires_at,
-            )
+        expires_at = form.expiry("expires_days")
+        token, secret, _ = _create_token(page, form, form.text("label"), expires_at)
     except SHOWN_ERRORS as error:
         return _show_token_form(page, form, error)
     return token_pages.show_secret(page.request, token, secret, **_BACK)
@@ -206,16 +197,7 @@ def try_token(page: SignedInPage, form: SignedInForm) -> Response:
     """
     expires_at = end_after(timedelta(seconds=TRY_TOKEN_SECONDS))
     try:
-        scopes, membership = token_pages.parse_scopes(form), _require_membership(page.session, form)
-        with page.database.transaction(membership.workspace_id) as db:
-            token, secret = tokens.create_personal_token(
-                db,
-                page.session.person.user_id,
-                membership.workspace_id,
-                scopes,
-                TRY_TOKEN_LABEL,
-                expires_at,
-            )
+        token, secret, membership = _create_token(page, form, TRY_TOKEN_LABEL, expires_at)
     except SHOWN_ERRORS as error:
         return _show_token_form(page, form, error, is_for_trying=True)
     description = (
@@ -239,6 +221,17 @@ def revoke_token(page: SignedInPage, form: SignedInForm) -> Response:
     except SHOWN_ERRORS as error:
         return _show(page, error)
     return redirect(PATH, done="token-revoked")
+
+
+def _create_token(
+    page: PersonPage, form: FormFields, label: str, expires_at: datetime | None
+) -> tuple[Token, str, Membership]:
+    """Create a token of the person with scopes and workspace of the form. Raises SHOWN_ERRORS."""
+    scopes, membership = token_pages.parse_scopes(form), _require_membership(page.session, form)
+    user_id, workspace_id = page.session.person.user_id, membership.workspace_id
+    with page.database.transaction(workspace_id) as db:
+        created = tokens.create_personal_token(db, user_id, workspace_id, scopes, label, expires_at)
+    return *created, membership
 
 
 def _require_membership(session: PersonSession, form: FormFields) -> Membership:

@@ -18,6 +18,7 @@ from tbservice.pages.base.person_page import PersonPage, SignedInPage
 from tbservice.pages.base.person_session import PersonSession
 from tbservice.pages.base.signed_in import SignedIn, SignedInForm
 from tbservice.pages.people import token_pages
+from tbservice.pages.people.workspace_view import parse_workspace_id
 from tbservice.types.grants import Scope
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Membership, Role
@@ -82,10 +83,8 @@ def _parse_choices(
     session: PersonSession, form: FormFields
 ) -> tuple[WorkspaceId, list[Scope], datetime | None]:
     """Return workspace, scopes and expiry as the person chose them. Raises Invalid."""
-    number = form.text("workspace_id")
-    membership = None
-    if number.isascii() and number.isdigit() and len(number) < len(str(2**63)):
-        membership = session.find_membership(WorkspaceId(int(number)))
+    workspace_id = parse_workspace_id(form.text("workspace_id"))
+    membership = None if workspace_id is None else session.find_membership(workspace_id)
     if membership is None:
         raise Invalid("choose one of your workspaces")
     scopes = [scope for scope in Scope if scope.value in form.texts("scope")]
