@@ -138,10 +138,10 @@ def _nested(listed: list[Series]) -> Json:
     return nested
 
 
-class AttemptAnswer(BaseModel):
+class AttemptAnswer(BaseModel, from_attributes=True):
     """An attempt of a run."""
 
-    attempt: int = Field(description="Number of the attempt, from 1")
+    attempt: int = Field(validation_alias="number", description="Number of the attempt, from 1")
     started_at: float = Field(
         description="Wall time of the first record of the file that it began with, in seconds "
         "since the epoch"
@@ -151,7 +151,7 @@ class AttemptAnswer(BaseModel):
     )
 
 
-class RunAttemptsAnswer(BaseModel):
+class RunAttemptsAnswer(BaseModel, from_attributes=True):
     """The attempts of a run, the oldest first."""
 
     run: str = Field(description="Name of the run")
@@ -173,19 +173,4 @@ def list_attempts(grant: MayRead, database: UsesDatabase) -> AttemptsAnswer:
     """
     with database.snapshot(grant) as db:
         runs = attempts.list_attempts(db, grant)
-    return AttemptsAnswer(
-        runs=[
-            RunAttemptsAnswer(
-                run=run.run,
-                attempts=[
-                    AttemptAnswer(
-                        attempt=attempt.number,
-                        started_at=attempt.started_at,
-                        superseded_points=attempt.superseded_points,
-                    )
-                    for attempt in run.attempts
-                ],
-            )
-            for run in runs
-        ]
-    )
+    return AttemptsAnswer(runs=list(map(RunAttemptsAnswer.model_validate, runs)))

@@ -12,7 +12,7 @@ from tbservice import limits
 from tbservice.api.http.dependencies import MayAppend, MayReadByToken, UsesDatabase
 from tbservice.api.http.request_models import FewFields
 from tbservice.api.http.routers import make_router
-from tbservice.experiment_values import NewUpload, StatusOf, UploadEnd, UploadRecord, UploadStatus
+from tbservice.experiment_values import NewUpload, StatusOf, UploadEnd, UploadStatus
 from tbservice.experiments import uploads
 
 router = make_router(prefix="/api/v1/experiments/{experiment_id}/uploads", tags=["uploads"])
@@ -97,7 +97,7 @@ class UploadChange(FewFields):
         return UploadEnd(self.status, self.detail, None if is_running else self.ended_at)
 
 
-class UploadAnswer(BaseModel):
+class UploadAnswer(BaseModel, from_attributes=True):
     """The record of an upload."""
 
     upload_id: str = Field(description="Its system metrics are in the run `system/` and 8 of these")
@@ -140,7 +140,7 @@ def list_uploads(
     """
     with database.snapshot(grant) as db:
         page, following = uploads.list_uploads(db, grant, after, limit)
-    return UploadPage(uploads=[_make_answer(upload) for upload in page], next=following)
+    return UploadPage(uploads=list(map(UploadAnswer.model_validate, page)), next=following)
 
 
 @router.put("/{upload_id}", status_code=status.HTTP_204_NO_CONTENT)
@@ -168,9 +168,3 @@ def change_upload(
     """
     with database.transaction(grant) as db:
         uploads.report_upload(db, grant, upload_id, change.to_end(), change.to_texts())
-
-
-def _make_answer(upload: UploadRecord) -> UploadAnswer:
-    return UploadAnswer(
-        **{name: getattr(upload, name) for name in UploadAnswer.model_fields},
-    )
