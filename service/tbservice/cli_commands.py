@@ -1,4 +1,4 @@
-"""What the commands of `tbservice` have in common: the service they work on, and its database.
+"""Common parts of the commands of `tbservice`: the service they work on, and its database.
 
 Imports only the standard library, as `tbservice.cli` does.
 """
