@@ -14,9 +14,8 @@ from tbservice.sample_order import LEVEL_MAX, compute_slots, get_level_rank_max
 from tbservice.series import compaction_plan, thinning
 from tbservice.series.compaction_plan import SeriesInput
 from tbservice.series.dedup import deduplicate_steps
-from tbservice.series.tables.scalar_blocks import OPEN, SEALED, OpenBlock
+from tbservice.series.tables.scalar_blocks import OPEN, SEALED, BlockMetadata
 from tbservice.series.tables.scalar_format import EMPTY_POINTS, concatenate
-from tbservice.series.tables.sealed_blocks import SealedBlock
 from tbwire.points import ScalarPoints
 
 SERIES_ID = 7
@@ -35,7 +34,7 @@ def small_limits():
 
 
 class StoredSeries:
-    """A series as the tables store it; `compact` does in memory what `scalars.compaction` does."""
+    """A series as the tables store it; `compact` does in memory what `series.compaction` does."""
 
     def __init__(self):
         self.blocks = {level: {} for level in range(OPEN, LEVEL_MAX + 1)}  # by level and block id
@@ -70,10 +69,10 @@ class StoredSeries:
             self.count_is_exact,
             self.sealed_count,
             self.buffered,
-            [describe(OpenBlock, *item) for item in self.blocks[OPEN].items()],
+            [describe(*item) for item in self.blocks[OPEN].items()],
         )
         steps = compaction_plan.find_sealed_range(series)
-        sealed = [describe(SealedBlock, *item) for item in self.blocks[SEALED].items()]
+        sealed = [describe(*item) for item in self.blocks[SEALED].items()]
         read = [
             block
             for block in sealed
@@ -122,8 +121,9 @@ class StoredSeries:
         }
 
 
-def describe(kind, block_id, points):
-    return kind((SERIES_ID, block_id), len(points), int(points.steps[0]), int(points.steps[-1]))
+def describe(block_id, points):
+    first_step, last_step = int(points.steps[0]), int(points.steps[-1])
+    return BlockMetadata((SERIES_ID, block_id), len(points), first_step, last_step)
 
 
 def as_tuples(points):

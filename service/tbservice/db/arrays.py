@@ -17,7 +17,7 @@ from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.pq import Format
 
-from tbservice.types.identifiers import Int64s
+from tbservice.types.identifiers import Float64s, Int64s
 
 Column = Sequence[Any] | np.ndarray[tuple[int], np.dtype[Any]]
 
@@ -93,9 +93,14 @@ def unnest_rows(types: Mapping[str, str]) -> str:
     return f"(SELECT {', '.join(f'unnest({column}) AS {name}' for column, name in columns)})"
 
 
-def decode_int8s(data: bytes) -> Int64s:
-    """Decode concatenated results of PostgreSQL's `int8send`: big-endian int64."""
-    return np.frombuffer(data, ">i8").astype(np.int64)
+def decode_int8s(data: bytes | None) -> Int64s:
+    """Decode concatenated results of PostgreSQL's `int8send`; None, of no row, as empty."""
+    return np.frombuffer(data or b"", ">i8").astype(np.int64)
+
+
+def decode_float8s(data: bytes | None) -> Float64s:
+    """Decode concatenated results of PostgreSQL's `float8send`; None, of no row, as empty."""
+    return np.frombuffer(data or b"", ">f8").astype(np.float64)
 
 
 def _encode_numbers(kind: str, column: Column) -> bytes:

@@ -16,10 +16,13 @@ from sqlalchemy import Connection
 from tbservice.errors import NotFound
 from tbservice.objects.tables import blobs
 from tbservice.sample_order import compute_rank_and_key
-from tbservice.series.tables import blob_points, sample_slots, superseded_points
+from tbservice.series.tables import blob_points, sample_slots
+from tbservice.series.tables.points import SHOWN_TABLES
+from tbservice.series.tables.superseded_points import SUPERSEDED_TABLES
 from tbservice.types.grants import ReadGrant
 from tbservice.types.identifiers import ExperimentId
 from tbservice.types.series import Blob
+from tbwire.points import DataClass
 
 _KEY_DIGEST_CHARS: Final = 16
 _BLOB_NOT_FOUND: Final = "there is no such blob, or it is not yours"
@@ -48,11 +51,14 @@ def find_blob(db: Connection, grant: ReadGrant, key: str) -> Blob:
         raise NotFound(_BLOB_NOT_FOUND)
     rank, sample_key = compute_rank_and_key(np.array([step]), sample_slots.get_ranks(db))
     position = series_id, int(rank[0]), int(sample_key[0])
-    shown = blob_points.find_digests(db, experiment_id, *position)
-    digest = _find_digest([shown] if shown is not None else [], index, digest_start)
-    if digest is None:  # that of an earlier attempt
-        superseded = superseded_points.find_digests(db, experiment_id, *position)
-        digest = _find_digest(superseded, index, digest_start)
+    sequences = (  # lazy: few keys are those of an earlier attempt
+        digests
+        for tables in (SHOWN_TABLES, SUPERSEDED_TABLES)
+        for digests in blob_points.list_digests(
+            db, tables[DataClass.BLOB_SEQUENCE], experiment_id, *position
+        )
+    )
+    digest = _find_digest(sequences, index, digest_start)
     if digest is None:
         raise NotFound(_BLOB_NOT_FOUND)
     blob = blobs.find(db, grant.workspace_id, digest)

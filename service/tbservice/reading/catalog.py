@@ -48,7 +48,7 @@ ALL_BLOBS: Final = slice(None)
 
 def list_runs(db: Connection, grant: ReadGrant) -> list[Run]:
     """Return all runs in order of creation, so that new runs are appended."""
-    return runs_tags.list_runs(db, grant.experiment_id)
+    return list(runs_tags.list_runs(db, grant.experiment_id).values())
 
 
 def list_runs_page(
@@ -59,7 +59,7 @@ def list_runs_page(
     `after` is a page token, or empty for the first page; the last page has the token None. Raises
     MalformedRequest for an invalid token.
     """
-    runs = runs_tags.list_runs_after(db, grant.experiment_id, decode_run_token(after), limit + 1)
+    runs = runs_tags.list_runs(db, grant.experiment_id, decode_run_token(after), limit + 1)
     page, token = cut_page(list(runs), limit, encode_run_token)
     return [runs[run_id] for run_id in page], token
 

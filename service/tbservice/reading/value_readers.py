@@ -1,6 +1,6 @@
 """How complete series of tensors and blob sequences are read: one reader per data class.
 
-Their tables have one row per point; scalars are read from blocks and buffers (`scalars.scan`).
+Their tables have one row per point; scalars are read from blocks and buffers (`series.scan`).
 """
 
 from __future__ import annotations

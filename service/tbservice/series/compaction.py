@@ -4,9 +4,9 @@ One transaction compacts a batch of series. It locks their rows, skips those tha
 locked, and re-inserts only what its own DELETE … RETURNING returned: several processes may compact
 an experiment at the same time, and each may crash at any statement.
 
-Every read is one statement for all series; `scalars.compaction_plan` makes the decisions. A large
-block that overlaps no other is sealed in place, by an update of its level: points that were
-uploaded in bulk are written once.
+Every read is one statement for all series; `compaction_plan` makes the decisions. A large block
+that overlaps no other is sealed in place, by an update of its level: points that were uploaded in
+bulk are written once.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from tbservice.series.tables import (
     sample_slots,
     scalar_blocks,
     scalar_tail,
-    sealed_blocks,
     series_rows,
 )
-from tbservice.series.tables.scalar_blocks import BlockKey, NewBlock
+from tbservice.series.tables.scalar_blocks import OPEN, SEALED, BlockKey, NewBlock
 from tbservice.series.tables.scalar_format import concatenate, unpack_raw
 from tbservice.series.tables.series_rows import SeriesRow
 from tbservice.types.grants import ExperimentGrant
@@ -144,7 +143,7 @@ def _plan(
         for series in inputs
         if (steps := compaction_plan.find_sealed_range(series)) is not None
     }
-    sealed = sealed_blocks.list_in_ranges(db, grant.experiment_id, ranges) if ranges else {}
+    sealed = scalar_blocks.list_sealed_in_ranges(db, grant.experiment_id, ranges) if ranges else {}
     return [
         compaction_plan.plan_series(series, sealed.get(series.series_id, [])) for series in inputs
     ]
@@ -159,14 +158,14 @@ def _pack(
     repack_keys = [block.key for plan in plans for block in plan.repack]
     # DELETE … RETURNING and not SELECT: of two compactions, only the one that deleted a block may
     # pack its points.
-    repacked = scalar_blocks.delete_returning(db, grant.experiment_id, repack_keys)
+    repacked = scalar_blocks.delete_returning(db, OPEN, grant.experiment_id, repack_keys)
     merges = [
         compaction_plan.plan_merge(plan, [repacked.pop(block.key) for block in plan.repack])
         for plan in plans
     ]
 
     rewrite_keys = [block.key for merge in merges for block in merge.rewrite]
-    rewritten = sealed_blocks.delete_returning(db, grant.experiment_id, rewrite_keys)
+    rewritten = scalar_blocks.delete_returning(db, SEALED, grant.experiment_id, rewrite_keys)
     return [_pack_series(merge, sealed, rewritten) for merge in merges]
 
 

@@ -1,13 +1,13 @@
 """Plan the compaction of a scalar series, without I/O: what is sealed, repacked and rewritten.
 
-`scalars.compaction` calls these stages in this order, and reads and writes between them, for all
-series of a transaction at once:
+`compaction` calls these stages in this order, and reads and writes between them, for all series of
+a transaction at once:
 
 1. `plan_series` decides from buffered points and the metadata of blocks which open blocks are
    sealed in place and which are repacked.
 2. `plan_merge` decides, with the points of the repacked blocks, which sealed blocks are rewritten.
-3. `pack_series` builds, with the points of those, the new blocks. `scalars.thinning` makes the
-   thinned copies of the newly sealed points.
+3. `pack_series` builds, with the points of those, the new blocks. `thinning` makes the thinned
+   copies of the newly sealed points.
 
 The stages are separate because the points of a block are read only by the statement that deletes
 it: a plan in one step would read them twice.
@@ -24,9 +24,8 @@ import numpy as np
 
 from tbservice import limits
 from tbservice.series.dedup import deduplicate_steps, find_repeated
-from tbservice.series.tables.scalar_blocks import OPEN, SEALED, NewBlock, OpenBlock
+from tbservice.series.tables.scalar_blocks import OPEN, SEALED, BlockMetadata, NewBlock
 from tbservice.series.tables.scalar_format import concatenate
-from tbservice.series.tables.sealed_blocks import SealedBlock
 from tbservice.types.sampling import StepRange
 from tbwire.points import ScalarPoints
 
@@ -46,7 +45,7 @@ class SeriesInput:
     count_is_exact: bool
     sealed_count: int
     buffered: ScalarPoints
-    open_blocks: Sequence[OpenBlock]
+    open_blocks: Sequence[BlockMetadata]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +58,9 @@ class SeriesPlan:
     """
 
     series: SeriesInput
-    seal_in_place: Sequence[OpenBlock]
-    repack: Sequence[OpenBlock]
-    overlapped: Sequence[SealedBlock]
+    seal_in_place: Sequence[BlockMetadata]
+    repack: Sequence[BlockMetadata]
+    overlapped: Sequence[BlockMetadata]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class SeriesMerge:
 
     plan: SeriesPlan
     points: ScalarPoints
-    rewrite: Sequence[SealedBlock] = ()
+    rewrite: Sequence[BlockMetadata] = ()
     is_disjoint: bool = True
     repeated: ScalarPoints | None = None
 
@@ -111,7 +110,7 @@ def find_sealed_range(series: SeriesInput) -> StepRange | None:
     return _compute_step_range(repack, series.buffered)
 
 
-def plan_series(series: SeriesInput, sealed: Sequence[SealedBlock]) -> SeriesPlan:
+def plan_series(series: SeriesInput, sealed: Sequence[BlockMetadata]) -> SeriesPlan:
     """Decide about each open block of a series.
 
     Args:
@@ -121,27 +120,23 @@ def plan_series(series: SeriesInput, sealed: Sequence[SealedBlock]) -> SeriesPla
     seal_in_place = _select_seal_in_place(series, sealed)
     repack = _select_repack(series, seal_in_place)
     steps = _compute_step_range(repack, series.buffered)
-    newly_sealed = [
-        SealedBlock(block.key, block.count, block.first_step, block.last_step)
-        for block in seal_in_place
-    ]
     overlapped = [
         block
-        for block in sorted([*sealed, *newly_sealed], key=lambda block: block.first_step)
+        for block in sorted([*sealed, *seal_in_place], key=lambda block: block.first_step)
         if steps is not None and _overlaps(block, steps)
     ]
     return SeriesPlan(series, seal_in_place, repack, overlapped)
 
 
 def _select_seal_in_place(
-    series: SeriesInput, sealed: Sequence[SealedBlock]
-) -> Sequence[OpenBlock]:
+    series: SeriesInput, sealed: Sequence[BlockMetadata]
+) -> Sequence[BlockMetadata]:
     """Return the large open blocks that overlap no other block and no buffered point."""
     large = [block for block in series.open_blocks if block.count >= limits.SEALED_POINTS_MIN]
     if series.count_is_exact:  # all points arrived in step order: no blocks overlap
         return large
 
-    blocks: list[OpenBlock | SealedBlock] = [*series.open_blocks, *sealed]
+    blocks = [*series.open_blocks, *sealed]
     buffered = _compute_step_range((), series.buffered)
     return [
         block
@@ -155,7 +150,9 @@ def _select_seal_in_place(
     ]
 
 
-def _select_repack(series: SeriesInput, seal_in_place: Sequence[OpenBlock]) -> Sequence[OpenBlock]:
+def _select_repack(
+    series: SeriesInput, seal_in_place: Sequence[BlockMetadata]
+) -> Sequence[BlockMetadata]:
     """Return the last of the other open blocks, in order of arrival, that are repacked.
 
     A block is included while it has no more points than all that arrived after it, so that a point
@@ -164,7 +161,7 @@ def _select_repack(series: SeriesInput, seal_in_place: Sequence[OpenBlock]) -> S
     """
     others = [block for block in series.open_blocks if block not in seal_in_place]
     later_count = len(series.buffered) or (others[-1].count if others else 0)
-    repack: list[OpenBlock] = []
+    repack: list[BlockMetadata] = []
     while others and others[-1].count <= later_count:
         repack.insert(0, others.pop())
         later_count += repack[0].count
@@ -278,7 +275,7 @@ def _pack_at_end(series_id: int, points: ScalarPoints) -> list[NewBlock]:
     return blocks
 
 
-def _compute_step_range(blocks: Sequence[OpenBlock], points: ScalarPoints) -> StepRange | None:
+def _compute_step_range(blocks: Sequence[BlockMetadata], points: ScalarPoints) -> StepRange | None:
     """Return the least and the greatest step of blocks and points; None if there are neither."""
     firsts = [block.first_step for block in blocks]
     lasts = [block.last_step for block in blocks]
@@ -288,7 +285,7 @@ def _compute_step_range(blocks: Sequence[OpenBlock], points: ScalarPoints) -> St
     return StepRange(min(firsts), max(lasts)) if firsts else None
 
 
-def _overlaps(block: OpenBlock | SealedBlock, steps: StepRange) -> bool:
+def _overlaps(block: BlockMetadata, steps: StepRange) -> bool:
     return block.first_step <= steps.last and block.last_step >= steps.first
 
 

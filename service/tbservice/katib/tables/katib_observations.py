@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from sqlalchemy import Connection, text
 
-from tbservice.db.arrays import decode_int8s, encode_array, unnest_rows
+from tbservice.db.arrays import decode_float8s, decode_int8s, encode_array, unnest_rows
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import execute_binary, fetch_binary
 from tbservice.types.grants import AppendGrant
@@ -181,7 +181,7 @@ def read_first(
         "total": total,
     }
     rows = fetch_binary(db, statement, parameters)
-    return {digest: _decode_floats(numbers) for digest, numbers in rows}
+    return {digest: decode_float8s(numbers) for digest, numbers in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def delete_returning(
     )
     return {
         tag_id: DeletedLogs(
-            decode_int8s(steps), decode_int8s(times), _decode_floats(at), _decode_floats(numbers)
+            decode_int8s(steps), decode_int8s(times), decode_float8s(at), decode_float8s(numbers)
         )
         for tag_id, steps, times, at, numbers in rows
     }
@@ -227,7 +227,3 @@ def delete_run(db: Connection, experiment_id: ExperimentId, run_id: int) -> None
         DELETE FROM katib_observations WHERE experiment_id = :experiment_id AND run_id = :run_id
     """)
     db.execute(statement, {"experiment_id": experiment_id, "run_id": run_id})
-
-
-def _decode_floats(data: bytes) -> Float64s:
-    return np.frombuffer(data, ">f8").astype(np.float64)

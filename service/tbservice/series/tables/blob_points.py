@@ -26,23 +26,31 @@ def encode_sequences(
     }
 
 
-def find_digests(
-    db: Connection, experiment_id: ExperimentId, series_id: int, rank: int, sample_key: int
-) -> list[bytes] | None:
-    """Return the SHA-256s of one point's blobs, in order; None if the point does not exist."""
-    statement = text("""
-        SELECT digests FROM blob_points
+def list_digests(
+    db: Connection,
+    table: str,
+    experiment_id: ExperimentId,
+    series_id: int,
+    rank: int,
+    sample_key: int,
+) -> list[list[bytes]]:
+    """Return the SHA-256s of the blobs of each point of one step in a table, the newest first."""
+    statement = text(f"""
+        SELECT digests FROM {table}
         WHERE experiment_id = :experiment_id AND series_id = :series_id AND rank = :rank
             AND sample_key = :sample_key
-    """)
+        ORDER BY wall_time DESC
+    """)  # noqa: S608 - called with constants
     parameters = {
         "experiment_id": experiment_id,
         "series_id": series_id,
         "rank": rank,
         "sample_key": sample_key,
     }
-    digests = db.execute(statement, parameters).scalar()
-    return None if digests is None else [bytes(digest) for digest in digests]
+    return [
+        [bytes(digest) for digest in digests]
+        for digests in db.execute(statement, parameters).scalars()
+    ]
 
 
 def list_lengths(

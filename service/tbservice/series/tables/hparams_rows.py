@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from sqlalchemy import Connection
 
-from tbservice.db.arrays import encode_array
+from tbservice.db.arrays import decode_float8s, decode_int8s, encode_array
 from tbservice.db.pipeline import PendingResult, execute_binary, fetch_binary, pipeline, set_locals
 from tbservice.series.tables.runs_tags import hash_name
 from tbservice.types.identifiers import ExperimentId, Float64s, Int64s
@@ -122,15 +121,15 @@ def list_records(db: Connection, experiment_id: ExperimentId) -> HparamsListing:
     ((run_ids, names),) = runs.rows()
     ((series_ids, record_runs, tag_ids, wall_times, sizes, digests),) = records.rows()
     return HparamsListing(
-        _int8s(run_ids),
+        decode_int8s(run_ids),
         [] if names is None else bytes(names).decode().split("\0"),
         dict(tags.rows()),
         RecordColumns(
-            _int8s(series_ids),
-            _int8s(record_runs),
-            _int8s(tag_ids),
-            _float8s(wall_times),
-            _int8s(sizes),
+            decode_int8s(series_ids),
+            decode_int8s(record_runs),
+            decode_int8s(tag_ids),
+            decode_float8s(wall_times),
+            decode_int8s(sizes),
             _split(digests or b""),
         ),
     )
@@ -249,7 +248,7 @@ def list_newest_wall_times(
         """,
         {"experiment_id": experiment_id, "run_ids": encode_array("bigint", run_ids)},
     )
-    return _int8s(ids), _float8s(wall_times)
+    return decode_int8s(ids), decode_float8s(wall_times)
 
 
 def list_scalar_names(db: Connection, experiment_id: ExperimentId) -> tuple[Int64s, Int64s]:
@@ -262,31 +261,22 @@ def list_scalar_names(db: Connection, experiment_id: ExperimentId) -> tuple[Int6
         """,  # noqa: S608 - the constant above
         {"experiment_id": experiment_id},
     )
-    return _int8s(run_ids), _int8s(tag_ids)
+    return decode_int8s(run_ids), decode_int8s(tag_ids)
 
 
 def _last_points(result: PendingResult) -> LastPoints:
     ((run_ids, tag_ids, steps, wall_times, values),) = result.rows()
     return LastPoints(
-        _int8s(run_ids), _int8s(tag_ids), _int8s(steps), _float8s(wall_times), _float8s(values)
+        decode_int8s(run_ids),
+        decode_int8s(tag_ids),
+        decode_int8s(steps),
+        decode_float8s(wall_times),
+        decode_float8s(values),
     )
 
 
 def _encode_digests(names: Collection[str]) -> object:
     return encode_array("bytea", [hash_name(name) for name in names])
-
-
-def _int8s(data: bytes | None) -> Int64s:
-    return _numbers(data, ">i8").astype(np.int64)
-
-
-def _float8s(data: bytes | None) -> Float64s:
-    return _numbers(data, ">f8").astype(np.float64)
-
-
-def _numbers(data: bytes | None, dtype: str) -> npt.NDArray[np.generic]:
-    """Decode concatenated results of `int8send` or `float8send`; None, of no row, as empty."""
-    return np.frombuffer(data or b"", dtype)
 
 
 def _split(data: bytes) -> list[bytes]:

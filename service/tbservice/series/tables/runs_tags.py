@@ -185,21 +185,10 @@ def set_start_times(
     )
 
 
-def list_runs(db: Connection, experiment_id: ExperimentId) -> list[Run]:
-    """Return all runs in the order of creation: new runs are always last."""
-    statement = text(
-        "SELECT name, start_time FROM runs WHERE experiment_id = :experiment_id ORDER BY run_id"
-    )
-    return [
-        Run(row.name, row.start_time)
-        for row in db.execute(statement, {"experiment_id": experiment_id})
-    ]
-
-
-def list_runs_after(
-    db: Connection, experiment_id: ExperimentId, after: int, limit: int
+def list_runs(
+    db: Connection, experiment_id: ExperimentId, after: int = 0, limit: int | None = None
 ) -> dict[int, Run]:
-    """Return at most `limit` runs with an id above `after`, by id, in the order of creation."""
+    """Return runs with an id above `after`, by id, in the order of creation."""
     statement = text(
         "SELECT run_id, name, start_time FROM runs "
         "WHERE experiment_id = :experiment_id AND run_id > :after ORDER BY run_id LIMIT :limit"

@@ -55,8 +55,8 @@ BlockKey = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class OpenBlock:
-    """The metadata of an open block: its key, number of points, and first and last step."""
+class BlockMetadata:
+    """An open or sealed block without its points: key, their number, and first and last step."""
 
     key: BlockKey
     count: int
@@ -235,7 +235,7 @@ def list_last_ranges(
 
 def list_open_blocks(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
-) -> dict[int, list[OpenBlock]]:
+) -> dict[int, list[BlockMetadata]]:
     """Return the open blocks of each series that has any, in order of arrival."""
     rows = db.execute(
         text("""
@@ -248,11 +248,46 @@ def list_open_blocks(
         {"experiment_id": experiment_id, "series_ids": list(series_ids)},
     )
 
-    blocks: defaultdict[int, list[OpenBlock]] = defaultdict(list)
+    blocks: defaultdict[int, list[BlockMetadata]] = defaultdict(list)
     # https://docs.sqlalchemy.org/en/20/core/connections.html#sqlalchemy.engine.Row.count
     for row in rows:  # `points`, as a row of SQLAlchemy has a method `count`
         key = (row.series_id, row.block_id)
-        blocks[row.series_id].append(OpenBlock(key, row.points, row.first_step, row.last_step))
+        blocks[row.series_id].append(BlockMetadata(key, row.points, row.first_step, row.last_step))
+    return blocks
+
+
+def list_sealed_in_ranges(
+    db: Connection, experiment_id: ExperimentId, ranges: Mapping[int, StepRange]
+) -> dict[int, list[BlockMetadata]]:
+    """Return, by series id, sealed blocks that overlap the range of their series, in step order.
+
+    One statement for all series; a series without such blocks is left out. The sealed blocks of a
+    series share no steps. The caller has locked the rows of the series.
+    """
+    rows = fetch_binary(
+        db,
+        """
+            SELECT b.series_id, b.block_id, b.count, b.first_step, b.last_step
+            FROM unnest(%(series_ids)s::bigint[], %(firsts)s::bigint[], %(lasts)s::bigint[])
+                AS w (series_id, first, last)
+            CROSS JOIN LATERAL (
+                SELECT series_id, block_id, count, first_step, last_step FROM scalar_blocks
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id AND level = 0
+                    AND last_step >= w.first AND first_step <= w.last
+            ) AS b
+            ORDER BY b.series_id, b.first_step
+        """,
+        {
+            "experiment_id": experiment_id,
+            "series_ids": list(ranges),
+            "firsts": [steps.first for steps in ranges.values()],
+            "lasts": [steps.last for steps in ranges.values()],
+        },
+    )
+    blocks: defaultdict[int, list[BlockMetadata]] = defaultdict(list)
+    for series_id, block_id, count, first_step, last_step in rows:
+        key = (series_id, block_id)
+        blocks[series_id].append(BlockMetadata(key, count, first_step, last_step))
     return blocks
 
 
@@ -263,7 +298,8 @@ def seal_in_place(
 
     Their bytes stay as they are, except those that were stored before blocks were compressed.
     """
-    sealed = _change_open_blocks(db, "UPDATE scalar_blocks AS b SET level = 0", experiment_id, keys)
+    change = "UPDATE scalar_blocks AS b SET level = 0"
+    sealed = _change_blocks(db, change, OPEN, experiment_id, keys)
     if compresses(db):
         _compress_sealed(
             db,
@@ -297,17 +333,17 @@ def _compress_sealed(
 
 
 def delete_returning(
-    db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]
+    db: Connection, level: int, experiment_id: ExperimentId, keys: Sequence[BlockKey]
 ) -> dict[BlockKey, ScalarPoints]:
-    """Delete open blocks and return their points."""
-    deleted = _change_open_blocks(db, "DELETE FROM scalar_blocks AS b", experiment_id, keys)
+    """Delete blocks of a level in one statement; return the points of those that were deleted."""
+    deleted = _change_blocks(db, "DELETE FROM scalar_blocks AS b", level, experiment_id, keys)
     return {key: points for key, (points, _) in deleted.items()}
 
 
-def _change_open_blocks(
-    db: Connection, change: str, experiment_id: ExperimentId, keys: Sequence[BlockKey]
+def _change_blocks(
+    db: Connection, change: str, level: int, experiment_id: ExperimentId, keys: Sequence[BlockKey]
 ) -> dict[BlockKey, tuple[ScalarPoints, bytes]]:
-    """Execute `UPDATE … SET` or `DELETE FROM` for open blocks `b`; return points and bytes."""
+    """Execute `UPDATE … SET` or `DELETE FROM` for blocks `b`; return their points and bytes."""
     if not keys:
         return {}
 
@@ -318,8 +354,8 @@ def _change_open_blocks(
             {change}
             {source} unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[])
                 AS w (series_id, block_id)
-            WHERE b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id AND b.level = -1
-                AND b.block_id = w.block_id
+            WHERE b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id
+                AND b.level = {level} AND b.block_id = w.block_id
             RETURNING b.series_id, b.block_id, b.data
         """,
         {

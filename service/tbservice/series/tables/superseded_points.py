@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from tbservice.db.arrays import Array, encode_array
 from tbservice.db.pipeline import fetch_binary
@@ -85,28 +85,6 @@ def keep_shown(
             "period_start": encode_array("float8", period_starts),
         },
     )
-
-
-def find_digests(
-    db: Connection, experiment_id: ExperimentId, series_id: int, rank: int, sample_key: int
-) -> list[list[bytes]]:
-    """Return the SHA-256s of the blobs of each superseded point of one step, the newest first."""
-    statement = text("""
-        SELECT digests FROM superseded_blobs
-        WHERE experiment_id = :experiment_id AND series_id = :series_id AND rank = :rank
-            AND sample_key = :sample_key
-        ORDER BY wall_time DESC
-    """)
-    parameters = {
-        "experiment_id": experiment_id,
-        "series_id": series_id,
-        "rank": rank,
-        "sample_key": sample_key,
-    }
-    return [
-        [bytes(digest) for digest in digests]
-        for digests in db.execute(statement, parameters).scalars()
-    ]
 
 
 def insert(
