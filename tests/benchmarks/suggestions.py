@@ -46,7 +46,7 @@ def _compare(name: str, algorithm: str, seeds: int) -> None:
     for seed in range(seeds):
         message = experiment(algorithm, *parameters, name=f"sweep-{seed}", settings=settings)
         sweep = Sweep(message, function, trials=TRIALS, seed=seed)
-        losses = sweep.run(lambda request: reply.suggest(request)[0])
+        losses = sweep.run(reply.suggest)
         best.append(min(losses))
         last.append(statistics.median(losses[-TRIALS // 3 :]))
     report(

@@ -55,7 +55,7 @@ def request(message, trials=(), count=1, total=0):
 
 
 def ask(message, trials=(), count=1, total=0):
-    return rows_of(suggest(request(message, trials, count, total))[0])
+    return rows_of(suggest(request(message, trials, count, total)))
 
 
 EVERY_KIND = (
@@ -94,7 +94,7 @@ def _patient_models(monkeypatch):
 def test_sweep_keeps_to_every_kind_of_parameter(algorithm):
     parameters = STEPPED if algorithm == "grid" else EVERY_KIND
     sweep = Sweep(spec_of(algorithm, *parameters), loss, trials=10, parallel=4)
-    sweep.run(lambda message: suggest(message)[0])
+    sweep.run(suggest)
     assert len(sweep.items) == 10
     for item in sweep.items:
         assert [*item.assignments][: len(parameters)] == [spec.name for spec in parameters]
@@ -107,7 +107,7 @@ def test_sweep_keeps_to_every_kind_of_parameter(algorithm):
 def test_small_space_is_used_up_before_repeats(algorithm):
     parameters = (parameter("int", "int", 1, 4), parameter("y", "int", 0, 4, step=2))
     sweep = Sweep(spec_of(algorithm, *parameters), loss, trials=12, parallel=5)
-    sweep.run(lambda message: suggest(message)[0])
+    sweep.run(suggest)
     assert len({(*item.assignments.items(),) for item in sweep.items}) == 12
     trials = [trial(item.name, item.assignments, 1) for item in sweep.items]
     assert len(ask(sweep.experiment, trials, count=3, total=15)) == 3  # there are no others
@@ -171,7 +171,7 @@ def test_numbers_of_old_and_new_versions_are_understood():
         experiment=message, request_number=2, current_request_number=2, total_request_number=6
     )
     old = pb.GetSuggestionsRequest(experiment=message, request_number=2, current_request_number=6)
-    replies = [rows_of(suggest(m)[0]) for m in (new, between, old)]
+    replies = [rows_of(suggest(m)) for m in (new, between, old)]
     assert replies[0] == replies[1] == replies[2]
     assert len(replies[0]) == 2
     assert replies[0] != ask(message, count=2, total=2)
@@ -215,7 +215,7 @@ def test_model_learns_from_own_metric_of_trial(algorithm, kind):
     message = spec_of(algorithm, *parameters, kind=kind)
     message.spec.objective.objective_metric_name = ""
     sweep = Sweep(message, lambda row: float(row["int"]) + float(row["b"]), trials=24)
-    values = sweep.run(lambda m: suggest(m)[0])
+    values = sweep.run(suggest)
     is_better = sum(values[-8:]) > sum(values[:8])
     assert is_better == (kind == pb.MAXIMIZE)
 
@@ -277,7 +277,7 @@ def test_cmaes_restarts_when_it_has_converged(strategy):
 def test_cmaes_converges_without_state():
     """A study that is rebuilt without its optimizer stays at 6.8 on such a function."""
     parameters = (parameter("x", "double", -10, 10), parameter("y", "double", -10, 10))
-    losses = Sweep(experiment("cmaes", *parameters), sphere, 120).run(lambda m: suggest(m)[0])
+    losses = Sweep(experiment("cmaes", *parameters), sphere, 120).run(suggest)
     assert statistics.median(losses[-40:]) < 0.1
 
 
@@ -395,7 +395,7 @@ def test_hostile_request_is_answered_or_refused(algorithm, specs, given_settings
         total_request_number=numbers[2],
     )
     try:
-        reply, _ = suggest(message)
+        reply = suggest(message)
     except Invalid:
         return
     assert len(reply.parameter_assignments) == (numbers[0] or numbers[1])
@@ -429,8 +429,5 @@ def test_handler_job_answers_as_function_does():
     message = request(spec_of("random", *EVERY_KIND), count=2, total=2)
     from tbservice.katib.suggestions import handler_jobs  # noqa: PLC0415 - loads all libraries
 
-    answer, state = handler_jobs.JOBS["katib_suggest"](None, message.SerializeToString(), b"kept")
-    assert pb.GetSuggestionsReply.FromString(answer) == suggest(message)[0]
-    assert state == b"kept"
-    with pytest.raises(Invalid, match="unknown algorithm name enas"):
-        handler_jobs.JOBS["katib_validate"](None, experiment("enas").SerializeToString())
+    answer = handler_jobs.JOBS["katib_suggest"](None, message.SerializeToString())
+    assert pb.GetSuggestionsReply.FromString(answer) == suggest(message)

@@ -156,9 +156,8 @@ class KatibMethods:
         # It computes for seconds in a process, and needs neither this worker's thread nor a
         # connection.
         async with call.without_turn():
-            # Every algorithm reads its state off the trials: there is none to keep.
-            reply, _ = await self._processes.in_process(
-                "katib_suggest", call.message, None, calls={}, cancel=_nothing_to_cancel
+            reply = await self._processes.in_process(
+                "katib_suggest", call.message, calls={}, cancel=_nothing_to_cancel
             )
 
         def finish() -> bytes:

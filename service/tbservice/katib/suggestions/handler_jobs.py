@@ -7,25 +7,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tbservice.katib import katib_pb2 as pb
-from tbservice.katib.suggestions import reply, validation
+from tbservice.katib.suggestions import reply
 
 
-def suggest(_link: object, request: bytes, state: bytes | None) -> tuple[bytes, bytes | None]:
-    """Answer a GetSuggestionsRequest; returns a GetSuggestionsReply, and the state to keep."""
-    message, state = reply.suggest(pb.GetSuggestionsRequest.FromString(request), state)
-    return message.SerializeToString(), state
+def suggest(_link: object, request: bytes) -> bytes:
+    """Answer a GetSuggestionsRequest; returns a GetSuggestionsReply."""
+    return reply.suggest(pb.GetSuggestionsRequest.FromString(request)).SerializeToString()
 
 
-def validate(_link: object, experiment: bytes) -> bytes:
-    """Check an Experiment; returns an empty ValidateAlgorithmSettingsReply."""
-    validation.validate(pb.Experiment.FromString(experiment))
-    return b""
-
-
-JOBS: Final[dict[str, Callable[..., Any]]] = {
-    "katib_suggest": suggest,
-    "katib_validate": validate,
-}
+JOBS: Final[dict[str, Callable[..., Any]]] = {"katib_suggest": suggest}
 
 
 def _load_all() -> None:

@@ -14,11 +14,10 @@ from tbservice.errors import Invalid
 from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.suggestions import darts, hyperband
 from tbservice.katib.suggestions.history import read_history
-from tbservice.katib.suggestions.settings import RULES, check_count, read_settings
+from tbservice.katib.suggestions.settings import RULES, check_algorithm, read_settings
 from tbservice.katib.suggestions.space import Point
 from tbservice.katib.suggestions.specification import read_space
 from tbservice.katib.suggestions.task import Task, deadline
-from tbservice.katib.suggestions.texts import shown
 
 SUGGESTED_TRIALS_ITEMS_MAX: Final = 1_000
 """Suggestions in one reply."""
@@ -63,23 +62,18 @@ def load_all() -> None:
         load(algorithm)
 
 
-def suggest(
-    request: pb.GetSuggestionsRequest, state: bytes | None = None
-) -> tuple[pb.GetSuggestionsReply, bytes | None]:
-    """Return exactly as many suggestions as the request wants, and the state to keep.
+def suggest(request: pb.GetSuggestionsRequest) -> pb.GetSuggestionsReply:
+    """Return exactly as many suggestions as the request wants.
 
-    A repeated request gets the same suggestions, unless models ran out of time. Every algorithm
-    reads its state off the trials of the request: `state` is returned as it came.
+    A repeated request gets the same suggestions, unless models ran out of time: every algorithm
+    reads its state off the trials of the request.
 
     Raises:
         Invalid: The experiment makes no sense, or a limit is exceeded.
     """
     count, total = _read_numbers(request)
     spec = request.experiment.spec
-    algorithm = spec.algorithm.algorithm_name
-    if algorithm not in {*_PROPOSE, "hyperband", "darts"}:
-        raise Invalid(f"unknown algorithm name {shown(algorithm)}")
-    check_count(spec.algorithm.algorithm_settings)
+    algorithm = check_algorithm(spec.algorithm)
 
     reply = pb.GetSuggestionsReply()
     if count:
@@ -87,7 +81,7 @@ def suggest(
             assignments = reply.parameter_assignments.add().assignments
             for name, value in row:
                 assignments.add(name=name, value=value)
-    return reply, state
+    return reply
 
 
 def _read_numbers(request: pb.GetSuggestionsRequest) -> tuple[int, int]:

@@ -134,6 +134,15 @@ def read_settings(algorithm: str, settings: Iterable[pb.AlgorithmSetting]) -> di
     return {s.name: rules[s.name].read(s) for s in settings if s.name in rules}
 
 
+def check_algorithm(algorithm: pb.AlgorithmSpec) -> str:
+    """Return the algorithm's name; refuse an unknown one, and too many settings."""
+    name = algorithm.algorithm_name
+    if name not in {*RULES, "hyperband", "darts"}:
+        raise Invalid(f"unknown algorithm name {shown(name)}")
+    check_count(algorithm.algorithm_settings)
+    return name
+
+
 def check_count(settings: Iterable[object]) -> None:
     """Refuse more settings than any algorithm has.
 

@@ -13,12 +13,10 @@ from tbservice.katib import katib_pb2 as pb
 from tbservice.katib.suggestions import darts
 from tbservice.katib.suggestions.grid import combinations
 from tbservice.katib.suggestions.hyperband import read_plan
-from tbservice.katib.suggestions.settings import RULES, check_count, check_settings
+from tbservice.katib.suggestions.settings import RULES, check_algorithm, check_settings
 from tbservice.katib.suggestions.space import Choice, Space
 from tbservice.katib.suggestions.specification import check_numbers, read_space
-from tbservice.katib.suggestions.texts import parse_number, shown
-
-ALGORITHMS = frozenset({*RULES, "hyperband", "darts"})
+from tbservice.katib.suggestions.texts import parse_number
 
 
 def validate(experiment: pb.Experiment) -> None:
@@ -28,10 +26,7 @@ def validate(experiment: pb.Experiment) -> None:
         Invalid: With Katib's text where Katib has one.
     """
     spec = experiment.spec
-    algorithm = spec.algorithm.algorithm_name
-    if algorithm not in ALGORITHMS:
-        raise Invalid(f"unknown algorithm name {shown(algorithm)}")
-    check_count(spec.algorithm.algorithm_settings)
+    algorithm = check_algorithm(spec.algorithm)
     if algorithm == "darts":
         darts.check(spec)
         return
