@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Final
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
 from tbservice.db.schema_parts import has_table
@@ -24,6 +24,9 @@ class ViewVersion:
     query: str
     saved_by: UserId | None = None
     saved_at: datetime | None = None
+
+
+_COLUMNS: Final = ", ".join(field.name for field in fields(ViewVersion))
 
 
 def exist(db: Connection) -> bool:
@@ -62,13 +65,13 @@ def supersede(db: Connection, workspace_id: WorkspaceId, view_id: str) -> ViewVe
 
     Locks its row: of two transactions, the second finds none.
     """
-    statement = text("""
+    statement = text(f"""
         UPDATE saved_views SET is_current = false
         WHERE workspace_id = :workspace_id AND view_id = :view_id AND is_current
-        RETURNING view_id, version, name, page, query, saved_by, saved_at
-    """)
+        RETURNING {_COLUMNS}
+    """)  # noqa: S608 - a constant above
     row = db.execute(statement, {"workspace_id": workspace_id, "view_id": view_id}).one_or_none()
-    return None if row is None else _decode(row)
+    return None if row is None else ViewVersion(*row)
 
 
 def delete_until(db: Connection, workspace_id: WorkspaceId, view_id: str, version: int) -> int:
@@ -84,28 +87,19 @@ def delete_until(db: Connection, workspace_id: WorkspaceId, view_id: str, versio
 
 def list_current(db: Connection, workspace_id: WorkspaceId) -> list[ViewVersion]:
     """Return the last version of each view of a workspace, by name."""
-    statement = text("""
-        SELECT view_id, version, name, page, query, saved_by, saved_at FROM saved_views
+    statement = text(f"""
+        SELECT {_COLUMNS} FROM saved_views
         WHERE workspace_id = :workspace_id AND is_current ORDER BY name
-    """)
-    return _decode_all(db.execute(statement, {"workspace_id": workspace_id}).all())
+    """)  # noqa: S608 - a constant above
+    rows = db.execute(statement, {"workspace_id": workspace_id})
+    return [ViewVersion(*row) for row in rows]
 
 
 def list_versions(db: Connection, workspace_id: WorkspaceId, view_id: str) -> list[ViewVersion]:
     """Return the versions of a view, the last one first."""
-    statement = text("""
-        SELECT view_id, version, name, page, query, saved_by, saved_at FROM saved_views
+    statement = text(f"""
+        SELECT {_COLUMNS} FROM saved_views
         WHERE workspace_id = :workspace_id AND view_id = :view_id ORDER BY version DESC
-    """)
+    """)  # noqa: S608 - a constant above
     rows = db.execute(statement, {"workspace_id": workspace_id, "view_id": view_id})
-    return _decode_all(rows.all())
-
-
-def _decode_all(rows: Sequence[Row[tuple[object, ...]]]) -> list[ViewVersion]:
-    return [_decode(row) for row in rows]
-
-
-def _decode(row: Row[tuple[object, ...]]) -> ViewVersion:
-    return ViewVersion(
-        row.view_id, row.version, row.name, row.page, row.query, row.saved_by, row.saved_at
-    )
+    return [ViewVersion(*row) for row in rows]
