@@ -15,6 +15,7 @@ PLAIN = {
     "tbservice.experiment_values",
     "tbservice.samples",
     "tbservice.errors",
+    "tbservice.grouping",
     "tbservice.limits",
     "tbservice.pagination",
     "tbservice.patterns",

@@ -17,6 +17,7 @@ from tbservice import limits
 from tbservice.auth import secrets
 from tbservice.errors import Conflict, NotFound, TooLarge
 from tbservice.experiments.tables import experiment_deletion, snapshots
+from tbservice.grouping import group_by_weight
 from tbservice.ingest.door import PointWriter
 from tbservice.types.grants import AdminGrant
 from tbservice.types.identifiers import ExperimentId
@@ -113,13 +114,6 @@ def _chunks(counts: list[tuple[int, int, int]]) -> Iterator[tuple[DataClass, lis
     for data_class in DataClass:
         is_scalar = data_class is DataClass.SCALAR
         points_max = SNAPSHOT_CHUNK_POINTS if is_scalar else SNAPSHOT_CHUNK_ITEMS
-        chunk: list[int] = []
-        size = 0
-        for _, series_id, count in (row for row in counts if row[0] == data_class):
-            if chunk and (size + count > points_max or len(chunk) >= SNAPSHOT_CHUNK_ITEMS):
-                yield data_class, chunk
-                chunk, size = [], 0
-            chunk.append(series_id)
-            size += count
-        if chunk:
-            yield data_class, chunk
+        of_class = (row for row in counts if row[0] == data_class)
+        for rows in group_by_weight(of_class, lambda row: row[2], points_max, SNAPSHOT_CHUNK_ITEMS):
+            yield data_class, [series_id for _, series_id, _ in rows]

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from tbservice.grouping import group_by_weight
 from tbservice.integrity.findings import Damage, SeriesCheck
 from tbservice.integrity.tables import integrity_scan
 from tbservice.integrity.tables.integrity_scan import SeriesCounters, StoredPoint
@@ -65,15 +66,8 @@ class ValueCheck(SeriesCheck):
                 yield self.damage("value", detail, point.series_id)
 
     def _look_at_tensors(self, table: str, page: Sequence[StoredPoint]) -> Iterator[Damage]:
-        chunk: list[StoredPoint] = []
-        size = 0
-        for point in page:
-            if chunk and size + (point.size or 0) > _TENSOR_BYTES_MAX:
-                yield from self._read_tensors(table, chunk)
-                chunk, size = [], 0
-            chunk.append(point)
-            size += point.size or 0
-        yield from self._read_tensors(table, chunk)
+        for chunk in group_by_weight(page, lambda point: point.size or 0, _TENSOR_BYTES_MAX):
+            yield from self._read_tensors(table, chunk)
 
     def _read_tensors(self, table: str, chunk: Sequence[StoredPoint]) -> Iterator[Damage]:
         size = sum(point.size or 0 for point in chunk)

@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import NotFound
+from tbservice.grouping import group_by_weight
 from tbservice.pagination import (
     decode_series_token,
     decode_step_token,
@@ -172,20 +173,10 @@ def _stream_records(
 
 def _group_by_points(series_list: Sequence[Series]) -> Iterator[list[Series]]:
     """Yield groups of consecutive series of one data class, each small enough for one query."""
-    group: list[Series] = []
-    points = 0
-    for series in series_list:
-        is_scalar = series.data_class is DataClass.SCALAR
+    for data_class, of_class in groupby(series_list, lambda series: series.data_class):
+        is_scalar = data_class is DataClass.SCALAR
         points_max = _SCALAR_POINTS_PER_QUERY if is_scalar else _VALUE_POINTS_PER_QUERY
-        if group and (
-            group[0].data_class is not series.data_class or points + series.count > points_max
-        ):
-            yield group
-            group, points = [], 0
-        group.append(series)
-        points += series.count
-    if group:
-        yield group
+        yield from group_by_weight(of_class, lambda series: series.count, points_max)
 
 
 def _steps_after(step: int | None) -> StepRange:

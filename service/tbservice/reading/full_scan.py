@@ -24,6 +24,7 @@ from tbservice import limits
 from tbservice.auth.suspensions import check_sharing
 from tbservice.db.database import Database
 from tbservice.experiments.lifecycle import get_experiment
+from tbservice.grouping import group_by_weight
 from tbservice.reading.attempts import find_before, find_series_before
 from tbservice.reading.catalog import ALL_BLOBS
 from tbservice.reading.point_samples import find_blobs
@@ -116,8 +117,11 @@ def _stream_chunks(
 ) -> Iterator[SeriesChunk]:
     steps = points.steps
     has_begun = False  # the grant was made just before
-    for group in _group_by_points(series_list):
-        remaining, remaining_steps = group, steps
+    for group in group_by_weight(
+        series_list, lambda series: series.count, limits.SCAN_CHUNK_POINTS, _SERIES_PER_READ
+    ):
+        remaining: Sequence[Series] = group
+        remaining_steps = steps
         while remaining:
             # The rest of a series that was begun is read alone, as its range of steps is shorter.
             is_begun = remaining_steps != steps
@@ -155,21 +159,6 @@ def _list_remaining(
     if last.is_complete:
         return series_list[len(read) :], steps
     return series_list[len(read) - 1 :], StepRange(int(last.sample.steps[-1]) + 1, steps.last)
-
-
-def _group_by_points(series_list: Sequence[Series]) -> Iterator[Sequence[Series]]:
-    """Yield groups of consecutive series with at most `SCAN_CHUNK_POINTS` points, or one series."""
-    start = points = 0
-    for index, series in enumerate(series_list):
-        is_full = (
-            points + series.count > limits.SCAN_CHUNK_POINTS or index - start >= _SERIES_PER_READ
-        )
-        if index > start and is_full:
-            yield series_list[start:index]
-            start, points = index, 0
-        points += series.count
-    if start < len(series_list):
-        yield series_list[start:]
 
 
 def _is_deleted(series_read: _SeriesRead, points: _Points) -> bool:

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import TooLarge
+from tbservice.grouping import group_by_weight
 from tbservice.reading.sampling import uniform
 from tbservice.reading.sampling.rules import Ends, Sampler, find_ends, prepare_samplers
 from tbservice.reading.tables.attempt_scan import Before
@@ -77,16 +78,7 @@ def check_scan_points(count: int) -> None:
 
 def group_by_points(series_list: Sequence[Series]) -> Iterator[list[Series]]:
     """Yield groups of consecutive series with at most `SCAN_CHUNK_POINTS` points, or one series."""
-    group: list[Series] = []
-    points = 0
-    for series in series_list:
-        if group and points + series.count > limits.SCAN_CHUNK_POINTS:
-            yield group
-            group, points = [], 0
-        group.append(series)
-        points += series.count
-    if group:
-        yield group
+    return group_by_weight(series_list, lambda series: series.count, limits.SCAN_CHUNK_POINTS)
 
 
 @dataclass(slots=True)

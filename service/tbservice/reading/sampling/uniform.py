@@ -20,6 +20,7 @@ from tbservice.sample_order import (
 )
 from tbservice.samples import ScalarSample
 from tbservice.series.dedup import deduplicate_steps
+from tbservice.series.merge_iterator import slice_steps
 from tbservice.series.tables import sample_slots, scalar_blocks, scalar_tail
 from tbservice.series.tables.scalar_format import EMPTY_POINTS, concatenate
 from tbservice.types.identifiers import ExperimentId, Int64s, Ranks
@@ -133,7 +134,7 @@ def read_levels(
     blocks = scalar_blocks.unpack_rows(block_rows)
     buffers = scalar_tail.unpack_rows(buffer_rows)
     return {
-        id_: clip_to_range(
+        id_: slice_steps(
             deduplicate_steps(
                 concatenate([*blocks.get(id_, []), *([buffers[id_]] if id_ in buffers else [])])
             ),
@@ -141,15 +142,6 @@ def read_levels(
         )
         for id_ in levels
     }
-
-
-def clip_to_range(points: ScalarPoints, steps: StepRange) -> ScalarPoints:
-    """Return the points in the range; `points` must be in step order."""
-    if steps == ALL_STEPS:
-        return points
-    start = int(np.searchsorted(points.steps, steps.first, "left"))
-    end = int(np.searchsorted(points.steps, steps.last, "right"))
-    return points.select(slice(start, end))
 
 
 def _summarize_series(series: Series) -> _RangeSummary:
@@ -191,7 +183,7 @@ def _summarize_range(
     )
     for id_ in exact:
         blocks = sealed.get(id_)
-        ends = EMPTY_POINTS if blocks is None else clip_to_range(concatenate(blocks.ends), steps)
+        ends = EMPTY_POINTS if blocks is None else slice_steps(concatenate(blocks.ends), steps)
         sealed_count = len(ends) + (0 if blocks is None else blocks.others_count)
         summaries[id_] = _RangeSummary(sealed_count + len(unsealed[id_]), sealed_count, ends)
     return summaries

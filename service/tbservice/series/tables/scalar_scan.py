@@ -15,6 +15,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import Array, encode_array
 from tbservice.db.pipeline import fetch_binary
+from tbservice.grouping import group_by_weight
 from tbservice.series.tables import superseded_blocks
 from tbservice.series.tables.scalar_blocks import OPEN, SEALED
 from tbservice.series.tables.scalar_format import EMPTY_POINTS, RECORD_DTYPE, unpack, unpack_raw
@@ -125,16 +126,8 @@ def read_scalar_rows(
     Raises:
         ValueError: A row is damaged, unless `skip_damaged`.
     """
-    group: list[ScalarRow] = []
-    size = 0
-    for row in rows:
-        # A single row over the limit is read all the same: its points are packed together.
-        if group and size + row.count > points_max:
-            yield from _read_group(db, experiment_id, group, skip_damaged)
-            group, size = [], 0
-        group.append(row)
-        size += row.count
-    if group:
+    # A single row over the limit is read all the same: its points are packed together.
+    for group in group_by_weight(rows, lambda row: row.count, points_max):
         yield from _read_group(db, experiment_id, group, skip_damaged)
 
 
