@@ -22,17 +22,6 @@ from support.uploading import tensorboard_scalars, wait_until
 pd = LazyModule("pandas")
 
 
-def digests(reader, experiment_id):
-    """Return {(run, tag): digests} of an experiment."""
-    by_series, after = {}, ""
-    while after is not None:
-        page = reader.get(experiment_id, "digests", after=after)
-        for series in page["series"]:
-            by_series[series.pop("run"), series.pop("tag")] = series
-        after = page["next"]
-    return by_series
-
-
 def as_text(series):
     """Return the scalars in one order, with all NaN equal, for comparison."""
     return {
@@ -49,9 +38,9 @@ def test_export_uploaded_again_is_same_bit_by_bit(uploader, reader, logdir, expo
     assert ended.done["losses"] == {}
     again = uploader.run("--logdir", directory, "--one-shot")
     assert again.code == 0, again.err
-    known = digests(reader, first)
+    known = reader.digests(first)
     assert len(known) > 100
-    assert digests(reader, again.experiment_id) == known
+    assert reader.digests(again.experiment_id) == known
     runs = [reader.get(each, "runs")["runs"] for each in (first, again.experiment_id)]
     assert {run["run"]: run["start_time"] for run in runs[0]} == {
         run["run"]: run["start_time"] for run in runs[1]

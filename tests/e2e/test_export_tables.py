@@ -147,20 +147,10 @@ def sequence_digest(row, blobs):
     return digests.blob_sequence_digest(sha256s, row["logged_content_type"])
 
 
-def server_digests(reader, experiment_id):
-    by_series, after = {}, ""
-    while after is not None:
-        page = reader.get(experiment_id, "digests", after=after)
-        for series in page["series"]:
-            by_series[series.pop("run"), series.pop("tag")] = series
-        after = page["next"]
-    return by_series
-
-
 def test_parquet_export_holds_what_was_logged_bit_by_bit(uploaded, reader, export):
     ended, directory = export(uploaded)
     assert ended.code == 0, ended.err
-    known = server_digests(reader, uploaded)
+    known = reader.digests(uploaded)
     assert len(known) > 100
     assert record_digests(directory) == known
     runs = {row["run"]: row["start_time"] for row in rows_of(directory, "runs")}

@@ -15,7 +15,7 @@ from werkzeug.test import EnvironBuilder
 from support.batches import ApiClient
 from support.hparams import (
     STATUSES,
-    HparamsClient,
+    HparamsPage,
     column,
     end,
     last,
@@ -43,23 +43,12 @@ def database(shared_settings):
     database.close()
 
 
-class PageClient(HparamsClient):
+class PageClient(HparamsPage):
     """One experiment: writes runs, and asks the page's routes and TensorBoard's handlers."""
 
     def __init__(self, api: ApiClient, database: Database) -> None:
         super().__init__(api)
         self._database, self._owner = database, api.headers["Authorization"].split()[1]
-
-    def post(self, path, fields):
-        url = f"/experiment/{self.experiment_id}/data/plugin/hparams/{path}"
-        body = {"content": fields} if isinstance(fields, bytes) else {"json": fields}
-        return self.api.client.post(url, headers=self.api.headers, **body)
-
-    def refusal(self, path, **fields):
-        """The status and the text of an answer that must be plain."""
-        answer = self.post(path, fields)
-        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
-        return answer.status_code, answer.text
 
     def reader(self):
         """The experiment as a source."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 
+from support.tls_proxy import forward
 from tbservice.local.embedded.ports import LOOPBACK
 
 _COMMIT = b"COMMIT PREPARED"
@@ -44,7 +45,7 @@ class HeldCommits:
 
     def _carry(self, client: socket.socket) -> None:
         with closing(client), closing(socket.create_connection((LOOPBACK, self._target))) as server:
-            back = threading.Thread(target=_forward, args=[server, client], daemon=True)
+            back = threading.Thread(target=forward, args=[server, client], daemon=True)
             back.start()
             with suppress(OSError):
                 while piece := client.recv(65_536):
@@ -55,14 +56,6 @@ class HeldCommits:
             with suppress(OSError):
                 server.shutdown(socket.SHUT_RDWR)
             back.join()
-
-
-def _forward(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while piece := source.recv(65_536):
-            target.sendall(piece)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

@@ -36,9 +36,9 @@ class _Connection(socketserver.BaseRequestHandler):
         ):
             for end in (encrypted, plain):  # else a piece behind another waits 40 ms for an ACK
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            back = threading.Thread(target=_carry, args=(plain, encrypted))
+            back = threading.Thread(target=forward, args=(plain, encrypted))
             back.start()
-            _carry(encrypted, plain)
+            forward(encrypted, plain)
             back.join()
 
 
@@ -65,7 +65,8 @@ def tls_proxy(port: int, directory: Path, host: str = "localhost"):
         yield TlsProxy(url, directory / "authority.pem")
 
 
-def _carry(source: socket.socket, target: socket.socket) -> None:
+def forward(source: socket.socket, target: socket.socket) -> None:
+    """Pass on what one socket sends to another, until either ends."""
     with suppress(OSError):
         while piece := source.recv(65_536):
             target.sendall(piece)

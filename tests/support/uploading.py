@@ -210,6 +210,16 @@ class Reader:
             for run, tags in runs.items()
         }
 
+    def digests(self, experiment_id: str) -> dict[tuple[str, str], dict]:
+        """Return the digests of each series by (run, tag)."""
+        by_series, after = {}, ""
+        while after is not None:
+            page = self.get(experiment_id, "digests", after=after)
+            for series in page["series"]:
+                by_series[series.pop("run"), series.pop("tag")] = series
+            after = page["next"]
+        return by_series
+
     def blobs(self, experiment_id: str, run: str, tag: str) -> list[list[bytes]]:
         """Return the bytes of each step's blobs."""
         columns = self.get(experiment_id, "blob_sequences/data", run=run, tag=tag)[run][tag]

@@ -22,6 +22,7 @@ from support.event_files import (
 )
 from support.python39 import OLD_PROTOBUF
 from support.read_events import assert_same_both_ways, decode
+from support.wire_format import varint
 from tbupload.events import skip_reasons
 from tbupload.events.decode.event_layout import parse_layout
 from tbupload.events.decode.layout_cache import find_layout
@@ -36,16 +37,6 @@ def field(number, kind, content):
     """Return the bytes of a protobuf field."""
     key = bytes([number << 3 | kind])
     return key + (varint(len(content)) + content if kind == 2 else content)
-
-
-def varint(number, padding=0):
-    number &= (1 << 64) - 1
-    encoded = []
-    while number >= 0x80 or padding:
-        encoded.append(number & 0x7F | 0x80)
-        padding -= number < 0x80
-        number >>= 7
-    return bytes([*encoded, number])
 
 
 tags = st.sampled_from(
