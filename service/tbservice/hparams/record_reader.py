@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.experiments.lifecycle import get_version_tag
+from tbservice.grouping import group_by_weight
 from tbservice.hparams.record_cache import (
     RECORDS,
     CachedRecords,
@@ -97,24 +98,13 @@ def _decode(
     if missing:
         decoder.share_names(record for record, _ in records.values())
     digest_of = {int(columns.series_ids[index]): digests[index] for index in missing}
-    for chunk in _chunks(missing, columns):
-        for series_id, metadata in hparams_rows.read_metadata(db, grant.experiment_id, chunk):
+    for group in group_by_weight(
+        missing, lambda index: int(columns.sizes[index]), limits.SCAN_CHUNK_BYTES
+    ):
+        ids = columns.series_ids[group].tolist()
+        for series_id, metadata in hparams_rows.read_metadata(db, grant.experiment_id, ids):
             records[digest_of[series_id]] = decoder.decode(metadata)
     return records
-
-
-def _chunks(missing: Sequence[int], columns: RecordColumns) -> Iterator[list[int]]:
-    """Yield the series ids of the missing records, about `SCAN_CHUNK_BYTES` at a time."""
-    chunk: list[int] = []
-    size = 0
-    for index in missing:
-        chunk.append(int(columns.series_ids[index]))
-        size += int(columns.sizes[index])
-        if size >= limits.SCAN_CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def _sort_by_kind(listing: HparamsListing, decoded: Sequence[StoredRecord]) -> ExperimentRecords:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -22,6 +22,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.db.database import Database
 from tbservice.errors import ObjectMissing, ObjectUnreadable
+from tbservice.grouping import group_by_weight
 from tbservice.objects.object_store import ObjectStore
 from tbservice.objects.tables import blobs, object_references
 from tbservice.pagination import decode_digest_token, encode_digest_token
@@ -198,7 +199,11 @@ def _check_until(
     """
     problems: dict[bytes, Problem] = {}
     checked = 0
-    for chunk in _chunks(digests, known, is_deep=is_deep):
+
+    def weigh(digest: bytes) -> int:
+        return known[digest].size if is_deep and digest in known else 0
+
+    for chunk in group_by_weight(digests, weigh, _DEEP_CHUNK_BYTES, _CHUNK_OBJECTS):
         chunk_problems, count = _check_chunk(objects, chunk, known, deadline if is_deep else None)
         problems |= chunk_problems
         checked += count
@@ -222,21 +227,6 @@ def _list_referring_series(
             db, grant.experiment_id, replace(selection, data_class=data_class)
         )
     }
-
-
-def _chunks(
-    digests: Sequence[bytes], known: Mapping[bytes, Blob], *, is_deep: bool
-) -> Iterator[list[bytes]]:
-    chunk: list[bytes] = []
-    size = 0
-    for digest in digests:
-        size += known[digest].size if digest in known else 0
-        chunk.append(digest)
-        if len(chunk) == _CHUNK_OBJECTS or (is_deep and size >= _DEEP_CHUNK_BYTES):
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def _check_chunk(

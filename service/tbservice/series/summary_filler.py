@@ -13,9 +13,9 @@ from typing import Final
 
 from tbservice.db.database import Database
 from tbservice.errors import ServiceError
+from tbservice.grouping import group_by_weight
 from tbservice.series import summary_scan
 from tbservice.series.tables import summary_rows
-from tbservice.series.tables.summary_rows import UnknownSummary
 from tbservice.types.grants import ReadGrant
 
 _SERIES_PER_PAGE: Final = 256
@@ -42,14 +42,8 @@ def fill(database: Database, grant: ReadGrant, after: int = 0) -> int | None:
     """
     with database.snapshot(grant) as db:
         listed = summary_rows.list_unknown(db, grant.experiment_id, after, _SERIES_PER_PAGE)
-        page: list[UnknownSummary] = []
-        points = 0
-        for row in listed:
-            points += row.count
-            if page and points > _POINTS_PER_PAGE:
-                break
-            page.append(row)
-        if not page:
+        page = next(group_by_weight(listed, lambda row: row.count, _POINTS_PER_PAGE), None)
+        if page is None:
             return None
         ids = [row.series_id for row in page]
         computed = summary_scan.compute(db, grant.experiment_id, ids)
