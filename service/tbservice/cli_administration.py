@@ -26,6 +26,8 @@ _QUOTA_UNITS = {
     "blob_bytes": "bytes of media and large tensors",
     "experiments": "experiments",
     "members": "members",
+    "requests": "requests in a month",
+    "export_bytes": "bytes of answers in a month",
 }
 """The limits of a quota, as in `types/quotas.py`, which needs no import here for `--help`."""
 

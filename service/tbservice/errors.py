@@ -20,12 +20,13 @@ ServiceError            HTTP
   Suspended             451      an administrator has suspended it: the detail says why
   Unavailable           503      PostgreSQL or S3 is not available: try again later
     ObjectUnreadable             the object store fails to read an object
-  QuotaExceeded         507      the workspace has no room: nothing was stored
+  QuotaExceeded         507      the workspace has no room, or its month is used up
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import ClassVar
 
 
@@ -187,33 +188,46 @@ class RunDeleted(Conflict):
 class QuotaExceeded(ServiceError):
     """A quota of the workspace or its account has no room for what the request adds.
 
-    Nothing of it was stored.
+    Nothing of it was stored, or if it is a quota of a month, nothing was done.
 
     507 (RFC 4918, 11.5), as WebDAV has it for quotas (RFC 4331, 6): not 403, which is about rights,
     nor 413 and 429, after which a client sends less, or the same again soon.
 
     `quota` is the name of the limit, `holder` whose it is (`workspace` or `account`); `used` and
-    `limit` are counts, `needed` what would be added.
+    `limit` are counts, `needed` what would be added. `resets` is when a quota of a month comes
+    back, in UTC, and the seconds until then; None for what is stored.
     """
 
     status = 507
     code = "quota_exceeded"
 
     def __init__(
-        self, quota: str, unit: str, used: int, limit: int, needed: int, holder: str
+        self,
+        quota: str,
+        unit: str,
+        used: int,
+        limit: int,
+        needed: int,
+        holder: str,
+        *,
+        resets: tuple[datetime, int] | None = None,
     ) -> None:
-        remaining = max(0, limit - used)
         who = "workspace" if holder == "workspace" else "account that the workspace belongs to"
+        remaining = f"of which {used:,} are used and {max(0, limit - used):,} remain"
+        ask = "ask the administrator of this service for more"
         super().__init__(
-            f"the {who} may store {limit:,} {unit}, of which {used:,} are used and "
-            f"{remaining:,} remain; this needs {needed:,} more. Delete what is not needed, or ask "
-            "the administrator of this service for more"
+            f"the {who} may store {limit:,} {unit}, {remaining}; this needs {needed:,} more. "
+            f"Delete what is not needed, or {ask}"
+            if resets is None
+            else f"the {who} may have {limit:,} {unit} in a month, {remaining} until "
+            f"{resets[0]:%Y-%m-%d %H:%M} UTC. Wait until then, or {ask}"
         )
         self.quota = quota
         self.holder = holder
         self.used = used
         self.limit = limit
         self.needed = needed
+        self.resets = resets
 
 
 class StartupError(Exception):

@@ -1,6 +1,6 @@
 """Eight uploaders into one workspace, in turns: without counters, with them, and with a quota that
-is far, or near, of the workspace or of its account; and the sums that a look at a quota reads, over
-10,000 experiments.
+is far, or near, of the workspace or of its account; the sums that a look at a quota reads, over
+10,000 experiments; and what it costs to count a request, and to store the counts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from support.batches import PROTOBUF, batch, scalars, segment, stream
 from tbservice.db.database import Database
 from tbservice.quotas import plans
 from tbservice.quotas.tables import usage_counters
+from tbservice.quotas.traffic import TrafficMeter
+from tbservice.types.grants import Scope
 from tbservice.types.identifiers import UserId, WorkspaceId
 from tbservice.types.quotas import QUOTA_NAMES
 
@@ -35,6 +37,7 @@ ACCOUNT, ACCOUNT_WORKSPACES = UserId("bench"), 5
 """An account has as many workspaces as a person may create; one is uploaded to."""
 
 EXPERIMENTS = 10_000
+REQUESTS = 20_000
 
 
 def measure(bench: Bench) -> None:
@@ -63,6 +66,7 @@ def measure(bench: Bench) -> None:
             _report(side, "processor time", cpu[side], cpu[NO_COUNTERS])
             _report(side, "time", seconds[side], seconds[NO_COUNTERS])
         _measure_sums(counted)
+        _measure_traffic(counted)
 
 
 def _make_body(number: int) -> bytes:
@@ -140,3 +144,35 @@ def _measure_sums(service: Service) -> None:
     database.close()
     took = statistics.median(looks)
     report(f"sum over {EXPERIMENTS:,} experiments, at a look at the quota", f"{took * 1e3:.1f} ms")
+
+
+def _measure_traffic(service: Service) -> None:
+    """Measure the processor time of what each request does, and of a visit every ten seconds."""
+    (number,) = service.query("SELECT min(workspace_id) FROM workspaces")[0]
+    workspace_id = WorkspaceId(number)
+    database = Database(service.live.database_url, 1)
+    for side, limits in (
+        ("no limit", {}),
+        ("two limits", {"requests": 10**9, "export_bytes": 10**15}),
+    ):
+        with database.transaction(workspace_id) as db:
+            plans.set_quota(db, workspace_id, None, dict.fromkeys(QUOTA_NAMES) | limits)
+        meter = TrafficMeter(database)
+        _count_request(meter, workspace_id)
+        meter.store()
+        began = time.process_time()
+        for _ in range(REQUESTS):
+            _count_request(meter, workspace_id)
+        took = (time.process_time() - began) / REQUESTS
+        report(f"counting a request, {side}", f"{took * 1e6:.1f} µs", "at most 3 % of a small read")
+        began = time.process_time()
+        meter.store()
+        report(f"storing the counts, {side}", f"{(time.process_time() - began) * 1e3:.1f} ms")
+    database.close()
+
+
+def _count_request(meter: TrafficMeter, workspace_id: WorkspaceId) -> None:
+    request = meter.begin_request()
+    request.let_in(workspace_id, Scope.READ, is_member=True)
+    request.list_fields()
+    request.add_bytes(1000)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import pytest
+import urllib3
 
 from support import event_files
-from support.uploading import Uploader
+from support.uploading import Uploader, wait_until
 from tbservice.db.database import Database
 from tbservice.quotas import plans
 from tbservice.types.quotas import QUOTA_NAMES
@@ -17,14 +20,14 @@ RUNS = ("a", "b", "c", "d")
 
 @pytest.fixture
 def allow(live_service, superuser, uploader):
-    """Set the quota of points of the uploader's workspace, which is the latest."""
+    """Set the quota of the uploader's workspace, which is the latest."""
     assert uploader.token
     (workspace_id,) = superuser.execute("SELECT max(workspace_id) FROM workspaces").fetchone()
 
-    def allow(points):
+    def allow(points, **more):
         database = Database(live_service.database_url, 1)
         with database.transaction(workspace_id) as db:
-            limits = dict.fromkeys(QUOTA_NAMES) | {"points": points}
+            limits = dict.fromkeys(QUOTA_NAMES) | {"points": points} | more
             plans.set_quota(db, workspace_id, None, limits)
         database.close()
 
@@ -64,6 +67,22 @@ def test_upload_over_quota_exits_with_75_and_resumes(uploader: Uploader, reader,
     assert all(list(tags["loss"]) == list(range(STEPS)) for tags in stored.values())
     verified = uploader.run("verify", "--logdir", logdir, "--experiment", first.experiment_id)
     assert verified.code == 0
+
+
+def test_upload_without_requests_left_exits_with_75(uploader, live_service, logdir, allow):
+    write_runs(logdir, runs=("a",), steps=3)
+    allow(None, requests=0)
+    headers = {"Authorization": f"Bearer {uploader.token}"}
+    # The server looks at the limits of a workspace beside its first requests.
+    wait_until(
+        lambda: (
+            urllib3.request("GET", f"{live_service.url}/api/v1/experiments", headers=headers).status
+            == HTTPStatus.INSUFFICIENT_STORAGE
+        )
+    )
+    ended = uploader.run("--logdir", logdir, "--one-shot")
+    assert ended.code == EXIT_TEMPORARY_FAILURE
+    assert "may have 0 requests in a month" in ended.err
 
 
 def test_training_survives_an_upload_over_quota(run_script, allow):

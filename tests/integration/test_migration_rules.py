@@ -19,7 +19,9 @@ MIGRATIONS = {migration.name: migration for migration in schema_versions.list_mi
 ONLINE = [migration for name, migration in MIGRATIONS.items() if name > LAST_MIGRATION]
 """Migrations after the last release, which run while its servers do."""
 
-MAY_LOCK_SEVERAL: dict[str, str] = {}
+MAY_LOCK_SEVERAL = {
+    "0029_traffic": "tables of a few rows, which only who looks for room reads, in this order",
+}
 """Migrations that lock several tables of before, each with the reason."""
 
 CONCURRENT_STATEMENT = re.compile(

@@ -13,6 +13,7 @@ from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.grpc.calls import CallRunner
 from tbservice.api.grpc.listener import GrpcListener
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.quotas.traffic import TrafficMeter
 
 SECONDS_MAX = 30
 SERVICE = "tbhub.test.Calls"
@@ -45,7 +46,8 @@ class CallServer:
 
     async def _serve(self):
         self.loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
-        runner = CallRunner(self._database, self.shares, self._log_failure)
+        meter = TrafficMeter(self._database)
+        runner = CallRunner(self._database, self.shares, meter, self._log_failure)
         methods = {
             name: runner.handler(f"Calls/{name}", answer) for name, answer in self._answers.items()
         }

@@ -112,12 +112,13 @@ MAY_IMPORT = read_table("""
 .backup: PLAIN STORES .auth.tables .settings
 .admission: PLAIN METRICS SESSIONS .auth
 .handlers: PLAIN METRICS .admission .launch
-.api.http: PLAIN METRICS SESSIONS USE_CASES .admission .settings
+.api.http: PLAIN METRICS SESSIONS USE_CASES .admission .settings .quotas.traffic
 .api.formats: PLAIN SESSIONS .reading .api.http
 .api.operation: PLAIN METRICS SESSIONS HTTP
 .api.v1: PLAIN METRICS SESSIONS USE_CASES HTTP .admission .hparams .runs .settings
 .api.v0_classic: PLAIN SESSIONS HTTP .reading .handlers
 .api.grpc: PLAIN METRICS SESSIONS .admission .api.http.readiness .audit .auth .ingest .settings
+    .quotas.traffic
 .pages: PLAIN SESSIONS METRICS HTTP .admission .audit .auth .experiments .reading .hparams .runs
     .handlers
 .tensorboard: PLAIN SESSIONS HTTP .admission .handlers .experiments .reading .hparams .pages

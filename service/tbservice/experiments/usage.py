@@ -9,11 +9,11 @@ from sqlalchemy import Connection
 
 from tbservice.experiments.tables import workspace_usage
 from tbservice.quotas import room
-from tbservice.quotas.tables import usage_counters, workspace_quotas
+from tbservice.quotas.tables import usage_counters, workspace_quotas, workspace_traffic
 from tbservice.types.experiments import WorkspaceUsage
 from tbservice.types.grants import WorkspaceGrant
 from tbservice.types.identifiers import ExperimentId, WorkspaceId
-from tbservice.types.quotas import Quota, Usage, UsageTotals
+from tbservice.types.quotas import Quota, Traffic, Usage, UsageTotals
 
 USAGE_EXPERIMENTS_ITEMS_MAX: Final = 10_000
 """Experiments (items) that the usage of a workspace names, the largest first."""
@@ -23,7 +23,8 @@ def read_usage(db: Connection, grant: WorkspaceGrant, largest: int) -> Workspace
     """Return what the workspace stores, and its `largest` experiments.
 
     `grant` is for the scope read. Deleted experiments count until they are erased, blobs until they
-    are swept. Reads a row per experiment, and no series.
+    are swept. Requests and exported bytes are those that workers have stored, some seconds ago.
+    Reads a row per experiment, and no series.
     """
     months, members = workspace_usage.list_groups(db, grant.workspace_id)
     return WorkspaceUsage(
@@ -32,6 +33,7 @@ def read_usage(db: Connection, grant: WorkspaceGrant, largest: int) -> Workspace
         months,
         members,
         workspace_usage.list_largest(db, grant.workspace_id, largest),
+        workspace_traffic.list_months(db, grant.workspace_id),
     )
 
 
@@ -50,17 +52,19 @@ def read_totals(db: Connection, grant: WorkspaceGrant) -> UsageTotals:
         members,
         copies,
         uncounted,
+        workspace_traffic.find_present(db, grant.workspace_id),
     )
 
 
 def read_account_totals(db: Connection, level: room.Level) -> UsageTotals:
     """Return what the workspaces of an account store and may store together."""
-    stored, experiments, members = Usage(), 0, 0
+    stored, experiments, members, traffic = Usage(), 0, 0, Traffic()
     for workspace_id in level.visit(db):
         stored = stored.plus(usage_counters.sum_all(db, workspace_id))
         experiments += workspace_quotas.count_experiments(db, workspace_id)
         members += workspace_quotas.count_members(db, workspace_id)
-    return UsageTotals(level.quota, stored, experiments, members)
+        traffic = traffic.plus(workspace_traffic.find_present(db, workspace_id))
+    return UsageTotals(level.quota, stored, experiments, members, traffic=traffic)
 
 
 def _find_account_totals(db: Connection, workspace_id: WorkspaceId) -> UsageTotals | None:

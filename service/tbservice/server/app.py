@@ -37,6 +37,7 @@ from tbservice.api.http.readiness import Readiness
 from tbservice.api.http.request_id import HEADER, REQUEST_ID, RequestIdMiddleware
 from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.http.shared_answers import SharedAnswers
+from tbservice.api.http.traffic import TrafficMiddleware
 from tbservice.auth.oidc.sign_in import SignIn
 from tbservice.db.database import Database
 from tbservice.db.schema import check_schema
@@ -66,6 +67,7 @@ from tbservice.pages.base.content_origin import ContentOriginMiddleware
 from tbservice.pages.base.signed_in import SignInRequired
 from tbservice.pages.base.static_files import static_url
 from tbservice.pages.sign_in import sign_in
+from tbservice.quotas.traffic import TrafficMeter
 from tbservice.series.compactor import Compactor
 from tbservice.series.summary_filler import SummaryFiller
 from tbservice.server.grpc_service import GrpcService
@@ -136,6 +138,7 @@ def create_app(settings: Settings) -> FastAPI:
     figures.observe_pool_size(settings.database_pool_size)
     app.state.objects = ObjectStore(settings)
     app.state.shares = WorkerShares(settings.database_pool_size)
+    app.state.traffic = TrafficMeter(app.state.database)
     app.state.readiness = Readiness(app.state.database, app.state.objects)
     app.state.compactor = Compactor(app.state.database)
     app.state.summaries = SummaryFiller(app.state.database)
@@ -195,6 +198,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         # Before admission: there too, nobody is signed in on the content origin.
         app.add_middleware(ContentOriginMiddleware, content_url=settings.content_url)
     app.add_middleware(HeadMiddleware)  # outside of what counts and shortens responses
+    app.add_middleware(TrafficMiddleware, meter=app.state.traffic)  # outside of that: what is sent
     app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(ObservationMiddleware)  # outside the others: it counts what they refuse
     app.add_middleware(  # outside of all that works
@@ -251,6 +255,7 @@ async def _start(app: FastAPI) -> None:
     app.state.summaries.start()
     app.state.eraser.start()
     app.state.sweeper.start()
+    app.state.traffic.start()
     await app.state.grpc.start()
 
 
@@ -288,6 +293,7 @@ async def _stop(app: FastAPI) -> None:
     await run_in_threadpool(app.state.compactor.stop)
     await run_in_threadpool(app.state.eraser.stop)
     await run_in_threadpool(app.state.sweeper.stop)
+    await run_in_threadpool(app.state.traffic.stop)
     # Cancels what is left, so that closing does not wait for a long read.
     await run_in_threadpool(app.state.database.stop)
     app.state.database.close()
@@ -342,6 +348,9 @@ async def _render(request: Request, error: Exception) -> Response:
             "remaining": max(0, error.limit - error.used),
             "needed": error.needed,
         }
+        if error.resets is not None:
+            more["resets_at"] = error.resets[0].isoformat()
+            headers["Retry-After"] = str(error.resets[1])
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = _make_challenge(request)
     if isinstance(error, ObjectMissing):

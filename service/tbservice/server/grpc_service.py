@@ -65,7 +65,7 @@ def _make_listener(state: State, processes: HandlerPool) -> GrpcListener:
     from tbservice.api.grpc.reflection import make_reflection_handler
     from tbservice.katib.methods import SERVICES, KatibMethods
 
-    runner = CallRunner(state.database, state.shares, log_failure)
+    runner = CallRunner(state.database, state.shares, state.traffic, log_failure)
     handlers = [
         *KatibMethods(state.ingest, processes).handlers(runner),
         make_health_handler(runner, state.readiness, lambda: processes.is_warm),

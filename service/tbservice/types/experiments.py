@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from tbservice.types.identifiers import ExperimentId, UserId
-from tbservice.types.quotas import Usage, UsageTotals
+from tbservice.types.quotas import Traffic, Usage, UsageTotals
 
 RESTORABLE: Final = timedelta(days=7)
 """For how long an experiment is restored after its deletion; then it is erased."""
@@ -58,6 +58,8 @@ class WorkspaceUsage:
     months: list[UsageGroup]
     members: list[UsageGroup]
     largest: list[ExperimentUsage]
+    traffic: list[tuple[str, Traffic]]
+    """Months as "YYYY-MM" (UTC), the latest first."""
 
 
 @dataclass(frozen=True, slots=True)

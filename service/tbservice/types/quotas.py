@@ -10,6 +10,20 @@ QUOTA_MAX: Final = 2**63 - 1
 """Points, bytes or items of the greatest limit: a bigint of PostgreSQL. This one is no limit."""
 
 
+class Traffic(NamedTuple):
+    """Requests that were let in, and bytes of the bodies of their answers."""
+
+    requests: int = 0
+    export_bytes: int = 0
+
+    def plus(self, other: Traffic) -> Traffic:
+        """Return the sum."""
+        return Traffic(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+NO_TRAFFIC: Final = Traffic()
+
+
 class Usage(NamedTuple):
     """Stored points by data class, and bytes. Also a difference of two of these.
 
@@ -42,13 +56,19 @@ NOTHING: Final = Usage()
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Limits of a workspace or account; None for none. Points and bytes are those of `Usage`."""
+    """Limits of a workspace or account; None for none.
+
+    Points and bytes are those of `Usage`, requests and exported bytes those of `Traffic` in a
+    month (UTC).
+    """
 
     points: int | None = None
     tensor_bytes: int | None = None
     blob_bytes: int | None = None
     experiments: int | None = None
     members: int | None = None
+    requests: int | None = None
+    export_bytes: int | None = None
 
     def as_dict(self) -> dict[str, int | None]:
         """Return the limits by name."""
@@ -68,7 +88,7 @@ class UsageTotals:
 
     `experiments` are those that can be restored, too; `uncounted` are the ones of `stored` that
     count as what arrived, since nothing was added to them since they are counted. Frozen copies
-    count in `stored` like experiments.
+    count in `stored` like experiments. `traffic` is that of the month.
     """
 
     quota: Quota
@@ -77,10 +97,12 @@ class UsageTotals:
     members: int
     frozen_copies: int = 0
     uncounted: int = 0
+    traffic: Traffic = NO_TRAFFIC
 
     def used(self, name: str) -> int:
         """Return how much of a limit is used, by its name."""
-        own: int = getattr(self.stored if name in COUNTED else self, name)
+        counts = {**dict.fromkeys(COUNTED, self.stored), **dict.fromkeys(MONTHLY, self.traffic)}
+        own: int = getattr(counts.get(name, self), name)
         return own
 
 
@@ -88,7 +110,10 @@ QUOTA_NAMES: Final = tuple(field.name for field in fields(Quota))
 """Names of the limits, which are columns of the tables of quotas and keys of the file of plans."""
 
 COUNTED: Final = ("points", "tensor_bytes", "blob_bytes")
-"""The limits on what `Usage` counts; the others are on numbers of rows."""
+"""The limits on what `Usage` counts."""
+
+MONTHLY: Final = Traffic._fields
+"""The limits on what `Traffic` counts in a month; those that are left are on numbers of rows."""
 
 UNITS: Final = {
     "points": "points",
@@ -96,5 +121,7 @@ UNITS: Final = {
     "blob_bytes": "bytes of blobs",
     "experiments": "experiments",
     "members": "members",
+    "requests": "requests",
+    "export_bytes": "bytes of answers",
 }
 """Units of the limits, for people."""

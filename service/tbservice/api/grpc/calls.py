@@ -34,6 +34,7 @@ from tbservice.errors import (
     Unauthenticated,
     Unavailable,
 )
+from tbservice.quotas.traffic import TrafficMeter
 
 GRPC_MESSAGE_SECONDS_MAX: Final = 60.0
 """Seconds a client may take to send the message of a gRPC call.
@@ -86,17 +87,23 @@ class CallRunner:
     """The calls of one worker: their callers, their shares, and what clients get for errors."""
 
     def __init__(
-        self, database: Database, shares: WorkerShares, log_failure: Callable[[Exception], str]
+        self,
+        database: Database,
+        shares: WorkerShares,
+        meter: TrafficMeter,
+        log_failure: Callable[[Exception], str],
     ) -> None:
         """Create it before the event loop runs.
 
         Args:
             database: Where tokens are looked up.
             shares: The shares of this worker, which HTTP uses too.
+            meter: Counts calls for the quotas of workspaces, likewise.
             log_failure: Logs an unexpected error and returns its id in the log.
         """
         self._database = database
         self._shares = shares
+        self._meter = meter
         self._log_failure = log_failure
         self._callers = CallerLookup(database)
         self._open_calls = FairQueue(
@@ -192,6 +199,7 @@ class CallRunner:
         secret = read_secret(metadata)
         host = peer_host(context.peer())
         begin_request(site_of(host), "")
+        traffic = self._meter.begin_request()
         caller = await self._callers.identify_token(secret, host)
         admitted = admit(caller, self._shares)
         if caller.is_anonymous:
@@ -203,6 +211,7 @@ class CallRunner:
                 reply = await answer(Call(secret, metadata, message, admitted))
             finally:
                 admitted.turn.finish()
+        traffic.add_bytes(len(reply))
         await self._send(context, admitted, reply)
 
     async def _check_token(self, admitted: AdmittedRequest, secret: str) -> None:

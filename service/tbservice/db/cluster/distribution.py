@@ -43,6 +43,7 @@ _WORKSPACE_TABLES: Final = (
     "saved_searches",
     "saved_views",
     "object_sweeps",
+    "workspace_traffic",
     "audit_records",
     "audit_chains",
 )

@@ -15,6 +15,7 @@ _KEYS: Final = {
     "tokens": "token_id",
     "invitations": "invitation_id",
     "workspace_quotas": "workspace_id",
+    "workspace_traffic": "month",
     "members": "user_id",
 }
 """Tables and their keys within a workspace. Members last: until then it is known who they were.

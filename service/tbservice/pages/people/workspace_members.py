@@ -108,7 +108,7 @@ def _show(
     error: ServiceError | None = None,
     **context: Any,
 ) -> Response:
-    grant = page.grant_read()
+    grant = page.grant_member()
     with page.database.transaction(grant) as db:
         listed = members.list_members(db, grant)
     context = {

@@ -55,7 +55,7 @@ def create_workspace(
 @router.get("/{workspace_id}/usage")
 def show_usage(page: OwnPage) -> Response:
     """Show what the workspace stores."""
-    grant = page.grant_read()
+    grant = page.grant_member()
     with page.database.snapshot(grant) as db:
         stored = usage.read_usage(db, grant, _LARGEST_SHOWN)
     return page.render("workspace_usage.html", usage=stored)
@@ -64,7 +64,7 @@ def show_usage(page: OwnPage) -> Response:
 @router.get("/{workspace_id}/settings")
 def show_settings(page: OwnPage) -> Response:
     """Show the settings of the workspace."""
-    page.grant_read()  # raises Suspended
+    page.grant_member()  # raises Suspended
     return _show_settings(page, page.workspace.workspace_name)
 
 

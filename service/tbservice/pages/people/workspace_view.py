@@ -82,6 +82,11 @@ class WorkspacePage(PersonPage):
         """Return the right to read the workspace, which every member has."""
         return self.grant_workspace(Scope.READ, self.workspace.workspace_id)
 
+    def grant_member(self) -> WorkspaceGrant:
+        """Return the right to see what the workspace is: also while its quotas are used up."""
+        with self.database.without_transaction() as db:
+            return grants.grant_member(db, self.session.secret, self.workspace.workspace_id)
+
     def render(self, template: str, error: ServiceError | None = None, **context: Any) -> Response:
         """Return the page; with `error`, its status, and its text above the content."""
         return render(self.request, template, error=error, workspace=self.workspace, **context)

@@ -10,13 +10,25 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.cluster import citus
 from tbservice.db.pipeline import set_locals
-from tbservice.db.schema_parts import has_table
+from tbservice.db.schema_parts import has_column, has_table
+from tbservice.errors import StartupError
 from tbservice.types.identifiers import UserId, WorkspaceId
-from tbservice.types.quotas import QUOTA_NAMES, Quota
+from tbservice.types.quotas import MONTHLY, QUOTA_NAMES, Quota
 
-_COLUMNS: Final = ", ".join(QUOTA_NAMES)
-_EFFECTIVE: Final = ", ".join(f"coalesce(q.{name}, p.{name}) AS {name}" for name in QUOTA_NAMES)
-_PARAMETERS: Final = ", ".join(f":{name}" for name in QUOTA_NAMES)
+_BEFORE_TRAFFIC: Final = tuple(name for name in QUOTA_NAMES if name not in MONTHLY)
+
+
+def list_limits(db: Connection) -> tuple[str, ...]:
+    """Return the limits that the schema has columns for; a migration may add some meanwhile."""
+    return QUOTA_NAMES if has_column(db, "quota_plans", "requests") else _BEFORE_TRAFFIC
+
+
+def _require_limits(db: Connection, limits: Mapping[str, int | None]) -> tuple[str, ...]:
+    """Return what `list_limits` does; raise StartupError if it lacks one that is set."""
+    names = list_limits(db)
+    if any(limit is not None for name, limit in limits.items() if name not in names):
+        raise StartupError("the database has no quotas of traffic: run 'tbservice migrate'")
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +50,10 @@ class QuotaTable:
 
     def find(self, db: Connection, key: int | str) -> Quota:
         """Return the limits: the own ones, else those of the plan."""
+        effective = ", ".join(f"coalesce(q.{name}, p.{name}) AS {name}" for name in list_limits(db))
         row = db.execute(
             text(f"""
-                SELECT {_EFFECTIVE}
+                SELECT {effective}
                 FROM (SELECT 1) AS always
                 LEFT JOIN {self.name} AS q ON q.{self.key} = :key
                 LEFT JOIN quota_plans AS p ON p.name = coalesce(
@@ -52,24 +65,26 @@ class QuotaTable:
 
     def find_own(self, db: Connection, key: int | str) -> tuple[str | None, dict[str, int | None]]:
         """Return the plan that was given, and the limits that differ from its plan's."""
-        statement = text(f"SELECT plan, {_COLUMNS} FROM {self.name} WHERE {self.key} = :key")  # noqa: S608 - constants
+        columns = ", ".join(list_limits(db))
+        statement = text(f"SELECT plan, {columns} FROM {self.name} WHERE {self.key} = :key")  # noqa: S608 - constants
         row = db.execute(statement, {"key": key}).one_or_none()
         if row is None:
             return None, dict.fromkeys(QUOTA_NAMES)
-        return row.plan, {name: getattr(row, name) for name in QUOTA_NAMES}
+        return row.plan, {name: getattr(row, name, None) for name in QUOTA_NAMES}
 
     def put(
         self, db: Connection, key: int | str, plan: str | None, limits: Mapping[str, int | None]
     ) -> None:
-        """Set plan and limits; a limit that is None is the plan's."""
+        """Set plan and limits; a limit that is None is the plan's. Raises StartupError."""
+        names = _require_limits(db, limits)
         db.execute(
             text(f"""
-                INSERT INTO {self.name} ({self.key}, plan, {_COLUMNS})
-                VALUES (:key, :plan, {_PARAMETERS})
+                INSERT INTO {self.name} ({self.key}, plan, {", ".join(names)})
+                VALUES (:key, :plan, {", ".join(f":{name}" for name in names)})
                 ON CONFLICT ({self.key}) DO UPDATE SET plan = excluded.plan,
-                    {", ".join(f"{name} = excluded.{name}" for name in QUOTA_NAMES)}
+                    {", ".join(f"{name} = excluded.{name}" for name in names)}
             """),  # noqa: S608 - constants
-            {"key": key, "plan": plan, **limits},
+            {"key": key, "plan": plan, **{name: limits[name] for name in names}},
         )
 
 
@@ -120,16 +135,22 @@ def list_of_account(db: Connection, account: UserId) -> list[WorkspaceId]:
 
 def list_plans(db: Connection) -> dict[str, Quota]:
     """Return the plans by name."""
-    rows = db.execute(text(f"SELECT name, {_COLUMNS} FROM quota_plans ORDER BY name"))  # noqa: S608 - a constant above
+    columns = ", ".join(list_limits(db))
+    rows = db.execute(text(f"SELECT name, {columns} FROM quota_plans ORDER BY name"))  # noqa: S608 - constants
     return {row.name: Quota(*row[1:]) for row in rows}
 
 
 def replace_plans(db: Connection, plans: Mapping[str, Quota]) -> None:
-    """Store these plans, and no others."""
+    """Store these plans, and no others. Raises StartupError."""
     db.execute(text("DELETE FROM quota_plans"))
-    statement = text(f"INSERT INTO quota_plans (name, {_COLUMNS}) VALUES (:name, {_PARAMETERS})")  # noqa: S608 - constants above
     for name, quota in plans.items():
-        db.execute(statement, {"name": name, **quota.as_dict()})
+        limits = quota.as_dict()
+        names = _require_limits(db, limits)
+        parameters = ", ".join(f":{each}" for each in names)
+        statement = text(
+            f"INSERT INTO quota_plans (name, {', '.join(names)}) VALUES (:name, {parameters})"  # noqa: S608 - constants
+        )
+        db.execute(statement, {"name": name, **{each: limits[each] for each in names}})
 
 
 def count_experiments(db: Connection, workspace_id: WorkspaceId) -> int:

@@ -13,7 +13,7 @@ from tbservice.api.http.dependencies import MaySeeMembers, UsesDatabase
 from tbservice.api.http.routers import make_router
 from tbservice.experiments import usage
 from tbservice.types.experiments import WorkspaceUsage
-from tbservice.types.quotas import Usage, UsageTotals
+from tbservice.types.quotas import Traffic, Usage, UsageTotals
 
 router = make_router(prefix="/api/v1/workspaces/{workspace_id}/usage", tags=["workspaces"])
 
@@ -55,6 +55,14 @@ class CreatorAnswer(StoredAnswer):
     experiments: int
 
 
+class TrafficAnswer(BaseModel):
+    """Requests of a month, of members, tokens and readers of links together."""
+
+    month: str = Field(description="YYYY-MM, in UTC")
+    requests: int = Field(description="Requests that were let in")
+    export_bytes: int = Field(description="Bytes of the bodies of their answers, as sent")
+
+
 class StoringExperimentAnswer(StoredAnswer):
     """Usage of an experiment, with its frozen copies."""
 
@@ -68,7 +76,8 @@ class UsageAnswer(BaseModel):
     """Usage and limits of a workspace."""
 
     limits: dict[str, LimitAnswer] = Field(
-        description="By name: points, tensor_bytes, blob_bytes, experiments, members"
+        description="By name: points, tensor_bytes, blob_bytes, experiments, members; requests "
+        "and export_bytes in this month (UTC), which come back with the next one"
     )
     account: dict[str, LimitAnswer] | None = Field(
         description="The same of the account that the workspace belongs to, all workspaces of "
@@ -83,6 +92,9 @@ class UsageAnswer(BaseModel):
     months: list[MonthAnswer] = Field(description="By creation of the experiments, latest first")
     members: list[CreatorAnswer] = Field(description="By who created, the most points first")
     experiments: list[StoringExperimentAnswer] = Field(description="The most points first")
+    traffic: list[TrafficAnswer] = Field(
+        description="Requests and exported bytes by month, latest first; up to 10 seconds late"
+    )
 
 
 @router.get(
@@ -140,6 +152,9 @@ def show_usage(
             )
             for each in stored.largest
         ],
+        traffic=[
+            TrafficAnswer(month=month, **counts._asdict()) for month, counts in stored.traffic
+        ],
     )
 
 
@@ -156,12 +171,13 @@ def _limits(totals: UsageTotals) -> dict[str, LimitAnswer]:
 
 def _csv_lines(stored: WorkspaceUsage) -> Iterator[str]:
     """Yield a header, and a line for each limit, the workspace, and each group; LF ends each."""
-    yield ",".join(("by", "key", "name", "experiments", *Usage._fields, "used", "limit")) + "\n"
+    columns = *Usage._fields, "used", "limit", *Traffic._fields
+    yield ",".join(("by", "key", "name", "experiments", *columns)) + "\n"
     for by, totals in (("limit", stored.totals), ("account", stored.account)):
         if totals is None:
             continue
         for name, limit in totals.quota.as_dict().items():
-            yield f"{by},{name},,,,,,,,{totals.used(name)},{'' if limit is None else limit}\n"
+            yield f"{by},{name},,,,,,,,{totals.used(name)},{'' if limit is None else limit},,\n"
     yield _csv_line("workspace", "", "", stored.totals.experiments, stored.totals.stored)
     for month in stored.months:
         yield _csv_line("month", month.key, "", month.experiments, month.usage)
@@ -169,8 +185,10 @@ def _csv_lines(stored: WorkspaceUsage) -> Iterator[str]:
         yield _csv_line("member", member.key, member.name, member.experiments, member.usage)
     for each in stored.largest:
         yield _csv_line("experiment", each.experiment_id, each.name, 1, each.usage)
+    for traffic_month, counts in stored.traffic:
+        yield f"traffic,{traffic_month},,,,,,,,,,{counts.requests},{counts.export_bytes}\n"
 
 
 def _csv_line(by: str, key: str, name: str, experiments: int, stored: Usage) -> str:
     numbers = ",".join(map(str, (experiments, *stored)))
-    return f"{by},{key},{quote(name)},{numbers},,\n"
+    return f"{by},{key},{quote(name)},{numbers},,,,\n"
