@@ -190,8 +190,11 @@ def _check(options: argparse.Namespace, settings: Settings) -> int:
     )
     show = (lambda _damage: None) if options.json else (lambda damage: print(damage, flush=True))
     findings, is_complete = maintenance.check_service(settings, chosen, *_pace(options), show)
+    backup = maintenance.find_last_backup(settings)
     if options.json:
-        print(json.dumps({"is_complete": is_complete, **findings.to_json()}, indent=2))
+        last = None if backup is None else backup.to_json()
+        content = {"is_complete": is_complete, "last_backup": last, **findings.to_json()}
+        print(json.dumps(content, indent=2))
     else:
         looked = findings.looked
         print(
@@ -204,6 +207,7 @@ def _check(options: argparse.Namespace, settings: Settings) -> int:
                 f"{looked.orphans:,} objects ({looked.orphan_bytes:,} bytes) that nothing refers "
                 "to: they cost space alone (--json lists them)"
             )
+        print(f"last backup: {'none is recorded' if backup is None else backup.describe()}")
     if not is_complete:
         after = findings.last_experiment_id
         place = f": continue with --after {after}" if after else ""
@@ -213,9 +217,14 @@ def _check(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _backup(options: argparse.Namespace, settings: Settings) -> int:
+    from tbservice.errors import ServiceError
     from tbservice.server import maintenance
 
     manifest = maintenance.back_up(settings, options.target, *_pace(options))
+    try:
+        maintenance.record_backup(settings, options.target, manifest)
+    except ServiceError as error:
+        print(f"tbservice: complete, but not in the audit log: {error}", file=sys.stderr)
     print(
         f"{manifest.name}: database {manifest.database.bytes:,} bytes; {manifest.objects:,} "
         f"objects of {manifest.object_bytes:,} bytes, of which {manifest.copied_objects:,} of "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -397,6 +398,15 @@ def test_interrupted_backup_is_no_backup(source, tmp_path, maintenance_command):
     assert run("restore", target, "--list") == (0, f"{name}\n", "")
     code, out, _ = run("restore", target, "--check")
     assert (code, out.startswith(f"{name}: sound; ")) == (0, True)
+
+    # It records itself, and the one that was interrupted did not.
+    last = json.loads(run("check", "--no-objects", "--quiet", "--json")[1])["last_backup"]
+    manifest = json.loads((target / "backups" / name / "manifest.json").read_text())
+    assert (last["name"], last["target"], last["lost"]) == (name, str(target), 0)
+    assert last["bytes"] == manifest["database"]["bytes"] + manifest["object_bytes"]
+    assert last["kept_until"] is None
+    assert last["began_at"].rstrip("Z") == manifest["started_at"].removesuffix("+00:00")
+    assert f"last backup: {name} in {target}, begun " in run("check", "--no-objects", "--quiet")[1]
 
 
 def test_backup_that_cannot_run_ends_with_2(source, tmp_path, maintenance_command, monkeypatch):

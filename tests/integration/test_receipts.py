@@ -17,6 +17,7 @@ from support.people import new_member, new_personal_token
 from support.servers import s3_client
 from tbservice.audit.acts import Act
 from tbservice.audit.log import check_chains
+from tbservice.audit.recording import record
 from tbservice.audit.tables import audit_records
 from tbservice.experiments import run_deletion
 from tbservice.experiments.eraser import erase_due
@@ -181,6 +182,23 @@ def test_receipt_is_shown_and_downloaded_by_owners(
         assert page.get(f"{address}/{other}").status_code == 404
     editor = new_reader(client, database, new_member(database, workspace_id, Role.EDITOR))
     assert editor.get(f"{address}/{number}").status_code == 403
+
+
+@pytest.mark.usefixtures("erased")
+def test_receipt_names_the_last_backup_before_it(client, database, workspace_id, receipts):
+    (receipt,) = receipts()
+    assert receipt["last_backup_at"] is None
+    erased_at = datetime.fromisoformat(receipt["erased_at"])
+    days = [-2, -1, 1]
+    for day in days:
+        began_at = (erased_at + timedelta(days=day)).isoformat()
+        details = {"bytes": 1, "objects": 0, "lost": 0, "keep_days": "30.0"}
+        with database.transaction() as db:
+            record(db, Act.DATABASE_BACKUP, None, "b", target="t", began_at=began_at, **details)
+    (receipt,) = receipts()
+    assert datetime.fromisoformat(receipt["last_backup_at"]) == erased_at - timedelta(days=1)
+    page = new_reader(client, database, new_member(database, workspace_id, Role.OWNER))
+    assert "in none since that of" in page.get(f"/workspace/{workspace_id}/receipts").text
 
 
 def test_receipt_says_until_when_backups_have_it():

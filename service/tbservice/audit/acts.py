@@ -96,6 +96,7 @@ class Act(enum.StrEnum):
     OBJECTS_SWEEP = "objects.sweep"
     QUOTA_SET = "quota.set"
     REPORT_CLOSE = "report.close"
+    DATABASE_BACKUP = "database.backup"
     DATABASE_MIGRATE = "database.migrate"
     AUDIT_EXPIRE = "audit.expire"
 
@@ -121,6 +122,7 @@ ALWAYS_RECORDED: Final = frozenset(
         Act.WORKSPACE_ERASE,
         Act.EXPERIMENT_SUSPEND,
         Act.AUDIT_EXPIRE,
+        Act.DATABASE_BACKUP,
         Act.EXPERIMENT_EXPIRE,
         Act.EXPERIMENT_ERASE,
         Act.RUN_ERASE,

@@ -14,9 +14,11 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice.audit.acts import Act
+from tbservice.audit.backups import find_last_before, list_backups
 from tbservice.audit.log import list_records
 from tbservice.audit.recording import NO_WORKSPACE, record
 from tbservice.audit.tables import audit_records
+from tbservice.db.pipeline import set_locals
 from tbservice.types.audit import AuditFilter, AuditRecord, Receipt
 from tbservice.types.grants import OwnerGrant
 from tbservice.types.identifiers import UserId, WorkspaceId
@@ -26,6 +28,9 @@ _SWEEPS_ITEMS_MAX: Final = 1_000
 
 _ERASURES: Final = (Act.EXPERIMENT_ERASE, Act.RUN_ERASE, Act.SERIES_ERASE)
 """Acts of which the receipts of a workspace are made."""
+
+_BACKUP_TIME_MAX: Final = timedelta(days=7)
+"""Time that a backup takes at most, for the receipts."""
 
 RECEIPTS_ITEMS_MAX: Final = 10_000
 """Receipts (items) that are returned together, the last ones."""
@@ -134,8 +139,15 @@ def _make_receipts(
         return []
     wanted = AuditFilter(Act.OBJECTS_SWEEP, since=erased[-1].recorded_at)
     sweeps = audit_records.list_page(db, workspace_id, wanted, None, _SWEEPS_ITEMS_MAX)[::-1]
+    # Also one that was made meanwhile, and complete some days later.
+    backups = list_backups(db, erased[0].recorded_at + _BACKUP_TIME_MAX)
+    set_locals(db, {"tbhub.workspace_id": str(workspace_id)})
     return [
-        Receipt(each, next((sweep for sweep in sweeps if _is_after(sweep, each)), None))
+        Receipt(
+            each,
+            next((sweep for sweep in sweeps if _is_after(sweep, each)), None),
+            find_last_before(backups, each.recorded_at),
+        )
         for each in erased
     ]
 

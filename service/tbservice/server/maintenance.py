@@ -11,6 +11,11 @@ from types import FrameType
 from typing import Final
 
 from tbservice import limits
+from tbservice.audit.acting import begin_command
+from tbservice.audit.acts import Act
+from tbservice.audit.backups import RecordedBackup
+from tbservice.audit.backups import list_backups as list_recorded
+from tbservice.audit.recording import record
 from tbservice.backup import restore
 from tbservice.backup.create import Backup
 from tbservice.backup.manifest import Manifest
@@ -24,6 +29,7 @@ from tbservice.integrity.findings import Damage, Findings
 from tbservice.integrity.sweep import Swept
 from tbservice.integrity.sweeper import sweep_now
 from tbservice.objects.object_store import ObjectStore
+from tbservice.server.administration import open_database
 from tbservice.server.command_settings import open_settings
 from tbservice.server.erasing_again import erase_again
 from tbservice.settings import Settings
@@ -142,6 +148,31 @@ def back_up(settings: Settings, place: str, throttle: Throttle, progress: Progre
             if not backup.has_begun:
                 raise
             raise CommandFailed(f"{error}: {_NO_NEW_BACKUP}") from error
+
+
+def record_backup(settings: Settings, place: str, manifest: Manifest) -> None:
+    """Record a complete backup in the audit log of the service. Raises Unavailable."""
+    begin_command("tbservice backup")
+    keep_days = settings.backup_keep_days
+    with open_database(settings) as database, database.transaction() as db:
+        record(
+            db,
+            Act.DATABASE_BACKUP,
+            None,
+            manifest.name,
+            target=place,
+            began_at=manifest.started_at,
+            bytes=manifest.database.bytes + manifest.object_bytes,
+            objects=manifest.objects,
+            lost=len(manifest.lost),
+            keep_days=None if keep_days is None else str(keep_days),
+        )
+
+
+def find_last_backup(settings: Settings) -> RecordedBackup | None:
+    """Return the last backup that the audit log has."""
+    with open_database(settings) as database, database.snapshot() as db:
+        return next(iter(list_recorded(db, limit=1)), None)
 
 
 def format_metrics(finished_at: float, lost_objects: int) -> str:

@@ -32,7 +32,7 @@ class AuditRecord(NamedTuple):
         """Return the record as plain values."""
         return {
             **{name: text or None for name, text in self._asdict().items()},
-            "recorded_at": _to_text(self.recorded_at),
+            "recorded_at": to_text(self.recorded_at),
             "details": json.loads(self.details),
             "digest": self.digest.hex(),
         }
@@ -52,11 +52,13 @@ class Receipt(NamedTuple):
     """The proof that an experiment, a run, a series, a workspace or a person was erased.
 
     `erased` is the record of it, `swept` that of the first sweep after which the bucket has none of
-    its objects; None until then, and for a person, who has none.
+    its objects; None until then, and for a person, who has none. `backup_at` is when the last
+    recorded backup began before that; None: none is recorded.
     """
 
     erased: AuditRecord
     swept: AuditRecord | None
+    backup_at: datetime | None = None
 
     @property
     def deleted_at(self) -> datetime:
@@ -89,10 +91,11 @@ class Receipt(NamedTuple):
             "kind": self.kind,
             f"{named}_id": self.erased.object_id,
             **{name: each for name, each in erased["details"].items() if name != "deleted_at"},
-            "deleted_at": _to_text(self.deleted_at),
+            "deleted_at": to_text(self.deleted_at),
             "erased_at": erased["recorded_at"],
-            "objects_gone_at": _to_text(self.objects_gone_at),
-            "backups_until": _to_text(self.backups_until(keep_days)),
+            "objects_gone_at": to_text(self.objects_gone_at),
+            "last_backup_at": to_text(self.backup_at),
+            "backups_until": to_text(self.backups_until(keep_days)),
             "erased": erased,
             "swept": None if self.swept is None else self.swept.to_json(),
         }
@@ -108,6 +111,6 @@ class AuditFilter(NamedTuple):
     until: datetime | None = None
 
 
-def _to_text(moment: datetime | None) -> str | None:
+def to_text(moment: datetime | None) -> str | None:
     """Return a time in UTC, as in RFC 3339."""
     return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from tbservice.api.http.dependencies import get_settings
 from tbservice.api.http.metrics_exposition import read_counters
 from tbservice.api.http.readiness import Readiness
+from tbservice.audit.backups import list_backups
 from tbservice.errors import Unavailable
 from tbservice.pages.operator.operator_page import PATH, OwnPage
 
@@ -25,6 +26,8 @@ def show_health(page: OwnPage) -> Response:
         readiness.check()
     except Unavailable as error:
         problem = error.detail
+    with page.database.snapshot() as db:
+        backup = next(iter(list_backups(db, limit=1)), None)
     counters = read_counters(
         "tbhub_http_errors", "tbhub_over_share", "tbhub_sign_in_failures", "tbhub_page_reports"
     )
@@ -35,6 +38,7 @@ def show_health(page: OwnPage) -> Response:
         nodes=nodes,
         state=page.database.read_state(),
         keep_days=get_settings(page.request).backup_keep_days,
+        backup=backup,
         refused=[
             (labels["route"], labels["code"], count)
             for labels, count in counters["tbhub_http_errors"]

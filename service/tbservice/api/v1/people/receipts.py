@@ -41,6 +41,10 @@ class ReceiptAnswer(BaseModel):
         description="End of the first sweep of the bucket that has looked at all objects which it "
         "left; null until then"
     )
+    last_backup_at: datetime | None = Field(
+        description="When the last backup of `tbservice backup` began before it was erased: none "
+        "that began later has it. null: none is recorded"
+    )
     backups_until: datetime | None = Field(
         description="Until when a backup may have it; null until the objects are gone, or if the "
         "operator has not said how long backups are kept"
