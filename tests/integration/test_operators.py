@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import re
+from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import text
@@ -18,8 +20,10 @@ from support.people import (
 )
 from support.servers import new_workspace
 from support.share_links import make_link
+from tbservice.audit import acting
+from tbservice.audit.acting import Means
 from tbservice.audit.acts import Act
-from tbservice.audit.recording import NO_WORKSPACE
+from tbservice.audit.recording import NO_WORKSPACE, record
 from tbservice.audit.tables import audit_records
 from tbservice.auth import operators, people, sessions, suspensions, tokens
 from tbservice.db.database import set_local
@@ -351,6 +355,10 @@ def test_list_of_workspaces_is_ordered_filtered_and_paged(world, database, datab
     assert listed("order=oldest&page=2") == made[49:]
     assert listed("order=newest")[0] == made[-1]
     assert listed("state=suspended") == [made[3]]
+    world.client.app.state.traffic.store()
+    world.api.request("GET", "/experiments")
+    world.client.app.state.traffic.store()
+    assert listed("order=used")[:2] == [world.workspace_id, made[7]]
     assert listed(f"q={made[5]}") == [made[5]]
     assert listed("q=nothing%25") == listed("page=9") == []
     world.report()
@@ -366,6 +374,14 @@ def test_list_of_people_is_ordered_filtered_and_paged(world, database):
         return rows_of(world.page.get(f"/operator/people?{query}"))
 
     assert listed("q=Bob.of.LISTS") == [bob.user_id] == listed("")[:1]
+
+    def record_sign_in():
+        acting.identify(Means.LINK, "", bob.user_id)
+        with database.transaction() as db:
+            record(db, Act.SIGN_IN, None, bob.user_id)
+
+    contextvars.Context().run(record_sign_in)
+    assert listed("order=sign_in")[0] == bob.user_id
     assert listed("state=operator&q=" + world.operator.user_id) == [world.operator.user_id]
     with database.transaction() as db:
         people.disable(db, bob.user_id)
@@ -380,3 +396,15 @@ def test_health_page_counts_what_was_refused(world):
     assert "Writable" in shown
     assert f"<code>{list_migrations()[-1].name}</code>" in shown
     assert re.search(r"<code>unmatched</code></td><td><code>not_found</code>", shown)
+
+
+def test_health_page_shows_the_last_backup(world, database):
+    assert "None is recorded" in world.page.get("/operator/health").text
+    began_at = datetime.now(UTC).isoformat()
+    details = {"bytes": 2_000_000, "objects": 1, "lost": 1, "keep_days": "30.0"}
+    with database.transaction() as db:
+        record(db, Act.DATABASE_BACKUP, None, "one", target="/b", began_at=began_at, **details)
+    shown = world.page.get("/operator/health").text
+    assert "<code>one</code> in <code>/b</code>" in shown
+    assert "1 object lost" in shown
+    assert "kept until" in shown

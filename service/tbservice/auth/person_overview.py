@@ -46,6 +46,7 @@ def list_page(
 
     The arguments are those of `users.list_page`. `db` is a transaction of no workspace.
     """
+    set_local(db, "workspace_id", str(NO_WORKSPACE))
     total, page = users.list_page(db, order, state, written, limit, offset)
     return total, [_describe(db, each) for each in page]
 

@@ -15,6 +15,7 @@ from tbservice.db.database import set_local
 from tbservice.errors import NotFound
 from tbservice.experiments import reports, usage
 from tbservice.experiments.tables import workspace_list
+from tbservice.quotas.tables import workspace_traffic
 from tbservice.types.grants import OwnerGrant, WorkspaceGrant
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Role
@@ -27,9 +28,9 @@ STATES: Final = workspace_list.STATES
 class WorkspaceDetails(NamedTuple):
     """A workspace, as administrators see it.
 
-    `bytes` are those of tensors and blobs, `last_used_at` the last use of a token, also of those
-    that pages get by themselves, `suspended` the reason; None for none. `erase_at` is None unless
-    it is deleted.
+    `bytes` are those of tensors and blobs, `last_used_at` the last request of anybody, or use of a
+    token before requests were counted, `suspended` the reason; None for none. `erase_at` is None
+    unless it is deleted.
     """
 
     workspace_id: WorkspaceId
@@ -110,7 +111,8 @@ def _describe(db: Connection, wanted: set[WorkspaceId] | None) -> Iterator[Works
             totals.stored.tensor_bytes + totals.stored.blob_bytes,
             totals.experiments,
             created_at,
-            tokens.find_last_use(db, workspace_id),
+            workspace_traffic.find_last_use(db, workspace_id)
+            or tokens.find_last_use(db, workspace_id),
             open_reports.get(workspace_id, 0),
             reasons.get(subject_of(Suspendable.WORKSPACE, str(workspace_id))),
             deleted.get(workspace_id),

@@ -187,7 +187,14 @@ _ORDERS: Final = {
     "oldest": "created_at",
     "address": "lower(email)",
     "name": "lower(name)",
+    "sign_in": "last_sign_in_at DESC NULLS LAST",
 }
+_SIGN_INS: Final = """
+    SELECT user_id, max(recorded_at) AS last_sign_in_at FROM audit_records
+    WHERE workspace_id = 0 AND act = 'sign_in' GROUP BY user_id
+"""
+"""Only for a transaction that sees what is of no workspace."""
+
 ORDERS: Final = tuple(_ORDERS)
 STATES: Final = ("", "active", "suspended", "disabled", "deleted", "operator")
 
@@ -200,7 +207,7 @@ def list_page(
     Needs the migration 0027, without which nobody may see it.
 
     Args:
-        db: A connection.
+        db: A transaction that sees what is of no workspace.
         order: One of `ORDERS`.
         state: One of `STATES`.
         written: An id, or a part of the address or the name in any case; "" for all.
@@ -210,6 +217,7 @@ def list_page(
     rows = db.execute(
         text(f"""
             SELECT *, count(*) OVER () AS total FROM ({_LISTED}) AS listed
+            {f"LEFT JOIN ({_SIGN_INS}) AS s USING (user_id)" if order == "sign_in" else ""}
             WHERE (:state = '' OR state = :state OR (:state = 'operator' AND is_operator))
                 AND (:written = '' OR user_id = :written
                     OR position(lower(:written) IN lower(email)) > 0

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.database import set_local
 from tbservice.experiments.tables import page_reports
+from tbservice.quotas.tables import workspace_traffic
 from tbservice.types.identifiers import WorkspaceId
 
 _SIZES: Final = """
@@ -15,10 +16,15 @@ _SIZES: Final = """
         sum(scalars + tensors + blob_sequences) AS points
     FROM usage_counters GROUP BY workspace_id
 """
+_USES: Final = """
+    SELECT workspace_id, max(last_at) AS last_at FROM workspace_traffic GROUP BY workspace_id
+"""
+_NO_USES: Final = "SELECT 0 AS workspace_id, now() AS last_at WHERE false"
 _NO_SIZES: Final = "SELECT 0 AS workspace_id, 0 AS bytes, 0 AS points WHERE false"
 _ORDERS: Final = {
     "bytes": "coalesce(z.bytes, 0) DESC, coalesce(z.points, 0) DESC",
     "points": "coalesce(z.points, 0) DESC",
+    "used": "t.last_at DESC NULLS LAST",
     "reports": "coalesce(r.reports, 0) DESC",
     "name": "lower(w.name)",
     "newest": "w.created_at DESC",
@@ -50,9 +56,11 @@ def list_page(
     """
     page_reports.open_table(db)
     set_local(db, "operator", "on")
+    uses = _USES if order == "used" and workspace_traffic.exist(db) else _NO_USES
     row = db.execute(
         text(f"""
             WITH z AS MATERIALIZED ({_SIZES if order in ("bytes", "points") else _NO_SIZES}),
+            t AS MATERIALIZED ({uses}),
             r AS MATERIALIZED (
                 SELECT workspace_id, count(*) AS reports FROM page_reports
                 WHERE closed_at IS NULL GROUP BY workspace_id),
@@ -61,6 +69,7 @@ def list_page(
                     ORDER BY {_ORDERS[order]}, w.workspace_id) AS place
                 FROM workspaces AS w
                 LEFT JOIN z ON z.workspace_id = w.workspace_id
+                LEFT JOIN t ON t.workspace_id = w.workspace_id
                 LEFT JOIN r ON r.workspace_id = w.workspace_id
                 LEFT JOIN suspensions AS s ON s.subject = 'workspace/' || w.workspace_id
                 WHERE w.name <> '' AND {_STATES[state]}
