@@ -51,6 +51,20 @@ def test_distribution_is_that_of_numpy_on_all_points(api, experiment, values):
     assert answer["points"] == counts.sum()
 
 
+def test_density_without_outliers_has_range_of_quantiles(api, experiment, values):
+    api.write(experiment, segment(stream("far"), 0, 1, scalars("loss", [0, 9], [1e30, -1e30])))
+    whole = api.get(experiment, "scalars/distribution", tag="loss")
+    assert (whole["density"]["high"], whole["density"]["outside"]) == (1e30, 0)
+    answer = api.get(experiment, "scalars/distribution", tag="loss", skip_outliers=True)
+    density, quantiles = answer["density"], list(answer["quantiles"].values())
+    assert (density["low"], density["high"]) == (np.min(quantiles), np.max(quantiles))
+    finite = np.append(values[np.isfinite(values)], [1e30, -1e30])
+    outside = (finite < density["low"]) | (finite > density["high"])
+    assert density["outside"] == outside.sum()
+    assert np.sum(density["counts"]) == (~outside).sum()
+    assert answer["points"] == whole["points"] == len(finite)
+
+
 def test_distribution_of_range_of_steps(api, experiment, values):
     answer = api.get(experiment, "scalars/distribution", tag="loss", step_min=200, step_max=209)
     assert answer["steps"] == list(range(200, 210))

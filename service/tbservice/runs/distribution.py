@@ -58,13 +58,15 @@ class Density:
     """Numbers of points by column and row; `edges` has the steps that columns begin at.
 
     The last of `edges` is the last step, which the last column includes. Rows are equal parts of
-    the range from `low` to `high`, the least and the greatest finite value.
+    the range from `low` to `high`: the least and the greatest finite value, or those of the
+    quantiles. `outside` points are beyond it.
     """
 
     edges: Int64s
     low: float
     high: float
     counts: Int64s
+    outside: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,12 @@ _CACHE: Final = _ValuesCache()
 
 
 def read_distribution(
-    db: Connection, grant: ReadGrant, tag: str, steps: StepRange = ALL_STEPS
+    db: Connection,
+    grant: ReadGrant,
+    tag: str,
+    steps: StepRange = ALL_STEPS,
+    *,
+    skips_outliers: bool = False,
 ) -> Distribution:
     """Return the distribution of a scalar tag over all runs, of every point in a range of steps.
 
@@ -131,6 +138,7 @@ def read_distribution(
         grant: Grant on the experiment: runs that it hides do not count.
         tag: The tag.
         steps: The range; runs count in it as they do in all of it.
+        skips_outliers: Whether the density has the range of the quantiles, not of all values.
 
     Raises:
         NotFound: No run has the tag.
@@ -144,9 +152,11 @@ def read_distribution(
     thinned = thin_steps(chosen, STEPS_MAX)
     version = lifecycle.get_experiment(db, grant).version
     _CACHE.put((grant, tag, steps), version, _make_values(names, runs, thinned))
-    density = compute_density(runs, chosen)
-    points = int(density.counts.sum())
-    return Distribution(len(runs), points, compute_spread(runs, thinned, QUANTILES), density)
+    spread = compute_spread(runs, thinned, QUANTILES)
+    ends = _find_extremes(np.concatenate(spread.quantiles)) if skips_outliers else None
+    density = compute_density(runs, chosen, ends)
+    points = int(density.counts.sum()) + density.outside
+    return Distribution(len(runs), points, spread, density)
 
 
 def find_nearest(
@@ -180,31 +190,39 @@ def find_nearest(
     )
 
 
-def compute_density(runs: Sequence[RunCurve], steps: Int64s) -> Density:
-    """Return how many points of the runs are at which of the steps (all that count) and values."""
+def compute_density(
+    runs: Sequence[RunCurve], steps: Int64s, ends: tuple[float, float] | None = None
+) -> Density:
+    """Return how many points of the runs are at which of the steps (all that count) and values.
+
+    `ends` are the least and the greatest value of the rows; None for those of the runs.
+    """
     if not len(steps):
-        return Density(steps, 0.0, 0.0, np.zeros((0, ROWS), np.int64))
+        return Density(steps, 0.0, 0.0, np.zeros((0, ROWS), np.int64), 0)
     columns = min(COLUMNS_MAX, len(steps))
     edges = steps[np.arange(columns) * len(steps) // columns]
     within = [_select(run, steps) for run in runs]
-    extremes = [_find_extremes(values) for _, values in within]
+    extremes = [_find_extremes(values) for _, values in within] if ends is None else [ends]
     low = min((low for low, _ in extremes), default=np.inf)
     high = max((high for _, high in extremes), default=-np.inf)
     counts = np.zeros(columns * ROWS, np.int64)
+    outside = 0
     if low <= high:
         factor = ROWS / (high - low) if 0 < high - low < np.inf else 0.0
         known: dict[int, Int64s] = {}
         for run, (own, values) in zip(runs, within, strict=True):
             if id(run.steps) not in known:
                 known[id(run.steps)] = (np.searchsorted(edges, own, "right") - 1) * ROWS
-            is_finite = np.isfinite(values)
-            rows = ((values[is_finite] - low) * factor).astype(np.int64)
-            cells = known[id(run.steps)][is_finite] + np.minimum(rows, ROWS - 1)
+            is_shown = (values >= low) & (values <= high)
+            if ends is not None:
+                outside += int(np.isfinite(values).sum() - is_shown.sum())
+            rows = ((values[is_shown] - low) * factor).astype(np.int64)
+            cells = known[id(run.steps)][is_shown] + np.minimum(rows, ROWS - 1)
             counts += np.bincount(cells, minlength=len(counts))
     else:
         low = high = 0.0
     return Density(
-        np.append(edges, steps[-1]), float(low), float(high), counts.reshape(columns, ROWS)
+        np.append(edges, steps[-1]), float(low), float(high), counts.reshape(columns, ROWS), outside
     )
 
 

@@ -4,6 +4,7 @@
 const FAINT_RUNS_MAX = 30; // with more runs, values are not drawn behind smoothed ones
 const TOLD_RUNS = 10; // runs that the cursor reads in text
 const LIVE_POINTS_MAX = 4000; // points of a run, before older ones are thinned
+const CUT = " · axis without outliers";
 const SECONDS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800];
 
 function make(name, className, text = "") {
@@ -115,7 +116,10 @@ class Card {
   findRanges() {
     const edges = this.lines.flatMap(({ xs }) => [xs[0], xs[xs.length - 1]]);
     this.xRange = this.zoom ? [this.zoom.low, this.zoom.high] : [Math.min(...edges), Math.max(...edges)];
-    return this.lines.length ? findExtent(this.lines, ...this.xRange, settings.isLog) : null;
+    const all = this.lines.length ? findExtent(this.lines, ...this.xRange, settings.isLog) : null;
+    const extent = all && settings.skipsOutliers ? findTypicalExtent(this.lines, ...this.xRange, settings.isLog) : all;
+    this.isCut = Boolean(all) && (all[0] < extent[0] || all[1] > extent[1]);
+    return extent;
   }
 
   whyEmpty() {
@@ -129,7 +133,7 @@ class Card {
     const total = this.lines.reduce((sum, { index }) => sum + this.series.get(index).total, 0);
     const runs = this.lines.length === 1 ? "1 run" : `${this.lines.length.toLocaleString("en")} runs`;
     const cut = kept < total ? ` · ${kept.toLocaleString("en")} of ${total.toLocaleString("en")} points` : "";
-    this.note.textContent = runs + cut;
+    this.note.textContent = runs + cut + (this.isCut ? CUT : "");
     this.element.querySelector("[data-reset]").hidden = !this.zoom;
   }
 

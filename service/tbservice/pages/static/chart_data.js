@@ -105,6 +105,21 @@ function findExtent(lines, xMin, xMax, isLog) {
   return low <= high ? [low, high] : null;
 }
 
+// The same without outliers, as TensorBoard: from the 5th to the 95th percentile of the values.
+function findTypicalExtent(lines, xMin, xMax, isLog) {
+  const values = new Float64Array(lines.reduce((sum, { ys }) => sum + ys.length, 0));
+  let count = 0;
+  for (const { xs, ys } of lines) {
+    for (let index = 0; index < ys.length; index++) {
+      const y = ys[index];
+      if (xs[index] >= xMin && xs[index] <= xMax && Number.isFinite(y) && (!isLog || y > 0)) values[count++] = y;
+    }
+  }
+  if (!count) return null;
+  const sorted = values.subarray(0, count).sort();
+  return [sorted[Math.floor(0.05 * (count - 1))], sorted[Math.ceil(0.95 * (count - 1))]];
+}
+
 // A number for people: 4 significant digits.
 function showNumber(value) {
   if (!Number.isFinite(value)) return String(value);

@@ -12,11 +12,12 @@ class DistributionCard extends Card {
   async load() {
     const { zoom } = this;
     const range = zoom ? { step_min: Math.floor(zoom.low), step_max: Math.ceil(zoom.high) } : {};
+    const { skipsOutliers } = settings;
     this.query = new URLSearchParams({ tag: this.tag, ...range });
     try {
-      const answer = await askExperiment(config.sources[0], `/scalars/distribution?${this.query}`);
+      const answer = await askExperiment(config.sources[0], `/scalars/distribution?${this.query}&skip_outliers=${skipsOutliers}`);
       const distribution = await answer.json();
-      if (this.zoom !== zoom) return;
+      if (this.zoom !== zoom || settings.skipsOutliers !== skipsOutliers) return;
       this.distribution = distribution;
       this.isNew = false;
       this.show();
@@ -61,7 +62,9 @@ class DistributionCard extends Card {
     if (!steps.length) return null;
     this.xRange = this.zoom ? [this.zoom.low, this.zoom.high] : [steps[0], steps.at(-1)];
     const drawn = Object.values(quantiles).map((ys) => ({ xs: steps, ys: ys.map((y) => y ?? NaN) }));
-    const extent = findExtent([...this.lines, ...drawn], ...this.xRange, settings.isLog);
+    this.isCut = density.outside > 0;
+    const lines = settings.skipsOutliers ? drawn : [...this.lines, ...drawn];
+    const extent = findExtent(lines, ...this.xRange, settings.isLog);
     return extent && !settings.isLog ? [Math.min(density.low, extent[0]), Math.max(density.high, extent[1])] : extent;
   }
 
@@ -72,7 +75,7 @@ class DistributionCard extends Card {
   tellCounts() {
     const { runs, points } = this.distribution;
     const lines = this.lines.length ? ` · ${this.lines.length.toLocaleString("en")} drawn` : "";
-    this.note.textContent = `${runs.toLocaleString("en")} runs, ${points.toLocaleString("en")} points: quantiles 5, 25, 50, 75, 95 %${lines}`;
+    this.note.textContent = `${runs.toLocaleString("en")} runs, ${points.toLocaleString("en")} points: quantiles 5, 25, 50, 75, 95 %${lines}${this.isCut ? CUT : ""}`;
     this.element.querySelector("[data-reset]").hidden = !this.zoom;
   }
 

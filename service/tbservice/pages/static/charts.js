@@ -11,17 +11,18 @@ const STORED = "tbhub.charts";
 
 const page = document.querySelector("[data-charts]");
 const config = JSON.parse(page.dataset.charts);
-const settings = { axis: "step", isLog: false, smoothing: 0.6, ...readStored(), ...readAddress() };
+const settings = { axis: "step", isLog: false, skipsOutliers: true, smoothing: 0.6, ...readStored(), ...readAddress() };
 if (config.is_distribution) settings.axis = "step";
 const runIndex = new Map(config.runs.map(({ source, run }, index) => [`${source}\n${run}`, index]));
 const hidden = new Set();
 const isDark = matchMedia(document.getElementById("dark")?.media ?? "not all");
 let colors = [];
 
-function keepValid({ axis, isLog, smoothing }) {
+function keepValid({ axis, isLog, skipsOutliers, smoothing }) {
   return {
     ...(["step", "relative", "wall"].includes(axis) && { axis }),
     ...(typeof isLog === "boolean" && { isLog }),
+    ...(typeof skipsOutliers === "boolean" && { skipsOutliers }),
     ...(smoothing >= 0 && smoothing < 1 && { smoothing }),
   };
 }
@@ -32,6 +33,7 @@ function readAddress() {
   return keepValid({
     axis: query.get("axis"),
     isLog: { 0: false, 1: true }[query.get("log")],
+    skipsOutliers: { 0: true, 1: false }[query.get("outliers")],
     smoothing: query.has("smoothing") ? Number(query.get("smoothing")) : undefined,
   });
 }
@@ -43,6 +45,7 @@ function writeAddress() {
   const query = new URLSearchParams(location.search);
   query.set("axis", settings.axis);
   query.set("log", settings.isLog ? "1" : "0");
+  query.set("outliers", settings.skipsOutliers ? "0" : "1");
   query.set("smoothing", settings.smoothing);
   history.replaceState(null, "", `?${query}`);
   for (const field of fields) field.value = query;
@@ -131,6 +134,7 @@ function bindControls() {
   form.elements.axis.value = settings.axis;
   form.elements.axis.disabled = Boolean(config.is_distribution);
   form.elements.log.checked = settings.isLog;
+  form.elements.outliers.checked = settings.skipsOutliers;
   form.elements.smoothing.value = settings.smoothing;
   const output = form.querySelector("output");
   output.textContent = settings.smoothing.toFixed(2);
@@ -138,7 +142,9 @@ function bindControls() {
   form.addEventListener("input", () => {
     const axis = form.elements.axis.value || settings.axis;
     if (axis !== settings.axis) cards.forEach((card) => (card.zoom = null));
-    Object.assign(settings, { axis, isLog: form.elements.log.checked, smoothing: Number(form.elements.smoothing.value) });
+    const skipsOutliers = form.elements.outliers.checked;
+    const isOther = skipsOutliers !== settings.skipsOutliers;
+    Object.assign(settings, { axis, isLog: form.elements.log.checked, skipsOutliers, smoothing: Number(form.elements.smoothing.value) });
     output.textContent = settings.smoothing.toFixed(2);
     try {
       localStorage.setItem(STORED, JSON.stringify(settings));
@@ -146,7 +152,8 @@ function bindControls() {
       // The browser keeps nothing: the settings are for this page.
     }
     writeAddress();
-    showAll();
+    if (isOther && config.is_distribution) cards.filter(({ isNew }) => !isNew).forEach((card) => card.load());
+    else showAll();
   });
 }
 

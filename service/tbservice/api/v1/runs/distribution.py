@@ -33,6 +33,15 @@ class DistributionParameters(StepRangeFields):
     tag: str = Field(description="Scalar tag; runs without it are left out")
 
 
+class ShownParameters(DistributionParameters):
+    """A tag, a range of steps, and the range of the density."""
+
+    skip_outliers: bool = Field(
+        default=False,
+        description="Whether the density has the range of the quantiles, not of all values",
+    )
+
+
 class NearestParameters(DistributionParameters):
     """A tag, a range of steps, and a place."""
 
@@ -42,7 +51,7 @@ class NearestParameters(DistributionParameters):
 
 @router.get("/distribution", responses=_RESPONSES, response_class=Response)
 def read_scalar_distribution(
-    grant: MayRead, query: Annotated[DistributionParameters, Query()], database: UsesDatabase
+    grant: MayRead, query: Annotated[ShownParameters, Query()], database: UsesDatabase
 ) -> Response:
     """Return quantiles and density of a scalar tag over all runs, for more than can be drawn.
 
@@ -50,10 +59,12 @@ def read_scalar_distribution(
     at up to 200 steps, by the rule of the curves of groups of runs; `count` runs have a finite
     value there. `density` has the numbers of all points in a grid: `counts` by column and row;
     a column begins at its step of `edges`, whose last element is the last step; rows are equal
-    parts of the range from `low` to `high`.
+    parts of the range from `low` to `high`, beyond which `outside` points are.
     """
     with database.snapshot(grant) as db:
-        found = read_distribution(db, grant, query.tag, query.to_range())
+        found = read_distribution(
+            db, grant, query.tag, query.to_range(), skips_outliers=query.skip_outliers
+        )
     density = found.density
     content = {
         "runs": found.runs,
@@ -69,6 +80,7 @@ def read_scalar_distribution(
             "low": density.low,
             "high": density.high,
             "counts": density.counts,
+            "outside": density.outside,
         },
     }
     return Response(
