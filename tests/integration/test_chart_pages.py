@@ -18,6 +18,7 @@ from support.people import new_member
 from support.servers import new_workspace
 from support.share_links import make_link
 from tbservice.pages.experiments.chart_cards import CARD_ITEMS
+from tbservice.pages.people import runs_comparison
 from tbservice.types.people import Role
 
 HOSTILE = '"><script>alert(1)</script>\u202e' + "x" * 2_000
@@ -242,12 +243,28 @@ def test_comparison_says_what_is_wrong(api, viewer, workspace_id, database_url, 
     assert viewer.get(compare(other.workspace_id, id="x")).status_code == 404
 
 
-def test_comparison_cuts_and_says_so(api, viewer, workspace_id, experiment):
+def test_comparison_of_more_runs_than_are_drawn_says_so(
+    api, viewer, workspace_id, experiment, monkeypatch
+):
+    monkeypatch.setattr(runs_comparison, "COMPARED_RUNS_ITEMS_MAX", 100)
     for first in range(0, 110, 55):
         series = [scalars("loss", [1])]
         runs = [segment(stream(f"run {n:03}"), 0, 9, *series) for n in range(first, first + 55)]
         api.write(experiment, *runs)
-    page = viewer.get(compare(workspace_id, where=f'experiment = "{experiment}"'))
-    assert len(config_of(page)["runs"]) == 100
-    assert "10 runs left out" in page.text
-    assert "the first 25 have a column" in page.text
+    where = f'experiment = "{experiment}"'
+    page = viewer.get(compare(workspace_id, where=where))
+    config = config_of(page)
+    assert (len(config["runs"]), config["is_distribution"], config["where"]) == (100, True, where)
+    assert "left out" not in page.text
+    assert "Of the first 100 runs; the first 25 have a column" in page.text
+
+    other = api.new_experiment(name="the <other>")
+    api.write(other, segment(stream("a"), 0, 1, scalars("loss", [1])))
+    page = viewer.get(compare(workspace_id, where="loss.points = 1", sort="experiment"))
+    assert not config_of(page).get("is_distribution")
+    assert "11 runs left out" in page.text
+    links = re.findall(r'<a href="([^"]*)"><bdi>([^<]*)</bdi></a> \((\d+)\)', page.text)
+    assert [runs for _, _, runs in links] == ["1", "110"]
+    assert links[0][1] == "the &lt;other&gt;"
+    cut = viewer.get(unescape(links[1][0]))
+    assert config_of(cut)["where"] == f"(loss.points = 1) and {where}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support import hparams
 from support.batches import scalars, segment, stream
 from support.share_links import make_link
 from tbservice.runs import distribution
@@ -51,18 +52,15 @@ def test_distribution_is_that_of_numpy_on_all_points(api, experiment, values):
     assert answer["points"] == counts.sum()
 
 
-def test_density_without_outliers_has_range_of_quantiles(api, experiment, values):
+def test_density_without_outliers_ends_near_quantiles(api, experiment, values):
     api.write(experiment, segment(stream("far"), 0, 1, scalars("loss", [0, 9], [1e30, -1e30])))
     whole = api.get(experiment, "scalars/distribution", tag="loss")
     assert (whole["density"]["high"], whole["density"]["outside"]) == (1e30, 0)
     answer = api.get(experiment, "scalars/distribution", tag="loss", skip_outliers=True)
-    density, quantiles = answer["density"], list(answer["quantiles"].values())
-    assert (density["low"], density["high"]) == (np.min(quantiles), np.max(quantiles))
-    finite = np.append(values[np.isfinite(values)], [1e30, -1e30])
-    outside = (finite < density["low"]) | (finite > density["high"])
-    assert density["outside"] == outside.sum()
-    assert np.sum(density["counts"]) == (~outside).sum()
-    assert answer["points"] == whole["points"] == len(finite)
+    density, finite = answer["density"], values[np.isfinite(values)]
+    assert (density["low"], density["high"]) == (finite.min(), finite.max())
+    assert (density["outside"], np.sum(density["counts"])) == (2, len(finite))
+    assert answer["points"] == whole["points"] == len(finite) + 2
 
 
 def test_distribution_of_range_of_steps(api, experiment, values):
@@ -105,6 +103,23 @@ def test_distribution_of_share_link_has_its_runs(api, client, experiment, values
     place = f"tag=loss&step=0&value={values[7, 0]}"
     near = client.get(f"{base}/nearest?{place}", headers=headers).json()
     assert near["run"] in {"run1", "run2"}
+
+
+def test_distribution_of_filter_has_its_runs(api, experiment, values):
+    for run in range(4):
+        session = hparams.start({"lr": run / 10})
+        api.write(experiment, segment(stream(f"run{run}", "h"), 0, 1, session))
+    chosen = {"tag": "loss", "where": "lr < 0.15"}
+    answer = api.get(experiment, "scalars/distribution", **chosen)
+    assert answer["runs"] == 2
+    median = values[:2, answer["steps"]].mean(axis=0)
+    np.testing.assert_allclose(answer["quantiles"]["0.5"], median)
+    near = api.get(experiment, "scalars/nearest", **chosen, step=0, value=values[7, 0])
+    assert near["run"] in {"run0", "run1"}
+    path = f"/experiments/{experiment}/scalars/distribution"
+    for where, status in (("lr > 9", 404), ("lr <", 422), ("no_column = 1", 422)):
+        refused = api.request("GET", path, params={"tag": "loss", "where": where})
+        assert refused.status_code == status
 
 
 def test_distribution_over_limit_is_refused(api, experiment, monkeypatch):

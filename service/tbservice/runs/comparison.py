@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 from sqlalchemy import Connection
 
 from tbservice.errors import NotFound
 from tbservice.experiments import lifecycle, uploads
 from tbservice.runs.columns import RunColumn
-from tbservice.runs.selected_runs import read_workspace_runs
+from tbservice.runs.selected_runs import read_workspace_runs, select_runs
 from tbservice.runs.use_cases import RUNS_COLUMN_ITEMS_MAX
 from tbservice.runs.workspace_runs import WorkspaceRuns
 from tbservice.series.tables.runs_tags import hash_name
@@ -20,8 +21,8 @@ from tbservice.types.grants import ReadGrant, WorkspaceGrant
 from tbservice.types.identifiers import ExperimentId
 from tbwire.hparams import HparamValue
 
-COMPARED_RUNS_ITEMS_MAX: Final = 100
-"""Runs (items) of one comparison."""
+COMPARED_RUNS_ITEMS_MAX: Final = 1_000
+"""Runs (items) of one comparison: as many as cards draw."""
 
 COMPARED_EXPERIMENTS_ITEMS_MAX: Final = 25
 """Experiments (items) whose runs are compared: the page has a token for each."""
@@ -132,6 +133,18 @@ def compare_runs(
     return RunComparison(
         experiments, compared, tags, groups, len(within) - len(found), len(unique) - len(within)
     )
+
+
+def count_runs(db: Connection, grant: WorkspaceGrant, where: str) -> list[tuple[Experiment, int]]:
+    """Return the experiments of which a filter selects runs, and how many.
+
+    Raises as `list_runs`.
+    """
+    chosen = select_runs(db, grant, where)
+    return [
+        (chosen.runs.experiments[index], len(rows))
+        for index, rows in chosen.runs.split(np.flatnonzero(chosen.selected))
+    ]
 
 
 def _find_experiments(

@@ -1,4 +1,4 @@
-"""The distribution of a metric over all runs of an experiment, where they are too many to draw.
+"""The distribution of a metric over runs of an experiment, where they are too many to draw.
 
 Quantiles at each step by the rule of the curves (`spread`), a density of all points in a small grid
 of steps and values, and the run that is nearest to a place.
@@ -25,6 +25,7 @@ from tbservice.runs.curves import (
     make_curve,
     scan_scalars,
 )
+from tbservice.runs.selected_runs import select_in_experiment
 from tbservice.runs.spread import (
     RunCurve,
     Spread,
@@ -49,8 +50,22 @@ COLUMNS_MAX: Final = 100
 ROWS: Final = 60
 """Rows of the density, each of an equal range of values."""
 
+_ALL: Final = (-np.inf, np.inf)
+
 CACHE_BYTES: Final = 64 * 2**20
 """Bytes of the values that a worker keeps to find the nearest runs in."""
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionQuery:
+    """A scalar tag, the runs that a filter selects ("" for all), and a range of steps.
+
+    In the range, runs count as they do in all of it.
+    """
+
+    tag: str
+    where: str = ""
+    steps: StepRange = ALL_STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +73,8 @@ class Density:
     """Numbers of points by column and row; `edges` has the steps that columns begin at.
 
     The last of `edges` is the last step, which the last column includes. Rows are equal parts of
-    the range from `low` to `high`: the least and the greatest finite value, or those of the
-    quantiles. `outside` points are beyond it.
+    the range from `low` to `high`: the least and the greatest finite value, maybe without outliers,
+    of which there are `outside`.
     """
 
     edges: Int64s
@@ -97,7 +112,7 @@ class _RunValues:
     values: np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 
-_Key = tuple[ReadGrant, str, StepRange]
+_Key = tuple[ReadGrant, DistributionQuery]
 
 
 class _ValuesCache:
@@ -124,58 +139,52 @@ _CACHE: Final = _ValuesCache()
 
 
 def read_distribution(
-    db: Connection,
-    grant: ReadGrant,
-    tag: str,
-    steps: StepRange = ALL_STEPS,
-    *,
-    skips_outliers: bool = False,
+    db: Connection, grant: ReadGrant, query: DistributionQuery, *, skips_outliers: bool = False
 ) -> Distribution:
-    """Return the distribution of a scalar tag over all runs, of every point in a range of steps.
+    """Return the distribution of a scalar tag over runs, of every point in a range of steps.
 
     Args:
         db: A snapshot.
         grant: Grant on the experiment: runs that it hides do not count.
-        tag: The tag.
-        steps: The range; runs count in it as they do in all of it.
-        skips_outliers: Whether the density has the range of the quantiles, not of all values.
+        query: Tag, runs and steps.
+        skips_outliers: Whether the density leaves out values that are further from the quantiles
+            than the least and the greatest of these are apart.
 
     Raises:
-        NotFound: No run has the tag.
+        NotFound: No selected run has the tag.
+        FilterError: The filter cannot be parsed.
+        UnknownColumn: No run has a column of the filter.
         TooLarge: There are too many runs or points.
     """
-    names, runs = _read_runs(db, grant, tag)
+    names, runs = _read_runs(db, grant, query)
     chosen = unite_steps(runs)
     chosen = chosen[
-        np.searchsorted(chosen, steps.first) : np.searchsorted(chosen, steps.last, "right")
+        np.searchsorted(chosen, query.steps.first) : np.searchsorted(
+            chosen, query.steps.last, "right"
+        )
     ]
     thinned = thin_steps(chosen, STEPS_MAX)
     version = lifecycle.get_experiment(db, grant).version
-    _CACHE.put((grant, tag, steps), version, _make_values(names, runs, thinned))
+    _CACHE.put((grant, query), version, _make_values(names, runs, thinned))
     spread = compute_spread(runs, thinned, QUANTILES)
-    ends = _find_extremes(np.concatenate(spread.quantiles)) if skips_outliers else None
-    density = compute_density(runs, chosen, ends)
+    density = compute_density(runs, chosen, _find_ends(spread) if skips_outliers else _ALL)
     points = int(density.counts.sum()) + density.outside
     return Distribution(len(runs), points, spread, density)
 
 
 def find_nearest(
-    db: Connection,
-    grant: ReadGrant,
-    tag: str,
-    place: tuple[int, float],
-    steps: StepRange = ALL_STEPS,
+    db: Connection, grant: ReadGrant, query: DistributionQuery, place: tuple[int, float]
 ) -> NearestRun:
     """Return the run whose value is nearest to a place: a step and a value.
 
     At the step of the quantiles that is nearest to the step; of equal runs the first. Arguments and
     errors else are those of `read_distribution`; NotFound too if no run has a finite value there.
     """
-    key = (grant, tag, steps)
+    key = (grant, query)
     version = lifecycle.get_experiment(db, grant).version
     values = _CACHE.find(key, version)
     if values is None:
-        read_distribution(db, grant, tag, steps)
+        read_distribution(db, grant, query)
         values = _CACHE.find(key, version)
     step, value = place
     if values is None or not len(values.steps):
@@ -191,18 +200,18 @@ def find_nearest(
 
 
 def compute_density(
-    runs: Sequence[RunCurve], steps: Int64s, ends: tuple[float, float] | None = None
+    runs: Sequence[RunCurve], steps: Int64s, ends: tuple[float, float] = _ALL
 ) -> Density:
     """Return how many points of the runs are at which of the steps (all that count) and values.
 
-    `ends` are the least and the greatest value of the rows; None for those of the runs.
+    Values beyond `ends` are outside.
     """
     if not len(steps):
         return Density(steps, 0.0, 0.0, np.zeros((0, ROWS), np.int64), 0)
     columns = min(COLUMNS_MAX, len(steps))
     edges = steps[np.arange(columns) * len(steps) // columns]
     within = [_select(run, steps) for run in runs]
-    extremes = [_find_extremes(values) for _, values in within] if ends is None else [ends]
+    extremes = [_find_extremes(values, ends) for _, values in within]
     low = min((low for low, _ in extremes), default=np.inf)
     high = max((high for _, high in extremes), default=-np.inf)
     counts = np.zeros(columns * ROWS, np.int64)
@@ -214,8 +223,7 @@ def compute_density(
             if id(run.steps) not in known:
                 known[id(run.steps)] = (np.searchsorted(edges, own, "right") - 1) * ROWS
             is_shown = (values >= low) & (values <= high)
-            if ends is not None:
-                outside += int(np.isfinite(values).sum() - is_shown.sum())
+            outside += int(np.isfinite(values).sum() - is_shown.sum())
             rows = ((values[is_shown] - low) * factor).astype(np.int64)
             cells = known[id(run.steps)][is_shown] + np.minimum(rows, ROWS - 1)
             counts += np.bincount(cells, minlength=len(counts))
@@ -232,8 +240,13 @@ def _select(run: RunCurve, steps: Int64s) -> tuple[Int64s, Float64s]:
     return run.steps[start:end], run.values[start:end]
 
 
-def _find_extremes(values: Float64s) -> tuple[float, float]:
-    finite = values[np.isfinite(values)]
+def _find_ends(spread: Spread) -> tuple[float, float]:
+    low, high = _find_extremes(np.concatenate(spread.quantiles))
+    return low - (high - low), high + (high - low)
+
+
+def _find_extremes(values: Float64s, ends: tuple[float, float] = _ALL) -> tuple[float, float]:
+    finite = values[np.isfinite(values) & (values >= ends[0]) & (values <= ends[1])]
     return (float(finite.min()), float(finite.max())) if len(finite) else (np.inf, -np.inf)
 
 
@@ -243,11 +256,18 @@ def _make_values(names: list[str], runs: Sequence[RunCurve], steps: Int64s) -> _
     return _RunValues(steps, names, values)
 
 
-def _read_runs(db: Connection, grant: ReadGrant, tag: str) -> tuple[list[str], list[RunCurve]]:
-    selection = Selection(tags=frozenset([tag]), data_class=DataClass.SCALAR)
+def _read_runs(
+    db: Connection, grant: ReadGrant, query: DistributionQuery
+) -> tuple[list[str], list[RunCurve]]:
+    selection = Selection(tags=frozenset([query.tag]), data_class=DataClass.SCALAR)
     listed = catalog.list_series(db, grant, selection)
+    if query.where:
+        chosen = select_in_experiment(db, grant, query.where)
+        (part,) = chosen.runs.parts
+        selected = {part.names[row] for row in np.flatnonzero(chosen.selected).tolist()}
+        listed = [series for series in listed if series.run in selected]
     if not listed:
-        raise NotFound("no run has scalars with this tag")
+        raise NotFound("no selected run has scalars with this tag")
     points = sum(series.count for series in listed)
     if len(listed) > CURVE_RUNS_ITEMS_MAX or points > CURVE_POINTS_MAX:
         limit = f"{CURVE_RUNS_ITEMS_MAX} runs and {CURVE_POINTS_MAX} points"

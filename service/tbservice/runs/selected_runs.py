@@ -65,6 +65,16 @@ def select_runs(db: Connection, grant: WorkspaceGrant, where: str) -> SelectedRu
     return _select(runs, tree, left_out, pending)
 
 
+def select_in_experiment(db: Connection, grant: ReadGrant, where: str) -> SelectedRuns:
+    """Return the runs of an experiment as its grant shows them, and which a filter selects.
+
+    Raises as `select_runs`.
+    """
+    tree = parse_filter(where)
+    own = _read_own(db, grant, SUMMARY_POINTS_MAX)
+    return _select(own, tree, left_out=False, pending=[grant] if own.pending else [])
+
+
 def select_of_readers(readers: Sequence[ExperimentReader], where: str) -> SelectedRuns:
     """Return the runs of experiments, each as its reader sees it, and which a filter selects.
 

@@ -120,9 +120,8 @@ class Charts:
 
     @property
     def is_distribution(self) -> bool:
-        """Whether cards show quantiles of all runs of an experiment: too many to draw each."""
-        is_all = not self.address.run and not self.address.others
-        return is_all and self.runs_total > CARD_RUNS_ITEMS_MAX
+        """Whether cards show quantiles of the runs of an experiment: too many to draw each."""
+        return bool(self.config.get("is_distribution"))
 
 
 def read_experiment_charts(db: Connection, source: ChartSource, address: ChartsAddress) -> Charts:
@@ -138,7 +137,7 @@ def read_experiment_charts(db: Connection, source: ChartSource, address: ChartsA
     charts = make_charts(
         db, [source], runs, tags, address, (tags_total, runs_total), has_all_runs=has_all_runs
     )
-    charts.config["is_distribution"] = charts.is_distribution
+    charts.config["is_distribution"] = not address.run and runs_total > len(runs)
     return charts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -37,6 +38,7 @@ from tbservice.runs.comparison import (
     RunComparison,
     choose_run,
     compare_runs,
+    count_runs,
 )
 from tbservice.runs.filters import FILTER_CHARS_MAX
 from tbservice.runs.grouped_reader import GroupsQuery, groups_address
@@ -119,21 +121,45 @@ def _show(
     grant = page.grant_read()
     with page.database.snapshot(grant) as db:
         comparison = compare_runs(db, grant, chosen)
-    if not comparison.runs:
-        raise Invalid("none of these runs is there any more: select others in the table of runs")
-    charts = _make_charts(page, request, grant, others, comparison)
+        if not comparison.runs:
+            raise Invalid(
+                "none of these runs is there any more: select others in the table of runs"
+            )
+        shares = []
+        if total > len(chosen) and "where" in others:
+            shares = count_runs(db, grant, others["where"][0])
+    charts = _make_charts(page, request, grant, others, comparison, total)
+    if len(shares) == 1:
+        charts.config.update(is_distribution=True, where=others["where"][0])
     return page.render(
         "workspace_runs_compare.html",
         comparison=comparison,
         views=views,
         charts=charts,
-        left_out=max(total - len(chosen), 0) + comparison.left_out,
+        left_out=0 if charts.is_distribution else total - len(chosen) + comparison.left_out,
+        shares=_link_shares(page, others, shares),
         groupings=_list_groupings(others, comparison),
         runs_max=COMPARED_RUNS_ITEMS_MAX,
         experiments_max=COMPARED_EXPERIMENTS_ITEMS_MAX,
         columns_max=TABLE_RUNS_ITEMS_MAX,
         show=show_value,
     )
+
+
+def _link_shares(
+    page: WorkspacePage,
+    others: Mapping[str, Sequence[str]],
+    shares: Sequence[tuple[Experiment, int]],
+) -> list[tuple[str, str, int]]:
+    """Return name, address and number of runs of each experiment of a comparison that is cut."""
+    if len(shares) < 2:  # noqa: PLR2004 - that of one shows all of its runs
+        return []
+    links = []
+    for experiment, runs in shares[:COMPARED_EXPERIMENTS_ITEMS_MAX]:
+        where = f'({others["where"][0]}) and experiment = "{experiment.experiment_id}"'
+        address = f"{page.address}/runs/compare?{urlencode({**others, 'where': where}, doseq=True)}"
+        links.append((experiment.name.strip() or experiment.experiment_id, address, runs))
+    return links
 
 
 def _list_groupings(
@@ -175,6 +201,7 @@ def _make_charts(
     grant: WorkspaceGrant,
     others: Mapping[str, Sequence[str]],
     comparison: RunComparison,
+    total: int,
 ) -> Charts:
     address = parse_charts_address(f"{page.address}/runs/compare", request.query_params, others)
     sources = [_make_source(page, each) for each in comparison.experiments]
@@ -191,7 +218,7 @@ def _make_charts(
     tags = rank_tags(tag for tag in comparison.tags if text in tag.lower())
     shown = tags[address.first : address.first + CARD_ITEMS]
     with page.database.snapshot(grant) as db:
-        return make_charts(db, sources, runs, shown, address, (len(tags), len(runs)))
+        return make_charts(db, sources, runs, shown, address, (len(tags), total))
 
 
 def _make_source(page: WorkspacePage, experiment: Experiment) -> ChartSource:

@@ -19,7 +19,7 @@ from tbservice.pages.experiments.live_rows import list_live_sources
 from tbservice.pages.people.saved_views import VIEW_ID_CHARS_MAX, read_shown_views
 from tbservice.pages.people.workspace_view import OwnPage
 from tbservice.runs.columns import split_names
-from tbservice.runs.comparison import COMPARED_RUNS_ITEMS_MAX, choose_run
+from tbservice.runs.comparison import choose_run
 from tbservice.runs.filters import FILTER_CHARS_MAX
 from tbservice.runs.group_table import GroupsPage, MeanValue, list_groups
 from tbservice.runs.grouped_reader import GroupsQuery, groups_address
@@ -133,7 +133,6 @@ def show_runs(page: OwnPage, request: Request) -> Response:
         shown=shown,
         show=show_value,
         refer=refer_to_run,
-        compared_max=COMPARED_RUNS_ITEMS_MAX,
         live=list_live_sources(page.database, page.session, running),
     )
 

@@ -105,7 +105,8 @@ function findExtent(lines, xMin, xMax, isLog) {
   return low <= high ? [low, high] : null;
 }
 
-// The same without outliers, as TensorBoard: from the 5th to the 95th percentile of the values.
+// The same without outliers: what is further from the values between the 5th and the 95th percentile
+// than these are apart. TensorBoard cuts at the percentiles, which cuts noise and starts of curves too.
 function findTypicalExtent(lines, xMin, xMax, isLog) {
   const values = new Float64Array(lines.reduce((sum, { ys }) => sum + ys.length, 0));
   let count = 0;
@@ -117,7 +118,11 @@ function findTypicalExtent(lines, xMin, xMax, isLog) {
   }
   if (!count) return null;
   const sorted = values.subarray(0, count).sort();
-  return [sorted[Math.floor(0.05 * (count - 1))], sorted[Math.ceil(0.95 * (count - 1))]];
+  const low = sorted[Math.floor(0.05 * (count - 1))];
+  const high = sorted[Math.ceil(0.95 * (count - 1))];
+  if (low === high) return [sorted[0], sorted.at(-1)];
+  const [least, greatest] = isLog ? [low * (low / high), high * (high / low)] : [low - (high - low), high + (high - low)];
+  return [sorted[lowerBound(sorted, least)], sorted.findLast((value) => value <= greatest)];
 }
 
 // A number for people: 4 significant digits.

@@ -13,7 +13,7 @@ class DistributionCard extends Card {
     const { zoom } = this;
     const range = zoom ? { step_min: Math.floor(zoom.low), step_max: Math.ceil(zoom.high) } : {};
     const { skipsOutliers } = settings;
-    this.query = new URLSearchParams({ tag: this.tag, ...range });
+    this.query = new URLSearchParams({ tag: this.tag, where: config.where ?? "", ...range });
     try {
       const answer = await askExperiment(config.sources[0], `/scalars/distribution?${this.query}&skip_outliers=${skipsOutliers}`);
       const distribution = await answer.json();

@@ -177,6 +177,10 @@ function bindRuns() {
   if (config.is_distribution) update();
   page.querySelector("[data-runs]")?.addEventListener("change", update);
   search?.addEventListener("input", update);
+  if (search?.hidden) {
+    search.hidden = false;
+    search.form.addEventListener("submit", (event) => event.preventDefault());
+  }
   for (const button of page.querySelectorAll("button[data-check]")) {
     button.hidden = false;
     button.addEventListener("click", () => {

@@ -1,4 +1,4 @@
-"""Routes of the distribution of a scalar tag over all runs of an experiment."""
+"""Routes of the distribution of a scalar tag over runs of an experiment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.openapi_errors import Responses
 from tbservice.api.http.request_models import StepRangeFields
 from tbservice.api.http.routers import make_router
-from tbservice.runs.distribution import QUANTILES, find_nearest, read_distribution
+from tbservice.runs.distribution import (
+    QUANTILES,
+    DistributionQuery,
+    find_nearest,
+    read_distribution,
+)
+from tbservice.runs.filters import FILTER_CHARS_MAX
 from tbservice.types.sampling import ALL_STEPS
 
 router = make_router(
@@ -28,9 +34,18 @@ _RESPONSES: Final[Responses] = {
 
 
 class DistributionParameters(StepRangeFields):
-    """A scalar tag and a range of steps."""
+    """A scalar tag, a filter of runs, and a range of steps."""
 
     tag: str = Field(description="Scalar tag; runs without it are left out")
+    where: str = Field(
+        default="",
+        max_length=FILTER_CHARS_MAX,
+        description="Filter of the runs, as in the table of runs",
+    )
+
+    def to_query(self) -> DistributionQuery:
+        """Return the query; raises Invalid for an empty range of steps."""
+        return DistributionQuery(self.tag, self.where, self.to_range())
 
 
 class ShownParameters(DistributionParameters):
@@ -38,7 +53,8 @@ class ShownParameters(DistributionParameters):
 
     skip_outliers: bool = Field(
         default=False,
-        description="Whether the density has the range of the quantiles, not of all values",
+        description="Whether the density leaves out values that are further from the quantiles "
+        "than the least and the greatest of these are apart",
     )
 
 
@@ -53,7 +69,7 @@ class NearestParameters(DistributionParameters):
 def read_scalar_distribution(
     grant: MayRead, query: Annotated[ShownParameters, Query()], database: UsesDatabase
 ) -> Response:
-    """Return quantiles and density of a scalar tag over all runs, for more than can be drawn.
+    """Return quantiles and density of a scalar tag over runs, for more than can be drawn.
 
     `{runs, points, steps, count, quantiles, density}`: the quantiles 0.05, 0.25, 0.5, 0.75 and 0.95
     at up to 200 steps, by the rule of the curves of groups of runs; `count` runs have a finite
@@ -62,9 +78,7 @@ def read_scalar_distribution(
     parts of the range from `low` to `high`, beyond which `outside` points are.
     """
     with database.snapshot(grant) as db:
-        found = read_distribution(
-            db, grant, query.tag, query.to_range(), skips_outliers=query.skip_outliers
-        )
+        found = read_distribution(db, grant, query.to_query(), skips_outliers=query.skip_outliers)
     density = found.density
     content = {
         "runs": found.runs,
@@ -92,13 +106,13 @@ def read_scalar_distribution(
 def find_nearest_run(
     grant: MayRead, query: Annotated[NearestParameters, Query()], database: UsesDatabase
 ) -> Response:
-    """Return the run that is nearest to a place among all runs of the experiment.
+    """Return the run that is nearest to a place among the runs of the experiment.
 
     `{run, step, value}`: its value at that of the steps of the distribution that is nearest.
     404 if no run has a finite value there.
     """
     place = (query.step, query.value)
     with database.snapshot(grant) as db:
-        found = find_nearest(db, grant, query.tag, place, query.to_range())
+        found = find_nearest(db, grant, query.to_query(), place)
     content = {"run": found.run, "step": found.step, "value": found.value}
     return Response(orjson.dumps(content), media_type="application/json")
