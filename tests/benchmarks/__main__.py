@@ -37,6 +37,7 @@ BENCHMARKS = (
     "charts",
     "shown",
     "curves",
+    "aggregates",
     "katib",
     "export",
     "fairness",

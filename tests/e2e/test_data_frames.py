@@ -108,7 +108,9 @@ def test_experiment_has_its_name_url_status_and_tags(api, uploader):
     assert experiment.status is None
     assert sorted(experiment.experiment_tags) == ["A", "b"]
     assert experiment.tags == {}
-    assert {"follow", "Experiment", "__version__"} <= set(dir(tbupload))
+    public = {name for name in dir(tbupload) if name[0] != "_"}
+    assert public == set(tbupload.__all__)
+    assert "__version__" in dir(tbupload)
 
 
 def test_properties_and_metadata_are_those_of_experiment(api):

@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+import tbupload
 from support import event_files
 from tbupload import Workspace
 from tbupload.errors import Refused
@@ -105,7 +106,7 @@ def test_workspace_curves_are_data_frames(reader, seeds, library):
         workspace.curves("los", where=where, library=library)
 
 
-def test_workspace_lists_its_experiments(reader, experiment_id):
+def test_workspace_lists_its_experiments(reader, experiment_id, monkeypatch):
     token = reader.http.headers["Authorization"].removeprefix("Bearer ")
     workspace = Workspace(server=str(reader.http.base_url), token=token)
     assert experiment_id in [each.experiment_id for each in workspace.experiments()]
@@ -113,6 +114,9 @@ def test_workspace_lists_its_experiments(reader, experiment_id):
     reader.http.patch(f"/api/v1/experiments/{newest.experiment_id}", json={"tags": ["kept"]})
     assert [each.experiment_tags for each in workspace.experiments(tag="kept")] == [["kept"]]
     assert workspace.experiments("nothing-begins-so") == []
+    monkeypatch.setenv("TBHUB_SERVER", str(reader.http.base_url))
+    monkeypatch.setenv("TBHUB_TOKEN", token)
+    assert [each.url for each in tbupload.experiments(tag="kept")] == [newest.url]
 
 
 def test_workspace_runs_are_dictionaries(reader, experiment_id):

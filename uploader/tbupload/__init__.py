@@ -32,11 +32,19 @@ if TYPE_CHECKING:
     from tbupload.background_upload.result import Result
     from tbupload.notebook.experiment import Experiment
     from tbupload.notebook.tensorboard_dev_compat import ExperimentFromDev
-    from tbupload.notebook.workspace import Workspace
+    from tbupload.notebook.workspace import Workspace, experiments
 
     __version__: str
 
-__all__ = ["Experiment", "ExperimentFromDev", "Following", "Result", "Workspace", "follow"]
+__all__ = [
+    "Experiment",
+    "ExperimentFromDev",
+    "Following",
+    "Result",
+    "Workspace",
+    "experiments",
+    "follow",
+]
 
 _LAZY_MODULES = {
     "Experiment": "notebook.experiment",
@@ -44,6 +52,7 @@ _LAZY_MODULES = {
     "Following": "background_upload.following",
     "Result": "background_upload.result",
     "Workspace": "notebook.workspace",
+    "experiments": "notebook.workspace",
     "follow": "background_upload.following",
 }
 
@@ -61,8 +70,12 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names too, which are not imported yet: for completion."""
-    return sorted({*globals(), *__all__, "__version__"})
+    """Return the public names, imported or not, and none of the modules: for completion."""
+    return sorted({*filter(_is_special, globals()), *__all__, "__version__"})
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__")
 
 
 def _read_version() -> str:

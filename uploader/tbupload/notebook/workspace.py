@@ -33,6 +33,13 @@ _INTEGERS: Final = {"steps": "step", "count": "count", "not_finite": "not_finite
 _NUMBERS: Final = ("mean", "std", "stderr", "median", "min", "max")
 
 
+def experiments(
+    query: str = "", *, tag: str | Sequence[str] = (), limit: int | None = None
+) -> list[Experiment]:
+    """Return the experiments of the token's workspace; see `Workspace.experiments`."""
+    return Workspace().experiments(query, tag=tag, limit=limit)
+
+
 class Workspace:
     """A workspace on a tbhub server.
 
