@@ -286,6 +286,10 @@ def test_card_of_many_runs_shows_quantiles_and_finds_any_run(page, address, crow
     expect(shown.locator(".plot-note")).to_contain_text("1,001 runs, 20,020 points: quantiles")
     assert has_drawing(shown.locator(".plot"))
     look_again(page, "charts_many_runs")
+    cut = "axis without outliers"
+    expect(shown.locator(".plot-note")).to_contain_text(cut)
+    page.get_by_label("Ignore outliers").press("Space")
+    expect(shown.locator(".plot-note")).not_to_contain_text(cut)
     over = shown.locator(".u-over")
     box = over.bounding_box()
     over.hover(position={"x": box["width"] / 2, "y": 8})

@@ -59,6 +59,8 @@ def test_runs_page_is_filtered_and_sorted_by_keyboard(page, address):
     page.get_by_label("Filter").fill('lr < 0.02 and optimizer = "adam" and loss.min < 0.2')
     page.keyboard.press("Enter")
     expect(page.locator("tbody tr")).to_have_count(10)
+    expect(page.get_by_text("Equal in all runs: optimizer = adam")).to_be_visible()
+    expect(page.get_by_role("link", name="optimizer")).to_have_count(0)
     link = page.get_by_role("link", name="loss", exact=True)
     link.press("Enter")
     expect(page.locator("th[aria-sort=ascending]")).to_have_count(1)

@@ -109,12 +109,12 @@ def test_distribution_of_filter_has_its_runs(api, experiment, values):
     for run in range(4):
         session = hparams.start({"lr": run / 10})
         api.write(experiment, segment(stream(f"run{run}", "h"), 0, 1, session))
-    chosen = {"tag": "loss", "where": "lr < 0.15"}
-    answer = api.get(experiment, "scalars/distribution", **chosen)
+    selection = {"tag": "loss", "where": "lr < 0.15"}
+    answer = api.get(experiment, "scalars/distribution", **selection)
     assert answer["runs"] == 2
     median = values[:2, answer["steps"]].mean(axis=0)
     np.testing.assert_allclose(answer["quantiles"]["0.5"], median)
-    near = api.get(experiment, "scalars/nearest", **chosen, step=0, value=values[7, 0])
+    near = api.get(experiment, "scalars/nearest", **selection, step=0, value=values[7, 0])
     assert near["run"] in {"run0", "run1"}
     path = f"/experiments/{experiment}/scalars/distribution"
     for where, status in (("lr > 9", 404), ("lr <", 422), ("no_column = 1", 422)):

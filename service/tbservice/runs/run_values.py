@@ -50,6 +50,15 @@ class RunValues:
         result: Bools = is_text & answers[self.codes]
         return result
 
+    def is_same(self, rows: Int64s) -> bool:
+        """Return whether some runs have one value; NaN is none."""
+        kind = self.kinds[rows[0]]
+        values = self.codes if kind == TEXT else self.numbers
+        is_equal = (self.kinds[rows] == kind) & (
+            (kind == MISSING) | (values[rows] == values[rows[0]])
+        )
+        return bool(is_equal.all())
+
     def take(self, rows: Int64s) -> RunValues:
         """Return the values of some runs, with their texts only."""
         if len(rows) == len(self.kinds):

@@ -10,13 +10,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import numpy as np
 from sqlalchemy import Connection
 
 from tbservice.errors import Invalid, MalformedRequest
 from tbservice.runs.columns import KnownColumns, RunColumn
 from tbservice.runs.run_values import RunValues
 from tbservice.runs.selected_runs import select_runs
-from tbservice.runs.workspace_runs import RunPosition, SortKey
+from tbservice.runs.workspace_runs import RunPosition, SortKey, WorkspaceRuns
 from tbservice.types.grants import ReadGrant, WorkspaceGrant
 from tbservice.types.identifiers import INT64_MAX, Int64s
 from tbwire.hparams import HparamValue
@@ -36,7 +37,9 @@ class RunsQuery:
 
     `sort` has names of columns, with a `-` before one for descending order. Without `columns`, a
     page has those that most runs have. `always` come before them in any case. With `skips_unknown`,
-    columns that no run has are left out, but not those of the filter, and the page names them.
+    columns that no run has are left out, but not those of the filter, and the page names them. With
+    `folds_equal` and without `columns`, those that say nothing are not columns: hyperparameters of
+    which all selected runs have one value, and what none of them has.
     """
 
     where: str = ""
@@ -46,6 +49,7 @@ class RunsQuery:
     limit: int = 100
     always: Sequence[str] = ()
     skips_unknown: bool = False
+    folds_equal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,8 @@ class RunsPage:
 
     `total` counts the runs that the filter selects; `left_out` the experiments beyond
     RUNS_EXPERIMENT_ITEMS_MAX; `pending` the series whose minimum and maximum are still computed,
-    and `pending_grants` names their experiments. `unknown` says which columns were left out.
+    and `pending_grants` names their experiments. `unknown` says which columns were left out;
+    `equal` has the value of the hyperparameters that are no columns.
     """
 
     columns: list[str]
@@ -66,6 +71,7 @@ class RunsPage:
     pending: int = 0
     pending_grants: list[ReadGrant] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    equal: dict[str, HparamValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,9 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
     columns = _resolve_columns(known, query)
 
     total = int(selected.sum())
+    equal = {}
+    if query.folds_equal and not query.columns and total > 1:
+        equal = _fold_equal(runs, np.flatnonzero(selected), columns)
     if query.after is not None:
         selected = selected & runs.follows(keys, _decode_token(query, query.after, len(keys)))
     rows = runs.sort(selected, keys)
@@ -132,7 +141,24 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
         runs.pending,
         chosen.pending_grants,
         unknown,
+        equal,
     )
+
+
+def _fold_equal(
+    runs: WorkspaceRuns, rows: Int64s, columns: dict[str, RunColumn]
+) -> dict[str, HparamValue]:
+    """Take what says nothing from the columns; return the values of hyperparameters among it."""
+    first = rows[0].item()
+    equal: dict[str, HparamValue] = {}
+    for name, column in list(columns.items()):
+        ((value,),) = runs.read_rows([first], [column])
+        is_folded = column.kind == "hparam" or (column.kind == "metric" and value is None)
+        if is_folded and runs.column(column).is_same(rows):
+            del columns[name]
+            if value is not None:
+                equal[name] = value
+    return equal
 
 
 def keep_known(

@@ -112,6 +112,7 @@ def show_runs(page: OwnPage, request: Request) -> Response:
                 views=views,
                 found=None,
                 groups=groups,
+                equal=_find_equal(address, groups),
                 tensorboard=_find_tensorboard(address, groups),
                 experiments_max=limits.COMPARISON_ITEMS_MAX,
                 show=show_value,
@@ -119,7 +120,13 @@ def show_runs(page: OwnPage, request: Request) -> Response:
         found = _find(page, request, address)
     except (Invalid, TooLarge) as error:
         return page.render(
-            "workspace_runs.html", error, address=address, views=views, found=None, groups=None
+            "workspace_runs.html",
+            error,
+            address=address,
+            views=views,
+            found=None,
+            groups=None,
+            equal={},
         )
     hidden = {*_ALWAYS, *({"started", "training"} - set(address.column_names))}
     running = [str(row[0]) for row in found.rows if row[len(_ALWAYS)] == UploadStatus.RUNNING]
@@ -130,6 +137,7 @@ def show_runs(page: OwnPage, request: Request) -> Response:
         views=views,
         found=found,
         groups=None,
+        equal=found.equal,
         shown=shown,
         show=show_value,
         refer=refer_to_run,
@@ -154,6 +162,17 @@ def _find_groups(page: OwnPage, request: Request, address: RunsAddress) -> Group
     return groups
 
 
+def _find_equal(address: RunsAddress, groups: GroupsPage) -> dict[str, HparamValue | None]:
+    """Return what all groups have one value of, of columns that the address does not name."""
+    if len(groups.rows) < 2:  # noqa: PLR2004 - nothing is compared
+        return {}
+    return {
+        name: values[0]
+        for name, *values in zip(groups.names, *(row.key for row in groups.rows), strict=True)
+        if name not in address.group_names and len({(type(value), value) for value in values}) == 1
+    }
+
+
 def _find_tensorboard(address: RunsAddress, groups: GroupsPage) -> str:
     """Return the address of TensorBoard's page with the groups; "" for too many experiments."""
     if not groups.rows or len(groups.experiments) > limits.COMPARISON_ITEMS_MAX:
@@ -175,6 +194,7 @@ def _find(page: OwnPage, request: Request, address: RunsAddress) -> RunsPage:
         limits.LIST_PAGE_ITEMS,
         _READ,
         skips_unknown=bool(address.view),
+        folds_equal=True,
     )
     with page.database.snapshot(grant) as db:
         try:
