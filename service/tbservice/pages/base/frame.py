@@ -153,5 +153,5 @@ def _policy(form_targets: Iterable[str], framing: str) -> str:
     # `blob:` for pictures of experiments, which a script of ours asks the API for with its token.
     return (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-        f"connect-src 'self'; form-action {targets}; base-uri 'none'; {framing}"
+        f"font-src 'self'; connect-src 'self'; form-action {targets}; base-uri 'none'; {framing}"
     )

@@ -19,6 +19,7 @@ _MEDIA_TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
 }
 _DIGEST_CHARS: Final = 16
 
@@ -76,7 +77,8 @@ async def read_static(request: Request, digest: str, name: str) -> Response:
     file = _FILES.get(name)
     if file is None:
         raise NotFound("there is no such file")
-    is_current = digest == file.digest
+    # The style sheet names a font beside itself, and a font has its version in its name.
+    is_current = digest == file.digest or name.endswith(".woff2")
     headers = {
         "Cache-Control": "public, max-age=31536000, immutable" if is_current else "no-cache",
         "Vary": "Accept-Encoding",

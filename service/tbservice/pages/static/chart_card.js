@@ -140,7 +140,7 @@ class Card {
   build(kind) {
     const style = readColors();
     const color = (name) => style.getPropertyValue(`--${name}`).trim();
-    const axis = { stroke: color("muted"), font: "11px system-ui, sans-serif", grid: { stroke: color("line"), width: 1 }, ticks: { show: false } };
+    const axis = { stroke: color("muted"), font: `11px ${getComputedStyle(document.body).fontFamily}`, grid: { stroke: color("line"), width: 1 }, ticks: { show: false } };
     this.plot?.destroy();
     this.kind = kind;
     const options = {
