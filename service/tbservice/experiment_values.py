@@ -102,7 +102,10 @@ class UploadEnd:
 
 @dataclass(frozen=True, slots=True)
 class UploadRecord:
-    """A recorded upload. `created_at` and `seen_at` are by the server's clock."""
+    """A recorded upload. `created_at` and `seen_at` are by the server's clock.
+
+    `console_times` are the times of the lines of the console in `origin`: epoch seconds, as text.
+    """
 
     upload_id: str
     origin: dict[str, str]
@@ -114,3 +117,4 @@ class UploadRecord:
     ended_at: datetime | None
     created_at: datetime
     seen_at: datetime
+    console_times: str | None

@@ -90,6 +90,9 @@ UPLOAD_DETAIL_CHARS_MAX: Final = 200
 UPLOAD_TEXT_CHARS_MAX: Final = 16_000
 """Characters of the last lines of a training's console, and of the difference to its git commit."""
 
+UPLOAD_CONSOLE_LINES_MAX: Final = 1_001
+"""Lines (items) of a console with their times: 1,000, and one that says how many are left out."""
+
 UPLOAD_SILENT_SECONDS_MAX: Final = 900
 """Seconds after which an upload that is running, and says nothing, is silent; `tbupload` says
 something every 300 s."""

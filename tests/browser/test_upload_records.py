@@ -16,6 +16,11 @@ RECORDS = [
     ("d" * 16, "gpu10", "finished", ""),
     ("e" * 16, "<b>gpu11</b>" + "-long" * 30, None, ""),
 ]
+LINES = [
+    "step 0 " + "of_a_long_line " * 40,
+    "<b>step 5</b>",
+    "\u0627\u0644\u0646\u0647\u0627\u064a\u0629",
+]
 
 
 @pytest.fixture
@@ -49,6 +54,8 @@ def recorded(uploader, tmp_path):
         if status is not None:
             change = {"status": status, "detail": detail, "ended_at": "2026-01-31T13:00:00Z"}
             httpx2.patch(f"{base}/{upload_id}", json=change, headers=headers).raise_for_status()
+    printed = {"console": "\n".join(LINES), "console_times": [1.7e9, 1.7e9 + 5, 1.7e9 + 8.5]}
+    httpx2.patch(f"{base}/{'e' * 16}", json=printed, headers=headers).raise_for_status()
     return sent.experiment_id
 
 
@@ -61,6 +68,15 @@ def test_page_lists_uploads_with_status(page, browser, live_service, recorded, o
         expect(section.get_by_text(text).first).to_be_visible()
     expect(section.get_by_text("torch.cuda.OutOfMemoryError")).to_be_visible()
     expect(page.get_by_role("heading", name="Origin")).to_have_count(0)
+
+    console = page.get_by_role("region", name="Lines of the console")
+    console.get_by_text("<b>step 5</b>").hover()
+    expect(page.locator(".plot-tip")).to_contain_text("step 5")
+    page.locator(".plot").press("Home")
+    expect(console.locator(".is-marked")).to_contain_text("of_a_long_line")
+    page.get_by_role("searchbox", name="Search the console").fill("STEP 5")
+    page.keyboard.press("Enter")
+    expect(console.get_by_role("listitem")).to_have_count(1)
 
     opened = section.get_by_text("Details of the upload aaaaaaaa")
     opened.focus()

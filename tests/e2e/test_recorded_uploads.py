@@ -192,6 +192,44 @@ def test_script_that_vanishes_is_told_by_the_kernel_or_unknown(
     assert upload["ended_at"] is not None
 
 
+CONSOLE = """
+import logging, urllib.request
+logging.basicConfig(format="%(message)s")
+end_soon()
+upload = tbupload.follow("runs", console=True)
+train()
+print(upload.url, flush=True)
+if os.fork() == 0:
+    print("of a fork", flush=True)
+    os._exit(0)
+os.wait()
+print("password=hunter2x")
+logging.getLogger("other").warning("from a logger")
+{end}
+"""
+SEEN_AND_KILLED = """
+address = upload.url.replace("/experiment/", "/api/v1/experiments/") + "uploads"
+bearer = {"Authorization": "Bearer " + os.environ["TBHUB_TOKEN"]}
+while b"from a logger" not in urllib.request.urlopen(urllib.request.Request(address, headers=bearer)).read():
+    time.sleep(0.1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "last"),
+    [("raise ValueError('no')", "ValueError: no"), (SEEN_AND_KILLED, "from a logger")],
+)
+def test_console_of_script_is_recorded(run_script, reader, end, last):
+    script = run_script(CONSOLE.format(end=end))
+    assert "of a fork" in script.stdout
+    experiment_id = script.stdout.split("/experiment/")[1].split("/")[0]
+    lines = wait_for_end(reader, experiment_id)["origin"]["console"].split("\n")
+    assert {"password=***", "from a logger"} <= set(lines)
+    assert lines[-1] == last
+    assert "of a fork" not in lines
+
+
 def test_watched_process_is_recorded(uploader, reader, written):
     code = "import sys; sys.stdin.read(); raise SystemExit(6)"
     command = [sys.executable, "-c", code, "--token", "hunter2x"]

@@ -82,6 +82,7 @@ TABLE = [
         {"json": {"started_at": "2026-01-31T12:00:00Z"}},
     ),
     ("PATCH", "/experiments/{experiment_id}/uploads/{upload_id}", "append", 204, JSON),
+    ("GET", "/experiments/{experiment_id}/uploads/{upload_id}/console", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/runs", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/names", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/attempts", "read", 200, {}),

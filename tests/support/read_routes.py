@@ -14,6 +14,7 @@ from support.hparams import end, metric, start, summary
 from tbservice.pages.stock_page.download import FILES
 
 SHOWN, RUN, TAG = "shown", "RUNSECRET", "TAGSECRET"
+UPLOAD = "0" * 16
 NUMBERS = {SHOWN: 1.5, RUN: 66613.5, TAG: 77713.5, RUN + TAG: 6661377713.5}
 KINDS = ("scalars", "tensors", "blob_sequences")
 SUPERSEDED, NEWEST = 1.6e9, 1.7e9
@@ -72,6 +73,10 @@ def fill(api, experiment):
     write(api, experiment, "shown/a", *series(TAG, TAG))
     write(api, experiment, f"{RUN}/b", *series(RUN, "shown"), graph(RUN), *session(RUN))
     write(api, experiment, f"{RUN}/b", *series(RUN + TAG, TAG))
+    upload = f"/experiments/{experiment}/uploads/{UPLOAD}"
+    api.request("PUT", upload, json={"started_at": "2026-01-31T12:00:00Z"}).raise_for_status()
+    console = {"console": "a line", "console_times": [2.1e9]}  # after all points
+    api.request("PATCH", upload, json=console).raise_for_status()
 
 
 def api_reads(experiment, run, tag):
@@ -79,6 +84,7 @@ def api_reads(experiment, run, tag):
     base = f"/api/v1/experiments/{experiment}"
     lists = ("", "/runs", "/runs/deleted", "/names", "/plugins", "/uploads", "/attempts")
     yield from (("GET", f"{base}{path}", {}) for path in lists)
+    yield "GET", f"{base}/uploads/{UPLOAD}/console", {}
     selected = {"run": [run], "tag": [tag]}
     for kind in KINDS:
         for fields in ({}, selected):

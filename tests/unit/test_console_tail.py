@@ -63,7 +63,7 @@ def tail_of(*chunks, lines_max=3):
     tail = ConsoleTail(lines_max)
     for stream, chunk in chunks:
         tail.feed(stream, chunk)
-    return tail.text()
+    return tail.read().text
 
 
 def test_tail_has_the_last_lines_of_both_streams():
@@ -91,7 +91,7 @@ def test_tail_is_bounded_and_printable():
     for _ in range(200):
         tail.feed(1, os.urandom(1 << 16))
         tail.feed(2, b"x" * (1 << 16))
-    text = tail.text()
+    text = tail.read().text
     assert len(text.encode()) <= TEXT_BYTES_MAX
     assert all(line.isprintable() for line in text.split("\n"))
     assert text.split("\n")[0].startswith("... ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -81,6 +82,20 @@ def report_upload(
         raise NotFound(_NOT_FOUND)
 
 
+def write_times(times: Sequence[float]) -> str:
+    """Return times of lines, epoch seconds, as a text of the origin."""
+    return " ".join(f"{each:.3f}" for each in times)
+
+
+def read_times(upload: UploadRecord) -> list[float]:
+    """Return the times of the lines of an upload's console; none if they are no numbers."""
+    try:
+        times = [float(each) for each in (upload.console_times or "").split()]
+    except ValueError:  # a field of the origin, of any client
+        return []
+    return times if all(map(math.isfinite, times)) else []
+
+
 def list_uploads(
     db: Connection, grant: ReadGrant, after: str | None, limit: int
 ) -> tuple[list[UploadRecord], str | None]:
@@ -91,6 +106,13 @@ def list_uploads(
     before = None if after is None else decode_page_token(after)
     found = uploads.list_page(db, grant.experiment_id, before, limit + 1)
     return cut_page(found, limit, lambda last: encode_page_token(last.created_at, last.upload_id))
+
+
+def get_upload(db: Connection, grant: ReadGrant, upload_id: str) -> UploadRecord:
+    """Return one upload of the experiment. Raises NotFound, as for readers who see none."""
+    for upload in uploads.list_page(db, grant.experiment_id, None, 1, upload_id):
+        return upload
+    raise NotFound(_NOT_FOUND)
 
 
 def find_statuses(

@@ -15,6 +15,7 @@ from tbupload.console.terminal import write_line
 from tbupload.errors import UploadError
 from tbupload.experiment_names import explain_name
 from tbupload.recording.announcement import announce
+from tbupload.recording.console_tail import LINES_DEFAULT, LINES_MAX
 from tbupload.recording.metrics_options import NO_PSUTIL, has_psutil
 from tbupload.recording.opt_out import records_nothing
 from tbupload.remote_files import make_path
@@ -65,10 +66,11 @@ def _check_plugins(plugins: str, logdir: str) -> None:
         raise ValueError(f"plugins: there is no {plugin!r}; did you mean {', '.join(names)}?")
 
 
-def command_line(arguments: dict[str, Any]) -> list[str]:
-    """Return the options of the command, `--logdir` first; the token is not among them.
+def command_line(arguments: dict[str, Any]) -> tuple[list[str], int]:
+    """Return the options of the command, and how many lines of the console are recorded.
 
-    Raises TypeError and ValueError for what no upload could take. Announces what is recorded.
+    `--logdir` is first; the token is not among them. Announces what is recorded. Raises TypeError
+    and ValueError for what no upload could take.
     """
     texts = {
         "logdir": os.fsdecode(arguments["logdir"]),
@@ -101,7 +103,28 @@ def command_line(arguments: dict[str, Any]) -> list[str]:
         options.append("--no-origin")
     else:
         _announce()
-    return [*options, "--new"] if arguments["new"] else options
+    lines = _console_lines(arguments)
+    return [*options, "--new"] if arguments["new"] else options, lines
+
+
+def _console_lines(arguments: dict[str, Any]) -> int:
+    """Return how many lines of the console are to be recorded, 0 for none.
+
+    Raises TypeError and ValueError for what is no such number, or no record is to have.
+    """
+    console = arguments["console"]
+    if not isinstance(console, int):
+        raise TypeError(f"console must be a bool or an int, not {type(console).__name__}")
+    if console is False:
+        return 0
+    if not 1 <= console <= LINES_MAX:
+        raise ValueError(f"console is a number of lines from 1 to {LINES_MAX:,}")
+    if arguments["no_origin"]:
+        raise ValueError("no_origin=True and console exclude each other")
+    if records_nothing(os.environ, no_origin=False):
+        logger.warning("tbupload: TBHUB_NO_ORIGIN, or no_origin in the config file: no console")
+        return 0
+    return LINES_DEFAULT if console is True else console
 
 
 @functools.cache

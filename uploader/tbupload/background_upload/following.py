@@ -56,10 +56,9 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     end_seconds: float | None = None,
     no_origin: bool = False,
     system_metrics: float | bool = False,
+    console: int | bool = False,
 ) -> Following:
     """Upload a log directory, in a process of its own, while this one writes it; see `Following`.
-
-        import tbupload
 
         with tbupload.follow("runs/", name="a first try") as upload:
             print(upload.url)
@@ -87,11 +86,12 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         end_seconds: longest time that the script waits at its exit; see `Following`.
         no_origin: do not record machine, command, environment, start, end and status.
         system_metrics: measure the machine every 10 s, or as many seconds.
+        console: record the last 100 lines that Python prints, or as many, secrets masked.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or value.
     """
-    return Following(command_line(dict(locals())), token, os.fsdecode(logdir), end_seconds).start()
+    return Following(*command_line(dict(locals())), token, os.fsdecode(logdir), end_seconds).start()
 
 
 class Following:
@@ -128,12 +128,18 @@ class Following:
     """
 
     def __init__(
-        self, options: list[str], token: str | None, logdir: str, end_seconds: float | None
+        self,
+        options: list[str],
+        console_lines: int,
+        token: str | None,
+        logdir: str,
+        end_seconds: float | None,
     ) -> None:
         self._options = options
         self._token = token
         self._logdir = logdir
         self._end_seconds = None if end_seconds is None else float(end_seconds)
+        self._console_lines = console_lines
         self._uploader: Uploader | None = None
         self._depth = 0
         self._result: Result | None = None
@@ -147,7 +153,9 @@ class Following:
             return self
         self._result = None
         try:
-            self._uploader = start(self._options, self._token, self._logdir, self._end_seconds)
+            self._uploader = start(
+                self._options, self._token, self._logdir, self._end_seconds, self._console_lines
+            )
         except Exception as error:  # noqa: BLE001  # no error may stop the training
             self._uploader = None
             self._set_result(
@@ -255,6 +263,8 @@ class Following:
         try:
             is_flushed = flush_writers()
             if is_last:
+                if self._uploader is not None and self._uploader.console is not None:
+                    self._uploader.console.finish()
                 if self._uploader is not None and not self._uploader.has_left:
                     leave(self._uploader, FINISHED)
                 process.request_stop()

@@ -21,6 +21,7 @@ from typing import IO, Any, Final
 from tbupload.background_upload.rest_command import command_for_rest
 from tbupload.background_upload.result import Result, result_from_events
 from tbupload.console.terminal import escape
+from tbupload.recording.console_tail import Console
 from tbupload.recording.exit_status import Ending
 from tbupload.recording.script import SCRIPT_VARIABLE, describe_script
 
@@ -46,6 +47,9 @@ MESSAGES_MAX: Final = 100
 """The last lines of the uploader's stderr that are kept for the result."""
 
 READ_BYTES: Final = 1 << 16
+
+COMMAND_SECONDS_MAX: Final = 1.0
+"""How long a command waits until another one is written."""
 
 WAIT_SECONDS: Final = 86_400.0
 """Longest single wait: those of threads have a limit, and a wait may be without one."""
@@ -77,6 +81,7 @@ class UploaderProcess:
         self._started_at = time.monotonic()
         self._messages: list[str] = []
         self._changed = threading.Condition()
+        self._writing = threading.Lock()
         self._experiment: dict[str, Any] | None = None
         self._latest: dict[str, Any] = {}
         self._look_count = 0
@@ -143,9 +148,9 @@ class UploaderProcess:
         fields = {"status": ending.status, "detail": ending.detail, "at": time.time()}
         self._command(f"status {json.dumps(fields)}", may_end=self._may_end)
 
-    def report_console(self, text: str) -> None:
+    def report_console(self, console: Console) -> None:
         """Let the uploader record the last lines that the training has printed."""
-        self._command(f"console {json.dumps(text, ensure_ascii=False)}", may_end=self._may_end)
+        self._command(f"console {json.dumps(console, ensure_ascii=False)}", may_end=self._may_end)
 
     def request_look(self) -> str:
         """Ask for a look at the files now; return its name, for `wait_for_look`."""
@@ -201,8 +206,15 @@ class UploaderProcess:
 
     def _command(self, line: str, *, may_end: bool = True) -> None:
         self._may_end = may_end
-        with contextlib.suppress(OSError, ValueError):
-            _pipe(self._process.stdin).write(f"{line}\n".encode())
+        # A console is more than a pipe takes in one piece. An uploader that hangs gets nothing
+        # more: it must not hold up the script.
+        if not self._writing.acquire(timeout=COMMAND_SECONDS_MAX):
+            return
+        try:
+            with contextlib.suppress(OSError, ValueError):
+                _pipe(self._process.stdin).write(f"{line}\n".encode("utf-8", "replace"))
+        finally:
+            self._writing.release()
 
     def _read_events(self) -> None:
         for line in _lines(_pipe(self._process.stdout)):

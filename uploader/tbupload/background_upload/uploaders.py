@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tbupload.background_upload.console_reports import ConsoleReports, capture_console
 from tbupload.background_upload.open_writers import flush_open_writers
-from tbupload.background_upload.process import UploaderProcess, logger
+from tbupload.background_upload.process import UploaderProcess, logger, signals_blocked
 from tbupload.background_upload.result import Result
 from tbupload.console.terminal import escape
 from tbupload.recording.exit_status import FINISHED, RUNNING, Ending, note_exit, noted_ending
@@ -57,7 +58,7 @@ class Uploader:
     """An uploader process and what was asked for; `has_left` its block, if it has one.
 
     `exit_seconds` is the longest time that the script waits for it at its exit; `answer_seconds`
-    that for the first answer of the server.
+    that for the first answer of the server; `console` reports what the script prints.
     """
 
     process: UploaderProcess
@@ -66,15 +67,21 @@ class Uploader:
     exit_seconds: float
     answer_seconds: float
     has_left: bool = False
+    console: ConsoleReports | None = None
 
 
 def start(
-    options: list[str], token: str | None, logdir: str, exit_seconds: float | None
+    options: list[str],
+    token: str | None,
+    logdir: str,
+    exit_seconds: float | None,
+    console_lines: int = 0,
 ) -> Uploader:
     """Return the running uploader of this process with the same options, or start one.
 
     Earlier ones whose block was left are told to end: of the same directory at once, so that what
     is written from now on is sent to the new experiment only; others when their files are quiet.
+    With `console_lines`, so many last lines of what the script prints are recorded.
     """
     _install_exit()
     logdir = str(make_path(os.fspath(logdir)).absolute())
@@ -89,6 +96,7 @@ def start(
                 each.exit_seconds = max(each.exit_seconds, exit_seconds)
                 each.answer_seconds = max(each.answer_seconds, answer_seconds)
                 rejoin(each)
+                report_console(each, console_lines)
                 return each
         for each in _uploaders:
             if each.has_left:
@@ -96,7 +104,19 @@ def start(
         process = UploaderProcess(options, token)
         uploader = Uploader(process, key, logdir, exit_seconds, answer_seconds)
         _uploaders.append(uploader)
+        report_console(uploader, console_lines)
         return uploader
+
+
+def report_console(uploader: Uploader, lines_max: int) -> None:
+    """Record the last lines of what this process prints with an upload, from now on."""
+    if not lines_max:
+        return
+    tail = capture_console(lines_max)
+    if uploader.console is None:
+        uploader.console = ConsoleReports(tail, uploader.process)
+        with signals_blocked():
+            uploader.console.start()
 
 
 def default_exit_seconds(environment: Mapping[str, str], init: Path) -> float:
@@ -161,6 +181,8 @@ def _exit() -> None:
         return
     ending = noted_ending()
     for each in running:
+        if each.console is not None:
+            each.console.finish()
         # A block was left before: that it ended well is not all, if it was the last one.
         if not each.has_left or (each is running[-1] and ending != FINISHED):
             each.process.report_ending(ending)

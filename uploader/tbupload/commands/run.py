@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from tbupload.background_upload.console_reports import ConsoleReports
 from tbupload.background_upload.process import UploaderProcess, signals_blocked
 from tbupload.background_upload.result import Result
 from tbupload.background_upload.uploaders import ANSWER_SECONDS, Uploader, wait_for_all
@@ -59,11 +60,11 @@ def run(options: argparse.Namespace) -> int:
 
     if tail is not None:
         _copy_output(child, copy, tail)
-    upload = _BesideUpload(options)
+    upload = _BesideUpload(options, tail)
     try:
         code = signals.wait_for(child)
         copy.finish()
-        upload.finish(code, "" if tail is None else tail.text())
+        upload.finish(code)
     except KeyboardInterrupt:
         upload.report_interrupted()
     signals.ignore()
@@ -122,9 +123,10 @@ def _report_unstarted(error: OSError, options: argparse.Namespace, code: int) ->
 class _BesideUpload:
     """The upload beside the command; nothing of it raises."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, tail: ConsoleTail | None) -> None:
         self._options = options
         self._process: UploaderProcess | None = None
+        self._console: ConsoleReports | None = None
         if not records_nothing(os.environ, no_origin=options.no_origin):
             announce(self._say, is_script=False, is_training=True)
         elif options.console or options.git_diff:
@@ -137,14 +139,17 @@ class _BesideUpload:
             return
         with signals_blocked():
             threading.Thread(target=self._tell_url, name="URL", daemon=True).start()
+            if tail is not None:
+                self._console = ConsoleReports(tail, self._process)
+                self._console.start()
 
-    def finish(self, code: int, console: str) -> None:
+    def finish(self, code: int) -> None:
         """Record how the command ended, and wait until everything is uploaded."""
         process = self._process
         if process is None:
             return
-        if console:
-            process.report_console(console)
+        if self._console is not None:
+            self._console.finish()
         process.report_ending(ending_of_wait_status(-code if code < 0 else code << 8))
         seconds = self._options.end_seconds
         uploader = Uploader(process, (), "", seconds, min(seconds, ANSWER_SECONDS))

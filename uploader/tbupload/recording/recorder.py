@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from tbupload.errors import Refused, Unreachable
 from tbupload.http.client import Client
-from tbupload.recording.console_tail import LINE_BYTES_MAX, bound_lines, clean_line
+from tbupload.recording.console_tail import LINE_BYTES_MAX, Console, bound_lines, clean_line
 from tbupload.recording.exit_status import RUNNING, VANISHED, Ending
 from tbupload.recording.masked_text import mask_lines
 from tbupload.recording.masking import mask_url
@@ -127,8 +127,8 @@ class Recorder:
         self._ended_at: float | None = None
         self._exited_at = math.inf
         self._told: Ending | None = None
-        self._texts: dict[str, str] = {}
-        self._told_texts: dict[str, str] = {}
+        self._texts: dict[str, Any] = {}
+        self._told_texts: dict[str, Any] = {}
         self._ignores_exit = self._is_closing = self._is_over = False
         self._thread: threading.Thread | None = None
 
@@ -163,15 +163,15 @@ class Recorder:
             self._ignores_exit = True
             self._update()
 
-    def set_console(self, text: str) -> None:
+    def set_console(self, console: Console) -> None:
         """Set the last lines that the training has printed, secrets masked."""
-        self._set_text("console", text)
+        if console.text:
+            self._set_texts(console=console.text, console_times=console.times)
 
-    def _set_text(self, name: str, text: str) -> None:
-        if text:
-            with self._changed:
-                self._texts[name] = text
-                self._changed.notify_all()
+    def _set_texts(self, **texts: Any) -> None:
+        with self._changed:
+            self._texts.update(texts)
+            self._changed.notify_all()
 
     @property
     def _has_told_all(self) -> bool:
@@ -222,7 +222,8 @@ class Recorder:
     def _record(self) -> None:
         """Tell the server, until the upload ends or the server refuses."""
         description = self._recording.describe()
-        self._set_text("git_diff", self._recording.find_git_diff())
+        if git_diff := self._recording.find_git_diff():
+            self._set_texts(git_diff=git_diff)
         recorded_with: str | None = None
         while not (self._is_closing and self._has_told_all):
             try:
@@ -268,13 +269,17 @@ class Recorder:
             self._told, self._told_texts = ending, texts
             self._changed.notify_all()
 
-    def _tell_texts(self, experiment_id: str, texts: dict[str, str]) -> None:
+    def _tell_texts(self, experiment_id: str, texts: dict[str, Any]) -> None:
         """Record the texts, in a request of their own: an older server does not know them."""
         try:
             self._client.change_upload(experiment_id, self.upload_id, texts)
         except Refused as refusal:
             if refusal.status != UNKNOWN_FIELD:
                 raise
+            if "console_times" in texts:  # the field that a server has had for the shortest time
+                rest = {name: texts[name] for name in texts if name != "console_times"}
+                self._tell_texts(experiment_id, rest)
+                return
             self._debug(f"the server does not record {' and '.join(texts)}: {refusal}")
 
     def _wait(self, seconds: float, recorded_with: str | None) -> None:

@@ -26,7 +26,8 @@ _HAS_STATUS: Final = {
     UploadStatus.RUNNING: f"status = 'running' AND seen_at >= {_SILENT_SINCE}",
     UploadStatus.SILENT: f"status = 'running' AND seen_at < {_SILENT_SINCE}",
 }
-_COLUMNS: Final = f"""upload_id, origin, packages, {_STATUS} AS status,
+_COLUMNS: Final = f"""upload_id, origin - 'console_times' AS origin,
+    origin ->> 'console_times' AS console_times, packages, {_STATUS} AS status,
     status_of, detail, started_at, ended_at, created_at, seen_at"""
 
 
@@ -159,6 +160,7 @@ def list_page(
     experiment_id: ExperimentId,
     before: tuple[datetime, str] | None,
     limit: int,
+    only: str | None = None,
 ) -> list[UploadRecord]:
     """Return one page of an experiment's uploads, newest first.
 
@@ -167,10 +169,12 @@ def list_page(
         experiment_id: The experiment.
         before: (created_at, id) of the previous page's last upload; None for the first page.
         limit: Uploads at most.
+        only: The id of the one upload to return.
     """
     rows = db.execute(
         text(f"""
             SELECT {_COLUMNS} FROM uploads WHERE experiment_id = :experiment_id
+                AND (CAST(:only AS text) IS NULL OR upload_id = :only)
                 AND (CAST(:created_at AS timestamptz) IS NULL
                     OR (created_at, upload_id) < (:created_at, :upload_id))
             ORDER BY created_at DESC, upload_id DESC LIMIT :limit
@@ -180,6 +184,7 @@ def list_page(
             "created_at": None if before is None else before[0],
             "upload_id": "" if before is None else before[1],
             "limit": limit,
+            "only": only,
         },
     )
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -14,7 +14,7 @@ from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.auth import members, people
 from tbservice.db.database import Database
 from tbservice.errors import Forbidden
-from tbservice.experiment_values import ExperimentNotes
+from tbservice.experiment_values import ExperimentNotes, UploadRecord
 from tbservice.experiments import lifecycle, snapshots, uploads
 from tbservice.pages.base.frame import redirect, render
 from tbservice.pages.base.markdown import render_markdown
@@ -31,7 +31,7 @@ from tbservice.pages.people.workspace_runs import show_value
 from tbservice.pages.sharing.experiment_tokens import tokens_context
 from tbservice.pages.sharing.share_page import links_context
 from tbservice.pages.stock_page import link_preview, page_auth
-from tbservice.reading import catalog
+from tbservice.reading import catalog, console
 from tbservice.runs.experiment_table import list_first_runs
 from tbservice.types.experiments import Experiment
 from tbservice.types.grants import AdminGrant
@@ -81,6 +81,8 @@ def show_about(
             "plugins": catalog.list_plugins(db, grant),
             **_describe_people(db, reader, experiment, notes),
         }
+        search = request.query_params.get("console", "").strip()
+        context["console"] = _read_console(db, reader, context["uploads"], search)
     context |= _administer(request, database, reader, session, links_context)
     return render(request, "experiment.html", **context, show=show_value)
 
@@ -151,6 +153,18 @@ def _describe_people(
         "more_uploads": following is not None,
         "creator": None if creator is None else people.find_person(db, creator),
     }
+
+
+def _read_console(
+    db: Connection, reader: PageReader, recorded: Sequence[UploadRecord], search: str
+) -> dict[str, Any] | None:
+    """Return the console of the first upload that has one: lines that contain `search`."""
+    for upload in recorded:
+        if upload.origin.get("console"):
+            search = search[: console.SEARCH_CHARS_MAX]
+            read = console.read_lines(db, reader.grant, upload, search)
+            return {"upload": upload, "lines": read.lines, "total": read.total, "search": search}
+    return None
 
 
 def _administer(

@@ -177,7 +177,7 @@ class Card {
     frame.setAttribute("aria-label", `Curves of ${this.tag.slice(0, 200)}`);
     frame.setAttribute("aria-describedby", "chart-keys");
     frame.onkeydown = (event) => this.press(event);
-    frame.onblur = () => this.plot?.setCursor({ left: -10, top: -10 });
+    frame.onblur = () => this.unmark();
   }
 
   size() {
@@ -256,6 +256,8 @@ class Card {
     const found = left >= 0 ? this.read(plot) : [];
     this.tip.hidden = !found.length;
     this.highlight(plot, found);
+    const at = found[0]?.line.series?.walls[found[0].at];
+    document.dispatchEvent(new CustomEvent("chart-cursor", { detail: at ?? null }));
     if (!found.length) return;
     const told = found.slice(0, TOLD_RUNS);
     const rows = told.map(({ line, at }) => {
@@ -344,6 +346,19 @@ class Card {
   reset() {
     this.zoom = null;
     this.show();
+  }
+
+  // Put the cursor at a step of a run, where it is drawn: else at the same step of another one.
+  markStep(run, step) {
+    const line = this.lines.find(({ index }) => config.runs[index].run === run) ?? this.lines[0];
+    if (!this.plot || !line?.series) return;
+    const at = nearest(line.series.steps, step);
+    const [left, top] = [this.plot.valToPos(line.xs[at], "x"), this.plot.valToPos(line.ys[at], "y")];
+    this.plot.setCursor({ left: Math.max(0, Math.min(left, this.plot.over.clientWidth)), top });
+  }
+
+  unmark() {
+    this.plot?.setCursor({ left: -10, top: -10 });
   }
 
   press(event) {

@@ -48,7 +48,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         type=_parse_lines,
         nargs="?",
         const=LINES_DEFAULT,
-        help="record the last N lines of stdout and stderr at the end, secrets masked: at most "
+        help="record the last N lines of stdout and stderr, secrets masked: at most "
         f"16,000 bytes (default: {LINES_DEFAULT}); both are pipes then",
     )
     command.add_argument(

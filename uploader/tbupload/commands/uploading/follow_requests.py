@@ -3,7 +3,8 @@
 `tbupload.follow()` starts uploaders with both. A command is a line: `look NAME`, to commit what is
 in the files now and to report it as `{"event": "looked", "look": NAME, ...}`; `retire SECONDS`, to
 end once the files have been unchanged for that time; `status JSON`, to record how the training is
-or has ended; `console JSON`, to record the last lines that it has printed; `stop`, to end now.
+or has ended; `console JSON`, to record the last lines that it has printed,
+and when; `stop`, to end now.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tbupload.commands.uploading.process_watch import WatchedProcess
 from tbupload.config import config_path
 from tbupload.console.output import ignore_broken_pipe, print_json
 from tbupload.http.cancellation import StopToken
+from tbupload.recording.console_tail import Console
 from tbupload.recording.exit_status import Ending
 from tbupload.recording.recorder import Recorder
 from tbupload.upload.follow_control import FollowControl
@@ -111,7 +113,7 @@ def _obey_stdin(
                 recorder.set_ending(Ending(fields["status"], fields["detail"]), fields["at"])
         elif command == "console":
             if recorder is not None:
-                recorder.set_console(json.loads(argument))
+                recorder.set_console(Console(*json.loads(argument)))
         else:
             stop_token.stop()
     # Elsewhere, the end of the process is noticed by itself: it may have replaced its program.

@@ -14,6 +14,8 @@ from tbservice.api.http.request_models import FewFields
 from tbservice.api.http.routers import make_router
 from tbservice.experiment_values import NewUpload, StatusOf, UploadEnd, UploadStatus
 from tbservice.experiments import uploads
+from tbservice.experiments.uploads import write_times
+from tbservice.reading import console
 
 router = make_router(prefix="/api/v1/experiments/{experiment_id}/uploads", tags=["uploads"])
 
@@ -28,6 +30,7 @@ def _check_time(time: datetime) -> datetime:
 
 
 _Time = Annotated[AwareDatetime, AfterValidator(_check_time)]
+_Seconds = Annotated[float, Field(ge=0, lt=_LAST.timestamp())]
 _ToldStatus = Literal[
     UploadStatus.RUNNING,
     UploadStatus.FINISHED,
@@ -78,6 +81,11 @@ class UploadChange(FewFields):
         max_length=limits.UPLOAD_TEXT_CHARS_MAX,
         description="Last lines that the training has printed; added to the origin",
     )
+    console_times: list[_Seconds] | None = Field(
+        default=None,
+        max_length=limits.UPLOAD_CONSOLE_LINES_MAX,
+        description="When each of its lines ended, by the uploader's clock: epoch seconds",
+    )
     git_diff: str | None = Field(
         default=None,
         max_length=limits.UPLOAD_TEXT_CHARS_MAX,
@@ -86,7 +94,8 @@ class UploadChange(FewFields):
 
     def to_texts(self) -> dict[str, str]:
         """Return the texts that are added to the origin, by name."""
-        texts = {"console": self.console, "git_diff": self.git_diff}
+        times = None if self.console is None else write_times(self.console_times or [])
+        texts = {"console": self.console, "console_times": times, "git_diff": self.git_diff}
         return {name: text for name, text in texts.items() if text is not None}
 
     def to_end(self) -> UploadEnd | None:
@@ -116,6 +125,23 @@ class UploadAnswer(BaseModel, from_attributes=True):
     packages: list[str]
 
 
+class ConsoleLineAnswer(BaseModel):
+    """A line of a console, and where the training was then."""
+
+    number: int = Field(description="Its number, the first recorded line is 1")
+    text: str
+    time: datetime | None = Field(description="When it was printed, by the uploader's clock")
+    run: str | None = Field(description="The run that had logged a scalar last by then")
+    step: int | None = Field(description="The step of that scalar")
+
+
+class ConsoleAnswer(BaseModel):
+    """Lines of the end of a training's console."""
+
+    lines: list[ConsoleLineAnswer]
+    total: int = Field(description="Recorded lines, of which `lines` are those that contain `q`")
+
+
 class UploadPage(BaseModel):
     """A page of uploads, newest first."""
 
@@ -141,6 +167,36 @@ def list_uploads(
     with database.snapshot(grant) as db:
         page, following = uploads.list_uploads(db, grant, after, limit)
     return UploadPage(uploads=list(map(UploadAnswer.model_validate, page)), next=following)
+
+
+@router.get("/{upload_id}/console")
+def read_console(
+    grant: MayReadByToken,
+    upload_id: _Id,
+    database: UsesDatabase,
+    q: Annotated[
+        str,
+        Query(
+            max_length=console.SEARCH_CHARS_MAX,
+            description="Only lines that contain this text, ignoring case",
+        ),
+    ] = "",
+) -> ConsoleAnswer:
+    """Read the end of a training's console, each line with the step that was logged before it.
+
+    At most 1,001 lines, 16,000 characters. Steps are found by time; where those in question have
+    more than 50,000 points, by a sample of them. There are no lines if no console was recorded.
+    """
+    with database.snapshot(grant) as db:
+        upload = uploads.get_upload(db, grant, upload_id)
+        found = console.read_lines(db, grant, upload, q)
+    lines = [
+        ConsoleLineAnswer(
+            number=line.number, text=line.text, time=line.time, run=line.run, step=line.step
+        )
+        for line in found.lines
+    ]
+    return ConsoleAnswer(lines=lines, total=found.total)
 
 
 @router.put("/{upload_id}", status_code=status.HTTP_204_NO_CONTENT)
