@@ -277,7 +277,7 @@ for ask in (Experiment("x").scalars, ExperimentFromDev("x").get_scalars):
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
-    assert ended.stdout.count("pip install pandas") == 2, ended.stderr
+    assert ended.stdout.count("-m pip install pandas") == 2, ended.stderr
 
 
 def examples():

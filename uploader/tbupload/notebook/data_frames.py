@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -43,7 +45,8 @@ def load(library: Library | None = None) -> tuple[Library, Any]:
 
     names = " or ".join(candidates)
     raise ImportError(
-        f"DataFrames need {names}, which is not installed: run `pip install {candidates[0]}`"
+        f"DataFrames need {names}, which is not installed: run "
+        f"`{shlex.quote(sys.executable)} -m pip install {candidates[0]}`"
     )
 
 
