@@ -1,5 +1,5 @@
 """Take the pictures of the list of experiments, filled with trainings of many kinds, and of the
-operator's list of workspaces.
+operator's list of workspaces; and a film of the list, a comparison, curves, console and a link.
 
 Start a service with `make up ARGS="--demo --data-dir DIR"`, and with a sign-in link of it:
 
@@ -11,14 +11,17 @@ directory: every run adds them again.
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from urllib.parse import urljoin
 
 import numpy as np
+from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 from tensorboardX import SummaryWriter
 
@@ -27,6 +30,10 @@ from support.source_code import ROOT
 
 IMAGES = ROOT / "docs" / "images"
 STEPS = 400
+
+FILM_SIZE = (900, 645)
+FILM_COLORS = 128
+FRAME_MS = 2_500
 
 EXPERIMENTS = {
     "detector, small batches": (("detection",), {"run-1": 0.9, "run-2": 1.3}, 0.10),
@@ -58,9 +65,32 @@ def upload_experiments() -> None:
         with tempfile.TemporaryDirectory() as logdir:
             for run, limit in runs.items():
                 write_losses(Path(logdir, run), limit, noise)
-            options = [f"--tag={tag}" for tag in tags]
+            options = ["--name", name, *[f"--tag={tag}" for tag in tags]]
             command = [sys.executable, "-m", "tbupload", "--logdir", logdir, "--one-shot"]
-            subprocess.run([*command, "--no-origin", "--name", name, *options], check=True)
+            subprocess.run([*command, "--no-origin", *options], check=True)
+    train_with_console()
+
+
+def train_with_console() -> None:
+    """Run a training that fails, with its console, as the newest experiment."""
+    with tempfile.TemporaryDirectory() as logdir:
+        command = [sys.executable, "-m", "tbupload", "run", "--logdir", logdir, "--console"]
+        training = [sys.executable, "-u", "-m", "support.pictures", "--train", logdir]
+        options = ["--name", "resnet50, learning rate 0.4", "--tag=vision"]
+        subprocess.run([*command, *options, "--", *training], check=False)
+
+
+def train(logdir: str) -> None:
+    """Log a loss that diverges, and print each tenth step."""
+    with SummaryWriter(logdir) as writer:
+        for step in range(120):
+            loss = 2 / (1 + step / 20) + max(0, step - 90) ** 2 / 100
+            writer.add_scalar("loss", loss, step)
+            writer.add_scalar("accuracy", 1 / (1 + loss), step)
+            if step % 5 == 0:
+                print(f"step {step}: loss {loss:.4f}, 35k tokens/s")  # noqa: T201 - it is recorded
+            time.sleep(0.05)
+    raise FloatingPointError("the loss is not finite at step 120")
 
 
 def take_pictures(link: str) -> None:
@@ -71,12 +101,53 @@ def take_pictures(link: str) -> None:
         page.wait_for_url(urljoin(link, "/"))  # the page of the link signs in by itself
         page.wait_for_load_state("networkidle")
         page.screenshot(path=IMAGES / "experiments.png")
+        take_film(page)
         server = urljoin(link, "/")
         for number, name in enumerate(WORKSPACES, 2):
             fill_workspace(page, server, name, number)
         page.set_viewport_size({"width": 1200, "height": 620})
         page.goto(f"{server}operator")
         page.screenshot(path=IMAGES / "operator.png")
+
+
+def take_film(page: Page) -> None:
+    """From the list, take a picture of each step of a first visit, and write them as a film."""
+    frames: list[Image.Image] = []
+
+    def take() -> None:
+        page.wait_for_timeout(1_000)  # pages that are live are never idle
+        frame = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+        frames.append(frame.resize(FILM_SIZE, Image.Resampling.LANCZOS))
+
+    take()
+    for row in (0, 1):
+        page.locator("tbody input[type=checkbox]").nth(row).check()
+    take()
+    page.get_by_role("button", name="Compare").click()
+    page.locator("card-view").first.wait_for()
+    take()
+    page.goto(urljoin(page.url, "/"))
+    page.get_by_role("link", name="Details").first.click()
+    page.locator("canvas").first.wait_for()
+    take()
+    page.locator(".console li").nth(-12).hover()
+    take()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("transl", delay=40)
+    take()
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Share").or_(
+        page.get_by_role("button", name="Share")
+    ).first.click()
+    take()
+    palette = Image.new("RGB", (FILM_SIZE[0], FILM_SIZE[1] * len(frames)))
+    for number, frame in enumerate(frames):
+        palette.paste(frame, (0, number * FILM_SIZE[1]))
+    colors = palette.quantize(FILM_COLORS)
+    first, *others = [frame.quantize(palette=colors, dither=0) for frame in frames]
+    first.save(
+        IMAGES / "film.png", save_all=True, append_images=others, duration=FRAME_MS, optimize=True
+    )
 
 
 def fill_workspace(page: Page, server: str, name: str, runs: int) -> None:
@@ -99,5 +170,7 @@ def fill_workspace(page: Page, server: str, name: str, runs: int) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "--train":
+        train(sys.argv[2])
     upload_experiments()
     take_pictures(sys.argv[1])

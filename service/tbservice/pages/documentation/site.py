@@ -24,7 +24,7 @@ FOUND_SECTIONS_ITEMS_MAX: Final = 40
 _EXCERPT_CHARS: Final = 240
 
 GROUPS: Final = {
-    "Begin": ("lab",),
+    "Begin": ("start", "lab"),
     "Upload": ("uploading", "debugging", "integrations", "hparams", "katib"),
     "Look and share": ("page", "runs", "sharing", "sign-in"),
     "Read": ("reading", "cookbook", "api", "sampling"),
