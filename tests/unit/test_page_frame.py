@@ -158,6 +158,7 @@ def test_numbers_and_texts_are_short():
     ]
     assert format_number(1234567) == "1,234,567"
     assert (clip("abc", 3), clip("abcd", 3), len(clip("x" * 10_000, 100))) == ("abc", "ab…", 100)
+    assert [clip(name, 9) for name in ("", "  ", "\u202e\u200b\n", " a")] == ["", "", "", " a"]
 
 
 def test_form_fields_are_checked():

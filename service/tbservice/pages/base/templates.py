@@ -62,10 +62,13 @@ def _is_ended(token: Token) -> bool:
 
 
 def clip(text: str, chars_max: int) -> str:
-    """Return the beginning of a text, with an ellipsis if it is longer.
+    """Return the beginning of a text, with an ellipsis if it is longer; "" if nothing is visible.
 
-    A name may have 10,000 characters, which style sheets hide and screen readers read out.
+    A name may have 10,000 characters, which style sheets hide and screen readers read out. One of
+    spaces and controls alone would be a link or a title that nobody sees.
     """
+    if not any(each.isprintable() and not each.isspace() for each in text):
+        return ""
     return text if len(text) <= chars_max else text[: chars_max - 1].rstrip() + "…"
 
 
