@@ -37,9 +37,9 @@ test: $(VENV)/test $(NODE_MODULES) programs ## run every test, then show what th
 programs: $(VENV)/test ## install the Debian packages that tests need, as root or with sudo
 	@$(BIN)/python tests/support/programs.py
 
-# Needs mmdebstrap, and 6 GB under TMPDIR. ARGS are those of `make test`, as in: make fresh ARGS=tests/unit
+# Needs mmdebstrap, and 6 GB under TMPDIR. ARGS are those of `make test`, as in: make fresh ARGS=tests/unit ACCOUNTS=root
 fresh: ## prove `make up` and `make test` in a new minimal Debian
-	@ARGS="$(ARGS)" tests/fresh.sh
+	@ARGS="$(ARGS)" ACCOUNTS="$(ACCOUNTS)" tests/fresh.sh
 
 # The linters run beside the tests, as in `make test`. Which tests are those of what changed: tests/support/changed.py.
 check: $(VENV)/test ## run unit and tidy tests, linters, and other tests of what changed

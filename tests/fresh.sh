@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Try both commands of the README in a new minimal Debian, with git, make, python3-venv and nothing else: `make
 # fresh`. A user without rights is first (tests of missing programs are skipped), then root (who installs
-# them), then that user again. Each has a clone of HEAD; ARGS are those of `make test`. Proxies, package indexes and
-# certificate authorities are this machine's: variables, pip.conf, npmrc, apt's sources and options.
+# them), then that user again: ACCOUNTS names others, as "root". Each has a clone of HEAD; ARGS are those of `make test`.
+# Proxies, package indexes and certificate authorities are this machine's: variables, pip.conf, npmrc, apt's sources
+# and options.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -56,7 +57,7 @@ done
 chroot "$root" chown --recursive newcomer: "$home"
 
 begin=$SECONDS
-try newcomer "$home"
-try root /root
-try newcomer "$home"
-echo "== fresh: both commands worked for both, in $((SECONDS - begin)) s"
+for account in ${ACCOUNTS:-newcomer root newcomer}; do
+    try "$account" "$(chroot "$root" bash -c "echo ~$account")"
+done
+echo "== fresh: both commands worked for all, in $((SECONDS - begin)) s"
