@@ -425,6 +425,21 @@ def test_page_handler_failure_is_client_error_without_query(page, caplog):
     assert "tbh_secret" not in caplog.text
 
 
+def test_value_that_plugin_does_not_expect_is_no_failure(client, api, experiment, page):
+    number, infinite = np.array([1.5], "<f4").tobytes(), np.full((6, 1), np.inf, "<f4").tobytes()
+    odd = [
+        tensor_series("note", "text", 1, [1], number),
+        tensor_series("curve", "pr_curves", 1, [6, 1], infinite),
+        tensor_series("__run_graph__", "graphs", 1, [1], number),
+    ]
+    api.write(experiment, segment(stream("odd"), 0, 9, *odd))
+    (note,) = page.get("data/plugin/text/text?run=odd&tag=note&markdown=true").json()
+    assert "1.5" in note["text"]
+    assert page.get("data/plugin/pr_curves/pr_curves?run=odd&tag=curve").status_code == 400
+    graph = f"/api/v0/experiments/{experiment}/data/graph?run=odd"
+    assert client.get(graph, headers=api.headers).status_code == 404
+
+
 def test_body_over_limit_is_refused(page):
     answer = page.get("data/plugin/timeseries/timeSeries", "POST", content=b"x" * 1_048_577)
     assert answer.status_code == 413

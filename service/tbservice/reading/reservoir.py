@@ -88,12 +88,19 @@ def equally_spaced(size: int) -> PositionSampler:
 
 
 def get_series(
-    db: Connection, grant: ReadGrant, run: str, tag: str, plugins: Sequence[str]
+    db: Connection,
+    grant: ReadGrant,
+    run: str,
+    tag: str,
+    plugins: Sequence[str],
+    data_class: DataClass,
 ) -> Series:
-    """Return the series of this run and tag if one of these plugins owns it. Raises NotFound."""
-    series_list = catalog.list_series(
-        db, grant, Selection(runs=frozenset({run}), tags=frozenset({tag}))
-    )
+    """Return the series of this run and tag if one of these plugins owns it.
+
+    A plugin's series may have any data class: what an uploader sent decides. Raises NotFound.
+    """
+    selection = Selection(runs=frozenset({run}), tags=frozenset({tag}), data_class=data_class)
+    series_list = catalog.list_series(db, grant, selection)
     for series in series_list:
         if series.plugin in plugins:
             return series

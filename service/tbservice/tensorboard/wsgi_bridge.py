@@ -29,6 +29,7 @@ _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType] | tupl
 # Errors of TensorBoard's handlers, not caught there, for missing or wrong parameters, and for
 # logged messages that cannot be parsed.
 _BAD_INPUT_ERRORS: Final = (
+    ArithmeticError,
     AttributeError,
     IndexError,
     KeyError,

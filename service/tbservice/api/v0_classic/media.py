@@ -14,6 +14,7 @@ from tbservice.reading import catalog, reservoir
 from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import Selection
 from tbservice.types.series import Blob, Series
+from tbwire.points import DataClass
 
 _SIZE_BLOBS: Final = 2
 """The first blobs of an image's sequence are width and height, as decimal digits.
@@ -82,7 +83,8 @@ def get_clip(clips: Sequence[C], index: int) -> C:
 
 def get_graph_series(db: Connection, grant: ReadGrant, run: str) -> Series:
     """Return the series with the run's graph; raises NotFound."""
-    listed = catalog.list_series(db, grant, Selection("graphs", runs=frozenset({run})))
+    selection = Selection("graphs", runs=frozenset({run}), data_class=DataClass.BLOB_SEQUENCE)
+    listed = catalog.list_series(db, grant, selection)
     if not listed:
         raise NotFound("the run has no graph, or it does not exist")
     return listed[0]
@@ -93,9 +95,8 @@ def get_run_metadata_series(db: Connection, grant: ReadGrant, run: str, tag: str
 
     Both plugins with run metadata are searched: `tensorboard/plugins/graph/metadata.py`.
     """
-    return reservoir.get_series(
-        db, grant, run, tag, ("graph_run_metadata", "graph_tagged_run_metadata")
-    )
+    plugins = ("graph_run_metadata", "graph_tagged_run_metadata")
+    return reservoir.get_series(db, grant, run, tag, plugins, DataClass.BLOB_SEQUENCE)
 
 
 def get_last_blob(db: Connection, grant: ReadGrant, series: Series) -> Blob:
@@ -109,7 +110,7 @@ def get_last_blob(db: Connection, grant: ReadGrant, series: Series) -> Blob:
 def _read_items(
     db: Connection, grant: ReadGrant, run: str, tag: str, plugin: str, size: int, head_length: int
 ) -> list[reservoir.BlobItem]:
-    series = reservoir.get_series(db, grant, run, tag, [plugin])
+    series = reservoir.get_series(db, grant, run, tag, [plugin], DataClass.BLOB_SEQUENCE)
     return reservoir.read_blob_items(db, grant, series, reservoir.reservoir(size), head_length)
 
 

@@ -187,7 +187,7 @@ def _read_histograms(
 ) -> Response:
     run, tag = run_and_tag
     with database.snapshot(grant) as db:
-        series = reservoir.get_series(db, grant, run, tag, ["histograms"])
+        series = reservoir.get_series(db, grant, run, tag, ["histograms"], DataClass.TENSOR)
         sample = reservoir.read_tensors(db, grant, series, reservoir.reservoir(size))
 
     # Outside the transaction: reading objects from S3 must not hold a database connection.

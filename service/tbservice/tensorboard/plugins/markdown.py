@@ -58,12 +58,14 @@ def start_time_budget() -> None:
     _TimeBudget.seconds_left = MARKDOWN_TOTAL_SECONDS_MAX
 
 
-def convert_all(texts: Sequence[_Text], combine: Callable[[list[str]], str]) -> str:
+def convert_all(values: Sequence[object], combine: Callable[[list[str]], str]) -> str:
     """Return safe HTML of the Markdown texts, joined by `combine`.
 
+    Numbers, which the text plugin may have too, are shown as they are.
     A text over a limit becomes plain text below a note that says so. All texts are converted at
     once first, and one by one only if that fails, so that the others are still shown as Markdown.
     """
+    texts = [value if isinstance(value, _Text) else str(value) for value in values]
     if all(len(text) <= MARKDOWN_CHARS_MAX for text in texts):
         combined = _within_time(lambda: str(_convert(texts, combine)))
         if combined is not None:
