@@ -350,15 +350,10 @@ def test_long_read_ends_when_the_workspace_is_deleted(world, monkeypatch):
         list(chunks)
 
 
-def test_frozen_copy_that_is_made_goes_with_its_workspace(world, owner_url, rows):
+def test_frozen_copy_that_is_made_goes_with_its_workspace(
+    world, servers, database_url, owner_url, rows
+):
     grant = AdminGrant(world.workspace_id, world.experiment)
-
-    def is_waiting():
-        with psycopg.connect(owner_url) as db:
-            waiting = "wait_event_type = 'Lock' AND datname = current_database()"
-            counted = db.execute(f"SELECT count(*) FROM pg_stat_activity WHERE {waiting}")  # noqa: S608 - a constant
-            return counted.fetchone() != (0,)
-
     with ThreadPoolExecutor(1) as threads:
         with world.client.app.state.ingest.door.copying(grant) as writer:
             link_views.show(writer.db, world.experiment, LinkView("", None, None))
@@ -366,7 +361,7 @@ def test_frozen_copy_that_is_made_goes_with_its_workspace(world, owner_url, rows
             world.delete()
             world.pass_days(owner_url)
             erasing = threads.submit(world.erase)
-            wait_until(is_waiting)  # to delete its row, which the copy refers to
+            wait_until(lambda: servers.count_waiting(database_url))
         erasing.result()
     for _ in range(3):
         world.erase()

@@ -20,7 +20,12 @@ from tbservice.auth.tables import workspaces
 from tbservice.db.database import Database
 from tbservice.errors import ServiceError
 from tbservice.experiments import deletion, run_deletion
-from tbservice.experiments.tables import erased_series, experiment_deletion, person_rows
+from tbservice.experiments.tables import (
+    erased_series,
+    experiment_deletion,
+    person_rows,
+    snapshots,
+)
 from tbservice.experiments.tables.experiment_deletion import DueExperiment
 from tbservice.types.identifiers import ExperimentId, UserId, WorkspaceId
 from tbservice.types.suspensions import Suspendable
@@ -113,11 +118,11 @@ def _erase(database: Database, due: DueExperiment, stopping: threading.Event) ->
     """Erase one experiment, its snapshots first; return whether it is gone."""
     with database.transaction(due.workspace_id) as db:
         # Else one that is committed later would lose its row with its source, and keep its points.
-        experiment_deletion.wait_for_snapshots(db, due.experiment_id)
+        snapshots.wait(db, due.experiment_id)
         # A snapshot is due when its link expires, without having been deleted.
         experiment_deletion.hide(db, due.experiment_id, timedelta())
-        snapshots = experiment_deletion.list_snapshots(db, due.experiment_id)
-    for experiment_id in [*snapshots, due.experiment_id]:
+        copies = experiment_deletion.list_snapshots(db, due.experiment_id)
+    for experiment_id in [*copies, due.experiment_id]:
         place = due.workspace_id, experiment_id
         if not _repeat(database, place, deletion.erase_some, stopping):
             return False

@@ -54,8 +54,9 @@ def create_snapshot(
             `SNAPSHOT_SECONDS_MAX`.
     """
     ends_at = time.monotonic() + SNAPSHOT_SECONDS_MAX
-    source, snapshot = grant.experiment_id, secrets.generate_experiment_id()
+    source = grant.experiment_id
     _check_count(writer.db, source)
+    snapshot = snapshots.choose_id(writer.db, source, secrets.generate_experiment_id)
     if not snapshots.create(writer.db, source, snapshot, expires_at):
         raise NotFound("there is no such experiment, or it is not yours")
     counts = writer.copy_series(source, snapshot)

@@ -290,10 +290,11 @@ def lock_name(db: Connection, name: str, experiment_id: str | None = None) -> No
     db.execute(text(statement), {"name": name, "at": experiment_id or name})
 
 
-def try_lock_name(db: Connection, name: str) -> bool:
+def try_lock_name(db: Connection, name: str, experiment_id: str | None = None) -> bool:
     """Lock a name as `lock_name` does; return False when another transaction has it."""
     statement = f"SELECT pg_try_advisory_xact_lock(hashtextextended(:name, 0)) {_AT_NODE}"
-    return bool(db.execute(text(statement), {"name": name, "at": name}).scalar_one())
+    parameters = {"name": name, "at": experiment_id or name}
+    return bool(db.execute(text(statement), parameters).scalar_one())
 
 
 def choose_id(

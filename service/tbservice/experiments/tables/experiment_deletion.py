@@ -191,16 +191,6 @@ def postpone_expiry(db: Connection, experiment_id: ExperimentId) -> bool:
     return db.execute(statement, parameters).rowcount > 0
 
 
-def wait_for_snapshots(db: Connection, experiment_id: ExperimentId) -> None:
-    """Lock an experiment, also against snapshots: wait until one that is being made is committed.
-
-    Without foreign keys, as on a cluster, nothing waits.
-    """
-    with _shown(db):
-        statement = "SELECT 1 FROM experiments WHERE experiment_id = :id FOR UPDATE"
-        db.execute(text(statement), {"id": experiment_id})
-
-
 def list_snapshots(db: Connection, experiment_id: ExperimentId) -> list[ExperimentId]:
     """Return the snapshots of a deleted experiment, which are deleted too."""
     with _shown(db):

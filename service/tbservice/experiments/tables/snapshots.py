@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -117,7 +117,23 @@ def copy_points(
 
 def try_lock(db: Connection, source: ExperimentId) -> bool:
     """Keep others from copying the experiment until the transaction ends; False if one does."""
-    return citus.try_lock_name(db, f"copy {source}")
+    return citus.try_lock_name(db, _lock(source), source)
+
+
+def wait(db: Connection, source: ExperimentId) -> None:
+    """Wait until a copy that is being made is committed, and keep others from making one."""
+    citus.lock_name(db, _lock(source), source)
+
+
+def choose_id(
+    db: Connection, source: ExperimentId, generate: Callable[[], ExperimentId]
+) -> ExperimentId:
+    """Return the id of a new copy; in a cluster, of one on the node of its source and its lock."""
+    return citus.choose_id(db, generate, source)
+
+
+def _lock(source: ExperimentId) -> str:
+    return f"copy {source}"
 
 
 def count(db: Connection, source: ExperimentId) -> int:
