@@ -124,17 +124,28 @@ def test_joining_succeeds_once_of_many_at_once(client, database, workspace_id, i
 def test_joining_never_signs_in_as_existing_person(client, database, invite, address):
     ann = new_person(database, "ann.j3@example.org")
     secret = invite(address)
-    page = open_page(client, secret)
-    assert "/invitation/join" not in page.text
-    assert "There is an account with this e-mail address" in page.text
     refused = join(client, secret)
     assert (refused.status_code, session_of(refused)) == (409, None)
+    assert "has an account here: sign in with it" in refused.text
     assert is_open(database, secret)
     assert len(people_of(database, address)) == (address == ann.email)
 
     # Ann, signed in, accepts as herself.
     accepted = new_reader(client, database, ann).post("/invitation", {"token": secret})
     assert accepted.status_code == 303
+
+
+def test_page_tells_inviter_not_whose_address_has_account(client, database, invite):
+    addresses = "ann.j6@example.org", "bob.j6@example.org", "eve.j6@example.org"
+    new_person(database, addresses[0])
+    with database.transaction() as db:
+        people.disable(db, new_person(database, addresses[2]).user_id)
+    pages = set()
+    for address in addresses:
+        secret = invite(address)
+        pages.add(open_page(client, secret).text.replace(address, "").replace(secret, ""))
+    assert len(pages) == 1
+    assert 'action="/invitation/join"' in pages.pop()
 
 
 def test_joining_does_not_get_around_provider(client, with_provider, database, invite):
@@ -159,7 +170,6 @@ def test_joining_of_disabled_person_is_refused(client, database, invite):
     secret = invite("bob.j5@example.org")
     refused = join(client, secret)
     assert (refused.status_code, session_of(refused)) == (403, None)
-    assert "/invitation/join" not in open_page(client, secret).text
     assert len(people_of(database, "bob.j5@example.org")) == 1
 
 

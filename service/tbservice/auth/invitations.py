@@ -138,19 +138,6 @@ def accept(
     return Membership(workspace_id, invitation.workspace_name, invitation.role)
 
 
-def may_join(db: Connection, invitation: Invitation, sign_up: SignUp) -> bool:
-    """Return whether an invitation may create a person, or is for one who must sign in first."""
-    key = email_key(invitation.email)
-    if not sign_up.admits_invited(key):
-        return False
-    try:
-        if key is not None:
-            people.check_joins(db, key)
-    except (Conflict, Forbidden):
-        return False
-    return True
-
-
 def join(
     db: Connection, secret: str, name: str, sign_up: SignUp, *, is_link_enough: bool
 ) -> tuple[Person, Membership]:

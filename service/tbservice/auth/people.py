@@ -115,7 +115,10 @@ def check_joins(db: Connection, key: str) -> None:
     if any(user.is_disabled for user in shown):
         raise Forbidden(_DISABLED)
     if any(user.email_key is not None for user in shown):
-        raise Conflict("a person with this e-mail address has an account here: sign in with it")
+        raise Conflict(
+            "a person with this e-mail address has an account here: sign in with it, then open "
+            "this invitation again"
+        )
 
 
 def find_person(db: Connection, user_id: UserId) -> Person:

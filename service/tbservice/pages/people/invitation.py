@@ -91,9 +91,6 @@ def _show(
     try:
         with database.transaction() as db:
             invitation = invitations.find_invitation(db, token)
-            may_join = not has_providers(request) and invitations.may_join(
-                db, invitation, _sign_up(request)
-            )
     except NotFound:
         return _show_dead(request)
     return render(
@@ -103,7 +100,8 @@ def _show(
         token=token,
         error=error,
         has_providers=has_providers(request),
-        may_join=may_join,
+        # Whether the address has an account here is not told before somebody joins: who invites
+        # could ask of any address.
         is_admitted=_sign_up(request).admits_invited(email_key(invitation.email)),
         name=name,
         name_chars_max=limits.PERSON_NAME_CHARS_MAX,
