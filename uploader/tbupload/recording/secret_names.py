@@ -8,7 +8,7 @@ from typing import Final
 _SECRET_WORD: Final = re.compile(
     "tokens?|secrets?|password|passwd|passphrase|passcode|pwd|pw|pswd|psk|creds?|credentials?|auth"
     "|authorization|cookies?|bearer|jwt|t?otp|sas|dsn|sig|signature|session|private|salt|signing"
-    "|body|kennwort|senha|contrasena|wachtwoord|mdp|motdepasse|parola?|haslo|heslo|losenord"
+    "|body|kennwort|senha|clave|contrasena|wachtwoord|mdp|parola?|haslo|heslo|losenord"
     "|mnemonic|oauth2?|mfa|2fa|literal"
 )
 """Words of names whose values are masked."""
@@ -26,7 +26,7 @@ _KEY_OF_DATA: Final = re.compile(
 """Words before `key` with which it is no secret."""
 
 _SECRET_PARTS: Final = re.compile(
-    "passw|passphrase|secret|credential|login|logon|signin|user"
+    "passw|passphrase|motdepasse|secret|credential|login|logon|signin|user"
     "|(?:api|auth|access|account|priv|private|signing|ssh|license|wandb)key"
     "|(?:auth|access|refresh|id|api|bot|hf)token"
     "|(?:store|key|db|pg|root|admin|my|smtp|ssh|src|dest)(?:pass|pw)$"
