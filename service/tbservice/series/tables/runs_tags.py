@@ -218,18 +218,18 @@ def _list_names(
     experiment_id: ExperimentId,
     names: Collection[str] | None,
 ) -> dict[int, str]:
-    condition = "" if names is None else "AND name_digest = ANY (CAST(:digests AS bytea[]))"
-    statement = text(f"""
+    condition = "" if names is None else "AND name_digest = ANY (CAST(%(digests)s AS bytea[]))"
+    statement = f"""
         SELECT {id_column}, name FROM {table}
-        WHERE experiment_id = :experiment_id {condition} ORDER BY {id_column}
-    """)  # noqa: S608 - called with the constants above
+        WHERE experiment_id = %(experiment_id)s {condition} ORDER BY {id_column}
+    """  # noqa: S608 - called with the constants above
     digests = (
         {}
         if names is None
         else {"digests": encode_array("bytea", [hash_name(name) for name in names])}
     )
-    rows = db.execute(statement, {"experiment_id": experiment_id, **digests})
-    return {row[0]: row[1] for row in rows}
+    # Binary: a wide experiment has a hundred thousand, of which SQLAlchemy's rows take 0.07 s.
+    return dict(fetch_binary(db, statement, {"experiment_id": experiment_id, **digests}))
 
 
 def list_sizes(
