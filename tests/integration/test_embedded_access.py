@@ -276,7 +276,10 @@ def test_secrets_are_in_no_argument_list(servers):
 @needs_other_account
 def test_secrets_are_in_no_file_for_others(servers):
     directory = servers.instance.directory.path
-    files = [*directory.iterdir(), *directory.glob("*/*")]
+    # Root's PostgreSQL, which has an account of its own, runs a copy where it cannot read the
+    # installed one.
+    places = [place for place in directory.iterdir() if not place.name.startswith("programs-")]
+    files = [*places, *(file for place in places for file in place.glob("*"))]
     files += [f"/proc/{process.pid}/environ" for process in processes(servers).values()]
     assert set(try_as_other([("read_file", str(file)) for file in files])) == {"PermissionError"}
 
