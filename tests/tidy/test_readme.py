@@ -94,6 +94,7 @@ def help_of(program, *verb):
     return printed_by(program, *verb, "--help")
 
 
+@cache
 def anchors(page):
     """Return the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
@@ -115,54 +116,51 @@ def test_readme_is_short_enough_to_read():
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_lines_of_pages_are_short(page):
-    is_code = False
+def test_lines_of_pages_are_short():
     long = []
-    for number, line in enumerate(page.read_text().splitlines(), 1):
-        is_code ^= line.lstrip().startswith("```")
-        is_row = line.startswith("|")
-        most = CODE_CHARS_MAX if is_code else ROW_CHARS_MAX if is_row else LINE_CHARS_MAX
-        if len(line) > most:
-            long.append((number, len(line)))
+    for page in PAGES:
+        is_code = False
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            is_code ^= line.lstrip().startswith("```")
+            is_row = line.startswith("|")
+            most = CODE_CHARS_MAX if is_code else ROW_CHARS_MAX if is_row else LINE_CHARS_MAX
+            if len(line) > most:
+                long.append((page.name, number, len(line)))
     assert not long
 
 
-@pytest.mark.parametrize(
-    "words", [words for words in commands() if words[0] == "make"], ids=" ".join
-)
-def test_shown_make_target_exists(words):
+def test_shown_make_targets_exist():
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert {word for word in words[1:] if "=" not in word} <= set(targets)
+    shown = [words for words in commands() if words[0] == "make"]
+    asked = {word for words in shown for word in words[1:] if "=" not in word}
+    assert asked <= set(targets)
 
 
-@pytest.mark.parametrize(
-    "words", [words for words in commands() if words[0] != "make"], ids=" ".join
-)
-def test_shown_command_exists_with_its_options(words):
-    program, *rest = words[: words.index("--")] if "--" in words else words
-    program = program.rpartition("/")[2]
-    verb = []
-    for word in rest:
-        if word.startswith("-") or not re.fullmatch(r"[a-z][a-z-]*", word):
-            break
-        verb.append(word)
-    if program == "tbupload" and rest[0] == "--logdir":  # short for `tbupload upload`
-        verb = ["upload"]
-    options = {word.partition("=")[0] for word in rest if word.startswith("--")}
-    assert options <= set(re.findall(r"--[\w-]+", help_of(program, *verb)))
+def test_shown_commands_exist_with_their_options():
+    for words in (words for words in commands() if words[0] != "make"):
+        program, *rest = words[: words.index("--")] if "--" in words else words
+        program = program.rpartition("/")[2]
+        verb = []
+        for word in rest:
+            if word.startswith("-") or not re.fullmatch(r"[a-z][a-z-]*", word):
+                break
+            verb.append(word)
+        if program == "tbupload" and rest[0] == "--logdir":  # short for `tbupload upload`
+            verb = ["upload"]
+        options = {word.partition("=")[0] for word in rest if word.startswith("--")}
+        assert options <= set(re.findall(r"--[\w-]+", help_of(program, *verb))), words
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_files_and_headings(page):
+def test_links_lead_to_files_and_headings():
     broken = []
-    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
-        if re.match(r"[a-z]+:", link):
-            continue
-        name, _, anchor = link.partition("#")
-        target = (page.parent / name).resolve() if name else page
-        if not target.exists() or (anchor and anchor not in anchors(target)):
-            broken.append(link)
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+            if re.match(r"[a-z]+:", link):
+                continue
+            name, _, anchor = link.partition("#")
+            target = (page.parent / name).resolve() if name else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                broken.append((page.name, link))
     assert not broken
 
 
