@@ -19,8 +19,6 @@ from support.stored_state import runs_with_duplicates, stored_state
 from support.uploading import Ended, Reader, Uploader
 from tbservice.local.embedded.ports import choose_ports
 
-SMALL_SERVICE = Path(__file__).with_name("small_service.py")
-
 
 @dataclass(frozen=True)
 class FaultEnv:
@@ -158,7 +156,7 @@ def fault_env(servers: Servers, directory: Path, **environment: str):
         servers.postgres_faults(url) as sql,
         http_faults(settings.s3_endpoint) as objects,
         live_service(
-            _behind(settings, sql, objects), port, log, program=[SMALL_SERVICE], **environment
+            _behind(settings, sql, objects), port, log, forked="small_service", **environment
         ) as live,
         http_faults(live.url) as http,
     ):

@@ -306,13 +306,14 @@ def live_service(
     options: Sequence[str] = (),
     program: Sequence[str | Path] | None = None,
     python: str | Path | None = None,
+    forked: str = "tbservice",
     **more: str,
 ):
     """Run `tbservice serve` on the port until the block ends; its output goes to `log`, `more` to
     its environment.
 
-    With `python`, or its arguments `program`, a new process starts; else `zygote` forks one, with
-    these options of the command.
+    With `python`, or its arguments `program`, a new process starts; else `zygote` forks one, which
+    is `forked`, with these options of the command.
     """
     url = f"http://{LOOPBACK}:{port}"
     environment = (
@@ -320,7 +321,7 @@ def live_service(
     )
     with log.open("wb") as output:
         if program is None and python is None:
-            process = zygote.fork("tbservice", ["serve", *options], environment, output.fileno())
+            process = zygote.fork(forked, ["serve", *options], environment, output.fileno())
         else:
             process = subprocess.Popen(
                 [python or sys.executable, *(program or SERVE)],

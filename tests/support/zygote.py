@@ -42,6 +42,9 @@ MODULES = {
 }
 """Modules that each program imports, also later ones, as the service's for its database."""
 
+MODULES["small_service"] = MODULES["tbservice"]
+"""`tbservice` with the limits of `support.small_service`, which other modules derive theirs from."""
+
 TESTS = str(Path(__file__).parent.parent)
 SERVING = ("serve", "up")
 """Commands of `tbservice` that answer requests."""
@@ -168,12 +171,14 @@ def main(program: str, control: socket.socket) -> None:
 
     Returns in the forked processes alone.
     """
+    if program == "small_service":
+        importlib.import_module("support.small_service")
     sys.path.remove(TESTS)
     gc.disable()  # as `tbservice.__main__` does
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "GRPC_VERBOSITY": "NONE"}  # as its `main` does
     for name in MODULES[program]:
         importlib.import_module(name)
-    if program == "tbservice":
+    if program != "tbupload":
         _load_descriptions()
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -265,4 +270,5 @@ def _become(program: str, request: dict, output: int, errors: int, kept: list[in
 if __name__ == "__main__":
     name, descriptor = sys.argv[1:]
     main(name, socket.socket(fileno=int(descriptor)))
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
+    package = "tbupload" if name == "tbupload" else "tbservice"
+    runpy.run_module(package, run_name="__main__", alter_sys=True)
