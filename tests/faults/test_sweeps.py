@@ -23,9 +23,9 @@ from tbservice.local.embedded.ports import choose_ports
 from tbservice.server.maintenance import check_service, sweep_objects
 from tbservice.throttle import Progress, Throttle
 
-ROUNDS, CLIENTS = 8, 3
-DELETED_PER_KILL = 5
-"""Objects that sweeps have deleted when a server is killed: all rounds together left 11 to 37."""
+ROUNDS, CLIENTS = 5, 3
+DELETED_PER_KILL = 3
+"""Objects that sweeps have deleted when a server is killed."""
 
 CONTENTS = [b"content %d" % number for number in range(6)]
 SWEEPS = {"TBHUB_SWEEP_HOURS": "0.0001", "TBHUB_SWEEP_OLDER_THAN_DAYS": "0"}
@@ -81,7 +81,7 @@ class Client:
             if number == ROUNDS - 1:
                 return
             with ThreadPoolExecutor(1) as pool:
-                frozen = pool.submit(self.freeze, experiment) if number % 5 == 0 else None
+                frozen = pool.submit(self.freeze, experiment) if number % 3 == 0 else None
                 self.delete(experiment, "image")
                 self.delete(experiment, "frozen")
                 if frozen:

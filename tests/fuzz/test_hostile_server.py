@@ -16,7 +16,7 @@ from tbupload import Experiment
 from tbupload.cli import main
 from tbupload.errors import ServerError
 
-SAMPLES, SAMPLES_OF_FILES = 12, 3
+SAMPLES, SAMPLES_OF_FILES = 6, 2
 """Spoilt answers of each route that are tried, of a hundred or more; fewer by commands that read or
 write files.
 """

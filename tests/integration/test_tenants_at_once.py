@@ -28,7 +28,7 @@ TENANTS = 8
 PAIRS_EVERY = 2
 """Each so many tenants, one has two experiments; the others have one."""
 THREADS = 16
-REQUESTS = 400
+REQUESTS = 250
 
 
 @dataclass(frozen=True)
