@@ -183,11 +183,10 @@ def shared_application(shared_settings):
 @contextmanager
 def application(settings):
     """An HTTP client of the complete application, in this process, after its start-up."""
-    from starlette.testclient import TestClient  # noqa: PLC0415 - unit tests do without the server's packages
-
+    from support.app_client import AppClient  # noqa: PLC0415 - unit tests do without the server's packages
     from tbservice.server.app import create_app  # noqa: PLC0415 - the same
 
-    with TestClient(create_app(settings)) as client:
+    with AppClient(create_app(settings)) as client:
         yield client
 
 
