@@ -13,11 +13,11 @@ from playwright.sync_api import Error, expect
 
 from support import servers as support
 from support.batches import ApiClient
-from support.browser_pages import open_tab
+from support.browser_pages import SLOW_FRAMES, open_tab
 from support.hostile_uploads import MARK, attacks, beacon, write_hostile_logdir
 from support.people import SESSION_COOKIE, new_member, sign_in
 from support.uploading import Uploader
-from support.waiting import wait_until
+from support.waiting import SECONDS_MAX, wait_until
 from tbservice.db.database import Database
 from tbservice.local.embedded.ports import choose_ports
 from tbservice.types.people import Role
@@ -56,6 +56,10 @@ class Site:
 
     def page_of(self, experiment, origin=None):
         return f"{origin or self.public}/experiment/{experiment}/"
+
+    def page_without_cards(self):
+        """The page of the experiment for tests that ask what a script may do: cards take seconds."""
+        return f"{self.page_of(self.experiment)}?tagFilter=nothing"
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +107,8 @@ def signed_in_page(browser, site, *, bypass_csp=False):
     cookie = {"name": SESSION_COOKIE, "value": sign_in(site.database, person), "url": site.public}
     context.add_cookies([{**cookie, "httpOnly": True, "sameSite": "Lax"}])
     page = context.new_page()
+    page.set_default_timeout(SECONDS_MAX * 1000)
+    page.add_init_script(SLOW_FRAMES)
     requests = []
 
     def note(request):
@@ -127,7 +133,7 @@ def freed(browser, site):
     The last test leaves it.
     """
     page, _ = signed_in_page(browser, site, bypass_csp=True)
-    page.goto(site.page_of(site.experiment))
+    page.goto(site.page_without_cards())
     expect(page.locator("tb-webapp")).to_be_visible()
     yield page
     page.context.close()
@@ -175,9 +181,10 @@ def test_no_script_of_upload_runs_in_any_dashboard(opened, site, asked):
         check_nothing_ran(page, requests, site, asked)
 
 
+@ON_ONE_ORIGIN
 def test_blob_that_is_opened_directly_runs_nothing(opened, site, asked):
     page, requests = opened
-    page.goto(site.page_of(site.experiment))
+    page.goto(site.page_without_cards())
     assert page.url.startswith(site.content)
     runs = page.evaluate("fetch('data/plugin/images/tags').then(answer => answer.json())")
     addresses = []
@@ -251,13 +258,15 @@ ASK = """async ([method, address]) => {
 }"""
 
 
-def test_policy_lets_page_ask_nothing_but_its_own(opened, site):
-    page, _ = opened
-    page.goto(site.page_of(site.experiment))
+def test_policy_lets_page_ask_nothing_but_its_own(opened, site, asked):
+    page, requests = opened
+    page.goto(site.page_without_cards())
     expect(page.locator("tb-webapp")).to_be_visible()
     assert page.evaluate(ASK, ["GET", "data/runs"]).startswith("200")
     for address in ("/me", "/", f"/experiment/{site.other}/data/runs", "/api/v1/openapi.json"):
         assert page.evaluate(ASK, ["GET", address]) == "TypeError"
+    settle(page, requests)
+    check_nothing_ran(page, requests, site, asked)
 
 
 def test_script_past_policy_reads_no_page_of_its_reader(freed, site):

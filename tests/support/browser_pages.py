@@ -29,6 +29,14 @@ ARGUMENTS = (
 SCREENSHOTS = Path(__file__).parent.parent / "browser" / "screenshots"
 """Directory of the tests' pictures of every dashboard, for a person to look at; ignored by git."""
 
+SLOW_FRAMES = """
+window.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 200);
+window.cancelAnimationFrame = clearTimeout;
+"""
+"""Draws what moves, as a curve that appears or a surface, five times per second, not sixty times: each
+in software, which was half of what Chromium cost.
+"""
+
 HAS_PICTURES = "PICTURES" in os.environ
 """Whether to save pictures, three of each page: no test looks at them."""
 
@@ -123,7 +131,7 @@ def has_drawing(locator):
         image = Image.open(io.BytesIO(picture)).convert("HSV")
         return sum(image.getchannel("S").histogram()[SATURATED:]) > DRAWN_PIXELS_MIN
 
-    return wait_until(is_drawn)
+    return wait_until(is_drawn, pause=0.2)
 
 
 LOOKS = {

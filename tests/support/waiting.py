@@ -11,10 +11,13 @@ A limit for failures only: on a slow machine with other work, starts take ten ti
 """
 
 
-def wait_until(condition, seconds_max=SECONDS_MAX):
-    """Evaluate the condition until it is true; return its value. Fails after `seconds_max`."""
+def wait_until(condition, seconds_max=SECONDS_MAX, pause=0.02):
+    """Evaluate the condition until it is true, with a pause in seconds between; return its value.
+
+    Fails after `seconds_max`.
+    """
     deadline = time.monotonic() + seconds_max
     while not (answer := condition()):
         assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(pause)
     return answer
