@@ -1,5 +1,5 @@
-"""Many who look at one live experiment: 500 that ask for curves again and again, and 1,000 that follow
-while nothing happens.
+"""Many who look at one live experiment: 500 that ask for curves again and again, 500 that follow its
+new points, and 1,000 that follow while nothing happens.
 """
 
 from __future__ import annotations
@@ -51,11 +51,20 @@ def measure(bench: Bench) -> None:
             )
             report("answers", f"{answers / SECONDS:.0f}/s", f"{len(many)} requests")
             report("processor of the service", f"{cores:.2f} cores", "at most 2")
+        if bench.is_chosen("stream"):
+            count = max(2, round(VIEWERS * bench.scale))
+            with _written(service, experiment, tags):
+                alone, _ = asyncio.run(_follow(service, experiment, 1))
+                many, _ = asyncio.run(_follow(service, experiment, count))
+            for group in many:
+                figures = f"{alone[group]:.1%} / {many[group]:.1%} of a core"
+                report(f"one / {count} that follow new points: {group}", figures)
         if bench.is_chosen("followers"):
             count = max(2, round(FOLLOWERS * bench.scale))
             idle, without = asyncio.run(_follow(service, experiment, 0))
             cores, memory = asyncio.run(_follow(service, experiment, count))
-            report(f"{count} idle followers", f"{cores - idle:.1%} of a core", "at most 5 %")
+            used = sum(cores.values()) - sum(idle.values())
+            report(f"{count} idle followers", f"{used:.1%} of a core", "at most 5 %")
             report("memory of each", f"{(memory - without) / count / 1024:.0f} KiB")
 
 
@@ -116,26 +125,30 @@ async def _view(service: Service, path: str, count: int) -> tuple[list[float], i
     return latencies, changed, (sum(service.cpu_seconds().values()) - used) / SECONDS
 
 
-async def _follow(service: Service, experiment: str, count: int) -> tuple[float, int]:
-    """Let followers wait for what is new; return the cores and the bytes of memory in use."""
+async def _follow(service: Service, experiment: str, count: int) -> tuple[dict[str, float], int]:
+    """Let followers wait for what is new; return the cores in use and the bytes of memory."""
     say(f"{count} followers for {SECONDS} s")
     path = f"/api/v1/experiments/{experiment}/scalars/tail?start=now"
     opened: list[asyncio.StreamWriter] = []
+    reads: list[asyncio.Task[bytes]] = []
     while len(opened) < count:
         reader, writer = await _connect(service)
         _send(service, writer, path)
         status = int((await reader.readline()).split()[1])
         if status == 200:
             opened.append(writer)
+            reads.append(asyncio.create_task(reader.read()))
         else:  # this worker has its half already
             assert status == 429, status
             writer.close()
         await asyncio.sleep(1 / CONNECTIONS_A_SECOND)
-    used, memory = sum(service.cpu_seconds().values()), service.memory()
+    before, memory = service.cpu_seconds(), service.memory()
     await asyncio.sleep(SECONDS)
-    cores = (sum(service.cpu_seconds().values()) - used) / SECONDS
+    after = service.cpu_seconds()
+    cores = {group: (after[group] - before[group]) / SECONDS for group in after}
     for writer in opened:
         writer.close()
+    await asyncio.gather(*reads, return_exceptions=True)
     return cores, memory
 
 
