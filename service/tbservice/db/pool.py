@@ -185,7 +185,14 @@ def begin_on(connection: Connection, begin: str) -> Iterator[Connection]:
     """Begin a transaction on a connection; commit at the end of the block, roll back on error."""
     db = connection.execution_options(**{_BEGIN_OPTION: begin})
     with db.begin():
-        yield db
+        try:
+            yield db
+        except psycopg.Error as error:
+            # Of a statement sent past SQLAlchemy, which would have seen that the connection is
+            # lost; else it tries to roll back, and the error of that hides this one.
+            if get_driver_connection(db).closed:
+                db.invalidate(error)
+            raise
 
 
 def cancel(driver: psycopg.Connection[Any]) -> None:
