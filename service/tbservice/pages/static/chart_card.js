@@ -114,12 +114,18 @@ class Card {
 
   // Set the range of x, and return that of y; null for nothing to draw.
   findRanges() {
+    const drawn = this.listDrawn();
     const edges = this.lines.flatMap(({ xs }) => [xs[0], xs[xs.length - 1]]);
     this.xRange = this.zoom ? [this.zoom.low, this.zoom.high] : [Math.min(...edges), Math.max(...edges)];
-    const all = this.lines.length ? findExtent(this.lines, ...this.xRange, settings.isLog) : null;
-    const extent = all && settings.skipsOutliers ? findTypicalExtent(this.lines, ...this.xRange, settings.isLog) : all;
+    const all = drawn.length ? findExtent(drawn, ...this.xRange, settings.isLog) : null;
+    const extent = all && settings.skipsOutliers ? findTypicalExtent(drawn, ...this.xRange, settings.isLog) : all;
     this.isCut = Boolean(all) && (all[0] < extent[0] || all[1] > extent[1]);
     return extent;
+  }
+
+  // What has to be within the axes: { xs, ys }.
+  listDrawn() {
+    return this.lines;
   }
 
   whyEmpty() {
@@ -237,6 +243,24 @@ class Card {
     ctx.stroke();
   }
 
+  // Fill between two columns, with gaps where either has no value; on a logarithmic axis, a lower
+  // bound that is not positive is at the end of the axis.
+  fillBand({ ctx, valToPos }, xs, lower, upper) {
+    const place = (value, scale) => valToPos(value, scale, true);
+    const isThere = (at) => Number.isFinite(lower[at]) && Number.isFinite(upper[at]) && (!settings.isLog || upper[at] > 0);
+    const y = (value) => place(settings.isLog && value <= 0 ? this.yRange[0] : value, "y");
+    for (let start = 0; start < xs.length; start++) {
+      if (!isThere(start)) continue;
+      let end = start;
+      while (end < xs.length && isThere(end)) end++;
+      ctx.beginPath();
+      for (let at = start; at < end; at++) ctx.lineTo(place(xs[at], "x"), y(upper[at]));
+      for (let at = end - 1; at >= start; at--) ctx.lineTo(place(xs[at], "x"), y(lower[at]));
+      ctx.fill();
+      start = end;
+    }
+  }
+
   // The points nearest to the cursor, those nearest to its y first.
   read(plot) {
     const { left, top } = plot.cursor;
@@ -265,12 +289,16 @@ class Card {
       const swatch = make("span", "swatch");
       swatch.style.background = colors[line.index];
       const name = make("bdi", "", config.runs[line.index].label.slice(0, 200) || "(no name)");
-      row.append(swatch, name, make("b", "", showNumber(line.ys[at])));
+      row.append(swatch, name, make("b", "", this.showValue(line, at)));
       return row;
     });
     const more = found.length > told.length ? [make("div", "muted", `${(found.length - told.length).toLocaleString("en")} others are further away`)] : [];
     this.tip.replaceChildren(make("div", "muted", showX(told[0].line.xs[told[0].at], settings.axis)), ...rows, ...more);
     this.placeTip(plot);
+  }
+
+  showValue(line, at) {
+    return showNumber(line.ys[at]);
   }
 
   placeTip(plot) {

@@ -133,15 +133,6 @@ class DistributionCard extends Card {
     });
   }
 
-  fillBand(plot, steps, lower, upper) {
-    const { ctx } = plot;
-    const points = (values) =>
-      steps.map((step, index) => [plot.valToPos(step, "x", true), plot.valToPos(values[index] ?? NaN, "y", true)]);
-    ctx.beginPath();
-    for (const [x, y] of [...points(upper), ...points(lower).reverse()]) if (Number.isFinite(y)) ctx.lineTo(x, y);
-    ctx.fill();
-  }
-
   tell(plot) {
     if (!this.tip) return;
     const { left, top } = plot.cursor;
