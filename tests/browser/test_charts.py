@@ -266,6 +266,25 @@ def test_selected_runs_are_compared(page, live_service, database, workspace, exp
     look_again(page, "runs_equal")
 
 
+def test_cursor_reads_no_group_after_its_last_step(page, live_service, database, workspace, api):
+    ended = api.new_experiment(name="Runs of two lengths")
+    runs = [
+        segment(stream(run), 0, 9, scalars("length", range(steps), [steps] * steps))
+        for run, steps in (("short", 3), ("long", 10))
+    ]
+    api.write(ended, *runs)
+    open_as(
+        page, database, new_member(database, workspace.workspace_id, Role.VIEWER), live_service.url
+    )
+    query = f"where=experiment = {json.dumps(ended)}&group=run"
+    page.goto(f"{live_service.url}/workspace/{workspace.workspace_id}/runs/compare?{query}")
+    plot = drawn(page, "length").locator(".plot")
+    plot.press("Home")
+    expect(plot.locator(".plot-row")).to_have_count(2)
+    plot.press("End")
+    expect(plot.locator(".plot-row")).to_have_text(["run=long10 (1)"])
+
+
 @pytest.fixture(scope="module")
 def crowd(api):
     """An experiment of more runs than cards draw: run 7 is far above the others."""

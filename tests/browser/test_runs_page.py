@@ -11,11 +11,25 @@ import pytest
 from playwright.sync_api import expect
 
 from support.batches import ApiClient, scalars, segment, stream
-from support.browser_pages import look_again, look_at, new_page, open_as, open_tab, shoot
+from support.browser_pages import (
+    has_drawing,
+    look_again,
+    look_at,
+    new_page,
+    open_as,
+    open_tab,
+    shoot,
+)
 from support.hparams import HparamsClient, end, start
 from support.people import new_member
 from support.servers import NO_TLS, new_workspace
 from tbservice.types.people import Role
+
+COUNT_FAINT_PIXELS = """
+canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+    .filter((value, index) => index % 4 === 3 && value > 30 && value < 90).length
+"""
+"""Script that counts the pixels of a canvas that are filled, but hardly: areas, not lines."""
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +59,14 @@ def address(page, live_service, database, workspace):
     viewer = new_member(database, workspace.workspace_id, Role.VIEWER)
     open_as(page, database, viewer, live_service.url)
     return f"{live_service.url}/workspace/{workspace.workspace_id}/runs"
+
+
+def open_without_javascript(browser, database, workspace, live_service):
+    """Return a page of a browser without JavaScript, in which a viewer is signed in."""
+    page = browser.new_context(java_script_enabled=False).new_page()
+    viewer = new_member(database, workspace.workspace_id, Role.VIEWER)
+    open_as(page, database, viewer, live_service.url)
+    return page
 
 
 def test_runs_page_looks_well(page, address):
@@ -90,10 +112,7 @@ def test_runs_page_shows_groups(page, address):
 def test_runs_page_says_what_is_wrong_without_javascript(
     browser, address, database, workspace, live_service
 ):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    viewer = new_member(database, workspace.workspace_id, Role.VIEWER)
-    open_as(page, database, viewer, live_service.url)
+    page = open_without_javascript(browser, database, workspace, live_service)
     page.goto(address)
     page.get_by_label("Filter").fill("lr < adam")
     page.get_by_role("button", name="Filter").press("Enter")
@@ -103,7 +122,7 @@ def test_runs_page_says_what_is_wrong_without_javascript(
     expect(page.get_by_role("alert")).to_contain_text("did you mean optimizer")
     page.get_by_role("link", name="Show all runs").press("Enter")
     expect(page.locator("tbody tr")).to_have_count(25)
-    context.close()
+    page.context.close()
 
 
 def test_rows_of_running_experiment_are_live(page, live_service, database):
@@ -139,6 +158,50 @@ def test_rows_of_running_experiment_are_live(page, live_service, database):
         api.write(experiment, segment(stream("a"), 29, 39, scalars("loss", [6], [1.25])))
         expect(page.locator("[data-value]")).to_have_text("1.25")
         expect(page.locator("td [data-points]")).to_have_text("6 points")
+
+
+def test_groups_are_drawn_with_bands_that_are_chosen_by_keyboard(page, address):
+    page.goto(f"{address}?group=optimizer")
+    page.get_by_role("link", name="Draw curves").press("Enter")
+    loss = page.get_by_role("article", name="loss")
+    expect(loss.locator(".plot-note")).to_have_text("2 groups of 30 runs")
+    assert has_drawing(loss.locator(".plot"))
+    assert loss.locator(".u-wrap > canvas").evaluate(COUNT_FAINT_PIXELS) > 1_000  # the bands
+    expect(page.get_by_role("list", name="Groups").get_by_role("listitem")).to_have_text(
+        ["optimizer=adam(16)", "optimizer=sgd(14)"]
+    )
+    loss.locator(".plot").press("Home")
+    expect(loss.locator(".plot-tip")).to_contain_text(re.compile(r"optimizer=sgd.*± 0\.\d+ \(14\)"))
+    look_again(page, "runs_groups_drawn")
+    page.get_by_label("Show").press("m")  # the next title that begins so
+    page.get_by_label("Show").press("ArrowDown")
+    page.get_by_role("button", name="Draw groups").press("Enter")
+    expect(page).to_have_url(re.compile("band=range"))
+    loss.locator(".plot").press("Home")
+    # trials 0, 2 … 14 of either experiment: 2 / (0 + 1) to 2 / (14 + 1)
+    expect(loss.locator(".plot-tip")).to_contain_text("0.1333 to 2 (16)")
+    page.get_by_role("checkbox", name="optimizer=sgd").press("Space")
+    expect(loss.locator(".plot-note")).to_have_text("1 group of 16 runs")
+    page.get_by_role("link", name="Draw runs").press("Enter")
+    expect(loss.locator(".plot-note")).to_contain_text("30 runs")
+
+
+def test_groups_are_drawn_without_javascript(browser, address, database, workspace, live_service):
+    page = open_without_javascript(browser, database, workspace, live_service)
+    page.goto(f"{address}/compare?where=run is not missing&group=optimizer&band=quartiles")
+    loss = page.get_by_role("article", name="loss")
+    expect(loss.locator("svg polygon")).to_have_count(2)
+    expect(loss.locator("svg polyline")).to_have_count(2)
+    shoot(page, "runs-groups-plain")
+    loss.locator("summary").press("Enter")
+    head = ["Group", "Last step", "Runs there", "Median", "25 %", "75 %"]
+    expect(loss.locator("th[scope=col]")).to_have_text(head)
+    expect(loss.locator("tbody tr").first).to_contain_text(re.compile("optimizer=adam.*4.*16"))
+    page.get_by_label("Group by").fill("optimiser")
+    page.get_by_role("button", name="Draw groups").press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("did you mean optimizer")
+    expect(loss.locator("svg polyline")).to_have_count(10)  # the runs
+    page.context.close()
 
 
 def test_groups_open_in_tensorboard_with_bands(page, address):

@@ -19,6 +19,7 @@ from support.servers import new_workspace
 from support.share_links import make_link
 from tbservice.pages.experiments.chart_cards import CARD_ITEMS
 from tbservice.pages.people import runs_comparison
+from tbservice.runs import comparison, group_bands
 from tbservice.types.people import Role
 
 HOSTILE = '"><script>alert(1)</script>\u202e' + "x" * 2_000
@@ -268,3 +269,55 @@ def test_comparison_of_more_runs_than_are_drawn_says_so(
     assert links[0][1] == "the &lt;other&gt;"
     cut = viewer.get(unescape(links[1][0]))
     assert config_of(cut)["where"] == f"(loss.points = 1) and {where}"
+
+
+def test_groups_are_computed_of_all_that_is_selected(
+    api, viewer, workspace_id, experiment, monkeypatch
+):
+    monkeypatch.setattr(runs_comparison, "COMPARED_RUNS_ITEMS_MAX", 1)
+    hparams = HparamsClient(api, experiment)
+    for run, kind, first in (("a", HOSTILE, 0), ("b", HOSTILE, 1), ("c", "far", 7)):
+        losses = scalars("loss", range(first, first + 3), [3 * first, 3 * first + 1, 3 * first + 2])
+        hparams.write(run, start({"kind": kind, "seed": first, "one": 1}), losses)
+    hparams.write("d", start({"kind": "no loss", "seed": 9, "one": 1}), scalars("other", [0], [1]))
+
+    where = f'experiment = "{experiment}"'
+    page = viewer.get(compare(workspace_id, where=where, group="-seed", band="range", tag="loss"))
+    config = config_of(page)
+    labels = [each["label"] for each in config["runs"]]
+    assert [label[:8] for label in labels] == ['kind="\\"', "kind=far", 'kind="no']
+    assert [len(label) for label in labels] == [500, 8, 14]
+    [[hostile, far]] = config["groups"]["cards"]
+    assert (hostile["steps"], hostile["counts"]) == ([0, 1, 2, 3], [1, 2, 2, 1])
+    assert (hostile["lower"], hostile["upper"]) == ([0, 1, 2, 5], [0, 3, 4, 5])
+    assert hostile["center"] == [0, 2, 3, 5]
+    assert (far["group"], far["runs"], far["steps"]) == (1, 1, [7, 8, 9])
+    assert "<script>alert" not in page.text
+    assert ("left out" in page.text, "Of the first" in page.text) == (False, False)
+
+    std = config_of(viewer.get(compare(workspace_id, where=where, group="kind", band="x")))
+    [_, far] = std["groups"]["cards"][std["tags"].index("loss")]
+    assert (far["center"], far["lower"]) == ([21, 22, 23], [None] * 3)  # of one run
+
+
+@pytest.mark.usefixtures("sweep")
+def test_groups_of_chosen_runs_say_what_limits_cut(viewer, workspace_id, monkeypatch):
+    ids = re.findall(r'value="(\w+:\w+)"', viewer.get(f"/workspace/{workspace_id}/runs").text)
+    monkeypatch.setattr(group_bands, "DRAWN_GROUP_ITEMS_MAX", 1)
+    page = viewer.get(compare(workspace_id, id=ids[1:3], group="lr"))
+    [[curve]] = config_of(page)["groups"]["cards"]
+    assert (curve["runs"], curve["counts"]) == (1, [1] * 3)  # not that of the other experiment
+    assert [each["label"] for each in config_of(page)["runs"]] == ["lr=0.1"]
+    assert "2 groups" in page.text
+    assert "The first 1 are drawn" in page.text
+    monkeypatch.setattr(group_bands, "CURVE_POINTS_MAX", 5)
+    page = viewer.get(compare(workspace_id, id=ids, group="lr"))
+    assert config_of(page)["groups"]["cards"] == [[]]
+    assert "5 are left, and this tag has 6" in page.text
+    monkeypatch.setattr(comparison, "COMPARED_RUNS_ITEMS_MAX", 3)
+    assert "1 run left out" in viewer.get(compare(workspace_id, id=ids, group="lr")).text
+    for group, problem in (("nothing", "no run has a column"), ("-loss", "no hyperparameter")):
+        page = viewer.get(compare(workspace_id, id=ids, group=group))
+        assert page.status_code == 422
+        assert problem in page.text
+        assert len(config_of(page)["runs"]) == 3  # the comparison of the runs

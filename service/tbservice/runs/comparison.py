@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from tbservice.errors import NotFound
 from tbservice.experiments import lifecycle, uploads
 from tbservice.runs.columns import RunColumn
-from tbservice.runs.selected_runs import read_workspace_runs, select_runs
+from tbservice.runs.selected_runs import SelectedRuns, read_workspace_runs, select_runs
 from tbservice.runs.use_cases import RUNS_COLUMN_ITEMS_MAX
 from tbservice.runs.workspace_runs import WorkspaceRuns
 from tbservice.series.tables.runs_tags import hash_name
@@ -133,6 +133,21 @@ def compare_runs(
     return RunComparison(
         experiments, compared, tags, groups, len(within) - len(found), len(unique) - len(within)
     )
+
+
+def select_compared(
+    db: Connection, grant: WorkspaceGrant, comparison: RunComparison
+) -> SelectedRuns:
+    """Return all runs of the compared experiments, of which the compared ones are selected.
+
+    `db` is a snapshot. Raises TooLarge as `list_runs`.
+    """
+    ids = [experiment.experiment_id for experiment in comparison.experiments]
+    runs, pending = read_workspace_runs(db, grant, _find_experiments(db, grant, ids))
+    compared = [choose_run(ids[run.experiment], run.name) for run in comparison.runs]
+    selected = np.zeros(len(runs), bool)
+    selected[[row for row, _ in _locate(runs, compared)]] = True
+    return SelectedRuns(runs, runs.list_known(), selected, left_out=False, pending_grants=pending)
 
 
 def count_runs(db: Connection, grant: WorkspaceGrant, where: str) -> list[tuple[Experiment, int]]:

@@ -232,6 +232,21 @@ def select_rows(chosen: SelectedRuns, tag: str) -> Int64s:
     return np.flatnonzero(chosen.selected & np.concatenate([np.empty(0, bool), *has_tag]))
 
 
+def restrict_groups(
+    chosen: SelectedRuns, groups: RunGroups, metric: str, wanted: Sequence[int]
+) -> tuple[list[int], RunGroups]:
+    """Return those of some groups of which a run has a metric, ascending, and only such runs."""
+    is_kept = np.isin(groups.rows, select_rows(chosen, metric)) & np.isin(groups.codes, wanted)
+    present = np.unique(groups.codes[is_kept])
+    kept = replace(
+        groups,
+        keys=[groups.keys[group] for group in present.tolist()],
+        rows=groups.rows[is_kept],
+        codes=np.searchsorted(present, groups.codes[is_kept]),
+    )
+    return present.tolist(), kept
+
+
 def _list_series(chosen: SelectedRuns, groups: RunGroups, tag: str) -> GroupedSeries:
     experiments: list[tuple[ExperimentId, int]] = []
     sources, ids, points = [], [], []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
@@ -26,6 +26,7 @@ from tbservice.runs.curves import (
     SeriesPoints,
     compute_curves,
     plan_groups,
+    restrict_groups,
     scan_scalars,
     select_rows,
 )
@@ -211,10 +212,11 @@ class GroupedReader(ComparisonReader):
         wanted: Collection[tuple[str, int]],
         downsample: int,
     ) -> Iterator[tuple[Series, ScalarSample]]:
-        present = groups.list_present(metric, [group for _, group in wanted])
+        present, of_metric = restrict_groups(
+            groups.chosen, groups.groups, metric, [group for _, group in wanted]
+        )
         if not present:
             return
-        of_metric = groups.restrict(metric, present)
         steps_max = min(downsample, max(1, CURVE_STEPS_MAX // len(of_metric.keys)))
         query = CurvesQuery(metric, steps_max=steps_max)
         plan = plan_groups(groups.chosen, of_metric, query)
@@ -272,24 +274,6 @@ class _Groups:
             for group in np.unique(codes).tolist():
                 tags[group].append(metric)
         return tags
-
-    def list_present(self, metric: str, wanted: Collection[int]) -> list[int]:
-        """Return those of some groups, ascending, of which a run has a metric."""
-        codes = self.groups.codes[np.isin(self.groups.rows, select_rows(self.chosen, metric))]
-        return sorted(set(np.unique(codes).tolist()) & set(wanted))
-
-    def restrict(self, metric: str, present: Sequence[int]) -> RunGroups:
-        """Return groups of `list_present`, with their runs that have the metric."""
-        groups = self.groups
-        is_kept = np.isin(groups.rows, select_rows(self.chosen, metric)) & np.isin(
-            groups.codes, present
-        )
-        return replace(
-            groups,
-            keys=[groups.keys[group] for group in present],
-            rows=groups.rows[is_kept],
-            codes=np.searchsorted(present, groups.codes[is_kept]),
-        )
 
 
 def format_key(names: Collection[str], key: Collection[HparamValue | None]) -> str:

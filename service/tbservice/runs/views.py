@@ -40,7 +40,10 @@ RUNS_PAGE: Final = "runs"
 COMPARE_PAGE: Final = "compare"
 VIEW_PARAMETERS: Final = {
     RUNS_PAGE: ("where", "sort", "columns", "group"),
-    COMPARE_PAGE: ("id", "where", "sort", "tag", "run", "axis", "log", "outliers", "smoothing"),
+    COMPARE_PAGE: (
+        *("id", "where", "sort", "group", "band"),
+        *("tag", "run", "axis", "log", "outliers", "smoothing"),
+    ),
 }
 """The parameters of each page that a view keeps; it ignores others."""
 

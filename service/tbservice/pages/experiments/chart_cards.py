@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from tbservice.pages.experiments.sparkline import draw_chart
 from tbservice.reading import catalog, curves
 from tbservice.reading.curves import Chart, Curve
+from tbservice.runs.group_bands import BandKind
 from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import Selection
 from tbservice.types.series import Series
@@ -59,12 +60,39 @@ class CardRow(NamedTuple):
     value: float | None
 
 
+class BandRow(NamedTuple):
+    """A row of a card's table: the band of a group at its last step, and the runs that count."""
+
+    group: str
+    runs: int
+    step: int
+    center: float | None
+    lower: float | None
+    upper: float | None
+
+
 class ChartCard(NamedTuple):
-    """One tag: its plain picture, "" for none, and the last points of the runs in it."""
+    """One tag: its plain picture, "" for none, and the last points of the runs or groups in it.
+
+    `problem` says why the curves of groups are not computed.
+    """
 
     tag: str
     picture: Markup
     rows: list[CardRow]
+    bands: Sequence[BandRow] = ()
+    problem: str = ""
+
+
+class ShownGroups(NamedTuple):
+    """Groups that cards show in place of runs: how, and the number of runs of each.
+
+    `left_out` says that the runs are those of the newest experiments.
+    """
+
+    kind: BandKind
+    runs: Sequence[int]
+    left_out: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +137,10 @@ def parse_charts_address(
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """The cards of a page, and of how many tags and runs they were chosen."""
+    """The cards of a page, and of how many tags and runs they were chosen.
+
+    With `groups`, `runs` are groups of runs.
+    """
 
     address: ChartsAddress
     cards: list[ChartCard]
@@ -117,6 +148,7 @@ class Charts:
     runs: list[ChartRun]
     runs_total: int
     config: dict[str, Any]
+    groups: ShownGroups | None = None
 
     @property
     def is_distribution(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,10 +22,16 @@ _SVG: Final = Markup(
     'preserveAspectRatio="none">{}</svg>'
 )
 _LINE: Final = Markup('<polyline class="{}-{}" points="{}"/>')
+_BAND: Final = Markup('<polygon class="{}-{}" points="{}"/>')
 _DOT: Final = Markup('<circle class="{}-{}" cx="{}" cy="{}" r="2"/>')
 
 
-def draw_chart(chart: Chart, kind: str = "spark", colors: Sequence[int] | None = None) -> Markup:
+def draw_chart(
+    chart: Chart,
+    kind: str = "spark",
+    colors: Sequence[int] | None = None,
+    bands: Sequence[tuple[Float64s, Float64s]] = (),
+) -> Markup:
     """Return the curves on common axes, as an image with a text; "" if no value is finite.
 
     Gaps of values that are not finite remain gaps.
@@ -33,20 +40,22 @@ def draw_chart(chart: Chart, kind: str = "spark", colors: Sequence[int] | None =
         chart: The curves.
         kind: Class of the image, and the beginning of those of its lines.
         colors: For each curve, the end of its line's class; by default its position.
+        bands: For each curve, the lower and the upper bounds of a band, or none at all.
     """
     curves = chart.curves
     steps = [curve.steps.astype(np.float64) for curve in curves]
-    y_range = find_range([curve.values for curve in curves])
+    y_range = find_range([*(curve.values for curve in curves), *itertools.chain(*bands)])
     x_range = find_range(steps)
     if x_range is None or y_range is None:
         return Markup("")
+    places = [place(each, *x_range, _MARGIN, _WIDTH - _MARGIN) for each in steps]
+    numbers = range(len(curves)) if colors is None else colors
     drawn = Markup("").join(
-        _draw(
-            kind,
-            index if colors is None else colors[index],
-            place(steps[index], *x_range, _MARGIN, _WIDTH - _MARGIN),
-            place(curve.values, *y_range, _HEIGHT - _MARGIN, _MARGIN),
-        )
+        _fill(kind, numbers[index], places[index], *(_rise(bound, y_range) for bound in bounds))
+        for index, bounds in enumerate(bands)
+    )
+    drawn += Markup("").join(
+        _draw(kind, numbers[index], places[index], _rise(curve.values, y_range))
         for index, curve in reversed(list(enumerate(curves)))
     )
     return _SVG.format(kind, _WIDTH, _HEIGHT, describe(chart), drawn)
@@ -64,6 +73,20 @@ def last_value(chart: Chart) -> str:
     """Return the last value of the newest run; "" without points."""
     values = chart.curves[0].values
     return format_number(float(values[-1])) if len(values) else ""
+
+
+def _rise(values: Float64s, y_range: tuple[float, float]) -> Float64s:
+    return place(values, *y_range, _HEIGHT - _MARGIN, _MARGIN)
+
+
+def _fill(kind: str, color: int, xs: Float64s, lower: Float64s, upper: Float64s) -> Markup:
+    """Return an area between the bounds for each part without a gap."""
+    is_gap = ~(np.isfinite(lower) & np.isfinite(upper))
+    lower, upper = np.where(is_gap, np.nan, lower), np.where(is_gap, np.nan, upper)
+    pairs = zip(split_at_gaps(xs, lower), split_at_gaps(xs, upper), strict=True)
+    return Markup("").join(
+        _BAND.format(kind, color, " ".join([*above, *reversed(below)])) for below, above in pairs
+    )
 
 
 def _draw(kind: str, color: int, xs: Float64s, ys: Float64s) -> Markup:

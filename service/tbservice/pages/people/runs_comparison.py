@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 from urllib.parse import urlencode
 
@@ -18,11 +19,13 @@ from tbservice.pages.experiments.chart_cards import (
     CARD_ITEMS,
     ChartRun,
     Charts,
+    ChartsAddress,
     ChartSource,
     make_charts,
     parse_charts_address,
 )
 from tbservice.pages.experiments.experiment_reader import make_script_token
+from tbservice.pages.people.group_cards import make_group_charts
 from tbservice.pages.people.saved_views import (
     VIEW_ID_CHARS_MAX,
     ShownViews,
@@ -31,6 +34,7 @@ from tbservice.pages.people.saved_views import (
 from tbservice.pages.people.workspace_runs import show_value
 from tbservice.pages.people.workspace_view import OwnPage, WorkspacePage
 from tbservice.reading.curves import rank_tags
+from tbservice.runs.columns import RUN_COLUMNS, split_names
 from tbservice.runs.comparison import (
     COMPARED_EXPERIMENTS_ITEMS_MAX,
     COMPARED_RUNS_ITEMS_MAX,
@@ -39,9 +43,12 @@ from tbservice.runs.comparison import (
     choose_run,
     compare_runs,
     count_runs,
+    select_compared,
 )
 from tbservice.runs.filters import FILTER_CHARS_MAX
+from tbservice.runs.group_bands import BAND_KINDS, group_selected
 from tbservice.runs.grouped_reader import GroupsQuery, groups_address
+from tbservice.runs.selected_runs import select_runs
 from tbservice.runs.use_cases import RunsQuery, list_runs
 from tbservice.runs.views import COMPARE_PAGE
 from tbservice.types.experiments import Experiment
@@ -59,6 +66,8 @@ _GROUPED_CHARS_MAX: Final = 2_000
 _GROUPINGS_MAX: Final = 10
 """Hyperparameters that a comparison offers to group by."""
 
+_GROUP_CHARS_MAX: Final = 4_000
+_BAND: Final = next(iter(BAND_KINDS))
 _SORT_CHARS_MAX: Final = 4_000
 _CHOSEN: Final = "id"
 
@@ -74,6 +83,9 @@ def show_comparison(page: OwnPage, request: Request) -> Response:
     }
     if ids := query.getlist(_CHOSEN):
         others = {_CHOSEN: ids}
+    if group := query.get("group", "").strip()[:_GROUP_CHARS_MAX]:
+        band = query.get("band", "")
+        others = {**others, "group": [group], "band": [band if band in BAND_KINDS else _BAND]}
     if view:
         others = {**others, "view": [view]}
     try:
@@ -128,17 +140,33 @@ def _show(
         shares = []
         if total > len(chosen) and "where" in others:
             shares = count_runs(db, grant, others["where"][0])
-    charts = _make_charts(page, request, grant, others, comparison, total)
-    if len(shares) == 1:
-        charts.config.update(is_distribution=True, where=others["where"][0])
+    runs = _list_runs(comparison)
+    error = None
+    charts = None
+    if "group" in others:
+        try:
+            charts = _make_group_charts(page, request, grant, others, comparison)
+        except (Invalid, TooLarge) as problem:  # the runs are shown, and the form with the groups
+            error = problem
+    if charts is None:
+        charts = _make_charts(page, request, grant, others, comparison, runs, total)
+        if len(shares) == 1:
+            charts.config.update(is_distribution=True, where=others["where"][0])
+    shows_all = charts.is_distribution or (charts.groups is not None and "where" in others)
     return page.render(
         "workspace_runs_compare.html",
+        error,
         comparison=comparison,
         views=views,
         charts=charts,
-        left_out=0 if charts.is_distribution else total - len(chosen) + comparison.left_out,
+        runs=runs,
+        runs_cut=total > len(runs) + comparison.missing,
+        left_out=0 if shows_all else total - len(chosen) + comparison.left_out,
         shares=_link_shares(page, others, shares),
         groupings=_list_groupings(others, comparison),
+        columns_to_group=_list_columns(comparison),
+        bands=BAND_KINDS,
+        runs_address=_leave_groups(charts.address),
         runs_max=COMPARED_RUNS_ITEMS_MAX,
         experiments_max=COMPARED_EXPERIMENTS_ITEMS_MAX,
         columns_max=TABLE_RUNS_ITEMS_MAX,
@@ -186,6 +214,24 @@ def _list_groupings(
     return addresses
 
 
+def _leave_groups(address: ChartsAddress) -> str:
+    """Return the address of the same page with runs in place of groups."""
+    others = {key: each for key, each in address.others.items() if key not in ("group", "band")}
+    return replace(address, others=others).link()
+
+
+def _list_columns(comparison: RunComparison) -> list[str]:
+    """Return what the page suggests to group by, as its field takes it."""
+    (hparams, *_) = comparison.groups
+    # Without those that the field takes in backticks only, or takes for another column.
+    names = [
+        name
+        for name in hparams.different
+        if name not in RUN_COLUMNS and not {*name} & {*"`,"} and name == name.strip()
+    ][:_GROUPINGS_MAX]
+    return [*names, *(f"-{name}" for name in names if len(names) > 1)]
+
+
 def _name_runs(comparison: RunComparison) -> str:
     """Return a filter that selects the runs of a comparison."""
     quoted = (re.sub(r'(["\\])', r"\\\1", run.name) for run in comparison.runs)
@@ -195,18 +241,9 @@ def _name_runs(comparison: RunComparison) -> str:
     )
 
 
-def _make_charts(
-    page: WorkspacePage,
-    request: Request,
-    grant: WorkspaceGrant,
-    others: Mapping[str, Sequence[str]],
-    comparison: RunComparison,
-    total: int,
-) -> Charts:
-    address = parse_charts_address(f"{page.address}/runs/compare", request.query_params, others)
-    sources = [_make_source(page, each) for each in comparison.experiments]
+def _list_runs(comparison: RunComparison) -> list[ChartRun]:
     names = [each.name.strip() or each.experiment_id[:6] for each in comparison.experiments]
-    runs = [
+    return [
         ChartRun(
             run.experiment,
             run.name,
@@ -214,11 +251,52 @@ def _make_charts(
         )
         for run in comparison.runs
     ]
+
+
+def _make_charts(
+    page: WorkspacePage,
+    request: Request,
+    grant: WorkspaceGrant,
+    others: Mapping[str, Sequence[str]],
+    comparison: RunComparison,
+    runs: list[ChartRun],
+    total: int,
+) -> Charts:
+    sources = [_make_source(page, each) for each in comparison.experiments]
+    address, shown, tags_total = _choose_tags(page, request, others, comparison)
+    with page.database.snapshot(grant) as db:
+        return make_charts(db, sources, runs, shown, address, (tags_total, total))
+
+
+def _make_group_charts(
+    page: WorkspacePage,
+    request: Request,
+    grant: WorkspaceGrant,
+    others: Mapping[str, Sequence[str]],
+    comparison: RunComparison,
+) -> Charts:
+    """Return cards of groups of all runs that the address selects. Raises as `group_runs`."""
+    address, shown, tags_total = _choose_tags(page, request, others, comparison)
+    with page.database.snapshot(grant) as db:
+        if "where" in others:
+            selected = select_runs(db, grant, others["where"][0])
+        else:
+            selected = select_compared(db, grant, comparison)
+        drawn = group_selected(selected, split_names(others["group"][0]))
+        return make_group_charts(db, drawn, (shown, tags_total), others["band"][0], address)
+
+
+def _choose_tags(
+    page: WorkspacePage,
+    request: Request,
+    others: Mapping[str, Sequence[str]],
+    comparison: RunComparison,
+) -> tuple[ChartsAddress, list[str], int]:
+    """Return the address of the page, the tags of its cards, and how many tags are searched."""
+    address = parse_charts_address(f"{page.address}/runs/compare", request.query_params, others)
     text = address.tag.lower()
     tags = rank_tags(tag for tag in comparison.tags if text in tag.lower())
-    shown = tags[address.first : address.first + CARD_ITEMS]
-    with page.database.snapshot(grant) as db:
-        return make_charts(db, sources, runs, shown, address, (len(tags), total))
+    return address, tags[address.first : address.first + CARD_ITEMS], len(tags)
 
 
 def _make_source(page: WorkspacePage, experiment: Experiment) -> ChartSource:

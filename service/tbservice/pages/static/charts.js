@@ -1,7 +1,8 @@
 // Cards with curves, in place of the plain pictures of a page: cards `<article data-tag="position">`
 // in a `<section data-charts>`, which has what they show as JSON:
 // { sources: [{ id, token }], runs: [{ source, run, label }], tags: [text], has_all_runs,
-//   is_distribution }: the last says that there are more runs than are drawn, all of one source.
+//   is_distribution, groups }: that there are more runs than are drawn, all of one source; curves of
+// groups, which then are the runs.
 // Points come from the HTTP API; each source's token reads this experiment alone.
 
 const POINTS_PER_RUN = 1000;
@@ -12,7 +13,7 @@ const STORED = "tbhub.charts";
 const page = document.querySelector("[data-charts]");
 const config = JSON.parse(page.dataset.charts);
 const settings = { axis: "step", isLog: false, skipsOutliers: true, smoothing: 0.6, ...readStored(), ...readAddress() };
-if (config.is_distribution) settings.axis = "step";
+if (config.is_distribution || config.groups) settings.axis = "step";
 const runIndex = new Map(config.runs.map(({ source, run }, index) => [`${source}\n${run}`, index]));
 const hidden = new Set();
 const isDark = matchMedia(document.getElementById("dark")?.media ?? "not all");
@@ -82,7 +83,7 @@ function listRuns(source) {
   return config.has_all_runs || config.is_distribution ? {} : { run: config.runs.filter((each) => each.source === source).map(({ run }) => run) };
 }
 
-const cards = [...page.querySelectorAll("[data-tag]")].map((element) => (config.is_distribution ? new DistributionCard(element) : new Card(element)));
+const cards = [...page.querySelectorAll("[data-tag]")].map((element) => (config.groups ? new GroupsCard(element) : config.is_distribution ? new DistributionCard(element) : new Card(element)));
 const live = page.querySelector("[aria-live]");
 const showAll = () => cards.forEach((card) => card.schedule());
 
@@ -101,6 +102,7 @@ async function load(chosen) {
 }
 
 function loadCards() {
+  if (config.groups) return cards.forEach((card, index) => card.takeGroups(config.groups.cards[index]));
   const perRequest = Math.max(1, Math.floor(POINTS_PER_REQUEST / (config.runs.length * POINTS_PER_RUN)));
   if (perRequest >= cards.length && !config.is_distribution) return load(cards);
   const seen = new IntersectionObserver((entries) => {

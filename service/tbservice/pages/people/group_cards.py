@@ -1,0 +1,109 @@
+"""Cards that show groups of runs: a line and a band for each group, computed with the page.
+
+A page's script has a token for each experiment and none for the workspace, so it cannot ask for
+curves over several experiments: the page has their numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from markupsafe import Markup
+from sqlalchemy import Connection
+
+from tbservice.pages.experiments.chart_cards import (
+    BandRow,
+    ChartCard,
+    ChartRun,
+    Charts,
+    ChartsAddress,
+    ShownGroups,
+)
+from tbservice.pages.experiments.sparkline import draw_chart
+from tbservice.reading.curves import Chart, Curve
+from tbservice.runs.group_bands import BAND_KINDS, BandCurve, DrawnGroups, read_bands
+from tbservice.types.identifiers import Float64s
+
+_DIGITS: Final = 6
+"""Significant digits of the numbers in a page, which are drawn and read by people."""
+
+
+def make_group_charts(
+    db: Connection,
+    drawn: DrawnGroups,
+    tags: tuple[list[str], int],
+    kind: str,
+    address: ChartsAddress,
+) -> Charts:
+    """Return cards of the groups.
+
+    Args:
+        db: The snapshot in which the runs were selected.
+        drawn: The groups.
+        tags: The tags of this page, and how many there are on all pages.
+        kind: One of BAND_KINDS.
+        address: Address of the page.
+    """
+    shown, tags_total = tags
+    found = read_bands(db, drawn, shown, kind)
+    center = BAND_KINDS[kind].center
+    cards = [_make_card(tag, found[tag], drawn.names, center) for tag in shown]
+    runs = [ChartRun(0, name, name) for name in drawn.names]
+    config = {
+        "sources": [],
+        "runs": [{"source": run.source, "run": run.run, "label": run.label} for run in runs],
+        "tags": shown,
+        "groups": {
+            "title": BAND_KINDS[kind].title,
+            "is_deviation": kind.startswith("std"),
+            "cards": [[_encode(curve) for curve in _curves_of(found[tag])] for tag in shown],
+        },
+    }
+    groups = ShownGroups(BAND_KINDS[kind], drawn.runs, drawn.chosen.left_out)
+    return Charts(address, cards, tags_total, runs, drawn.total, config, groups)
+
+
+def _curves_of(found: list[BandCurve] | str) -> list[BandCurve]:
+    return [] if isinstance(found, str) else found
+
+
+def _make_card(tag: str, found: list[BandCurve] | str, names: list[str], center: str) -> ChartCard:
+    curves = _curves_of(found)
+    drawn = [Curve(names[each.group], each.steps, each.center) for each in curves]
+    bands = [(each.lower, each.upper) for each in curves]
+    picture = Markup("")
+    if drawn:
+        places = [each.group for each in curves]
+        picture = draw_chart(Chart(center, drawn), "plain", places, bands)
+    rows = [
+        BandRow(
+            names[each.group],
+            int(each.counts[-1]),
+            int(each.steps[-1]),
+            *(_finite(column[-1]) for column in (each.center, each.lower, each.upper)),
+        )
+        for each in curves
+    ]
+    return ChartCard(tag, picture, [], rows, found if isinstance(found, str) else "")
+
+
+def _encode(curve: BandCurve) -> dict[str, Any]:
+    return {
+        "group": curve.group,
+        "runs": curve.runs,
+        "total": curve.total,
+        "steps": curve.steps.tolist(),
+        "counts": curve.counts.tolist(),
+        **{name: _round(getattr(curve, name)) for name in ("center", "lower", "upper")},
+    }
+
+
+def _round(numbers: Float64s) -> list[float | None]:
+    return [
+        None if value is None else float(f"{value:.{_DIGITS}g}") for value in map(_finite, numbers)
+    ]
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
