@@ -6,6 +6,7 @@ The points of two trainings are never mixed without a word.
 import json
 import shutil
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -290,3 +291,26 @@ def test_follow_in_script_has_resume(reader, logdir, caplog):
     with tbupload.follow(logdir, resume="must") as resumed:
         assert wait_until(lambda: resumed.experiment_id) == upload.experiment_id
     resumed.stop()
+
+
+@pytest.mark.usefixtures("configured")
+@pytest.mark.parametrize("is_in_block", [True, False])
+def test_failed_training_keeps_its_record_when_another_follows(reader, logdir, is_in_block):
+    """The second one is recorded with its own experiment if it is in a block, or not at all."""
+
+    def ends(experiment_id):
+        uploads = reader.get(experiment_id, "uploads")["uploads"]
+        return [(each["status"], each["detail"]) for each in uploads]
+
+    upload = tbupload.follow(logdir, poll_seconds=0.05)
+    train(logdir, range(10), FIRST)
+    with pytest.raises(ValueError, match="first"), upload:
+        raise ValueError("first")
+    first = wait_until(lambda: upload.experiment_id)
+    wait_until(lambda: ends(first) == [("failed", "ValueError")] and reader.scalars(first))
+    with upload if is_in_block else nullcontext():
+        train_again(logdir)
+        wait_until(lambda: upload.experiment_id != first)
+    assert upload.stop().is_complete
+    assert ends(first) == [("failed", "ValueError")]
+    assert ends(upload.experiment_id) == ([("finished", "")] if is_in_block else [])

@@ -122,6 +122,8 @@ class Recorder:
         self._debug = debug
         self._changed = threading.Condition()
         self._experiment_id: str | None = None
+        self._uploaded_to: str | None = None
+        self._end_before: dict[str, Any] | None = None
         self._told_by_script = self._ending = RUNNING
         self._exit: Ending | None = None
         self._ended_at: float | None = None
@@ -133,9 +135,15 @@ class Recorder:
         self._thread: threading.Thread | None = None
 
     def start(self, experiment_id: str) -> None:
-        """Record the upload with this experiment from now on, and with the one before no more."""
+        """Record the upload with this experiment from now on, and with the one before no more.
+
+        A training that has ended stays with the one before: what is uploaded now is of another,
+        and is recorded once that is told to be running.
+        """
         with self._changed:
-            self._experiment_id = experiment_id
+            self._uploaded_to = experiment_id
+            if self._experiment_id is None or self._ending == RUNNING:
+                self._experiment_id = experiment_id
             self._changed.notify_all()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
@@ -144,6 +152,10 @@ class Recorder:
     def set_ending(self, ending: Ending, ended_at: float | None = None) -> None:
         """Set the status that the training tells of itself, and since when (epoch seconds): now."""
         with self._changed:
+            if ending == RUNNING:  # once more: after a block that was left
+                if self._ending != RUNNING:
+                    self._end_before = _end_fields(self._ending, self._ended_at)
+                self._experiment_id = self._uploaded_to
             self._told_by_script = ending
             self._ended_at = time.time() if ended_at is None else ended_at
             self._update()
@@ -246,9 +258,10 @@ class Recorder:
     ) -> None:
         """Record the upload with its experiment; end the record with another one before."""
         if recorded_with is not None:
-            self._client.change_upload(recorded_with, self.upload_id, MOVED)
+            self._client.change_upload(recorded_with, self.upload_id, self._end_before or MOVED)
         self._client.put_upload(experiment_id, self.upload_id, description)
         with self._changed:
+            self._end_before = None
             self._told = RUNNING
             self._told_texts = {}
             self._changed.notify_all()
@@ -261,9 +274,7 @@ class Recorder:
             self._tell_texts(experiment_id, texts)
         fields: dict[str, Any] = {}
         if ending != self._told:
-            fields = {"status": ending.status, "detail": ending.detail}
-            if ended_at is not None:
-                fields["ended_at"] = _format(ended_at)
+            fields = _end_fields(ending, ended_at)
         self._client.change_upload(experiment_id, self.upload_id, fields)
         with self._changed:
             self._told, self._told_texts = ending, texts
@@ -289,6 +300,12 @@ class Recorder:
 
         with self._changed:
             self._changed.wait_for(is_due, seconds)
+
+
+def _end_fields(ending: Ending, ended_at: float | None) -> dict[str, Any]:
+    """Return a status and its time as they are sent."""
+    fields = {"status": ending.status, "detail": ending.detail}
+    return fields if ended_at is None else {**fields, "ended_at": _format(ended_at)}
 
 
 def _format(seconds: float) -> str:
