@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import (
     STORE_EVERYTHING_SIZE_GUIDANCE,
     EventAccumulator,
@@ -18,6 +19,15 @@ from support.all_writers import NAME, write_files_of_all_writers
 from support.batches import ApiClient, scalars, segment, stream, texts
 from support.lazy import LazyModule
 from support.uploading import tensorboard_scalars, wait_until
+from tbupload.console.progress import ConsoleProgress
+from tbupload.errors import Refused
+from tbupload.events.filters import SeriesFilter
+from tbupload.export.client import ExportClient
+from tbupload.export.export_options import ExportOptions
+from tbupload.export.exporter import Exporter
+from tbupload.export.progress import ExportProgress
+from tbupload.http.retry import RetryPolicy
+from tbupload.http.transport import Transport
 
 pd = LazyModule("pandas")
 
@@ -173,6 +183,30 @@ def test_export_killed_midway_resumes_with_missing_series(uploader, reader, expo
     assert as_text(tensorboard_scalars(begun)) == as_text(tensorboard_scalars(clean))
     assert not list(begun.rglob("*.tmp"))
     assert len(list(begun.rglob("events.out.*"))) == len(runs)
+
+
+def test_export_of_experiment_deleted_meanwhile_fails(uploader, reader, tmp_path):
+    api = ApiClient(reader.http, uploader.token)
+    experiment_id = api.new_experiment()
+    api.write(experiment_id, segment(stream(), 0, 1, scalars("loss", [1]), texts("t", [1], [b"t"])))
+
+    class DeletingProgress(ExportProgress):
+        """Deletes the experiment once the first of two jobs is done."""
+
+        def job_done(self, _points):
+            api.request("DELETE", f"/experiments/{experiment_id}")
+
+    policy = RetryPolicy(0)
+    transport = Transport(uploader.server, uploader.token, None, policy, print)
+    options = ExportOptions(uploader.server, experiment_id, "csv", SeriesFilter(), tmp_path / "x")
+    progress = DeletingProgress(ConsoleProgress(0), "")
+    client = ExportClient(transport, policy, experiment_id)
+    for _ in range(2):  # the second time, it is deleted before
+        with pytest.raises(Refused, match=f"there is no experiment {experiment_id}"):
+            Exporter(client, options, progress).run()
+    api.request("POST", f"/experiments/{experiment_id}/restore").raise_for_status()
+    summary = Exporter(client, options, ExportProgress(ConsoleProgress(0), "")).run()
+    assert (summary.was_complete, summary.points) == (False, 2)
 
 
 def begin_earlier(api, experiment_id, runs):

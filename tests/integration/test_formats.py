@@ -363,6 +363,8 @@ def test_stream_omits_deleted_series_but_fails_without_parent(api, database, mon
     api.request("DELETE", f"/experiments/{experiment_id}").raise_for_status()
     with pytest.raises(NotFound):
         list(parts)
+    with pytest.raises(NotFound):  # after a wait for its turn
+        stream_all(database, *query)
 
 
 def test_large_sample_takes_stream_s_place_and_small_one_none(

@@ -17,8 +17,10 @@ from support.event_files import PNG
 from support.hparams import end, start, summary
 from support.hparams import metric as metric_info
 from support.table_readers import CSV, PARQUET, comparable_rows, csv_texts, flat
-from tbservice.api.v1.experiments import table_contents
+from tbservice.api.v1.experiments import table_contents, tables
 from tbservice.errors import NotFound
+from tbservice.hparams.session_columns import iter_hparams, open_session_columns
+from tbservice.reading.source import ExperimentReader
 from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import Selection
 from tbwire.tensorboard_pb2 import SummaryMetadata
@@ -207,16 +209,30 @@ def test_series_table_is_selected_as_points_are(api, experiment_id, monkeypatch)
         assert {(row["run"], row["tag"]) for row in selected} == expected, query
 
 
-def test_series_table_of_deleted_experiment_is_cut_off(api, database, monkeypatch):
+def test_tables_of_deleted_experiment_are_cut_off(api, database, monkeypatch):
+    """In the middle, or before anything was read: none is a shorter table."""
     experiment_id = new_experiment(api)
+    upload = f"/experiments/{experiment_id}/uploads/abcdef0123456789"
+    api.request("PUT", upload, json=UPLOAD).raise_for_status()
     workspace_id = api.request("GET", "/me").json()["workspace"]["workspace_id"]
     monkeypatch.setattr("tbservice.api.v1.experiments.table_contents._SERIES_PER_PAGE", 1)
+    monkeypatch.setattr("tbservice.hparams.session_columns._ROWS_PER_CHUNK_MAX", 1)
+    monkeypatch.setattr("tbservice.limits.UPLOADS_PAGE_ITEMS_MAX", 1)
     grant = ReadGrant(workspace_id, experiment_id)
-    batches = iter(table_contents.series_table(database, grant, Selection()).batches)
-    assert next(batches).num_rows == 1
+    reader = ExperimentReader(grant, database, None)
+    begun = [
+        iter(table_contents.series_table(database, grant, Selection()).batches),
+        tables._iter_uploads(grant, database),
+        open_session_columns(reader).read_chunks(),
+    ]
+    for rows in begun:
+        assert next(rows)
     api.request("DELETE", f"/experiments/{experiment_id}").raise_for_status()
+    for rows in (*begun, iter_hparams(reader)):
+        with pytest.raises(NotFound):
+            list(rows)
     with pytest.raises(NotFound):
-        list(batches)
+        tables.read_runs_table(grant, tables.RunsTableQuery(), database)
 
 
 def test_runs_table_has_runs_without_series(api):

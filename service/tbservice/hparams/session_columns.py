@@ -61,10 +61,14 @@ class SessionColumns:
     _metrics: dict[MetricId, int]
 
     def read_chunks(self) -> Iterator[list[Column]]:
-        """Yield the values of each column of some sessions; reads their metrics meanwhile."""
+        """Yield the values of each column of some sessions; reads their metrics meanwhile.
+
+        Raises NotFound at the end if the experiment was deleted.
+        """
         rows = max(1, min(_ROWS_PER_CHUNK_MAX, _CELLS_PER_CHUNK // len(self.types)))
         for start in range(0, len(self._sessions.table), rows):
             yield self._read_chunk(range(start, min(start + rows, len(self._sessions.table))))
+        self._sessions.check()
 
     def _read_chunk(self, sessions: range) -> list[Column]:
         columns = [

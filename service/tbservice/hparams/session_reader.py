@@ -81,6 +81,11 @@ class SessionReader:
     _owned: Sequence[_OwnedRuns] = ()
     _groups: list[str] = field(default_factory=list)
 
+    def check(self) -> None:
+        """Raise NotFound if an experiment was deleted: what was read since only looks complete."""
+        for owned in self._owned:
+            owned.reader.list_experiments()
+
     def read_metrics(self, metrics: Collection[MetricId]) -> tuple[MetricRows, list[MetricId]]:
         """Return the last points of these metrics of all sessions.
 

@@ -92,9 +92,11 @@ def stream_all(
         indices: Indices of the blobs to return of each blob sequence.
         attempt: Runs with more attempts are read as they were before the next one began.
 
-    Raises NotFound if no run has so many attempts.
+    Raises NotFound if no run has so many attempts, or the experiment is deleted: a stream may have
+    waited for its turn since the grant was made.
     """
     with database.snapshot(grant) as db:
+        get_experiment(db, grant)
         series_list = time_series.list_series(
             db, grant.experiment_id, replace(selection, data_class=data_class)
         )

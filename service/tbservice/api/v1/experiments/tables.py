@@ -105,6 +105,8 @@ def _iter_uploads(grant: ReadGrant, database: Database) -> Iterator[UploadRecord
     after: str | None = None
     while True:
         with database.snapshot(grant) as db:
+            # Raises NotFound for a deleted experiment: else the table would only look complete.
+            lifecycle.get_experiment(db, grant)
             page, after = uploads.list_uploads(db, grant, after, limits.UPLOADS_PAGE_ITEMS_MAX)
         yield from page
         if after is None:
@@ -115,6 +117,7 @@ def _iter_uploads(grant: ReadGrant, database: Database) -> Iterator[UploadRecord
 def read_runs_table(grant: MayRead, query: RunsTableQuery, database: UsesDatabase) -> Response:
     """Return a table of runs: run, start_time (seconds since the epoch, or missing)."""
     with database.snapshot(grant) as db:
+        lifecycle.get_experiment(db, grant)
         runs = catalog.list_runs(db, grant)
     if query.run is not None:
         selected = frozenset(query.run)
