@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
@@ -9,14 +10,18 @@ from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from support.batches import ApiClient, images, scalars, segment, stream, texts
+from support.breaking_database import erase_broken_at_each_step
 from support.people import race
 from support.servers import new_workspace
+from support.share_links import make_link
 from support.uploading import wait_until
 from tbservice.db.cluster import citus
+from tbservice.db.database import set_local
 from tbservice.errors import NotFound
 from tbservice.experiments import deletion
 from tbservice.experiments.eraser import erase_due
 from tbservice.experiments.tables import experiment_deletion
+from tbservice.quotas.tables import usage_counters
 from tbservice.server.app import create_app
 from tbservice.types.grants import AdminGrant
 
@@ -55,6 +60,19 @@ def count_rows(database, workspace_id):
             return [db.execute(text(statement)).scalar() for statement in statements]
 
     return count
+
+
+@pytest.fixture
+def become_due(database, workspace_id):
+    """Lets the time come at which deleted experiments, and their copies, are to be erased."""
+
+    def become_due():
+        with database.transaction(workspace_id) as db:
+            set_local(db, "shows_deleted", "on")
+            due = "UPDATE experiments SET erase_at = now() WHERE deleted_at IS NOT NULL"
+            db.execute(text(due))
+
+    return become_due
 
 
 def erase_until_done(database):
@@ -164,6 +182,59 @@ def test_erasing_leaves_no_row(api, written, database, count_rows, monkeypatch):
     assert sum(left) > 0
     erase_until_done(database)
     assert count_rows() == [0] * len(TABLES)
+
+
+@pytest.mark.plain(
+    "a node's transaction begins with its first statement, not with that of the entry"
+)
+def test_undo_and_erasing_wait_for_each_other(
+    api, written, database, workspace_id, become_due, count_rows, monkeypatch
+):
+    grant = AdminGrant(workspace_id, written)
+
+    def restore(db):  # in a transaction that began before the time has come
+        become_due()
+        deletion.restore_experiment(db, grant, written)
+
+    api.request("DELETE", f"/experiments/{written}").raise_for_status()
+    race(database, workspace_id, restore, lambda _: erase_until_done(database))
+    assert api.get(written, "scalars/data")["train"]["loss"]["total"] == 9
+
+    api.request("DELETE", f"/experiments/{written}").raise_for_status()
+    monkeypatch.setattr("tbservice.experiments.eraser.ERASE_TRANSACTION_ITEMS_MAX", 2)
+    stopping = threading.Event()
+    stopping.set()
+    with database.transaction(workspace_id) as db:  # which begins before the time has come
+        become_due()
+        erase_due(database, stopping)  # its first steps
+        with pytest.raises(NotFound):
+            deletion.restore_experiment(db, grant, written)
+    erase_until_done(database)
+    assert count_rows() == [0] * len(TABLES)
+
+
+def test_eraser_broken_at_each_step_leaves_no_row(
+    api,
+    written,
+    database,
+    workspace_id,
+    settings,
+    become_due,
+    count_rows,
+    run_tbservice,
+    monkeypatch,
+):
+    monkeypatch.setattr("tbservice.experiments.eraser.ERASE_TRANSACTION_ITEMS_MAX", 3)
+    make_link(api, written, frozen=True)
+    api.request("DELETE", f"/experiments/{written}").raise_for_status()
+    become_due()
+    assert erase_broken_at_each_step(settings.database_url.get_secret_value()) >= 5
+    assert count_rows() == [0] * len(TABLES)
+    printed = run_tbservice("receipts", "--workspace", workspace_id)[1]
+    assert [json.loads(line)["experiment_id"] for line in printed] == [written]
+    with database.transaction(workspace_id) as db:
+        left = usage_counters.sum_all(db, workspace_id)
+    assert (left.points, left.tensor_bytes) == (0, 0)
 
 
 def test_erasing_is_for_one_process(api, written, database):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextvars
 import html
-import itertools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import psycopg
 import pytest
 
 from support import api_routes, page_routes
 from support.batches import ApiClient, images, scalars, segment, stream
+from support.breaking_database import erase_broken_at_each_step
 from support.page_forms import PageReader
 from support.people import new_member, new_personal_token, owner_of, race, sign_in
 from support.servers import s3_client
@@ -25,8 +25,7 @@ from tbservice import limits
 from tbservice.audit.log import check_chains
 from tbservice.auth import deletion, grants, invitations, members, people, tokens, workspaces
 from tbservice.db import link_views
-from tbservice.db.database import Database
-from tbservice.errors import Conflict, Forbidden, NotFound, Unavailable
+from tbservice.errors import Conflict, Forbidden, NotFound
 from tbservice.experiments import snapshots
 from tbservice.experiments.eraser import erase_due
 from tbservice.integrity.sweeper import sweep_now
@@ -296,20 +295,6 @@ def test_deleted_workspaces_count_until_they_are_erased(world):
         workspaces.create_for_person(db, user_id, "one more", is_permitted=True)
 
 
-class BreakingDatabase(Database):
-    """A database of which one of the next transactions, counted by their ends, is rolled back."""
-
-    left = 0
-
-    @contextmanager
-    def transaction(self, visible=None):
-        with super().transaction(visible) as db:
-            yield db
-            self.left -= 1
-            if self.left == 0:
-                raise Unavailable("killed")
-
-
 def test_eraser_broken_at_each_step_erases_once(world, rows, owner_url, settings, run_tbservice):
     with world.database.transaction() as db:
         deletion.delete_person(db, world.colleague.user_id)
@@ -319,17 +304,7 @@ def test_eraser_broken_at_each_step_erases_once(world, rows, owner_url, settings
             "UPDATE suspensions SET erase_at = now() - interval '1 s' WHERE subject = ANY (%s)",
             ([f"workspace/{world.workspace_id}", f"person/{world.colleague.user_id}"],),
         )
-    failed = 0
-    with closing(BreakingDatabase(settings.database_url.get_secret_value(), 2)) as breaking:
-        for number in itertools.count(1):
-            breaking.left = number
-            try:
-                contextvars.Context().run(erase_due, breaking, threading.Event())
-            except Unavailable:
-                failed += 1
-            else:
-                break
-    assert failed >= 8
+    assert erase_broken_at_each_step(settings.database_url.get_secret_value()) >= 8
     assert "members" not in rows()
     place = f"{world.workspace_id}"
     own = [json.loads(line) for line in run_tbservice("receipts", "--workspace", place)[1]]

@@ -114,11 +114,18 @@ def _expire(database: Database, due: DueExperiment) -> None:
         deletion.expire_experiment(db, due.workspace_id, due.experiment_id)
 
 
-def _erase(database: Database, due: DueExperiment, stopping: threading.Event) -> bool:
-    """Erase one experiment, its snapshots first; return whether it is gone."""
+def _erase(
+    database: Database, due: DueExperiment, stopping: threading.Event, *, is_claimed: bool = False
+) -> bool:
+    """Erase one experiment, its snapshots first, unless it was restored; return False to stop.
+
+    With `is_claimed`, nobody can restore it: its workspace is due.
+    """
     with database.transaction(due.workspace_id) as db:
         # Else one that is committed later would lose its row with its source, and keep its points.
         snapshots.wait(db, due.experiment_id)
+        if not (is_claimed or experiment_deletion.claim(db, due.experiment_id)):
+            return True
         # A snapshot is due when its link expires, without having been deleted.
         experiment_deletion.hide(db, due.experiment_id, timedelta())
         copies = experiment_deletion.list_snapshots(db, due.experiment_id)
@@ -144,7 +151,7 @@ def _erase_workspace(
         )
     if listed:
         dues = (DueExperiment(workspace_id, each, is_expiring=False) for each in listed)
-        return all(_erase(database, due, stopping) for due in dues)
+        return all(_erase(database, due, stopping, is_claimed=True) for due in dues)
     is_gone = False
     while not is_gone:
         with database.transaction(workspace_id) as db:

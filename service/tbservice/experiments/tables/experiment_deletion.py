@@ -158,6 +158,20 @@ def list_due(db: Connection, limit: int) -> list[DueExperiment]:
     return [DueExperiment(WorkspaceId(row[0]), ExperimentId(row[1]), row[2]) for row in rows]
 
 
+def claim(db: Connection, experiment_id: ExperimentId) -> bool:
+    """Let nobody restore an experiment that is to be erased by now; False if it was restored.
+
+    Waits for who restores it. Who waits for this comes too late, whenever its transaction began:
+    the row has changed, to a time before all of them.
+    """
+    statement = text("""
+        UPDATE experiments SET erase_at = to_timestamp(0)
+        WHERE experiment_id = :experiment_id AND erase_at < now()
+    """)
+    with _shown(db):
+        return db.execute(statement, {"experiment_id": experiment_id}).rowcount > 0
+
+
 def has_expired(db: Connection, experiment_id: ExperimentId) -> bool:
     """Return whether an experiment that is not deleted has expired; its row is locked then."""
     statement = text("""
