@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import text
@@ -18,9 +19,10 @@ from support.uploading import wait_until
 from tbservice.db.cluster import citus
 from tbservice.db.database import set_local
 from tbservice.errors import NotFound
-from tbservice.experiments import deletion
+from tbservice.experiments import deletion, share_links
 from tbservice.experiments.eraser import erase_due
 from tbservice.experiments.tables import experiment_deletion
+from tbservice.ingest.door import Door
 from tbservice.quotas.tables import usage_counters
 from tbservice.server.app import create_app
 from tbservice.types.grants import AdminGrant
@@ -235,6 +237,35 @@ def test_eraser_broken_at_each_step_leaves_no_row(
     with database.transaction(workspace_id) as db:
         left = usage_counters.sum_all(db, workspace_id)
     assert (left.points, left.tensor_bytes) == (0, 0)
+
+
+def test_frozen_copy_of_what_is_being_erased_is_refused(
+    client, api, written, database, workspace_id, count_rows, monkeypatch
+):
+    """Its transaction sees a state from before the deletion, and the eraser does not see the copy."""
+    monkeypatch.setattr("tbservice.experiments.eraser.ERASE_TRANSACTION_ITEMS_MAX", 2)
+    stopping = threading.Event()
+    stopping.set()
+    door = client.app.state.ingest.door
+    begin = Door.copying
+
+    @contextmanager
+    def begin_before_deletion(door, grant):
+        with begin(door, grant) as writer:
+            writer.db.execute(text("SELECT 1"))
+            api.request("DELETE", f"/experiments/{written}", params={"final": True})
+            erase_due(database, stopping)  # its first steps
+            yield writer
+
+    monkeypatch.setattr(Door, "copying", begin_before_deletion)
+    grant = AdminGrant(workspace_id, written)
+    with (
+        pytest.raises(NotFound),
+        share_links.begin_link(door, grant, is_frozen=True) as writer,
+    ):
+        share_links.create_link(writer, grant, is_frozen=True)
+    erase_until_done(database)
+    assert count_rows() == [0] * len(TABLES)
 
 
 def test_erasing_is_for_one_process(api, written, database):

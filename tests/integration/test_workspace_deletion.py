@@ -26,7 +26,7 @@ from tbservice.audit.log import check_chains
 from tbservice.auth import deletion, grants, invitations, members, people, tokens, workspaces
 from tbservice.db import link_views
 from tbservice.errors import Conflict, Forbidden, NotFound
-from tbservice.experiments import snapshots
+from tbservice.experiments import share_links, snapshots
 from tbservice.experiments.eraser import erase_due
 from tbservice.integrity.sweeper import sweep_now
 from tbservice.reading import full_scan
@@ -329,8 +329,9 @@ def test_frozen_copy_that_is_made_goes_with_its_workspace(
     world, servers, database_url, owner_url, rows
 ):
     grant = AdminGrant(world.workspace_id, world.experiment)
+    door = world.client.app.state.ingest.door
     with ThreadPoolExecutor(1) as threads:
-        with world.client.app.state.ingest.door.copying(grant) as writer:
+        with share_links.begin_link(door, grant, is_frozen=True) as writer:
             link_views.show(writer.db, world.experiment, LinkView("", None, None))
             snapshots.create_snapshot(writer, grant, None)
             world.delete()

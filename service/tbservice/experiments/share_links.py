@@ -16,6 +16,7 @@ from tbservice.auth.tokens import check_end, check_room, delete_ended
 from tbservice.db import link_views
 from tbservice.errors import Invalid, NotFound
 from tbservice.experiments import snapshots
+from tbservice.experiments.lifecycle import find_own
 from tbservice.experiments.metadata import check_text
 from tbservice.experiments.tables import experiments, share_links
 from tbservice.experiments.tables.share_links import PlacedLink, ShareLink
@@ -49,6 +50,8 @@ def begin_link(door: Door, grant: AdminGrant, *, is_frozen: bool) -> Iterator[Po
 
     That of a frozen link sees one state, and not what others record meanwhile: so it is recorded
     before, in a transaction of its own, and then may fail.
+
+    Raises Conflict if another frozen link is being made, and NotFound.
     """
     if not is_frozen:
         with door.transaction(grant) as writer:
@@ -57,6 +60,10 @@ def begin_link(door: Door, grant: AdminGrant, *, is_frozen: bool) -> Iterator[Po
     with door.database.transaction(grant) as db:
         record(db, Act.LINK_FREEZE, grant.workspace_id, grant.experiment_id)
     with door.copying(grant) as writer:
+        snapshots.lock_source(writer, grant)
+        # It may see a state from before a deletion; from now on, the eraser waits for its copy.
+        with door.database.transaction(grant) as db:
+            find_own(db, grant)
         yield writer
 
 

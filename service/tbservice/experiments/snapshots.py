@@ -39,17 +39,27 @@ SNAPSHOT_CHUNK_ITEMS: Final = 20_000
 """Tensors and blob sequences that one statement copies, and series."""
 
 
+def lock_source(writer: PointWriter, grant: AdminGrant) -> None:
+    """Keep others from copying the experiment, and from erasing it, until the transaction ends.
+
+    Raises Conflict if another copy of it is being made.
+    """
+    # Not by waiting for the lock: this transaction would not see the copy that it waited for.
+    if not snapshots.try_lock(writer.db, grant.experiment_id):
+        raise Conflict("another frozen link of this experiment is being made: try again after it")
+
+
 def create_snapshot(
     writer: PointWriter, grant: AdminGrant, expires_at: datetime | None
 ) -> ExperimentId:
     """Copy what the transaction shows of an experiment (`link_views.show`); return the copy's id.
 
     Uploads and compaction continue meanwhile. The copy is erased when it expires; None for never.
-    The transaction is of `Door.copying`.
+    The transaction is of `Door.copying`, and holds `lock_source`.
 
     Raises:
         NotFound: The experiment was deleted.
-        Conflict: It has `FROZEN_LINKS_ITEMS_MAX` copies, or another one is being made.
+        Conflict: It has `FROZEN_LINKS_ITEMS_MAX` copies.
         TooLarge: It has more than `SNAPSHOT_POINTS_MAX` points, or the copy takes longer than
             `SNAPSHOT_SECONDS_MAX`.
     """
@@ -82,9 +92,6 @@ def delete_unused(db: Connection, source: ExperimentId) -> None:
 
 
 def _check_count(db: Connection, source: ExperimentId) -> None:
-    # Not by waiting for the lock: this transaction would not see the copy that it waited for.
-    if not snapshots.try_lock(db, source):
-        raise Conflict("another frozen link of this experiment is being made: try again after it")
     if snapshots.count(db, source) >= FROZEN_LINKS_ITEMS_MAX:
         limit = f"{FROZEN_LINKS_ITEMS_MAX} frozen links (frozen_links_items_max)"
         raise Conflict(
