@@ -78,6 +78,19 @@ def test_requests_and_sent_bytes_are_counted(client, api, experiment, meter, wor
     assert f"traffic,{month['month']},,,,,,,,,,{month['requests']},{month['export_bytes']}" in csv
 
 
+def test_counts_of_erased_workspace_are_not_stored(api, experiment, database, meter, workspace_id):
+    meter.store()
+    read(api, experiment)
+    values = {"id": workspace_id}
+    with database.transaction(workspace_id) as db:
+        db.execute(text("DELETE FROM workspace_traffic WHERE workspace_id = :id"), values)
+    with database.transaction(workspace_id) as db:
+        db.execute(text("UPDATE workspaces SET name = '' WHERE workspace_id = :id"), values)
+    meter.store()
+    with database.transaction(workspace_id) as db:
+        assert workspace_traffic.list_months(db, workspace_id) == []
+
+
 def test_requests_over_quota_are_refused_exactly(
     api, experiment, database, workspace_id, meter, limit
 ):

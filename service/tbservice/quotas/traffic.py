@@ -220,7 +220,7 @@ class TrafficMeter:
         month, allowances = None, tuple[Allowance, ...]()
         with self._database.transaction(workspace_id) as db:
             if workspace_traffic.exist(db):  # else, before the migration, it is not counted
-                if any(added):
+                if any(added) and workspace_traffic.lock_workspace(db, workspace_id):
                     workspace_traffic.add(db, workspace_id, added)
                 month, allowances = workspace_traffic.read_month(db), _look(db, workspace_id)
         with self._lock:

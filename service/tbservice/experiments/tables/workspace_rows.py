@@ -30,6 +30,9 @@ def delete_some(db: Connection, workspace_id: WorkspaceId, rows_max: int) -> dic
 
     In a transaction of the workspace.
     """
+    # For `workspace_traffic`, to which a worker adds later what it has counted.
+    lock = text("SELECT 1 FROM workspaces WHERE workspace_id = :id FOR UPDATE")
+    db.execute(lock, {"id": workspace_id})
     deleted: dict[str, int] = {}
     for table, key in _KEYS.items():
         limit = rows_max - sum(deleted.values())

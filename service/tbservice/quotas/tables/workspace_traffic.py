@@ -30,6 +30,12 @@ def exist(db: Connection) -> bool:
     return has_table(db, "workspace_traffic")
 
 
+def lock_workspace(db: Connection, workspace_id: WorkspaceId) -> bool:
+    """Keep a workspace from being erased until the transaction ends; False if it was erased."""
+    statement = text("SELECT 1 FROM workspaces WHERE workspace_id = :id AND name <> '' FOR SHARE")
+    return db.execute(statement, {"id": workspace_id}).first() is not None
+
+
 def add(db: Connection, workspace_id: WorkspaceId, added: Traffic) -> Traffic:
     """Add to what a workspace has in this month; return the sum."""
     row = db.execute(
