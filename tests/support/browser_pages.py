@@ -76,8 +76,11 @@ class Watch:
 
 
 def _is_left(request):
-    """Return whether a page that is left, or hidden, ended what its scripts ask of the API."""
-    return "ERR_ABORTED" in request.failure and "/api/v1/experiments/" in request.url
+    """Return whether a page that is left, or hidden, ended what nobody waits for: what its scripts
+    ask of the API, and its font, until which the text is shown in another one.
+    """
+    is_optional = "/api/v1/experiments/" in request.url or request.resource_type == "font"
+    return "ERR_ABORTED" in request.failure and is_optional
 
 
 def _is_own(url, server):
