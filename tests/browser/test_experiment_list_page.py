@@ -220,6 +220,7 @@ def test_jump_goes_to_what_is_typed(page, start, live_service, made):
     page.keyboard.press("Enter")
     about = f"{live_service.url}/experiment/{made['resnet50-imagenet-lr0.01']}/about"
     expect(page).to_have_url(about)
+    page.wait_for_load_state()  # until which no key is heard
     page.keyboard.press("Control+k")
     page.keyboard.type("colours dark")
     page.keyboard.press("Enter")
