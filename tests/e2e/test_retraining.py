@@ -294,9 +294,11 @@ def test_follow_in_script_has_resume(reader, logdir, caplog):
 
 
 @pytest.mark.usefixtures("configured")
-@pytest.mark.parametrize("is_in_block", [True, False])
-def test_failed_training_keeps_its_record_when_another_follows(reader, logdir, is_in_block):
-    """The second one is recorded with its own experiment if it is in a block, or not at all."""
+@pytest.mark.parametrize("block", ["none", "short", "long"])
+def test_failed_training_keeps_its_record_when_another_follows(reader, logdir, block):
+    """The second one is recorded with its own experiment if it is in a block, or not at all; also
+    if the block ends before its files are seen.
+    """
 
     def ends(experiment_id):
         uploads = reader.get(experiment_id, "uploads")["uploads"]
@@ -308,9 +310,10 @@ def test_failed_training_keeps_its_record_when_another_follows(reader, logdir, i
         raise ValueError("first")
     first = wait_until(lambda: upload.experiment_id)
     wait_until(lambda: ends(first) == [("failed", "ValueError")] and reader.scalars(first))
-    with upload if is_in_block else nullcontext():
+    with nullcontext() if block == "none" else upload:
         train_again(logdir)
-        wait_until(lambda: upload.experiment_id != first)
+        wait_until(lambda: block == "short" or upload.experiment_id != first)
+    wait_until(lambda: upload.experiment_id != first)
     assert upload.stop().is_complete
     assert ends(first) == [("failed", "ValueError")]
-    assert ends(upload.experiment_id) == ([("finished", "")] if is_in_block else [])
+    assert ends(upload.experiment_id) == ([] if block == "none" else [("finished", "")])

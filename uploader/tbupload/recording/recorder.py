@@ -138,11 +138,12 @@ class Recorder:
         """Record the upload with this experiment from now on, and with the one before no more.
 
         A training that has ended stays with the one before: what is uploaded now is of another,
-        and is recorded once that is told to be running.
+        and is recorded once that is told to be running. That one may have ended since.
         """
         with self._changed:
             self._uploaded_to = experiment_id
-            if self._experiment_id is None or self._ending == RUNNING:
+            is_of_another = self._ending != RUNNING and self._end_before is None
+            if self._experiment_id is None or not is_of_another:
                 self._experiment_id = experiment_id
             self._changed.notify_all()
         if self._thread is None:
