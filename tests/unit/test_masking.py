@@ -188,7 +188,7 @@ def test_base64_that_looks_like_a_setting_is_masked():
 
 
 def test_token_that_happens_to_have_only_digits_is_masked():
-    """Of three million of `token_hex(16)`, one is; numbers have at most 20 digits."""
+    """One of three million tokens of `token_hex(16)` has none but digits."""
     token = "47639918827198854247536076481223"
     assert mask_secrets([token]) == mask_secrets(["--account", token])[1:] == ["***"]
 
