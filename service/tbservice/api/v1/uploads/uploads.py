@@ -125,17 +125,17 @@ class UploadAnswer(BaseModel, from_attributes=True):
     packages: list[str]
 
 
-class ConsoleLineAnswer(BaseModel):
+class ConsoleLineAnswer(BaseModel, from_attributes=True):
     """A line of a console, and where the training was then."""
 
     number: int = Field(description="Its number, the first recorded line is 1")
     text: str
     time: datetime | None = Field(description="When it was printed, by the uploader's clock")
-    run: str | None = Field(description="The run that had logged a scalar last by then")
+    run: str | None = Field(description="The run that logged a scalar nearest to that time")
     step: int | None = Field(description="The step of that scalar")
 
 
-class ConsoleAnswer(BaseModel):
+class ConsoleAnswer(BaseModel, from_attributes=True):
     """Lines of the end of a training's console."""
 
     lines: list[ConsoleLineAnswer]
@@ -182,7 +182,7 @@ def read_console(
         ),
     ] = "",
 ) -> ConsoleAnswer:
-    """Read the end of a training's console, each line with the step that was logged before it.
+    """Read the end of a training's console, each line with the step that was logged nearest to it.
 
     At most 1,001 lines, 16,000 characters. Steps are found by time; where those in question have
     more than 50,000 points, by a sample of them. There are no lines if no console was recorded.
@@ -190,13 +190,7 @@ def read_console(
     with database.snapshot(grant) as db:
         upload = uploads.get_upload(db, grant, upload_id)
         found = console.read_lines(db, grant, upload, q)
-    lines = [
-        ConsoleLineAnswer(
-            number=line.number, text=line.text, time=line.time, run=line.run, step=line.step
-        )
-        for line in found.lines
-    ]
-    return ConsoleAnswer(lines=lines, total=found.total)
+    return ConsoleAnswer.model_validate(found)
 
 
 @router.put("/{upload_id}", status_code=status.HTTP_204_NO_CONTENT)
