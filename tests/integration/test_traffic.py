@@ -167,7 +167,7 @@ def count(meter, workspace_id, times=1):
     let_in = 0
     for _ in range(times):
         try:
-            meter.begin_request().let_in(workspace_id, Scope.APPEND, is_member=True)
+            meter.begin_request().count(workspace_id, Scope.APPEND, is_member=True)
         except QuotaExceeded as error:
             assert error.used >= error.limit  # noqa: PT017 - of those that are refused
         else:
@@ -177,7 +177,7 @@ def count(meter, workspace_id, times=1):
 
 def look(meter, workspace_id):
     """Let a worker look at the limits, by a request that no quota refuses."""
-    meter.begin_request().let_in(workspace_id, Scope.ADMIN, is_member=True)
+    meter.begin_request().count(workspace_id, Scope.ADMIN, is_member=True)
     meter.store()
 
 

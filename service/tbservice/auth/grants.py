@@ -21,7 +21,7 @@ from tbservice.auth.secrets import SecretKind
 from tbservice.auth.tables import auth_lookup, secret_use, workspaces
 from tbservice.auth.tables.auth_lookup import ExperimentOwner, SessionIdentity, TokenIdentity
 from tbservice.errors import Forbidden, NotFound, Suspended, Unauthenticated
-from tbservice.quotas.traffic import let_in
+from tbservice.quotas.traffic import count_request
 from tbservice.types.experiments import Visibility
 from tbservice.types.grants import (
     AdminGrant,
@@ -69,7 +69,7 @@ def grant_workspace(
     """
     identity = _require_workspace(db, secret, workspace_id)
     _require_scope(identity, scope)
-    let_in(_workspace_of(identity), scope)
+    count_request(_workspace_of(identity), scope)
     may_share = Scope.ADMIN in identity.scopes
     return WorkspaceGrant(_workspace_of(identity), may_share=may_share, user_id=identity.user_id)
 
@@ -87,7 +87,7 @@ def grant_owner(
     workspace_id = _workspace_of(identity)
     if identity.user_id is not None and _find_role(db, identity) is not Role.OWNER:
         raise Forbidden("only an owner of the workspace may do this")
-    let_in(workspace_id, Scope.ADMIN)
+    count_request(workspace_id, Scope.ADMIN)
     return OwnerGrant(workspace_id, user_id=identity.user_id)
 
 
@@ -102,7 +102,7 @@ def grant_member(
     identity = _require_workspace(db, secret, workspace_id)
     _require_scope(identity, Scope.ADMIN if identity.user_id is None else Scope.READ)
     # Never refused: they show what is used up, and by whom.
-    let_in(_workspace_of(identity), Scope.ADMIN)
+    count_request(_workspace_of(identity), Scope.ADMIN)
     return WorkspaceGrant(_workspace_of(identity), user_id=identity.user_id)
 
 
@@ -129,7 +129,7 @@ def grant_read_and_find_owner(
         if owner is None or owner.visibility is not Visibility.LINK or is_link:
             raise
         _refuse_suspended(owner.suspension)
-        let_in(owner.workspace_id, Scope.READ, is_member=False)
+        count_request(owner.workspace_id, Scope.READ, is_member=False)
         return ReadGrant(owner.workspace_id, ExperimentId(experiment_id), is_stranger=True), owner
     assert owner is not None  # noqa: S101 - checked with the scope
     return _read_grant(experiment_id, identity), owner
@@ -206,7 +206,7 @@ def grant_katib(db: Connection, secret: str | None) -> KatibGrant:
     """
     identity = _require_identity(db, require_no_session(secret), _look_up(db, None, secret)[1])
     _require_scope(identity, Scope.APPEND)
-    let_in(_workspace_of(identity), Scope.APPEND)
+    count_request(_workspace_of(identity), Scope.APPEND)
     may_read = bool(identity.scopes & {Scope.READ, Scope.ADMIN})
     return KatibGrant(
         _workspace_of(identity),
@@ -241,7 +241,7 @@ def grant_personal(
         raise Forbidden("this token acts for no person in a workspace; use one of your own")
     if scope is not None:
         _require_scope(identity, scope)
-    let_in(identity.workspace_id, Scope.ADMIN)
+    count_request(identity.workspace_id, Scope.ADMIN)
     return PersonalGrant(
         identity.workspace_id,
         identity.token_id,
@@ -441,7 +441,7 @@ def _check_scope(
     _require_scope(identity, scope)
     if owner.is_snapshot and scope is not Scope.READ:
         raise Forbidden("this is the frozen copy of a share link: it can only be read")
-    let_in(owner.workspace_id, scope, is_member=not _is_passed_on(identity))
+    count_request(owner.workspace_id, scope, is_member=not _is_passed_on(identity))
     return identity
 
 

@@ -94,7 +94,7 @@ class RequestTraffic:
         self._workspaces: list[WorkspaceId] = []
         self._member_of: WorkspaceId | None = None
 
-    def let_in(self, workspace_id: WorkspaceId, scope: Scope, *, is_member: bool) -> None:
+    def count(self, workspace_id: WorkspaceId, scope: Scope, *, is_member: bool) -> None:
         """Count the request once for a workspace. Raises QuotaExceeded."""
         if workspace_id in self._workspaces:
             return
@@ -121,14 +121,14 @@ class RequestTraffic:
 _REQUEST: Final[ContextVar[RequestTraffic | None]] = ContextVar("traffic", default=None)
 
 
-def let_in(workspace_id: WorkspaceId, scope: Scope, *, is_member: bool = True) -> None:
+def count_request(workspace_id: WorkspaceId, scope: Scope, *, is_member: bool = True) -> None:
     """Count the request of this task or thread, if it is one, for a workspace.
 
     Call it with each grant. Raises QuotaExceeded, of a request with a scope that quotas limit.
     """
     request = _REQUEST.get()
     if request is not None:
-        request.let_in(workspace_id, scope, is_member=is_member)
+        request.count(workspace_id, scope, is_member=is_member)
 
 
 class TrafficMeter:
