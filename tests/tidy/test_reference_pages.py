@@ -63,7 +63,7 @@ def test_recipes_name_what_exists(name):
     known = set()
     for path in (path for top in SOURCES for path in (ROOT / top).rglob("*")):
         known.add(path.stem)
-        if path.suffix in {".py", ".proto"}:
+        if path.suffix in {".py", ".proto", ".js"}:
             known.update(re.findall(r"\w+", path.read_text()))
     spans = re.findall(r"`([\w./]+)`", (ROOT / name).read_text())
     named = {word for span in spans for word in re.findall(r"\w+", span) if NAME.search(word)}
