@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from tbservice.db.arrays import Array, encode_array
 from tbservice.db.pipeline import fetch_binary
@@ -63,20 +63,30 @@ def list_scalar_rows(
     Order: sealed blocks by step, then open blocks, the write buffer and the inline buffer, each in
     order of arrival. Blocks that do not overlap `steps` are left out; buffers never are.
     """
-    rows = db.execute(
-        text("""
-            SELECT series_id, level, block_id, count AS points, first_step, last_step
-            FROM scalar_blocks
-            WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
-                AND level IN (-1, 0) AND last_step >= :first AND first_step <= :last
+    # LATERAL: one plan, for each series by its key. Before the first ANALYZE of a large upload,
+    # others look through all rows of the experiment.
+    rows = fetch_binary(
+        db,
+        """
+            SELECT w.series_id, b.*
+            FROM unnest(%(series_ids)s::bigint[]) AS w (series_id) CROSS JOIN LATERAL (
+                SELECT level, block_id, count, first_step, last_step FROM scalar_blocks
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+                    AND level IN (-1, 0) AND last_step >= %(first)s AND first_step <= %(last)s
+                OFFSET 0) AS b
             UNION ALL
-            SELECT series_id, -2, block_id, count, 0, 0 FROM scalar_tail
-            WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+            SELECT w.series_id, -2, t.block_id, t.count, 0, 0
+            FROM unnest(%(series_ids)s::bigint[]) AS w (series_id) CROSS JOIN LATERAL (
+                SELECT block_id, count FROM scalar_tail
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+                OFFSET 0) AS t
             UNION ALL
-            SELECT series_id, -3, series_id, length(tail_end) / :record_bytes, 0, 0 FROM time_series
-            WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
-                AND tail_end <> ''
-        """),
+            SELECT w.series_id, -3, w.series_id, s.bytes / %(record_bytes)s::integer, 0, 0
+            FROM unnest(%(series_ids)s::bigint[]) AS w (series_id) CROSS JOIN LATERAL (
+                SELECT length(tail_end) AS bytes FROM time_series
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id LIMIT 1) AS s
+            WHERE s.bytes > 0
+        """,
         {
             "experiment_id": experiment_id,
             "series_ids": list(series_ids),
@@ -87,11 +97,7 @@ def list_scalar_rows(
     )
     rows_by_series: defaultdict[int, list[ScalarRow]] = defaultdict(list)
     for row in rows:
-        rows_by_series[row.series_id].append(
-            ScalarRow(
-                row.series_id, row.level, row.block_id, row.points, row.first_step, row.last_step
-            )
-        )
+        rows_by_series[row[0]].append(ScalarRow(*row))
     for listed in rows_by_series.values():
         listed.sort(
             key=lambda row: (-row.level, row.first_step if row.level == SEALED else 0, row.block_id)
@@ -163,12 +169,12 @@ def _read_blocks(
     blocks = fetch_binary(
         db,
         """
-            SELECT b.series_id, b.level, b.block_id, b.data
+            SELECT w.series_id, w.level, w.block_id, b.data
             FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[], %(block_ids)s::bigint[])
-                AS w (series_id, level, block_id)
-            JOIN scalar_blocks AS b ON b.experiment_id = %(experiment_id)s
-                AND b.series_id = w.series_id
-                AND b.level = w.level AND b.block_id = w.block_id
+                AS w (series_id, level, block_id) CROSS JOIN LATERAL (
+                SELECT data FROM scalar_blocks
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+                    AND level = w.level AND block_id = w.block_id LIMIT 1) AS b
         """,
         {
             "experiment_id": experiment_id,
@@ -185,12 +191,12 @@ def _read_write_buffer(
     buffered = fetch_binary(
         db,
         """
-            SELECT t.series_id, t.block_id, t.is_packed, t.data
-            FROM unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[]) AS w (series_id,
-                block_id)
-            JOIN scalar_tail AS t ON t.experiment_id = %(experiment_id)s
-                AND t.series_id = w.series_id
-                AND t.block_id = w.block_id
+            SELECT w.series_id, w.block_id, t.is_packed, t.data
+            FROM unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[])
+                AS w (series_id, block_id) CROSS JOIN LATERAL (
+                SELECT is_packed, data FROM scalar_tail
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+                    AND block_id = w.block_id LIMIT 1) AS t
         """,
         {"experiment_id": experiment_id, **_row_keys(rows)},
     )
@@ -206,8 +212,10 @@ def _read_inline_buffers(
     buffers = fetch_binary(
         db,
         """
-            SELECT series_id, tail_end FROM time_series
-            WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s::bigint[])
+            SELECT w.series_id, s.tail_end
+            FROM unnest(%(series_ids)s::bigint[]) AS w (series_id) CROSS JOIN LATERAL (
+                SELECT tail_end FROM time_series
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id LIMIT 1) AS s
         """,
         {"experiment_id": experiment_id, "series_ids": [row.series_id for row in rows]},
     )

@@ -162,11 +162,12 @@ def read_data(
     rows = fetch_binary(
         db,
         """
-            SELECT b.series_id, b.block_id, b.data
-            FROM unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[]) AS w (series_id,
-                block_id)
-            JOIN superseded_blocks AS b ON b.experiment_id = %(experiment_id)s
-                AND b.series_id = w.series_id AND b.block_id = w.block_id
+            SELECT w.series_id, w.block_id, b.data
+            FROM unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[])
+                AS w (series_id, block_id) CROSS JOIN LATERAL (
+                SELECT data FROM superseded_blocks
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+                    AND block_id = w.block_id LIMIT 1) AS b
         """,
         {
             "experiment_id": experiment_id,

@@ -43,8 +43,10 @@ def find_wall_times(
             SELECT w.ordinal, p.wall_time
             FROM unnest(%(series_id)s::bigint[], %(rank)s::smallint[], %(sample_key)s::bigint[])
                 WITH ORDINALITY AS w (series_id, rank, sample_key, ordinal)
-            JOIN {SHOWN_TABLES[data_class]} AS p ON p.experiment_id = %(experiment_id)s
-                AND p.series_id = w.series_id AND p.rank = w.rank AND p.sample_key = w.sample_key
+            CROSS JOIN LATERAL (
+                SELECT wall_time FROM {SHOWN_TABLES[data_class]}
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+                    AND rank = w.rank AND sample_key = w.sample_key LIMIT 1) AS p
         """,  # noqa: S608 - a constant above
         {"experiment_id": experiment_id, **keys.to_parameters()},
     )
@@ -74,8 +76,10 @@ def keep_shown(
             FROM unnest(CAST(%(series_id)s AS bigint[]), CAST(%(rank)s AS smallint[]),
                 CAST(%(sample_key)s AS bigint[]), CAST(%(period_start)s AS float8[]))
                 AS w (series_id, rank, sample_key, period_start)
-            JOIN {SHOWN_TABLES[data_class]} AS p ON p.experiment_id = %(experiment_id)s
-                AND p.series_id = w.series_id AND p.rank = w.rank AND p.sample_key = w.sample_key
+            CROSS JOIN LATERAL (
+                SELECT * FROM {SHOWN_TABLES[data_class]}
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+                    AND rank = w.rank AND sample_key = w.sample_key LIMIT 1) AS p
             {make_on_conflict(data_class, ["period_start"])}
         """,  # noqa: S608 - constants above
         data_class,

@@ -130,11 +130,13 @@ def sample(
             ORDER BY rank, sample_key LIMIT %(k)s
         ) AS p
         UNION ALL
-        SELECT {", ".join(f"p.{column}" for column in row_type._fields)}
-        FROM unnest(%(end_ids)s::bigint[], %(ranks)s::smallint[], %(keys)s::bigint[])
+        SELECT p.* FROM unnest(%(end_ids)s::bigint[], %(ranks)s::smallint[], %(keys)s::bigint[])
             AS e (series_id, rank, sample_key)
-        JOIN {table} AS p ON p.experiment_id = %(experiment_id)s AND p.series_id = e.series_id
-            AND p.rank = e.rank AND p.sample_key = e.sample_key
+        CROSS JOIN LATERAL (
+            SELECT {", ".join(row_type._fields)} FROM {table}
+            WHERE experiment_id = %(experiment_id)s AND series_id = e.series_id
+                AND rank = e.rank AND sample_key = e.sample_key LIMIT 1
+        ) AS p
     """  # noqa: S608 - a table and columns of ours
     flat = [(series_id, rank, key) for series_id, keys in ends.items() for rank, key in keys]
     parameters = {

@@ -1,0 +1,68 @@
+"""Reads of one run of a large experiment that PostgreSQL has no statistics of: it has just come."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+
+from support.batches import images, scalars, segment, stream, texts
+from tbservice.reading import catalog
+from tbservice.types.grants import ReadGrant
+from tbservice.types.sampling import Sampling, SamplingRule, Selection, StepRange
+
+RUNS, TAGS = 100, 4
+SAMPLINGS = {
+    "sample": Sampling(k=3),
+    "ends": Sampling(SamplingRule.LINEAR, k=3),
+    "range": Sampling(k=3, steps=StepRange(1, 3)),
+    "last": Sampling(SamplingRule.ALL, last=2),
+    "all": Sampling(SamplingRule.ALL),
+}
+READS = {
+    "scalars": catalog.read_scalars,
+    "tensors": catalog.read_tensors,
+    "blobs": catalog.read_blob_sequences,
+}
+ROWS_READ = text("""
+    SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_xact_user_tables
+    WHERE relname IN ('time_series', 'scalar_blocks', 'scalar_tail', 'tensor_points', 'blob_points')
+""")
+EXECUTIONS = 12
+"""A statement is prepared when it is executed for the sixth time, and planned five times more."""
+
+
+def write_runs(api):
+    experiment = api.new_experiment()
+    for name in ("first", "second"):  # twice: inline buffers have the points of one batch alone
+        segments = [
+            segment(
+                stream(f"run{run}", name),
+                0,
+                9,
+                *(scalars(f"loss {tag}", range(5)) for tag in range(TAGS)),
+                *(texts(f"words {tag}", range(5), [b"a"] * 5) for tag in range(TAGS)),
+                *(images(f"pictures {tag}", range(5), [[b"x"]] * 5) for tag in range(TAGS)),
+            )
+            for run in range(RUNS)
+        ]
+        api.write(experiment, *segments)
+    return experiment
+
+
+@pytest.mark.plain("counts the rows that one server reads")
+@pytest.mark.own_database
+def test_reads_of_a_run_do_not_look_through_its_experiment(api, database, workspace_id):
+    grant = ReadGrant(workspace_id, write_runs(api))
+    selection = Selection(runs=frozenset({"run7"}))
+    rows_read = {}
+    for (kind, read), (name, sampling) in (
+        (of_kind, each) for of_kind in READS.items() for each in SAMPLINGS.items()
+    ):
+        with database.snapshot(grant) as db:
+            for _ in range(EXECUTIONS):
+                read(db, grant, selection, sampling)
+            before = db.execute(ROWS_READ).scalar_one()
+            assert len(read(db, grant, selection, sampling)) == TAGS
+            rows_read[kind, name] = db.execute(ROWS_READ).scalar_one() - before
+    # A series has its row, and at most ten points, and each is read up to twice.
+    assert max(rows_read.values()) < 30 * TAGS < RUNS * TAGS, rows_read
