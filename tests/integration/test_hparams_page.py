@@ -125,7 +125,10 @@ def page(shared_api, database):
 
 def test_page_answers_sound_sessions_as_stock(page):
     page.write(
-        ".", summary([column("lr", (0.0, 1.0), type=3, display_name="Rate")], [metric("loss")])
+        ".",
+        summary(
+            [column("lr", (0.0, 1.0), type=3, display_name="Rate")], [metric("loss")], name="resnet"
+        ),
     )
     for number, kind in enumerate(("adam", "sgd")):
         of = start(
@@ -141,8 +144,9 @@ def test_page_answers_sound_sessions_as_stock(page):
         assert list(shown.items()) == list(expected.items())
     evals = {"sessionName": "s1", "metricName": {"tag": "loss"}}
     assert page.ask("metric_evals", **evals) == page.stock("metric_evals", **evals)
-    info = page.stock("experiment")["hparamInfos"][0]
-    assert {**page.columns()["lr"], "differs": False} == info
+    stock = page.stock("experiment")
+    assert {**page.columns()["lr"], "differs": False} == stock["hparamInfos"][0]
+    assert page.ask("experiment")["name"] == stock["name"] == "resnet"
 
 
 def test_page_answers_any_experiment_name_for_its_own(page):

@@ -26,9 +26,10 @@ from tbwire.hparams import (
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """An experiment: what it is called, its hyperparameters and its metrics."""
+    """An experiment: its id, its name in a summary, its hyperparameters and its metrics."""
 
     name: str
+    declared_name: str
     description: str
     user: str
     time_created: float

@@ -104,6 +104,7 @@ def get_experiment(
         hparams = _first_columns(hparams, count_values(sessions.table), request.values_max)
     return Schema(
         source.experiment_id,
+        declared.name,
         declared.description,
         declared.user,
         declared.time_created,

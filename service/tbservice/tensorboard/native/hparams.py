@@ -58,7 +58,7 @@ def _error_response(error: ServiceError) -> Response:
 
 @_with_plain_errors
 def get_experiment(source: Source, request: Request) -> Response:
-    """Answer `experiment` with the columns.
+    """Answer `experiment` with the columns, and the name that a summary declares.
 
     The run table asks for those without metrics, then for the values of all of them in one request;
     it gets the columns that fit the limits of that request, since it shows nothing of one that is
@@ -73,6 +73,7 @@ def get_experiment(source: Source, request: Request) -> Response:
             values_max=limits.HPARAMS_RESPONSE_ITEMS_MAX,
         )
     schema = use_cases.get_experiment(source, _without_name(wanted), cover)
+    schema = replace(schema, name=schema.declared_name or schema.name)
     return json_answers.gzip_response(request, [encoding.encode_schema(schema)])
 
 
