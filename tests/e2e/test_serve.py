@@ -25,6 +25,8 @@ from support.servers import NO_TLS, database_name, environment_of, live_service
 from support.source_code import ROOT
 from support.waiting import SECONDS_MAX, wait_until
 from tbservice.auth import people, sign_in_links
+from tbservice.errors import StartupError
+from tbservice.local.embedded.instance import make_settings
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 pytestmark = pytest.mark.own_database
@@ -313,6 +315,12 @@ def test_command_that_cannot_start_says_why_in_one_line(servers, settings):
             code, _, said = tbservice(settings, *command.split(), **more)
             assert (code, len(said.splitlines()), problem in said) == (1, 1, True), said
             assert "secret" not in said
+
+
+def test_settings_of_data_directory_name_what_is_no_json(servers, monkeypatch):
+    monkeypatch.setenv("TBHUB_ALLOWED_HOSTS", "*")
+    with pytest.raises(StartupError, match="TBHUB_ALLOWED_HOSTS is no JSON"):
+        make_settings(servers.instance, host=LOOPBACK, port=0, public_url="http://testserver")
 
 
 @pytest.mark.parametrize("command", [["serve"], ["workspace", "list"]])

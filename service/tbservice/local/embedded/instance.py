@@ -15,7 +15,7 @@ from tbservice.local.embedded.ports import release_ports
 from tbservice.local.embedded.postgres import Postgres
 from tbservice.local.embedded.seaweedfs import SeaweedFS
 from tbservice.local.embedded.subprocesses import ChildProcess, ServerStopped
-from tbservice.settings import Settings
+from tbservice.settings import Settings, read_settings
 
 STARTS_MAX = 3
 """Starts (items), each with other ports, if a server stops first: a foreign one may have a port."""
@@ -142,9 +142,12 @@ class Servers(Protocol):
 
 
 def make_settings(instance: Servers, *, host: str, port: int, public_url: str) -> Settings:
-    """Return settings for these servers; all others come from the environment."""
+    """Return settings for these servers; all others come from the environment.
+
+    Raises ValidationError and StartupError.
+    """
     secrets = instance.directory.secrets
-    return Settings(
+    return read_settings(
         database_url=SecretStr(instance.postgres.url()),
         s3_bucket=seaweedfs.BUCKET,
         s3_endpoint=instance.seaweedfs.endpoint,
