@@ -102,7 +102,7 @@ def test_runs_are_created_in_transaction_of_their_experiment(database, workspace
         for names in ("a", "b"), ("b", "c"):
             runs_tags.resolve_runs(db, grant, names)
         listed = runs_tags.list_runs(db, made.experiment_id)
-    assert [run.name for run in listed] == ["a", "b", "c"]
+    assert [run.name for run in listed.values()] == ["a", "b", "c"]
 
 
 def test_sessions_keep_no_plan(database):
