@@ -82,6 +82,15 @@ def test_page_without_script_has_picture_and_table(api, viewer, experiment):
     )  # a line that is too narrow parts no label from its field
 
 
+def test_heads_of_numbers_stand_above_them_where_first_run_has_none(api, viewer, workspace_id):
+    client = HparamsClient(api, api.new_experiment())
+    client.write("trial", start({"lr": 0.1}))
+    client.write("trial/train", scalars("loss", [1]))
+    head = r'<th scope="col" class="number"[^>]*>(<a[^>]*>)?<bdi>loss</bdi>'
+    for address in (about(client.experiment_id), f"/workspace/{workspace_id}/runs"):
+        assert re.search(head, viewer.get(address).text), address
+
+
 def test_hostile_names_are_text_for_page_and_script(api, viewer, experiment):
     write(api, experiment, HOSTILE, [HOSTILE, "__proto__"])
     page = viewer.get(about(experiment))
