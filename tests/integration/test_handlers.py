@@ -16,12 +16,13 @@ import sys
 import threading
 
 import httpx2
+import psycopg
 import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from support.admission import come_in
 from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
-from support.handler_processes import busy, computed
+from support.handler_processes import handler_processes
 from support.servers import NO_TLS
 from support.uploading import wait_until
 from tbservice import limits
@@ -273,22 +274,23 @@ def test_stock_refusals_carry_our_headers_and_no_warning(api, client, experiment
     assert "3.0" not in caplog.text
 
 
-def test_handler_ends_when_its_client_leaves(live_service):
-    with httpx2.Client(
-        base_url=live_service.url, trust_env=False, verify=NO_TLS, timeout=60
-    ) as client:
+def test_handler_ends_when_its_client_leaves(live_service, servers):
+    with (
+        httpx2.Client(
+            base_url=live_service.url, trust_env=False, verify=NO_TLS, timeout=60
+        ) as client,
+        psycopg.connect(servers.owner_url(live_service.database_url)) as db,
+    ):
         api = ApiClient(client, live_service.new_owner())
         experiment = api.new_experiment(visibility="link")
-        api.write(
-            experiment, segment(stream(), 0, 9, texts("note", list(range(50)), [HOSTILE] * 50))
-        )
+        api.write(experiment, segment(stream(), 0, 9, texts("note", [0], [b"x"])))
         page = f"/experiment/{experiment}/data/plugin/text"
-        assert client.get(f"{page}/tags").status_code == 200  # a process is there now
-        before = computed(live_service)
+        db.execute("LOCK TABLE tensor_points IN ACCESS EXCLUSIVE MODE")  # the handler waits for it
         host, port = live_service.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as leaving:
             leaving.sendall(
                 f"GET {page}/text?run=train&tag=note HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
             )
-            working = wait_until(lambda: busy(computed(live_service), before))
-        wait_until(lambda: not working.is_running())
+            wait_until(lambda: servers.count_waiting(live_service.database_url))
+            there = handler_processes(live_service)
+        wait_until(lambda: not all(process.is_running() for process in there))

@@ -1,4 +1,4 @@
-"""The handler processes of a running service, and which of them computes."""
+"""The handler processes of a running service."""
 
 from __future__ import annotations
 
@@ -6,34 +6,19 @@ from contextlib import suppress
 
 import psutil
 
-BUSY_SECONDS = 0.2
-"""Processor time from which a process is computing, more than a request without work takes."""
 
-
-def computed(service) -> dict[psutil.Process, float]:
-    """Return the CPU seconds of each handler process, and of the clones that they are forked from.
+def handler_processes(service) -> list[psutil.Process]:
+    """Return the handler processes, and the clones that they are forked from.
 
     The service has a clone of a program of its parent, `support.zygote`.
     """
-    seconds = {}
+    processes = []
     for process in psutil.Process(service.process.pid).parent().children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # it has just ended
             parent = process.parent()
             if parent is not None and "fork_server" in " ".join(parent.cmdline()):
-                seconds[process] = process.cpu_times().user
-    return seconds
-
-
-def busy(now, before) -> psutil.Process | None:
-    """Return the process that has computed between two answers of `computed`, or None."""
-    return next(
-        (
-            process
-            for process, seconds in now.items()
-            if seconds > before.get(process, 0) + BUSY_SECONDS
-        ),
-        None,
-    )
+                processes.append(process)
+    return processes
 
 
 def suggestion_processes(service) -> list[psutil.Process]:
