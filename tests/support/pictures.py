@@ -1,5 +1,6 @@
-"""Take the pictures of the list of experiments, filled with trainings of many kinds, and of the
-operator's list of workspaces; and a film of the list, a comparison, curves, console and a link.
+"""Take the pictures of the list of experiments, filled with trainings of many kinds, of the
+operator's list of workspaces, and of joining; and a film of the list, a comparison, curves, console
+and a link.
 
 Start a service with `make up ARGS="--demo --data-dir DIR"`, and with a sign-in link of it:
 
@@ -108,6 +109,7 @@ def take_pictures(link: str) -> None:
         page.set_viewport_size({"width": 1200, "height": 620})
         page.goto(f"{server}operator")
         page.screenshot(path=IMAGES / "operator.png")
+        take_joining(page, server)
 
 
 def take_film(page: Page) -> None:
@@ -148,6 +150,38 @@ def take_film(page: Page) -> None:
     first.save(
         IMAGES / "film.png", save_all=True, append_images=others, duration=FRAME_MS, optimize=True
     )
+
+
+def take_joining(page: Page, server: str) -> None:
+    """Take the pictures of the way from an owner's invitation to a curve, in a second browser."""
+    for path, name in (("me", "Ana"), ("workspace/1/settings", "Vision lab")):
+        page.goto(f"{server}{path}")
+        page.locator("input#name").fill(name)
+        page.keyboard.press("Enter")
+        page.get_by_role("status").wait_for()
+    page.set_viewport_size({"width": 1000, "height": 740})
+    page.goto(f"{server}workspace/1")
+    page.get_by_label("E-mail address").fill("bo@example.org")
+    page.keyboard.press("Enter")
+    invitation = page.get_by_label("Invitation link")
+    invitation.wait_for()
+    page.screenshot(path=IMAGES / "joining-link.png")
+    browser = page.context.browser
+    assert browser is not None
+    colleague = browser.new_page(viewport={"width": 1000, "height": 640})
+    colleague.goto(invitation.input_value())
+    colleague.get_by_label("Your name").fill("Bo Lindqvist")
+    colleague.screenshot(path=IMAGES / "joining-page.png")
+    colleague.get_by_role("button", name="Join").click()
+    colleague.get_by_role("link", name="See the experiments").click()
+    experiment = colleague.get_by_role("link", name="resnet50, cosine schedule", exact=True)
+    experiment.wait_for()
+    colleague.wait_for_timeout(1_000)  # pages that are live are never idle
+    colleague.screenshot(path=IMAGES / "joining-list.png")
+    experiment.click()
+    colleague.locator("card-view canvas, card-view svg.line-chart").first.wait_for()
+    colleague.wait_for_timeout(2_000)  # the curves are drawn in steps
+    colleague.screenshot(path=IMAGES / "joining-curve.png")
 
 
 def fill_workspace(page: Page, server: str, name: str, runs: int) -> None:
