@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import stat
 from collections import Counter
 from contextlib import closing, contextmanager
@@ -67,6 +68,9 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "plain(reason): makes no sense on a cluster (--citus)")
     config.addinivalue_line("markers", "cluster: runs on a cluster only (--citus)")
     config.addinivalue_line("markers", "cluster_smoke: starts a cluster itself, with CITUS_TOOLS")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # In the background of a script, where programs that tests start would ignore it, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()  # until `pytest_collection_finish`: a third of collection would be spent on it
 
 
