@@ -55,22 +55,26 @@ def group_tags(group_rows: TagGroupRows) -> list[TagGroup]:
 
     Separate from `read_tag_group_rows`, as it takes as long as the queries but needs no connection.
     """
-    # Converted once: numpy would convert a list in every `searchsorted` below.
-    tag_ids, tag_names = np.array(list(group_rows.tags), np.int64), list(group_rows.tags.values())
+    # For all rows at once: a run of few tags takes as long as a call of numpy.
+    tag_names = list(group_rows.tags.values())
     sorted_indices = sorted(range(len(tag_names)), key=tag_names.__getitem__)
-    positions = np.empty(len(tag_names), np.int64)  # of each tag in code point order
-    positions[sorted_indices] = np.arange(len(tag_names))
+    sorted_names = [tag_names[index] for index in sorted_indices]
+    places = np.empty(len(tag_names), np.int64)  # of each tag in code point order
+    places[sorted_indices] = np.arange(len(tag_names))
+    tag_ids = np.array(list(group_rows.tags), np.int64)
+    ids = np.concatenate([row.tag_ids for row in group_rows.rows] or [tag_ids])
+    places = places[np.searchsorted(tag_ids, ids)]
 
     tuples: dict[bytes, tuple[str, ...]] = {}
-    groups = []
+    groups, start = [], 0
     for row in group_rows.rows:
-        group_positions = positions[np.searchsorted(tag_ids, row.tag_ids)]
-        order = np.argsort(group_positions)
-        key = group_positions[order].tobytes()
+        row_places = places[start : start + len(row.tag_ids)]
+        start += len(row.tag_ids)
+        order = row_places.argsort()
+        row_places = row_places[order]
+        key = row_places.tobytes()
         if key not in tuples:
-            tuples[key] = tuple(
-                tag_names[sorted_indices[position]] for position in group_positions[order].tolist()
-            )
+            tuples[key] = tuple(map(sorted_names.__getitem__, row_places.tolist()))
 
         lengths = tuple(row.lengths_max[order].tolist())
         run = group_rows.runs[row.run_id]

@@ -151,10 +151,13 @@ def _encode_by_run(
 
 def _run_tags(groups: Iterable[TagGroup]) -> dict[str, orjson.Fragment]:
     """Return {run: [tag]}, tags sorted."""
-    return _encode_by_run(
-        groups,
-        lambda run_groups: orjson.dumps(sorted(tag for group in run_groups for tag in group.tags)),
-    )
+
+    def encode(run_groups: Sequence[TagGroup]) -> bytes:
+        if len(run_groups) == 1:  # most: those of a group are sorted
+            return orjson.dumps(list(run_groups[0].tags))  # of a tuple, ten times as slow
+        return orjson.dumps(sorted(tag for group in run_groups for tag in group.tags))
+
+    return _encode_by_run(groups, encode)
 
 
 def _image_counts(groups: Iterable[TagGroup]) -> dict[str, dict[str, dict[str, int]]]:
