@@ -21,6 +21,7 @@ from tbupload.upload.file_cache import FileCache
 from tbupload.upload.file_errors import CONFIRM_REPLACED_SECONDS, CONFIRM_SECONDS, CONFLICTS_MAX
 from tbupload.upload.file_upload import REREAD_SECONDS_MIN, FileUpload
 from tbupload.upload.read_options import ReadOptions
+from tbupload.upload.segments import SEGMENT_SERIES_MAX
 from tbupload.upload.stream_cursors import StreamCursors
 from tbwire import wire_pb2
 
@@ -66,6 +67,10 @@ def source_of(path, cursors=(), limits=DEFAULT_LIMITS, is_final=False, clock=tim
     return FileUpload(
         FoundFile("run", path), reading_of(limits, is_final, clock), StreamCursors(DIGEST, cursors)
     )
+
+
+def series_of(segment):
+    return wire_pb2.WriteBatch.FromString(segment.body).segments[0].series
 
 
 def cursor_after(segment, skipped=()):
@@ -263,6 +268,21 @@ def test_chunks_over_server_limit_are_cut(path):
     assert sum(each.counts["scalars"] for each in segments) == 10
     write(path, range(10, 14), append=True)
     assert len(take_all(source)) == 1
+
+
+def test_segment_has_no_more_series_than_a_request_may_take(tmp_path):
+    path, tags = tmp_path / "tfevents.1", SEGMENT_SERIES_MAX + 500
+    events = (event_files.scalar_event(f"w{tag}", 0, 1.0) for tag in range(tags))
+    event_files.write_records(path, [event_files.version_event(), *events])
+    segments = take_all(source_of(path))
+    counts = [len(series_of(segment)) for segment in segments]
+    assert max(counts) <= SEGMENT_SERIES_MAX
+    assert sum(counts) == tags
+
+    values = [event_files.pb.Summary.Value(tag=f"w{tag}", simple_value=1) for tag in range(tags)]
+    event_files.write_records(path, [event_files.summary_event(0, 0.0, *values)])
+    (segment,) = take_all(source_of(path))
+    assert len(series_of(segment)) == tags  # a record is not cut
 
 
 def test_file_that_is_none_is_in_trouble_until_it_is_one(tmp_path):

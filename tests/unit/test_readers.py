@@ -18,6 +18,7 @@ from tbupload.upload.readers.choice import BACKLOG_BYTES_MIN, CHOSEN_PROCESSES_M
 from tbupload.upload.readers.messages import FileEnded, FilesToRead, FileToRead, SegmentRead
 from tbupload.upload.readers.pool import ReaderPool, ReaderProcess, ReaderThread
 from tbupload.upload.readers.read_loop import BYTES_AHEAD, ReadLoop
+from tbupload.upload.segments import SEGMENT_SERIES_MAX
 from tbupload.upload.stream_cursors import StreamCursors
 from tbwire import wire_pb2
 
@@ -152,15 +153,18 @@ def test_reader_reads_one_segment_of_every_file(large, tmp_path):
 
 def test_reader_leaves_what_it_cannot_read_to_the_upload(tmp_path):
     (tmp_path / "tfevents.1").write_bytes(b"no event file" * 10)
+    tags = range(SEGMENT_SERIES_MAX + 1)
+    events = (event_files.scalar_event(f"w{tag}", 0, 1.0) for tag in tags)
+    event_files.write_records(tmp_path / "many", [event_files.version_event(), *events])
     sent = []
     loop = ReadLoop(READING, DIGEST, sent.append)
     loop.inbox = EndingInbox()
-    files = [tmp_path / "tfevents.1", tmp_path / "missing"]
+    files = [tmp_path / "tfevents.1", tmp_path / "missing", tmp_path / "many"]
     loop.inbox.put(
         FilesToRead([FileToRead(at, path, "run", b"", 0) for at, path in enumerate(files)])
     )
     loop.run()
-    assert sent == [FileEnded(0), FileEnded(1)]
+    assert sent == [FileEnded(0), FileEnded(1), FileEnded(2)]
 
 
 @KINDS

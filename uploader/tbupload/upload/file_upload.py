@@ -25,7 +25,12 @@ from tbupload.upload.prefetch import Prefetch
 from tbupload.upload.read_ahead import ReadAhead
 from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.repeated_steps import RepeatedSteps
-from tbupload.upload.segments import EncodedSegment, drop_largest_series, encode_segment
+from tbupload.upload.segments import (
+    SEGMENT_SERIES_MAX,
+    EncodedSegment,
+    drop_largest_series,
+    encode_segment,
+)
 from tbupload.upload.stream_cursors import StreamCursors
 from tbwire import wire_pb2
 
@@ -353,9 +358,12 @@ class FileUpload:
     def _encode_within_limit(self, chunk: Chunk) -> EncodedSegment | None:
         """Return the chunk as a segment that the server accepts.
 
-        If it is too large, returns the segment of a smaller chunk at the same offset; of a single
-        record, one without its largest series.
+        If it is too large, or has too many series, returns the segment of a smaller chunk at the
+        same offset; of a single record, one without its largest series.
         """
+        parts = -(-len(chunk.series) // SEGMENT_SERIES_MAX)
+        if parts > 1 and self._prefetch.split(chunk, is_permanent=True, factor=parts):
+            return self.next_segment()
         body_bytes_max = self._options.limits.batch_bytes_max
         segment = self._encode(chunk)
         if len(segment.body) > body_bytes_max and self.split(segment, is_permanent=False):

@@ -60,7 +60,7 @@ class Prefetch:
 
     @property
     def has_small_chunks(self) -> bool:
-        """Return whether the server has refused a chunk of the usual size."""
+        """Return whether a chunk of the usual size had too many series, or was refused."""
         return self._chunk_bytes != CHUNK_BYTES
 
     @property
@@ -128,25 +128,27 @@ class Prefetch:
         """Move back to the start of a chunk."""
         self._reader = self._open(chunk.start)
 
-    def split(self, segment: EncodedSegment, *, is_permanent: bool) -> bool:
-        """Move back to the start of a segment to read it in smaller chunks.
+    def split(
+        self, part: EncodedSegment | Chunk, *, is_permanent: bool, factor: int = _SPLIT_FACTOR
+    ) -> bool:
+        """Move back to the start of a segment or chunk, to read it in `factor` smaller chunks.
 
         Returns False if it was split before: it is one record. With `is_permanent`, later chunks
         are small as well.
         """
-        if self._split_range == (segment.start, segment.end):
+        if self._split_range == (part.start, part.end):
             return False
 
-        self._split_range = (segment.start, segment.end)
+        self._split_range = (part.start, part.end)
         # A chunk has one record at least, whatever its size: a second split of the same range is
         # none.
-        chunk_bytes = max(1, (segment.end - segment.start) // _SPLIT_FACTOR)
+        chunk_bytes = max(1, (part.end - part.start) // factor)
         if is_permanent:
             self._chunk_bytes = chunk_bytes
         self.chunk = None
         self.leave_ahead()
-        self._reader = self._open(segment.start, chunk_bytes)
-        self._split_until = segment.end
+        self._reader = self._open(part.start, chunk_bytes)
+        self._split_until = part.end
         return True
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from tbupload.upload.readers.messages import (
     SegmentTaken,
     ToReader,
 )
-from tbupload.upload.segments import EncodedSegment, encode_segment
+from tbupload.upload.segments import SEGMENT_SERIES_MAX, EncodedSegment, encode_segment
 from tbwire import wire_pb2
 
 BYTES_AHEAD: Final = 8 << 20
@@ -152,7 +152,8 @@ class ReadLoop:
             file.stream, chunk, file.reader.start_time, file.metadata, self._options.limits
         )
         # To be split by the upload.
-        if len(segment.body) > self._options.limits.batch_bytes_max:
+        is_large = len(segment.body) > self._options.limits.batch_bytes_max
+        if is_large or len(chunk.series) > SEGMENT_SERIES_MAX:
             return None
         file.metadata.update(segment.metadata)
         return segment
