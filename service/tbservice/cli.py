@@ -25,6 +25,7 @@ from tbservice.cli_administration import (
     add_workspace,
 )
 from tbservice.cli_maintenance import add_audit, add_backup, add_check, add_sweep
+from tbservice.cli_overviews import add_health
 from tbwire import completion
 
 INSTALL_HINT = (
@@ -139,6 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     openapi = commands.add_parser("openapi", help=text, description=text)
     openapi.set_defaults(command=_openapi)
     _add_completion(commands)
+    add_health(commands)
     add_check(commands)
     add_backup(commands)
     add_sweep(commands)

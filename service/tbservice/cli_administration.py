@@ -12,7 +12,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tbservice.cli_commands import Commands, add_act, add_command
+from tbservice.cli_commands import Commands, add_act, add_command, parse_workspace_id
+from tbservice.cli_overviews import add_user_show, add_workspace_show
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -77,27 +78,36 @@ def add_workspace(commands: Commands) -> None:
         action="store_true",
         help="those that are to be erased: id, when they were deleted and are erased, name",
     )
+    add_workspace_show(places)
     text = (
         "delete a workspace, at once for everybody; it is erased after seven days. One that its "
         "owners have deleted: only this command restores it then"
     )
     delete = add_act(places, "delete", _delete_workspace, text)
-    delete.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
+    delete.add_argument(
+        "workspace", type=parse_workspace_id, metavar="ID", help="the workspace's id"
+    )
     delete.add_argument("name", metavar="NAME", help="its name, as a confirmation")
     delete.add_argument("--final", action="store_true", help="erase it ten minutes later")
     text = "undo the deletion of a workspace that is not erased yet"
     restore = add_act(places, "restore", _restore_workspace, text)
-    restore.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
+    restore.add_argument(
+        "workspace", type=parse_workspace_id, metavar="ID", help="the workspace's id"
+    )
     text = "print what a workspace stores and may store, or change what it may"
     quota = add_command(places, "quota", _workspace_quota, text)
-    quota.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
+    quota.add_argument(
+        "workspace", type=parse_workspace_id, metavar="ID", help="the workspace's id"
+    )
     _add_limits(quota, "default")
     quota.add_argument(
         "--recount", action="store_true", help="count all that is stored again, from the points"
     )
     text = "move a workspace to a person's account, whose quota counts it and whose turns it uses"
     account = add_command(places, "account", _workspace_account, text)
-    account.add_argument("workspace", type=_workspace_id, metavar="ID", help="the workspace's id")
+    account.add_argument(
+        "workspace", type=parse_workspace_id, metavar="ID", help="the workspace's id"
+    )
     account.add_argument("person", metavar="PERSON", help=f"{_PERSON}; 'none' for no account")
 
 
@@ -132,7 +142,11 @@ def add_token(commands: Commands) -> None:
     text = "revoke a token for a whole workspace, a machine's or a person's"
     revoke = add_act(tokens, "revoke", _revoke_token, text)
     revoke.add_argument(
-        "--workspace", type=_workspace_id, required=True, metavar="ID", help="the workspace's id"
+        "--workspace",
+        type=parse_workspace_id,
+        required=True,
+        metavar="ID",
+        help="the workspace's id",
     )
     revoke.add_argument("token", metavar="TOKEN", help="the token's id, as in the audit log")
 
@@ -143,13 +157,19 @@ def add_user(commands: Commands) -> None:
     people = commands.add_parser("user", help=text).add_subparsers(required=True, metavar="COMMAND")
     _add_invite(people)
     text = "print id, e-mail address, name, state and workspaces of everyone, separated by tabs"
-    add_act(people, "list", _list_users, text)
+    listing = add_act(people, "list", _list_users, text)
+    text = "more of it, as a JSON object a line, those who came last first"
+    listing.add_argument("--json", action="store_true", help=text)
+    add_user_show(people, _PERSON)
     for name, command, text in (
         ("disable", _disable_user, "disable a person: end all sessions and revoke all tokens"),
         ("enable", _enable_user, "enable a person again, who must then sign in"),
-        ("sign-out", _sign_out_user, "end all browser sessions and links of a person; tokens stay"),
     ):
         add_act(people, name, command, text).add_argument("person", metavar="PERSON", help=_PERSON)
+    text = "end all browser sessions and links of a person; tokens stay"
+    sign_out = add_act(people, "sign-out", _sign_out_user, text)
+    sign_out.add_argument("person", metavar="PERSON", help=_PERSON)
+    sign_out.add_argument("--session", metavar="ID", help="end this one alone, see 'user show'")
     _add_operator(people)
     text = (
         "delete a person: end all sessions and revoke all tokens; after seven days, name and "
@@ -182,7 +202,7 @@ def _add_invite(people: Commands) -> None:
     )
     invite.add_argument(
         "--workspace",
-        type=_workspace_id,
+        type=parse_workspace_id,
         metavar="ID",
         help="make the person a member of this workspace",
     )
@@ -212,7 +232,7 @@ def add_receipts(commands: Commands) -> None:
     receipts = add_command(commands, "receipts", _print_receipts, text)
     receipts.add_argument(
         "--workspace",
-        type=_workspace_id,
+        type=parse_workspace_id,
         default=0,
         metavar="ID",
         help="of this workspace and its experiments (default: of people)",
@@ -405,9 +425,13 @@ def _invite_user(options: argparse.Namespace, settings: Settings) -> None:
             )
 
 
-def _list_users(_options: argparse.Namespace, db: Connection) -> Iterator[str]:
+def _list_users(options: argparse.Namespace, db: Connection) -> Iterator[str]:
     from tbservice.auth import deletion, people
+    from tbservice.server import overviews
 
+    if options.json:
+        yield from map(json.dumps, overviews.list_people(db))
+        return
     deleted = deletion.list_deleted_people(db)
     for user in people.list_people(db):
         person = user.person
@@ -429,6 +453,10 @@ def _sign_out_user(options: argparse.Namespace, db: Connection) -> Iterator[str]
     from tbservice.auth import people, sessions
 
     user_id = people.find_named(db, options.person).user_id
+    if options.session is not None:
+        sessions.revoke_session(db, user_id, options.session)
+        yield "browser sessions ended: 1"
+        return
     yield f"browser sessions ended: {sessions.revoke_other_sessions(db, user_id, '')}"
 
 
@@ -464,9 +492,3 @@ def _restore_user(options: argparse.Namespace, db: Connection) -> None:
     from tbservice.auth import deletion, people
 
     deletion.restore_person(db, people.find_named(db, options.person).user_id)
-
-
-def _workspace_id(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 2**63:
-        raise argparse.ArgumentTypeError(f"{text} is not the id of a workspace")
-    return int(text)

@@ -72,3 +72,10 @@ def add_act(
             print(line)
 
     return add_command(commands, name, run, text)
+
+
+def parse_workspace_id(text: str) -> int:
+    """Return the id of a workspace that an option names."""
+    if not text.isdecimal() or not 0 < int(text) < 2**63:
+        raise argparse.ArgumentTypeError(f"{text} is not the id of a workspace")
+    return int(text)

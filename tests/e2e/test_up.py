@@ -1,6 +1,7 @@
 """`tbservice up` as a user meets it: a process, a directory, signals, and one line per problem."""
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -349,9 +350,17 @@ def test_commands_work_on_data_directory_while_it_runs_and_not(home, stopped):
         assert listed[1:] == ["bob@example.org", "", "active", "1:editor"]
         assert administer(home, "user", "operator", *data)[0][0].split("\t")[0] == owner[0]
         assert "up to date" in administer(home, "migrate", "--check", *data)[0][0]
+        assert httpx2.get(f"{up.url}/no/such/page", trust_env=False, verify=NO_TLS).is_client_error
+        health = json.loads("\n".join(administer(home, "health", *data)[0]))
+        assert (health["problems"], health["unavailable_nodes"]) == ([], None)
+        counted = {"route": "unmatched", "code": "not_found", "count": 1}
+        assert health["refused"]["tbhub_http_errors"] == [counted]
         assert up.end(signal.SIGTERM) == 0
 
     lines, said = administer(home, "user", "invite", owner[0], *data)
+    health = json.loads("\n".join(administer(home, "health", *data, expected=1)[0]))
+    (problem,) = health["problems"]
+    assert problem.startswith(f"service at {up.url}: it does not answer")
     assert lines[0].startswith(f"{up.url}/sign-in/link?token=tbl_")
     assert len(said) == 1
     assert (

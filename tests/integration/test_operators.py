@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import json
 import re
 from datetime import UTC, datetime
 
@@ -215,6 +216,42 @@ def test_pages_of_operator_show_no_secret_and_no_experiment(world):
         assert not re.search(r"tb[hsli]_\w{20}", shown), path
         assert "Not for operators" not in shown, path
     assert world.page.get(f"/experiment/{world.experiment}/about").status_code == 404
+
+
+def test_commands_show_what_pages_show_and_no_secret(world, run_tbservice, database):
+    session_id, person = world.session_id(), world.owner
+    world.api.write(world.experiment, segment(stream(), 0, 1, scalars("loss", range(3))))
+    code, lines, _ = run_tbservice("workspace", "show", world.workspace_id)
+    text = "\n".join(lines)
+    shown = json.loads(text)
+    assert code == 0
+    assert person.user_id in {each["user_id"] for each in shown["members"]}
+    assert world.token_id() in {each["id"] for each in shown["tokens"]}
+    assert [(each["id"], each["experiment_id"]) for each in shown["links"]] == [
+        (world.link["id"], world.experiment)
+    ]
+    usage = shown["usage"]
+    assert [each["experiment_id"] for each in usage["experiments"]] == [world.experiment]
+    for by, key in (("members", "user_id"), ("months", "month")):
+        assert [each["scalars"] for each in usage[by] if each[key]] == [3]
+    page = world.page.get(f"/operator/workspace/{world.workspace_id}").text
+    assert f"<code>{world.experiment}</code></td>" in page
+    assert usage["months"][0]["month"] in page
+
+    code, lines, _ = run_tbservice("user", "show", person.user_id)
+    text += "\n".join(lines)
+    shown = json.loads("\n".join(lines))
+    assert [each["session_id"] for each in shown["sessions"]] == [session_id]
+    assert [each["id"] for each in shown["tokens"]] == [world.token_id()]
+    listed = map(json.loads, run_tbservice("user", "list", "--json")[1])
+    (summary,) = (each for each in listed if each["user_id"] == person.user_id)
+    assert summary == shown | {"sessions": 1, "tokens": 1}
+    assert not re.search(r"tb[hsli]_\w{20}", text)
+    assert "Not for operators" not in text
+
+    assert run_tbservice("user", "sign-out", person.user_id, "--session", session_id)[0] == 0
+    with database.transaction() as db:
+        assert sessions.list_sessions(db, person.user_id) == []
 
 
 ACTS = {

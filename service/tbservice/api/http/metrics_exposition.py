@@ -21,6 +21,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from tbservice import limits
@@ -32,6 +33,14 @@ _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - used only as parent of 
 
 _FREE_BYTES_MIN: Final = 32 * 1024 * 1024
 """Free bytes of /dev/shm to use it."""
+
+REFUSALS: Final = (
+    "tbhub_http_errors",
+    "tbhub_over_share",
+    "tbhub_sign_in_failures",
+    "tbhub_page_reports",
+)
+"""Counters of what was refused, and of what readers reported, which operators see."""
 
 _GROWING_KINDS: Final = ("counter", "histogram")
 """Files that grow with the routes that are used: they are reserved whole."""
@@ -112,8 +121,19 @@ def expose(accept: str) -> tuple[bytes, str]:
 
 def read_counters(*names: str) -> dict[str, list[tuple[dict[str, str], int]]]:
     """Return labels and counts of these counters, the greatest first; those of 0 are left out."""
+    return _pick_counters(_find_registry().collect(), names)
+
+
+def parse_counters(exposed: str, *names: str) -> dict[str, list[tuple[dict[str, str], int]]]:
+    """Return the same of the counters in the text that `expose` returned, of any host."""
+    return _pick_counters(text_string_to_metric_families(exposed), names)
+
+
+def _pick_counters(
+    families: Iterable[Metric], names: tuple[str, ...]
+) -> dict[str, list[tuple[dict[str, str], int]]]:
     found: dict[str, list[tuple[dict[str, str], int]]] = {name: [] for name in names}
-    for metric in _find_registry().collect():
+    for metric in families:
         if metric.name in found:
             counts = [(each.labels, int(each.value)) for each in metric.samples if each.value]
             found[metric.name] = sorted(counts, key=lambda item: (-item[1], *item[0].values()))

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from tbservice.api.http.dependencies import get_settings
-from tbservice.api.http.metrics_exposition import read_counters
+from tbservice.api.http.metrics_exposition import REFUSALS, read_counters
 from tbservice.api.http.readiness import Readiness
 from tbservice.audit.backups import list_backups
 from tbservice.errors import Unavailable
@@ -28,9 +28,7 @@ def show_health(page: OwnPage) -> Response:
         problem = error.detail
     with page.database.snapshot() as db:
         backup = next(iter(list_backups(db, limit=1)), None)
-    counters = read_counters(
-        "tbhub_http_errors", "tbhub_over_share", "tbhub_sign_in_failures", "tbhub_page_reports"
-    )
+    counters = read_counters(*REFUSALS)
     return page.render(
         "health.html",
         problem=problem,

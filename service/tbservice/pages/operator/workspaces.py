@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from tbservice.auth import members, suspensions, tokens
 from tbservice.errors import NotFound, ServiceError
-from tbservice.experiments import quota_changes, share_links, workspace_overview
+from tbservice.experiments import quota_changes, share_links, usage, workspace_overview
 from tbservice.pages.base.frame import redirect
 from tbservice.pages.operator.acts import ActedOn, perform
 from tbservice.pages.operator.operator_page import (
@@ -20,11 +20,12 @@ from tbservice.pages.operator.operator_page import (
     OwnPage,
 )
 from tbservice.pages.people.workspace_view import SHOWN_ERRORS, parse_workspace_id
+from tbservice.types.grants import WorkspaceGrant
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.quotas import QUOTA_MAX
 
 _ROWS: Final = 100
-"""Tokens or links (items) of a workspace that its page shows, the newest."""
+"""Tokens, links or experiments (items) of a workspace that its page shows: newest, largest."""
 
 router = APIRouter(prefix=PATH, include_in_schema=False)
 
@@ -40,7 +41,7 @@ def show_workspaces(page: OwnPage) -> Response:
 
 @router.get("/workspace/{workspace_id}")
 def show_workspace(page: OwnPage, workspace_id: str) -> Response:
-    """Show a workspace with its members, tokens, links and quota."""
+    """Show a workspace with its members, tokens, links, quota and usage."""
     return _show(page, _parse(workspace_id))
 
 
@@ -72,6 +73,7 @@ def _show(
         links, _ = share_links.list_workspace_links(db, grant, None, None, _ROWS)
         quota = quota_changes.describe_quota(db, workspace_id)
         found = members.list_members(db, grant)
+        stored = usage.read_usage(db, WorkspaceGrant(workspace_id), _ROWS)
         reasons = {each.subject: each.reason for each in suspensions.list_suspended(db)}
     return page.render(
         "workspace.html",
@@ -81,6 +83,7 @@ def _show(
         tokens=listed,
         links=links,
         quota=quota,
+        usage=stored,
         reasons=reasons,
         quota_max=QUOTA_MAX,
     )

@@ -43,7 +43,7 @@ def list_members(grant: MaySeeMembers, database: UsesDatabase) -> MemberList:
     """List the members. Needs the scope read; a machine's token, admin."""
     with database.snapshot(grant) as db:
         listed = members.list_members(db, grant)
-    return MemberList(members=[_answer(member) for member in listed])
+    return MemberList(members=[member_answer(member) for member in listed])
 
 
 @router.patch("/{user_id}")
@@ -56,7 +56,7 @@ def set_role(
     owner cannot be lowered (409, `last_owner`).
     """
     with database.transaction(grant) as db:
-        return _answer(members.set_role(db, grant, UserId(user_id), change.role))
+        return member_answer(members.set_role(db, grant, UserId(user_id), change.role))
 
 
 @router.delete("/{user_id}", status_code=status.HTTP_204_NO_CONTENT)
@@ -70,5 +70,6 @@ def remove_member(grant: MayManage, user_id: str, database: UsesDatabase) -> Non
         members.remove_member(db, grant, UserId(user_id))
 
 
-def _answer(member: Member) -> MemberAnswer:
+def member_answer(member: Member) -> MemberAnswer:
+    """Return the model of a member."""
     return MemberAnswer(**asdict(member.person), role=member.role, joined_at=member.joined_at)

@@ -123,6 +123,11 @@ def show_usage(
         stored = usage.read_usage(db, grant, limit)
     if format_ == "csv":
         return Response("".join(_csv_lines(stored)), media_type=_CSV)
+    return usage_answer(stored)
+
+
+def usage_answer(stored: WorkspaceUsage) -> UsageAnswer:
+    """Return the model of a usage."""
     return UsageAnswer(
         limits=_limits(stored.totals),
         account=None if stored.account is None else _limits(stored.account),
