@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from importlib.metadata import version
 
 import pytest
 
 from tbservice.pages.documentation import site
 
 DOCS = site.find_docs()
-NAMES = sorted(str(file.relative_to(DOCS).with_suffix("")) for file in DOCS.rglob("*.md"))
+NAMES = sorted(
+    [site.CHANGELOG, *(str(file.relative_to(DOCS).with_suffix("")) for file in DOCS.rglob("*.md"))]
+)
 
 
 class Links(HTMLParser):
@@ -57,6 +60,7 @@ def test_index_names_sources_of_all_pages_in_contents():
     listed = re.findall(r"\(/docs/(.+)\.md\)", site.list_contents())
     assert listed == [name for names in site.GROUPS.values() for name in names]
     assert all(site.read_source(name).startswith("# ") for name in listed)
+    assert f"of tbhub {version('tbhub')}." in site.list_contents()
 
 
 def test_search_knows_anchors_of_its_pages(pages):

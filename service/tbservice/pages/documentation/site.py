@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,6 +23,9 @@ FOUND_SECTIONS_ITEMS_MAX: Final = 40
 """Sections (items) that a search shows."""
 
 _EXCERPT_CHARS: Final = 240
+
+CHANGELOG: Final = "changelog"
+"""The page of what each version changed: a file beside the directory of the others."""
 
 GROUPS: Final = {
     "Begin": ("start", "lab"),
@@ -41,7 +45,7 @@ GROUPS: Final = {
     ),
     "How it works": (
         *("architecture", "storage", "wire", "compatibility", "decoding"),
-        *("benchmarks", "glossary", "decisions/README"),
+        *("benchmarks", "glossary", "decisions/README", "changelog"),
     ),
 }
 """Pages by what a reader wants."""
@@ -142,7 +146,10 @@ def search(words: str) -> list[Found]:
 
 def list_contents() -> str:
     """Return all pages as an index in Markdown for programs that read: see llmstxt.org."""
-    lines = ["# tbhub", "", "> A hosted, multi-tenant service for TensorBoard data."]
+    about = (
+        f"> A hosted, multi-tenant service for TensorBoard data. Pages of tbhub {version('tbhub')}."
+    )
+    lines = ["# tbhub", "", about]
     for group, names in GROUPS.items():
         lines += ["", f"## {group}", ""]
         lines += [f"- [{get_title(name)}]({PATH}/{name}.md)" for name in names]
@@ -162,8 +169,10 @@ def read_source(name: str) -> str | None:
     """Return a page in Markdown; None if there is none."""
     if _NAME.fullmatch(name) is None:
         return None
+    docs = find_docs()
     try:
-        return (find_docs() / f"{name}.md").read_text()
+        file = docs.parent / "CHANGELOG.md" if name == CHANGELOG else docs / f"{name}.md"
+        return file.read_text()
     except FileNotFoundError:
         return None
 
@@ -219,7 +228,8 @@ def _resolve(token: Token, page: str) -> None:
     target = urlsplit(str(token.attrGet(attribute)))
     if target.scheme or target.netloc or not target.path:
         return
-    path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target.path))
+    directory = ".." if page == CHANGELOG else posixpath.dirname(page)
+    path = posixpath.normpath(posixpath.join(directory, target.path)).removeprefix("../docs/")
     if path.startswith("../"):
         del token.attrs[attribute]
         return
