@@ -28,7 +28,7 @@ CHANGELOG: Final = "changelog"
 """The page of what each version changed: a file beside the directory of the others."""
 
 GROUPS: Final = {
-    "Begin": ("start", "lab"),
+    "Begin": ("start", "lab", "comparison"),
     "Upload": ("uploading", "debugging", "integrations", "hparams", "katib"),
     "Look and share": ("page", "runs", "sharing", "sign-in"),
     "Read": ("reading", "cookbook", "api", "sampling"),
