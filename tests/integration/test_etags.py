@@ -114,10 +114,11 @@ def test_json_is_compressed_in_coding_that_client_prefers(api):
         assert api.client.get(path, headers=again).status_code == 304
 
 
-def test_openapi_document_is_compressed(api):
-    plain = ask(api, None, "/api/v1/openapi.json", **{"Accept-Encoding": "identity"})
+@pytest.mark.parametrize("path", ["/api/v1/openapi.json", "/api/v1/docs"])
+def test_openapi_document_and_its_page_are_compressed(api, path):
+    plain = ask(api, None, path, **{"Accept-Encoding": "identity"})
     headers = {"Accept-Encoding": "zstd"}
-    with api.client.stream("GET", "/api/v1/openapi.json", headers=headers) as answer:
+    with api.client.stream("GET", path, headers=headers) as answer:
         assert decode(answer) == plain.content
     assert int(answer.headers["Content-Length"]) < len(plain.content) / 4
     assert answer.headers["Vary"] == "Accept-Encoding"

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from markupsafe import Markup, escape
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
@@ -86,8 +87,8 @@ class TriedToken:
 def add_docs(app: FastAPI, static_url: Callable[[str], str]) -> None:
     """Serve the application's OpenAPI document at `DOCUMENT_PATH`, and its page at `PATH`.
 
-    `static_url` returns the path of a file that the page loads. The document is compressed for
-    clients that accept that; FastAPI's own route sends all of it.
+    `static_url` returns the path of a file that the page loads. Both are compressed for clients
+    that accept that; FastAPI's own route sends all of it.
     """
 
     async def show_document(request: Request) -> Response:
@@ -98,9 +99,11 @@ def add_docs(app: FastAPI, static_url: Callable[[str], str]) -> None:
     def make_page(server: str) -> str:
         return render(app.openapi(), server, static_url)
 
-    def show_docs(request: Request) -> Response:
-        page = make_page(get_settings(request).public_url.rstrip("/"))
-        return HTMLResponse(page, headers=_HEADERS)
+    async def show_docs(request: Request) -> Response:
+        server = get_settings(request).public_url.rstrip("/")
+        page = await run_in_threadpool(make_page, server)
+        headers = {**_HEADERS, "Vary": "Accept-Encoding"}
+        return await compress(request, HTMLResponse(page, headers=headers))
 
     app.add_route(DOCUMENT_PATH, show_document, include_in_schema=False)
     app.add_route(PATH, show_docs, include_in_schema=False)

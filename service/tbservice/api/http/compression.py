@@ -1,8 +1,8 @@
-"""Compression of JSON and CSV with zstd or gzip, for clients that accept one of them.
+"""Compression of texts with zstd or gzip, for clients that accept one of them.
 
-Only routes of an experiment's data and the OpenAPI document compress: none of their responses has
-a secret, whose bytes could be guessed from the size beside text that others choose (BREACH,
-CVE-2013-3587).
+Only routes of an experiment's data, the OpenAPI document and its page compress: none of their
+responses has a secret, whose bytes could be guessed from the size beside text that others choose
+(BREACH, CVE-2013-3587).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ The window of zstd is at most 512 KiB at this level; RFC 9659 allows 8 MiB.
 _BYTES_MIN: Final = 1_000
 """Bytes below which a response fits into a packet or two, compressed or not."""
 
-_MEDIA_TYPES: Final = ("application/json", "text/csv")
+_MEDIA_TYPES: Final = ("application/json", "text/csv", "text/html")
 _CODINGS: Final = ("zstd", "gzip")
 """Content codings, the better one first."""
 

@@ -56,7 +56,7 @@ async function show() {
     requestInterceptor: (request) => Object.assign(request, { credentials: "omit" }),
     plugins: [plugin],
     onComplete: () => {
-      document.getElementById("reference").hidden = true;
+      document.getElementById("reference").remove(); // half of the page's elements
       if (token) viewer.preauthorizeApiKey("HTTPBearer", token);
     },
   });
