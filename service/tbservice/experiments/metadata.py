@@ -99,7 +99,10 @@ def normalize_tags(tags: Sequence[str]) -> list[str]:
         content = unicodedata.normalize("NFC", " ".join(tag.split()))
         check_text("a tag", content, limits.EXPERIMENT_TAG_CHARS_MAX)
         if not content or "," in content or not content.isprintable():
-            raise Invalid(f"{content!r} is no tag: it has at least one character, and no comma")
+            raise Invalid(
+                f"{content!r} is no tag: it has at least one character, and neither a comma nor "
+                "characters that are not shown"
+            )
         by_key.setdefault(content.casefold(), content)
     if len(by_key) > limits.EXPERIMENT_TAGS_ITEMS_MAX:
         raise Invalid(f"an experiment has at most {limits.EXPERIMENT_TAGS_ITEMS_MAX} tags")
