@@ -236,6 +236,7 @@ PAGE_ACTS = {
     "/workspace/new": (Act.WORKSPACE_CREATE, lambda _w: {"name": "another"}),
     "/workspace/ID/delete": (Act.WORKSPACE_DELETE, lambda w: {"name": w.name()}),
     "/workspace/ID/name": (Act.WORKSPACE_RENAME, lambda _w: {"name": "renamed"}),
+    "/workspace/ID/expiry": (Act.WORKSPACE_EXPIRY, lambda _w: {"days": "9"}),
     "/workspace/ID/token/new": (Act.TOKEN_CREATE, lambda _w: {"label": "x", "scope": "read"}),
     "/workspace/ID/token/revoke": (Act.TOKEN_REVOKE, lambda w: {"token_id": w.token(w.home)}),
     "/workspace/ID/link/revoke": (

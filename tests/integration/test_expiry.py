@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+from contextlib import closing
 from datetime import UTC, datetime, time, timedelta
 
 import pytest
@@ -12,11 +13,17 @@ from sqlalchemy import text
 from support.batches import ApiClient, scalars, segment, stream
 from support.page_forms import new_reader
 from support.people import new_member
+from support.servers import make_workspace
 from support.share_links import make_link, reader_of, revoke, target_of
 from tbservice.audit.acts import Act
 from tbservice.audit.tables import audit_records
+from tbservice.auth import workspaces
+from tbservice.db.database import Database
+from tbservice.errors import Conflict
 from tbservice.experiments.eraser import erase_due
 from tbservice.types.audit import AuditFilter
+from tbservice.types.grants import OwnerGrant
+from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Role
 
 SOON = datetime.now(UTC) + timedelta(days=30)
@@ -155,3 +162,45 @@ def test_form_sets_last_day_of_experiment(client, database, workspace_id, api, e
     assert expiry_of(api, expiring) == midnight
     editor.post(address, fields | {"expires": ""})
     assert expiry_of(api, expiring) is None
+
+
+def test_policy_of_workspace_is_default_of_new_experiments(
+    client, database, workspace_id, api, expiring
+):
+    owner = new_reader(client, database, new_member(database, workspace_id, Role.OWNER))
+    address, home = f"/workspace/{workspace_id}", f"/workspaces/{workspace_id}"
+    assert api.request("GET", home).json()["expires_days"] is None
+    assert owner.post(f"{address}/expiry", {"days": "90"}).status_code == 303
+    shown = owner.get(f"{address}/settings").text
+    assert 'value="90"' in shown
+    assert "are deleted 90 days after they were created" in shown
+    assert api.request("GET", home).json()["expires_days"] == 90
+
+    day = expiry_of(api, api.new_experiment()) - datetime.now(UTC)
+    assert timedelta(days=89, hours=23) < day <= timedelta(days=90, minutes=1)
+    assert expiry_of(api, api.new_experiment(expires_at=SOON.isoformat())) == SOON
+    assert expiry_of(api, api.new_experiment(expires_at="never")) is None
+    assert expiry_of(api, expiring) == SOON  # it was there before
+
+    for wrong in ("0", "36501", "-1", "soon", "9" * 30):
+        refused = owner.post(f"{address}/expiry", {"days": wrong})
+        assert (refused.status_code, "36,500 days" in refused.text) == (422, True)
+        assert f'value="{wrong}"' in refused.text
+    for wrong in (0, 36_501, "soon", 1.5, True):
+        assert api.request("PATCH", home, json={"expires_days": wrong}).status_code == 422
+    changed = api.request("PATCH", home, json={"expires_days": "never"})
+    assert changed.json()["expires_days"] is None
+    assert expiry_of(api, api.new_experiment()) is None
+
+
+def test_policy_waits_for_its_migration(servers):
+    with (
+        servers.database_before("0030") as url,
+        closing(Database(url, 1)) as database,
+    ):
+        workspace_id = make_workspace(database).workspace_id
+        grant = OwnerGrant(WorkspaceId(workspace_id))
+        with database.transaction(grant) as db:
+            assert workspaces.find_expiry_days(db, workspace_id) is None
+            with pytest.raises(Conflict, match="tbservice migrate"):
+                workspaces.set_expiry_days(db, grant, 9)

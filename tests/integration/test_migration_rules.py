@@ -21,6 +21,7 @@ ONLINE = [migration for name, migration in MIGRATIONS.items() if name > LAST_MIG
 
 MAY_LOCK_SEVERAL = {
     "0029_traffic": "tables of a few rows, which only who looks for room reads, in this order",
+    "0030_retention": "tables of a few rows; no transaction with the second waits for the first",
 }
 """Migrations that lock several tables of before, each with the reason."""
 

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from support import servers as support
 from support.openid import openid_provider, path_and_query
 from tbservice.auth import invitations, people
-from tbservice.auth.tables import members
+from tbservice.auth.tables import members, sign_in_attempts
 from tbservice.db.database import set_local
 from tbservice.server.app import create_app
 from tbservice.types.grants import OwnerGrant
@@ -237,6 +237,25 @@ def test_secrets_of_attempts_are_stored_as_digests(client, database):
     assert state not in str(row)
     assert client.cookies[ATTEMPT] not in str(row)
     assert count_attempts(database) == 0  # row-level security: without the state there is none
+
+
+def test_sign_ins_that_wait_are_bounded(client, providers, database, monkeypatch):
+    address = begin(client)
+    with database.transaction() as db:
+        waiting, total = sign_in_attempts.count_waiting(db, "testclient")
+    module = "tbservice.auth.oidc.sign_in.SIGN_INS_WAITING"
+    for limit, count, whose in (
+        ("_PER_NETWORK_ITEMS_MAX", waiting, "from your network"),
+        ("_ITEMS_MAX", total, "on this server"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{module}{limit}", count)
+            refused = client.post("/sign-in/oidc/local", data={"next": ""}, headers=FORM)
+        assert refused.status_code == 409
+        assert f"{count} sign-ins {whose}" in refused.text
+    # Who waits already is not kept out.
+    answer = come_back(client, providers["local"].sign_in(address, "alice"))
+    assert (answer.status_code, answer.headers["location"]) == (303, "/me")
 
 
 @pytest.mark.own_database

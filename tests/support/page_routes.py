@@ -61,6 +61,7 @@ TABLE = [
     ("/workspace/ID/tokens", None, (SIGN_IN, 404, 403, 403, 200)),
     ("/workspace/ID/token/new", None, (SIGN_IN, 404, 403, 403, 200)),
     ("/workspace/ID/name", {"name": "x"}, (SIGN_IN, 404, 403, 403, 303)),
+    ("/workspace/ID/expiry", {"days": "9"}, (SIGN_IN, 404, 403, 403, 303)),
     ("/workspace/ID/delete", {"name": "y"}, (SIGN_IN, 404, 403, 403, 422)),
     (
         "/workspace/ID/token/new",

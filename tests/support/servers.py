@@ -100,7 +100,8 @@ class Servers:
             engine = make_engine(self.owner_url(url), poolclass=NullPool)
             for migration in schema_versions.list_migrations():
                 if migration.name < number:
-                    with engine.begin() as db:
+                    level = "AUTOCOMMIT" if migration.concurrent else "READ COMMITTED"
+                    with engine.execution_options(isolation_level=level).begin() as db:
                         migrate.apply(db, migration.name)
             yield url
 

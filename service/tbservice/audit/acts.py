@@ -67,6 +67,7 @@ class Act(enum.StrEnum):
     LINK_RELEASE = "link.release"
     WORKSPACE_CREATE = "workspace.create"
     WORKSPACE_RENAME = "workspace.rename"
+    WORKSPACE_EXPIRY = "workspace.expiry"
     WORKSPACE_SUSPEND = "workspace.suspend"
     WORKSPACE_RELEASE = "workspace.release"
     WORKSPACE_ACCOUNT = "workspace.account"

@@ -1,4 +1,4 @@
-"""Create, list and rename workspaces, which separate tenants."""
+"""Create, list, rename and configure workspaces, which separate tenants."""
 
 from __future__ import annotations
 
@@ -118,6 +118,29 @@ def rename(db: Connection, grant: OwnerGrant, name: str) -> None:
     members.lock_as_owner(db, grant)
     workspaces.rename(db, grant.workspace_id, name)
     record(db, Act.WORKSPACE_RENAME, grant.workspace_id, str(grant.workspace_id), name=name)
+
+
+def find_expiry_days(db: Connection, workspace_id: WorkspaceId) -> int | None:
+    """Return the days after which new experiments of a workspace expire; None: never."""
+    return workspaces.find_expiry_days(db, workspace_id)
+
+
+def set_expiry_days(db: Connection, grant: OwnerGrant, days: int | None) -> None:
+    """Let new experiments that say nothing else expire after so many days; None: never.
+
+    Those that there are stay as they are. Idempotent. Raises Invalid for days out of range,
+    Forbidden for who is no owner any more, Conflict before the migration 0030.
+    """
+    if days is not None and not 1 <= days <= limits.EXPIRY_DAYS_MAX:
+        raise Invalid(
+            f"new experiments expire after 1 to {limits.EXPIRY_DAYS_MAX:,} days, or never"
+        )
+    members.lock_as_owner(db, grant)
+    workspace_id = grant.workspace_id
+    if not workspaces.set_expiry_days(db, workspace_id, days):
+        raise Conflict("the database has no expiry of workspaces yet: run 'tbservice migrate'")
+    told = "never" if days is None else days
+    record(db, Act.WORKSPACE_EXPIRY, workspace_id, str(workspace_id), expires_days=told)
 
 
 def _check_name(name: str) -> None:

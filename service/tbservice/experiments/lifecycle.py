@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import Connection
@@ -14,7 +14,8 @@ from tbservice import limits
 from tbservice.audit.acts import Act
 from tbservice.audit.recording import record
 from tbservice.auth import secrets
-from tbservice.auth.tables import users
+from tbservice.auth.tables import users, workspaces
+from tbservice.db.clock import read_now
 from tbservice.errors import Conflict, Forbidden, Invalid, NotFound
 from tbservice.experiment_values import ExperimentNotes
 from tbservice.experiments.metadata import (
@@ -28,7 +29,7 @@ from tbservice.experiments.search_words import collect_words, in_archive, mark_n
 from tbservice.experiments.tables import experiment_words, experiments, share_links, uploads
 from tbservice.quotas import room
 from tbservice.quotas.tables import usage_counters
-from tbservice.types.experiments import Experiment, Visibility
+from tbservice.types.experiments import RESTORABLE, Experiment, Visibility
 from tbservice.types.grants import AdminGrant, ExperimentGrant, Grant, ReadGrant, WorkspaceGrant
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.quotas import Usage
@@ -49,6 +50,8 @@ def create_experiment(
 ) -> Experiment:
     """Create an experiment, or return the one created with the same `request_key`.
 
+    Without `expires_at` it expires when the workspace says that new ones do.
+
     Raises Invalid for texts over their limit, Forbidden if it would be visible by link and the
     grant may not share, and QuotaExceeded if the workspace may not have another one.
     """
@@ -56,11 +59,16 @@ def create_experiment(
         raise Forbidden("to create an experiment that is visible by link takes the scope admin")
     check_text("an Idempotency-Key", request_key or "", limits.EXPERIMENT_NAME_CHARS_MAX)
     defaults = {"name": "", "description": "", "visibility": Visibility.PRIVATE.value}
+    columns = {**defaults, **make_columns(metadata, {})}
+    if metadata.expires_at is None:
+        days = workspaces.find_expiry_days(db, grant.workspace_id)
+        if days is not None:
+            columns["erase_at"] = read_now(db) + timedelta(days=days) + RESTORABLE
     experiment, is_new = experiments.create(
         db,
         grant.workspace_id,
         secrets.generate_experiment_id,
-        {**defaults, **make_columns(metadata, {})},
+        columns,
         request_key,
         grant.user_id,
         is_name_locked=is_name_locked,

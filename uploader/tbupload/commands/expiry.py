@@ -24,3 +24,8 @@ def parse_expiry(text: str, now: datetime) -> datetime:
 def expiry_field(text: str) -> str:
     """Return a duration from now as a time of the API (RFC 3339). Raise UsageError."""
     return parse_expiry(text, datetime.now(timezone.utc)).isoformat()
+
+
+def experiment_expiry_field(text: str) -> str:
+    """Return the same of an experiment, which may also say "never". Raise UsageError."""
+    return text if text == "never" else expiry_field(text)

@@ -11,7 +11,7 @@ from tbupload.commands.connect import make_client
 from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.commands.experiment_address import resolve_experiment_id
 from tbupload.commands.experiment_text import print_fields
-from tbupload.commands.expiry import expiry_field
+from tbupload.commands.expiry import experiment_expiry_field
 from tbupload.console.output import print_json, print_line, print_message
 from tbupload.console.texts import counted, runs_text
 from tbupload.errors import UsageError
@@ -34,8 +34,7 @@ def update_metadata(options: argparse.Namespace) -> int:
     if options.remove_origin:
         fields["origin"] = {}
     if options.expires is not None:
-        is_never = options.expires == "never"
-        fields["expires_at"] = "never" if is_never else expiry_field(options.expires)
+        fields["expires_at"] = experiment_expiry_field(options.expires)
     if not (fields or options.tag or options.remove_tag):
         raise UsageError(
             "nothing to change: give --name, --description, --visibility, --tag, --remove-tag, "

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.audit.acting import get_acting
 from tbservice.auth import invitations, people
 from tbservice.auth.emails import email_key
 from tbservice.auth.link_urls import INVITATION_PATH
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
 
 OIDC_CALLS_ITEMS_MAX: Final = 4
 """Calls (items) to OpenID providers at a time in one worker process."""
+
+SIGN_INS_WAITING_PER_NETWORK_ITEMS_MAX: Final = 200
+"""Sign-ins (items) from one IPv4 address or IPv6 /48 that wait for a provider's redirect."""
+
+SIGN_INS_WAITING_ITEMS_MAX: Final = 20_000
+"""Sign-ins (items) that wait for a provider's redirect, in all."""
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +101,7 @@ class SignIn:
 
         Raises:
             NotFound: There is no such provider.
+            Conflict: Too many sign-ins wait, with the code `too_many_sign_ins`.
             ProviderError: It is unreachable or answers nonsense.
         """
         provider = self._find(provider_id)
@@ -106,9 +114,10 @@ class SignIn:
         lifetime = timedelta(seconds=limits.SIGN_IN_SECONDS_MAX)
         with database.transaction() as db:
             sign_in_attempts.delete_expired(db, limits.SIGN_IN_SWEEP_ITEMS_MAX)
-            sign_in_attempts.create(
-                db, _digest(authorization.state), _digest(browser), attempt, lifetime
-            )
+            network = get_acting().network
+            _check_room(*sign_in_attempts.count_waiting(db, network))
+            digests = _digest(authorization.state), _digest(browser)
+            sign_in_attempts.create(db, *digests, attempt, network, lifetime)
         return url
 
     def finish(
@@ -228,6 +237,21 @@ def _secret() -> str:
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def _check_room(of_network: int, total: int) -> None:
+    """Raise Conflict if so many sign-ins wait that there may be no other one."""
+    whose = ""
+    if of_network >= SIGN_INS_WAITING_PER_NETWORK_ITEMS_MAX:
+        whose = f"{of_network} sign-ins from your network"
+    elif total >= SIGN_INS_WAITING_ITEMS_MAX:
+        whose = f"{total} sign-ins on this server"
+    if whose:
+        raise Conflict(
+            f"{whose} wait for a provider, the most there can be: finish one, or try again within "
+            f"{limits.SIGN_IN_SECONDS_MAX // 60} minutes, when they end",
+            code="too_many_sign_ins",
+        )
 
 
 def _make_providers(providers: Sequence[OidcProvider]) -> dict[str, Provider]:

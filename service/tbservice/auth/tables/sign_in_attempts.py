@@ -7,7 +7,9 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, text
 
+from tbservice.db.cluster import citus
 from tbservice.db.pipeline import query_with_rls
+from tbservice.db.schema_parts import has_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +22,32 @@ class SignInAttempt:
     next_path: str
 
 
+def count_waiting(db: Connection, network: str) -> tuple[int, int]:
+    """Return how many attempts wait for the provider: begun from this network, and in all.
+
+    Transactions that count wait for each other, so that what each then creates is counted too.
+    """
+    if not _has_networks(db):
+        return 0, 0
+    citus.lock_name(db, "count sign_in_attempts")
+    ((of_network, total),) = query_with_rls(
+        db,
+        {"counted": "sign_in_attempts"},
+        """
+            SELECT count(*) FILTER (WHERE network = %(network)s), count(*) FROM sign_in_attempts
+            WHERE expires_at > now()
+        """,
+        {"network": network},
+    )
+    return of_network, total
+
+
 def create(
     db: Connection,
     digest: bytes,
     browser_digest: bytes,
     attempt: SignInAttempt,
+    network: str,
     lifetime: timedelta,
 ) -> None:
     """Insert an attempt.
@@ -34,18 +57,20 @@ def create(
         digest: SHA-256 of its `state`.
         browser_digest: SHA-256 of the cookie of the browser that began it.
         attempt: The attempt.
+        network: From which network it was begun.
         lifetime: After it, the attempt is as if it had never been.
     """
+    column, value = (", network", ", %(network)s") if _has_networks(db) else ("", "")
     query_with_rls(
         db,
         {"secret_digest": digest.hex()},
-        """
+        f"""
             INSERT INTO sign_in_attempts (digest, browser_digest, provider, nonce, code_verifier,
-                next_path, expires_at)
+                next_path, expires_at{column})
             VALUES (%(digest)s, %(browser_digest)s, %(provider)s, %(nonce)s, %(code_verifier)s,
-                %(next_path)s, now() + %(lifetime)s)
+                %(next_path)s, now() + %(lifetime)s{value})
             RETURNING digest
-        """,
+        """,  # noqa: S608 - constants above
         {
             "digest": digest,
             "browser_digest": browser_digest,
@@ -53,6 +78,7 @@ def create(
             "nonce": attempt.nonce,
             "code_verifier": attempt.code_verifier,
             "next_path": attempt.next_path,
+            "network": network,
             "lifetime": lifetime,
         },
     )
@@ -85,3 +111,8 @@ def delete_expired(db: Connection, limit: int) -> None:
             ORDER BY expires_at LIMIT :limit))
     """)
     db.execute(statement, {"limit": limit})
+
+
+def _has_networks(db: Connection) -> bool:
+    """Return whether the database has the migration 0030, which servers must not wait for."""
+    return has_column(db, "sign_in_attempts", "network")

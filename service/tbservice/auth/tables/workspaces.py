@@ -71,6 +71,26 @@ def rename(db: Connection, workspace_id: WorkspaceId, name: str) -> None:
     db.execute(statement, {"id": workspace_id, "name": name})
 
 
+def find_expiry_days(db: Connection, workspace_id: WorkspaceId) -> int | None:
+    """Return the days after which new experiments of a workspace expire; None: never."""
+    # By way of JSON, which also works before the migration 0030.
+    statement = text("""
+        SELECT CAST(to_jsonb(w) ->> 'expires_days' AS integer) FROM workspaces AS w
+        WHERE workspace_id = :id
+    """)
+    days: int | None = db.execute(statement, {"id": workspace_id}).scalar_one_or_none()
+    return days
+
+
+def set_expiry_days(db: Connection, workspace_id: WorkspaceId, days: int | None) -> bool:
+    """Set what `find_expiry_days` returns; return False before the migration 0030. Idempotent."""
+    if not has_column(db, "workspaces", "expires_days"):
+        return False
+    statement = text("UPDATE workspaces SET expires_days = :days WHERE workspace_id = :id")
+    db.execute(statement, {"id": workspace_id, "days": days})
+    return True
+
+
 def _has_creators(db: Connection) -> bool:
     """Return whether the database has the migration 0010, which servers must not wait for."""
     return has_column(db, "workspaces", "created_by")

@@ -80,6 +80,18 @@ def rename(page: OwnPage, form: SignedInForm) -> Response:
     return redirect(f"{page.address}/settings", done="renamed")
 
 
+@router.post("/{workspace_id}/expiry")
+def set_expiry(page: OwnPage, form: SignedInForm) -> Response:
+    """Set after how many days new experiments expire; an empty field: never."""
+    typed = form.text("days").strip()
+    try:
+        with page.owner_transaction() as (db, grant):
+            workspaces.set_expiry_days(db, grant, _parse_days(typed) if typed else None)
+    except SHOWN_ERRORS as error:
+        return _show_settings(page, page.workspace.workspace_name, error, typed)
+    return redirect(f"{page.address}/settings", done="expiry")
+
+
 @router.post("/{workspace_id}/delete")
 def delete(page: OwnPage, form: SignedInForm) -> Response:
     """Delete the workspace; who asks for it has typed its name."""
@@ -91,12 +103,26 @@ def delete(page: OwnPage, form: SignedInForm) -> Response:
     return redirect("/me", done="workspace-deleted")
 
 
-def _show_settings(page: WorkspacePage, name: str, error: ServiceError | None = None) -> Response:
+def _parse_days(typed: str) -> int:
+    """Return the number, 0 for what is none: the use case says what is accepted."""
+    return int(typed) if typed.isascii() and typed.isdigit() and len(typed) < 9 else 0  # noqa: PLR2004 - digits
+
+
+def _show_settings(
+    page: WorkspacePage,
+    name: str,
+    error: ServiceError | None = None,
+    typed_days: str | None = None,
+) -> Response:
+    with page.database.snapshot(page.workspace.workspace_id) as db:
+        days = workspaces.find_expiry_days(db, page.workspace.workspace_id)
     return page.render(
         "workspace_settings.html",
         error,
-        values={"name": name},
+        values={"name": name, "days": days or "" if typed_days is None else typed_days},
         name_chars_max=limits.EXPERIMENT_NAME_CHARS_MAX,
+        expiry_days=days,
+        expiry_days_max=limits.EXPIRY_DAYS_MAX,
         server=get_settings(page.request).public_url.rstrip("/"),
     )
 

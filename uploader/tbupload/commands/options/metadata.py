@@ -18,12 +18,12 @@ def add_tags_and_notes(group: OptionGroup, *, tag_help: str, note_help: str) -> 
     group.add_argument("--note", metavar="TEXT", help=note_help)
 
 
-def add_expiry(group: OptionGroup, *, or_never: str = "") -> None:
+def add_expiry(group: OptionGroup) -> None:
     """Add `--expires`, None unless it is given."""
     group.add_argument(
         "--expires",
         metavar="TIME",
-        help=f"delete it by itself so much later, as in 30d (m, h, d or w){or_never}; it can be "
+        help='delete it by itself so much later, as in 30d (m, h, d or w), or "never"; it can be '
         "restored for seven days, and stays while it has a frozen link",
     )
 
@@ -50,7 +50,7 @@ def add_update_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--remove-property", metavar="KEY", action="append", help="remove a property; repeatable"
     )
-    add_expiry(command, or_never=', or "never"')
+    add_expiry(command)
     command.add_argument(
         "--archive",
         action=argparse.BooleanOptionalAction,

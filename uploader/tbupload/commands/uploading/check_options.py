@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tbupload.commands.expiry import expiry_field
+from tbupload.commands.expiry import experiment_expiry_field
 from tbupload.errors import UsageError
 
 
@@ -20,7 +20,7 @@ def check_options(options: argparse.Namespace) -> None:
         )
 
     if options.expires is not None:
-        expiry_field(options.expires)  # malformed: said at once
+        experiment_expiry_field(options.expires)  # malformed: said at once
 
     for name in ("wait_for_logdir", "end_with_process"):
         if options.one_shot and getattr(options, name):

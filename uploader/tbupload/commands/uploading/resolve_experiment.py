@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tbupload.commands.experiment_address import resolve_experiment_id
-from tbupload.commands.expiry import expiry_field
+from tbupload.commands.expiry import experiment_expiry_field
 from tbupload.console.output import ignore_broken_pipe, print_json, print_line
 from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import runs_text
@@ -223,7 +223,7 @@ class TargetResolver:
         if self._options.note is not None:
             metadata["notes"] = self._options.note
         if self._options.expires is not None:
-            metadata["expires_at"] = expiry_field(self._options.expires)
+            metadata["expires_at"] = experiment_expiry_field(self._options.expires)
         if origin := self._find_origin():
             metadata["origin"] = origin
         return metadata

@@ -58,7 +58,10 @@ class NewExperiment(FewFields):
         max_length=_ITEMS_MAX,
         description="Where it comes from: `tbupload` sends host, user, command and git commit",
     )
-    expires_at: AwareDatetime | None = Field(default=None, description=_EXPIRES)
+    expires_at: AwareDatetime | Literal["never"] | None = Field(
+        default=None,
+        description=f"{_EXPIRES}. Absent: after `expires_days` of the workspace; `never` keeps it",
+    )
     unique_name: StrictBool = Field(
         default=False, description="Return the experiment of this name, if there is one"
     )

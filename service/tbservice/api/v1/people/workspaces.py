@@ -1,11 +1,11 @@
-"""Routes for a workspace: create, show, rename, delete."""
+"""Routes for a workspace: create, show, change, delete."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query, status
-from pydantic import Field
+from pydantic import Field, StrictInt
 
 from tbservice import limits
 from tbservice.api.http.dependencies import (
@@ -32,6 +32,27 @@ class WorkspaceName(FewFields):
     name: str = Field(min_length=1, max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
 
 
+class WorkspaceChange(FewFields):
+    """Fields of a workspace to change; an absent or null one is left unchanged."""
+
+    name: str | None = Field(
+        default=None, min_length=1, max_length=limits.EXPERIMENT_NAME_CHARS_MAX
+    )
+    expires_days: StrictInt | Literal["never"] | None = Field(
+        default=None,
+        description="Days after which new experiments expire that say nothing else, at most "
+        f"{limits.EXPIRY_DAYS_MAX:,}; those that there are stay as they are",
+    )
+
+
+class WorkspaceSettingsAnswer(WorkspaceAnswer):
+    """A workspace and its settings."""
+
+    expires_days: int | None = Field(
+        description="Days after which new experiments expire that say nothing else; null: never"
+    )
+
+
 @router.post("", status_code=status.HTTP_201_CREATED)
 def create_workspace(
     grant: ActsForPerson, new: WorkspaceName, database: UsesDatabase, settings: UsesSettings
@@ -54,18 +75,25 @@ def create_workspace(
 
 
 @router.get("/{workspace_id}")
-def show_workspace(grant: MaySeeMembers, database: UsesDatabase) -> WorkspaceAnswer:
+def show_workspace(grant: MaySeeMembers, database: UsesDatabase) -> WorkspaceSettingsAnswer:
     """Return a workspace. Needs the scope read; a machine's token, admin."""
     return _answer(database, grant)
 
 
 @router.patch("/{workspace_id}")
-def rename_workspace(
-    grant: MayManage, change: WorkspaceName, database: UsesDatabase
-) -> WorkspaceAnswer:
-    """Rename a workspace. Needs the scope admin, and of a person, the role owner."""
+def change_workspace(
+    grant: MayManage, change: WorkspaceChange, database: UsesDatabase
+) -> WorkspaceSettingsAnswer:
+    """Rename a workspace, or set when its new experiments expire.
+
+    Needs the scope admin, and of a person, the role owner.
+    """
     with database.transaction(grant) as db:
-        workspaces.rename(db, grant, change.name)
+        if change.name is not None:
+            workspaces.rename(db, grant, change.name)
+        if change.expires_days is not None:
+            days = None if change.expires_days == "never" else change.expires_days
+            workspaces.set_expiry_days(db, grant, days)
     return _answer(database, grant)
 
 
@@ -85,10 +113,11 @@ def delete_workspace(
         deletion.delete_workspace(db, grant, name)
 
 
-def _answer(database: Database, grant: Grant) -> WorkspaceAnswer:
+def _answer(database: Database, grant: Grant) -> WorkspaceSettingsAnswer:
     with database.snapshot(grant) as db:
-        return WorkspaceAnswer(
+        return WorkspaceSettingsAnswer(
             workspace_id=grant.workspace_id,
             name=workspaces.get_name(db, grant.workspace_id),
             role=members.find_role(db, grant.workspace_id, grant.user_id),
+            expires_days=workspaces.find_expiry_days(db, grant.workspace_id),
         )
