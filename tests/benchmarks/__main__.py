@@ -42,6 +42,7 @@ BENCHMARKS = (
     "export",
     "fairness",
     "quotas",
+    "deletion",
     "suggestions",
     "search",
     "citus",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
@@ -30,11 +31,21 @@ from tbservice.experiments.tables.experiment_deletion import DueExperiment
 from tbservice.types.identifiers import ExperimentId, UserId, WorkspaceId
 from tbservice.types.suspensions import Suspendable
 
-ERASE_TRANSACTION_ITEMS_MAX: Final = 10_000
-"""Rows (items) of a deleted experiment that one transaction erases."""
+ERASE_TRANSACTION_ITEMS_MAX: Final = 1_000
+"""Rows (items) of a deleted experiment that one transaction erases.
+
+About 25 ms of PostgreSQL's time, for which uploads may have to wait.
+"""
 
 ERASE_PAUSE_SECONDS: Final = 0.05
-"""Seconds between two transactions that erase, which leave the disk to others."""
+"""Seconds between two transactions that erase, at least."""
+
+ERASE_REST: Final = 4
+"""Seconds of pause for each second of a transaction that erases.
+
+Erasing takes a fifth of a core at most, and less while the database is busy: each transaction then
+takes longer.
+"""
 
 ERASE_INTERVAL_SECONDS: Final = 60.0
 """Seconds after which a worker looks again for deleted experiments to erase."""
@@ -104,7 +115,7 @@ def erase_due(database: Database, stopping: threading.Event) -> int:
             for each in list_due(sweep, Suspendable.PERSON):
                 _erase_person(database, UserId(each))
             for place in erased_series.list_experiments(sweep, ERASE_EXPERIMENTS_ITEMS_MAX):
-                if not _repeat(database, place, run_deletion.erase_some, stopping):
+                if not _erase_rows(database, *place, run_deletion.erase_some, stopping):
                     break
     return erased
 
@@ -129,11 +140,10 @@ def _erase(
         # A snapshot is due when its link expires, without having been deleted.
         experiment_deletion.hide(db, due.experiment_id, timedelta())
         copies = experiment_deletion.list_snapshots(db, due.experiment_id)
-    for experiment_id in [*copies, due.experiment_id]:
-        place = due.workspace_id, experiment_id
-        if not _repeat(database, place, deletion.erase_some, stopping):
-            return False
-    return True
+    return all(
+        _erase_rows(database, due.workspace_id, each, deletion.erase_some, stopping)
+        for each in [*copies, due.experiment_id]
+    )
 
 
 def _erase_workspace(
@@ -152,13 +162,11 @@ def _erase_workspace(
     if listed:
         dues = (DueExperiment(workspace_id, each, is_expiring=False) for each in listed)
         return all(_erase(database, due, stopping, is_claimed=True) for due in dues)
-    is_gone = False
-    while not is_gone:
-        with database.transaction(workspace_id) as db:
-            is_gone = deletion.erase_workspace(db, workspace_id, ERASE_TRANSACTION_ITEMS_MAX)
-        if stopping.wait(ERASE_PAUSE_SECONDS) and not is_gone:
-            return False
-    return True
+
+    def erase_rows(db: Connection) -> bool:
+        return deletion.erase_workspace(db, workspace_id, ERASE_TRANSACTION_ITEMS_MAX)
+
+    return _repeat(database, workspace_id, erase_rows, stopping)
 
 
 def _erase_person(database: Database, user_id: UserId) -> None:
@@ -189,18 +197,32 @@ def _index_again(database: Database, workspace_id: WorkspaceId, user_id: UserId)
         is_last = not after
 
 
-def _repeat(
+def _erase_rows(
     database: Database,
-    place: tuple[WorkspaceId, ExperimentId],
+    workspace_id: WorkspaceId,
+    experiment_id: ExperimentId,
     erase_some: Callable[[Connection, WorkspaceId, ExperimentId, int], bool],
     stopping: threading.Event,
 ) -> bool:
+    def erase(db: Connection) -> bool:
+        return erase_some(db, workspace_id, experiment_id, ERASE_TRANSACTION_ITEMS_MAX)
+
+    return _repeat(database, workspace_id, erase, stopping)
+
+
+def _repeat(
+    database: Database,
+    workspace_id: WorkspaceId,
+    erase: Callable[[Connection], bool],
+    stopping: threading.Event,
+) -> bool:
     """Erase rows in one transaction after the other; return whether all are gone."""
-    workspace_id, experiment_id = place
     is_gone = False
     while not is_gone:
+        began = time.monotonic()
         with database.transaction(workspace_id) as db:
-            is_gone = erase_some(db, workspace_id, experiment_id, ERASE_TRANSACTION_ITEMS_MAX)
-        if stopping.wait(ERASE_PAUSE_SECONDS) and not is_gone:
+            is_gone = erase(db)
+        pause = max(ERASE_PAUSE_SECONDS, ERASE_REST * (time.monotonic() - began))
+        if stopping.wait(pause) and not is_gone:
             return False
     return True
