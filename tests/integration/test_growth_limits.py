@@ -1,4 +1,4 @@
-"""Every table has a row in the table of growth limits of docs/operations.md; limits of tokens."""
+"""Every table has a row in the table of growth limits of docs/operations.md; some of the limits."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import re
 import pytest
 from sqlalchemy import text
 
-from support.batches import ApiClient
+from support.batches import ApiClient, scalars, segment, stream
+from support.katib import log
 from support.people import new_member, new_personal_token
 from support.source_code import ROOT
 from tbservice.auth.tokens import EXPERIMENT_TOKENS_ITEMS_MAX, WORKSPACE_TOKENS_ITEMS_MAX
+from tbservice.errors import Conflict
 from tbservice.types.grants import Scope
 
 CODE = "\n".join(path.read_text() for path in (ROOT / "service").rglob("*.py"))
@@ -35,10 +37,10 @@ def test_every_table_has_a_row(database):
     assert sorted(table for row, _ in read_rows() for table in row) == tables
 
 
-def test_every_row_names_a_limit_of_the_code_or_a_gap():
+def test_every_row_names_a_limit_of_the_code():
     for tables, limit in read_rows():
         names = re.findall(r"`([A-Z_]+_MAX|[A-Z_]+_SECONDS)`", limit)
-        assert names or limit.startswith(("**Gap**", "none needed")), tables
+        assert names or limit.startswith("none needed"), tables
         assert all(re.search(rf"^{name}: Final", CODE, re.MULTILINE) for name in names), names
 
 
@@ -74,6 +76,17 @@ def test_tokens_and_links_of_an_experiment_are_bounded(api, experiment, database
     assert api.request("POST", f"{path}/tokens", json={"scopes": ["read"]}).status_code == 201
 
 
+def test_tokens_made_from_a_network_are_bounded(api, experiment, monkeypatch):
+    monkeypatch.setattr("tbservice.auth.tokens.TOKENS_PER_NETWORK_ITEMS_MAX", 2)
+    path = f"/experiments/{experiment}/tokens"
+    made = [api.request("POST", path, json={"scopes": ["read"]}) for _ in range(3)]
+    assert [each.status_code for each in made] == [201, 201, 409]
+    assert made[2].json()["code"] == "too_many_tokens"
+    api.request("DELETE", f"{path}/{made[0].json()['id']}").raise_for_status()
+    assert api.request("POST", path, json={"scopes": ["read"]}).status_code == 409
+    assert api.request("POST", f"/experiments/{experiment}/links", json={}).status_code == 201
+
+
 @pytest.mark.plain("inserts rows by one statement")
 def test_tokens_of_a_workspace_are_bounded(client, database, workspace_id):
     owner = new_member(database, workspace_id)
@@ -82,3 +95,59 @@ def test_tokens_of_a_workspace_are_bounded(client, database, workspace_id):
     for path in (f"/workspaces/{workspace_id}/tokens", "/me/tokens"):
         refused = api.request("POST", path, json={"scopes": ["read"]})
         assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+
+
+def test_runs_and_files_of_an_experiment_are_bounded(api, experiment, monkeypatch):
+    def send(run, file_name, start=0):
+        step = scalars("loss", [start])
+        return api.send(experiment, segment(stream(run, file_name), start, start + 9, step))
+
+    limits = "tbservice.ingest.run_names.EXPERIMENT_"
+    assert send("a", "1").status_code == send("b", "2").status_code == 200
+    api.request("DELETE", f"/experiments/{experiment}/runs", params={"run": "a"})
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{limits}RUNS_ITEMS_MAX", 2)  # b, and a, which was deleted
+        for refused in (
+            send("c", "3"),
+            api.request(
+                "PUT", f"/experiments/{experiment}/runs/d/hparams", json={"hparams": {"x": 1}}
+            ),
+        ):
+            assert (refused.status_code, refused.json()["code"]) == (409, "experiment_full")
+            assert "at most 2 runs, with deleted ones" in refused.json()["detail"]
+        assert send("b", "4").status_code == 200
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{limits}STREAMS_ITEMS_MAX", 2)
+        refused = send("b", "5")
+        assert (refused.status_code, refused.json()["code"]) == (409, "experiment_full")
+        assert "at most 2 event files" in refused.json()["detail"]
+        assert send("b", "4", 9).status_code == 200  # a file that is there
+    assert [run["run"] for run in api.get(experiment, "runs")["runs"]] == ["b"]
+
+
+def test_unfinished_blobs_of_an_experiment_are_bounded(api, experiment, monkeypatch):
+    monkeypatch.setattr("tbservice.ingest.blob_uploads.BLOBS_UNFINISHED_ITEMS_MAX", 1)
+    monkeypatch.setattr("tbservice.limits.BLOB_PART_BYTES", 5 * 2**20)
+
+    def begin(digest):
+        path = f"/experiments/{experiment}/blobs/{digest * 64}"
+        part = {"offset": 0, "size": 5 * 2**20 + 1}
+        return api.request("PUT", path, params=part, content=bytes(5 * 2**20))
+
+    assert begin("a").status_code == 200
+    refused = begin("b")
+    assert (refused.status_code, refused.json()["code"]) == (409, "experiment_full")
+    assert begin("a").status_code == 200  # sent again
+
+
+def test_trials_and_logs_of_katib_are_bounded(katib, monkeypatch):
+    katib.report("first", log("m", 1), log("m", 2))
+    with monkeypatch.context() as patch:
+        patch.setattr("tbservice.katib.places.KATIB_EXPERIMENT_TRIALS_ITEMS_MAX", 1)
+        with pytest.raises(Conflict, match="at most 1 trials"):
+            katib.report("second", log("m", 1))
+        katib.report("first", log("m", 3))
+    monkeypatch.setattr("tbservice.katib.log_writer.KATIB_TRIAL_LOGS_ITEMS_MAX", 4)
+    with pytest.raises(Conflict, match="at most 4 logs; this one has 3"):
+        katib.report("first", log("m", 4), log("m", 5))
+    assert [value for *_, value in katib.get("first")] == ["1", "2", "3"]

@@ -30,7 +30,6 @@ from tbservice.audit.acts import (
 from tbservice.audit.chain import compute_digest
 from tbservice.audit.tables import audit_records
 from tbservice.db import before_commit
-from tbservice.db.clock import read_now
 from tbservice.db.database import Database
 from tbservice.db.pipeline import set_locals, transaction_of_driver
 from tbservice.errors import Conflict
@@ -167,19 +166,25 @@ def record_export(database: Database, grant: ExperimentGrant) -> None:
             record_use(db, *use, AUDIT_EXPORTS_ITEMS_MAX, EXPORT_RECORD_SECONDS)
 
 
-def count_of_network(db: Connection, act: Act, seconds: int, items_max: int) -> int:
-    """Return how often an act of no workspace was done from the network of who acts, of late.
+def count_of_network(
+    db: Connection,
+    act: Act,
+    seconds: int,
+    items_max: int,
+    workspace_id: WorkspaceId = NO_WORKSPACE,
+) -> int:
+    """Return how often an act was done from the network of who acts in a workspace, of late.
 
-    At most `items_max`. Acts of administrators have no network. The transaction then sees what is
-    of no workspace.
+    At most `items_max`. Acts of administrators have no network. In a transaction of the workspace;
+    with none, it then sees what is of no workspace.
     """
     network = get_acting().network
     if not (network and audit_records.exist(db)):
         return 0
-    set_locals(db, {"tbhub.workspace_id": str(NO_WORKSPACE)})
-    since = read_now(db) - timedelta(seconds=seconds)
+    if workspace_id == NO_WORKSPACE:
+        set_locals(db, {"tbhub.workspace_id": str(NO_WORKSPACE)})
     of: dict[str, str] = {"act": act, "network": network}
-    return audit_records.count(db, NO_WORKSPACE, items_max, of, since)
+    return audit_records.count(db, workspace_id, items_max, of, timedelta(seconds=seconds))
 
 
 def record_sign_in_failure(database: Database, reason: str) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.audit.acts import Act
-from tbservice.audit.recording import record
+from tbservice.audit.recording import count_of_network, record
 from tbservice.auth import members, people, secrets
 from tbservice.auth.grants import acting_person
 from tbservice.auth.tables import members as member_rows
@@ -32,6 +32,12 @@ WORKSPACE_TOKENS_ITEMS_MAX: Final = 10_000
 
 EXPERIMENT_TOKENS_ITEMS_MAX: Final = 1_000
 """Tokens and share links (items) of an experiment that are not revoked."""
+
+TOKENS_PER_NETWORK_ITEMS_MAX: Final = 1_000
+"""Tokens (items) of a workspace made from one IPv4 address or IPv6 /48 in a day of 86,400 seconds.
+
+Also those that were revoked since; without those of administrators, and without share links.
+"""
 
 SESSION_LIFETIME: Final = timedelta(hours=12)
 """How long a browser may read after its user entered a token with more scopes than read."""
@@ -299,11 +305,24 @@ def check_room(
         )
 
 
+def _check_network(db: Connection, workspace_id: WorkspaceId) -> None:
+    """Raise Conflict if too many tokens were made from the network of who acts."""
+    items_max = TOKENS_PER_NETWORK_ITEMS_MAX
+    count = count_of_network(db, Act.TOKEN_CREATE, 86_400, items_max, workspace_id)
+    if count >= items_max:
+        raise Conflict(
+            f"{items_max:,} tokens of this workspace were made from your network in a day, the "
+            "most there can be: use one for several machines, or try again tomorrow",
+            code="too_many_tokens",
+        )
+
+
 def _create_and_record(db: Connection, properties: TokenProperties) -> tuple[Token, str]:
     """Create a token of valid scopes and end; return it and its secret."""
     _check_holder(db, properties)
     delete_ended(db, properties.workspace_id, properties.experiment_id)
     check_room(db, properties.workspace_id, properties.experiment_id)
+    _check_network(db, properties.workspace_id)
     token, secret = _insert(db, properties, secrets.generate_token())
     record(
         db,

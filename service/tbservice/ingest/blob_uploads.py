@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import IO, Final
 
+from sqlalchemy import Connection
+
 from tbservice import limits
 from tbservice.db.database import Database
-from tbservice.errors import Invalid, TooLarge
+from tbservice.errors import Conflict, Invalid, TooLarge
 from tbservice.ingest import charges
 from tbservice.ingest.blob_completion import (
     BlobState,
@@ -29,6 +31,9 @@ from tbservice.types.grants import AppendGrant
 
 BLOB_UNFINISHED_SECONDS_MAX: Final = 7 * 24 * 3600
 """Seconds after its last part from which an unfinished blob upload is deleted."""
+
+BLOBS_UNFINISHED_ITEMS_MAX: Final = 1_000
+"""Large blobs (items) of an experiment whose upload has begun and not ended."""
 
 BLOB_SWEEP_ITEMS_MAX: Final = 10
 """Unfinished blob uploads deleted at a time, whenever a new one begins."""
@@ -100,6 +105,8 @@ def store_part(
         Invalid: Offset or length are wrong; or the blob has another SHA-256, and its parts were
             deleted.
         TooLarge: The blob is too large.
+        Conflict: Too many blobs of the experiment are unfinished (`experiment_full`).
+        QuotaExceeded: The workspace has no room for it and what is unfinished.
     """
     _check_part(size, offset, length)
     upload = _begin_upload(database, objects, grant, sha256, size, is_repair=is_repair)
@@ -177,7 +184,9 @@ def _begin_upload(
         delete_stale_uploads(database, objects)
         with database.transaction(grant) as db:
             is_known = blobs.find(db, grant.workspace_id, sha256) is not None
-            charges.reserve_blobs(db, grant, 0 if is_known else size)
+            # What is unfinished is in the bucket as well, up to its size.
+            unfinished = _check_unfinished(db, grant)
+            charges.reserve_blobs(db, grant, 0 if is_known else size + unfinished)
         # A key of its own: parts that do not have the digest must not replace an object in use.
         suffix = blob_uploads.make_suffix()
         upload_id = objects.create_multipart(blobs.object_key(grant.workspace_id, sha256, suffix))
@@ -192,6 +201,19 @@ def _begin_upload(
                 database, objects, grant, sha256, size, is_repair=is_repair
             )
     return upload
+
+
+def _check_unfinished(db: Connection, grant: AppendGrant) -> int:
+    """Return the bytes of the experiment's unfinished blobs. Raise Conflict for too many."""
+    count, size = blob_uploads.measure(db, grant.experiment_id)
+    if count >= BLOBS_UNFINISHED_ITEMS_MAX:
+        days = BLOB_UNFINISHED_SECONDS_MAX // 86_400
+        raise Conflict(
+            f"{count:,} large blobs of this experiment are unfinished, the most there can be: "
+            f"send the rest of one; what nothing is sent of is deleted after {days} days",
+            code="experiment_full",
+        )
+    return size
 
 
 def delete_stale_uploads(database: Database, objects: ObjectStore) -> None:

@@ -53,7 +53,8 @@ def write_batch(
     Raises:
         CursorConflict: A segment leaves a gap, straddles its cursor, or continues a changed file.
         Conflict: `metadata_missing` if a series is new and has no metadata, `blob_missing` if a
-            referenced blob was not uploaded, `try_again` if a run was deleted meanwhile.
+            referenced blob was not uploaded, `try_again` if a run was deleted meanwhile,
+            `experiment_full` if there are too many runs or files.
         RunDeleted: A run was deleted from the experiment, and would be created again.
         Unavailable: An inline blob was deleted by a sweep since it was stored.
         NotFound: The experiment was deleted.
@@ -75,6 +76,9 @@ def write_batch(
     restarted |= {move.run_id for move in moves if move.start == 0}
     # Before the write: an upsert of a tensor or blob sequence replaces the point that lost.
     kept = superseded.keep(db, grant, updates, moves, restarted)
+    new_streams = sum(move.stream_digest not in cursors for move in moves)
+    if new_streams:
+        run_names.check_room(db, grant, new_streams)
     moved = writer.write(grant, updates, moves, kept)
     _check_all_moved(db, grant, moved, new)
 

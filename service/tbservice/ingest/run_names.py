@@ -1,15 +1,43 @@
-"""Find or create the runs that something is written to, except runs that were deleted."""
+"""Find or create the runs that something is written to, except runs that were deleted.
+
+And bound how many of them an experiment has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.errors import RunDeleted
-from tbservice.experiments.tables import deleted_runs
+from tbservice.errors import Conflict, RunDeleted
+from tbservice.experiments.tables import deleted_runs, experiment_size
 from tbservice.series.tables import runs_tags
 from tbservice.types.grants import AppendGrant
+
+EXPERIMENT_RUNS_ITEMS_MAX: Final = 200_000
+"""Runs (items) of an experiment, those included that were deleted from it."""
+
+EXPERIMENT_STREAMS_ITEMS_MAX: Final = 200_000
+"""Event files (items) of an experiment, each generation of a file counted."""
+
+
+def check_room(db: Connection, grant: AppendGrant, new_streams: int = 0) -> None:
+    """Raise Conflict if the experiment has more runs than it may, or no room for new streams.
+
+    After the transaction has created runs. Several at once may create a few more.
+    """
+    items_max = max(EXPERIMENT_RUNS_ITEMS_MAX, EXPERIMENT_STREAMS_ITEMS_MAX)
+    runs, streams = experiment_size.count_runs_and_streams(db, grant.experiment_id, items_max + 1)
+    for count, limit, what in (
+        (runs, EXPERIMENT_RUNS_ITEMS_MAX, "runs, with deleted ones"),
+        (streams + new_streams, EXPERIMENT_STREAMS_ITEMS_MAX, "event files"),
+    ):
+        if count > limit:
+            raise Conflict(
+                f"an experiment has at most {limit:,} {what}: upload to another experiment",
+                code="experiment_full",
+            )
 
 
 def resolve_runs(db: Connection, grant: AppendGrant, names: Collection[str]) -> dict[str, int]:

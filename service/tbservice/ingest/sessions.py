@@ -66,12 +66,13 @@ def write_session(
     Raises:
         TooLarge: A name, the number of hyperparameters, or all of them together are over a limit.
         Invalid: The run's name contains a NUL.
-        Conflict: Another plugin has one of the tags in this run, or the run was deleted
-            (`run_deleted`).
+        Conflict: Another plugin has one of the tags in this run, the run was deleted
+            (`run_deleted`), or there are too many (`experiment_full`).
         NotFound: The experiment was deleted.
     """
     check_name("a run's name", run)
     run_id = run_names.resolve_runs(writer.db, grant, [run])[run]
+    run_names.check_room(writer.db, grant)
     if only_if_absent:
         start = (run_id, runs_tags.hash_name(SESSION_START_TAG))
         if start in series_rows.find(writer.db, grant.experiment_id, [start]):

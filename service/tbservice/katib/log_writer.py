@@ -7,12 +7,13 @@ from typing import Final
 
 import numpy as np
 
+from tbservice.errors import Conflict
 from tbservice.ingest import run_names, sessions
 from tbservice.ingest.batch import SentMetadata, SentSeries
 from tbservice.ingest.door import PointWriter
 from tbservice.ingest.series_updates import IncomingBySeries, SeriesUpdate
 from tbservice.ingest.session_records import SessionFields
-from tbservice.katib import trial_sessions
+from tbservice.katib import places, trial_sessions
 from tbservice.katib.katib_pb2 import ReportObservationLogRequest
 from tbservice.katib.reports import Logs, note_report
 from tbservice.katib.tables import katib_observations, katib_trials
@@ -23,6 +24,9 @@ from tbservice.types.grants import AppendGrant
 from tbwire.hparams import EXPERIMENT_TAG, SESSION_END_TAG, SESSION_START_TAG
 from tbwire.points import DataClass, ScalarPoints
 from tbwire.tensorboard_pb2 import DATA_CLASS_SCALAR, SummaryMetadata
+
+KATIB_TRIAL_LOGS_ITEMS_MAX: Final = 1_000_000
+"""Logs (items) of one trial."""
 
 _PLUGIN: Final = "scalars"
 
@@ -48,7 +52,8 @@ def write_report(
     The row of the trial is locked
     first, so that reports of one trial follow each other: steps count on in the order of arrival.
 
-    Raises RunDeleted if the trial's run was deleted, and NotFound if the experiment was.
+    Raises RunDeleted if the trial's run was deleted, NotFound if the experiment was, and Conflict
+    (`experiment_full`) for too many trials or logs.
     """
     name, digest = request.trial_name, runs_tags.hash_name(request.trial_name)
     run_id = run_names.resolve_runs(writer.db, place, [name])[name]
@@ -58,6 +63,8 @@ def write_report(
     if recent is None:
         return
 
+    if not (trial.log_count or trial.recent_reports):  # perhaps new
+        places.check_room(writer.db, place)
     fields = trial_sessions.note_report(trial, name, logs)
     trial.recent_reports = recent
     write_logs(writer, place, trial, logs, fields)
@@ -72,8 +79,14 @@ def write_logs(
 ) -> None:
     """Write logs of a trial that is locked, its row, and its session if `fields` is not None.
 
-    Raises NotFound if the experiment was deleted.
+    Raises NotFound if the experiment was deleted, and Conflict for too many logs.
     """
+    if trial.log_count + len(logs) > KATIB_TRIAL_LOGS_ITEMS_MAX:
+        raise Conflict(
+            f"a trial has at most {KATIB_TRIAL_LOGS_ITEMS_MAX:,} logs; this one has "
+            f"{trial.log_count:,}",
+            code="experiment_full",
+        )
     assert trial.run_id is not None  # noqa: S101 - a trial that is locked has a run
     db = writer.db
     # The server's time: clocks of trials' pods differ, and some reports have old timestamps.

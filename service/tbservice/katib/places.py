@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.errors import Invalid
+from tbservice.errors import Conflict, Invalid
 from tbservice.experiments.lifecycle import create_experiment
 from tbservice.experiments.metadata import Metadata
 from tbservice.experiments.tables import experiments
@@ -22,6 +22,9 @@ from tbservice.limits import EXPERIMENT_NAME_CHARS_MAX
 from tbservice.series.tables import runs_tags
 from tbservice.types.grants import AppendGrant, KatibGrant, WorkspaceGrant
 from tbservice.types.identifiers import ExperimentId
+
+KATIB_EXPERIMENT_TRIALS_ITEMS_MAX: Final = 200_000
+"""Trials (items) of one of our experiments, suggested ones included; also experiments of Katib."""
 
 _DEFAULT_EXPERIMENT: Final = "katib"
 """The experiment of trials whose name tells none."""
@@ -58,6 +61,20 @@ def check_trial_name(name: str) -> str:
     if not name:
         raise Invalid("trial_name is empty: send the name of the trial")
     return check_name("a trial's name", name)
+
+
+def check_room(db: Connection, place: AppendGrant) -> None:
+    """Raise Conflict if the experiment has more trials, or experiments of Katib, than it may.
+
+    After the transaction has created some. Several at once may create a few more.
+    """
+    limit = KATIB_EXPERIMENT_TRIALS_ITEMS_MAX
+    if max(katib_trials.count(db, place.experiment_id, limit + 1)) > limit:
+        raise Conflict(
+            f"an experiment has at most {limit:,} trials, suggested ones included, and as many "
+            "experiments of Katib: use another one",
+            code="experiment_full",
+        )
 
 
 def place_experiment(db: Connection, grant: KatibGrant, name: str) -> AppendGrant:

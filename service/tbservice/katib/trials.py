@@ -149,6 +149,8 @@ def _record_trials(
 
     run_ids = run_names.resolve_runs(db, place, [name for name in names if name not in deleted])
     fields = _update_rows(db, place, experiment, changed, run_ids) if changed else {}
+    if is_new_summary or changed:
+        places.check_room(db, place)
     others = {}
     if is_new_summary:
         key = run_ids[_SUMMARY_RUN], runs_tags.hash_name(EXPERIMENT_TAG)
@@ -245,6 +247,7 @@ def record_suggestions(
     with ingest.database.transaction(grant) as db:
         place = places.place_experiment(db, grant, experiment.name)
         katib_trials.insert_suggested(db, place, assignments, KATIB_SUGGESTION_DAYS_MAX)
+        places.check_room(db, place)
 
 
 def set_trial_status(
@@ -273,6 +276,7 @@ def set_trial_status(
             return
         run_id = run_names.resolve_runs(db, place, [name])[name]
         row = katib_trials.lock_or_create(db, place, {digest: run_id})[digest]
+        places.check_room(db, place)
         known = None if row.condition is None else Condition(row.condition)
         # A message that is late must not reopen a trial; a status that we only concluded may be
         # corrected.

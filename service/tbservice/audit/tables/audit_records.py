@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import Connection, text
@@ -80,12 +80,16 @@ def count(
     workspace_id: int,
     limit: int,
     equal: Mapping[str, str],
-    since: datetime | None = None,
+    since: datetime | timedelta | None = None,
 ) -> int:
-    """Return how many records with these values of columns there are, but at most `limit`."""
+    """Return how many records with these values of columns there are, but at most `limit`.
+
+    `since` is a time, or how long ago it is.
+    """
     conditions = "".join(f" AND {name} = %({name})s" for name in equal)
     if since is not None:
-        conditions += " AND recorded_at >= %(since)s"
+        is_age = isinstance(since, timedelta)
+        conditions += f" AND recorded_at >= {'now() - ' if is_age else ''}%(since)s"
     statement = f"""
         SELECT count(*) FROM (
             SELECT FROM audit_records WHERE workspace_id = %(workspace_id)s {conditions}

@@ -105,6 +105,23 @@ def _measure_blobs(db: Connection, experiment_id: ExperimentId) -> Size:
     return Size(points, bytes_)
 
 
+def count_runs_and_streams(
+    db: Connection, experiment_id: ExperimentId, limit: int
+) -> tuple[int, int]:
+    """Return the runs of an experiment, deleted ones included, and its upload streams.
+
+    Each number is at most about `limit`.
+    """
+    counts = ", ".join(
+        f"(SELECT count(*) FROM (SELECT FROM {table} WHERE experiment_id = :id LIMIT :limit) AS t)"  # noqa: S608 - constants
+        for table in ("runs", "deleted_runs", "upload_streams")
+    )
+    runs, deleted, streams = db.execute(
+        text(f"SELECT {counts}"), {"id": experiment_id, "limit": limit}
+    ).one()
+    return runs + deleted, streams
+
+
 class RunAndSeriesCounts(NamedTuple):
     """Runs and series, each at most as many as were to be counted."""
 

@@ -69,6 +69,17 @@ def list_suffixes(db: Connection, workspace_id: WorkspaceId) -> set[str]:
     return set(db.execute(statement, {"workspace_id": workspace_id}).scalars())
 
 
+def measure(db: Connection, experiment_id: ExperimentId) -> tuple[int, int]:
+    """Return number and bytes of the large blobs of an experiment that are being uploaded."""
+    statement = text("""
+        SELECT count(*), coalesce(sum(size), 0)::bigint FROM blob_uploads
+        WHERE experiment_id = :experiment_id AND upload_id <> :not_multipart
+    """)
+    parameters = {"experiment_id": experiment_id, "not_multipart": _NO_MULTIPART}
+    count, size = db.execute(statement, parameters).one()
+    return count, size
+
+
 def make_suffix() -> str:
     """Return a suffix that no key has had, nor will have again."""
     return f".{secrets.token_hex(_SUFFIX_BYTES)}"

@@ -214,6 +214,17 @@ def insert_suggested(
     db.execute(statement, {"experiment_id": grant.experiment_id, "days_max": days_max})
 
 
+def count(db: Connection, experiment_id: ExperimentId, limit: int) -> tuple[int, int]:
+    """Return the trials of an experiment, and how many of Katib's experiments; at most `limit`."""
+    trials, experiments = (
+        f"(SELECT count(*) FROM (SELECT FROM {table} WHERE experiment_id = :id LIMIT :limit) AS t)"  # noqa: S608 - constants
+        for table in ("katib_trials", "katib_experiments")
+    )
+    statement = text(f"SELECT {trials} AS trials, {experiments} AS experiments")
+    row = db.execute(statement, {"id": experiment_id, "limit": limit}).one()
+    return row.trials, row.experiments
+
+
 def delete(db: Connection, experiment_id: ExperimentId, name_digest: bytes) -> None:
     """Delete a trial's row. The caller deletes its logs."""
     statement = text("""
