@@ -498,6 +498,49 @@ def test_restore_erases_again_what_was_erased_since(servers, shared_application,
         assert again == (before, {})
 
 
+def test_restore_deletes_runs_and_series_again(servers, shared_application, source, tmp_path):
+    home = new_workspace(source.database_url.get_secret_value())
+    api = ApiClient(shared_application, home.owner_token)
+    experiment = api.new_experiment()
+    path, long = f"/experiments/{experiment}", "long/" + "x" * 500
+
+    def upload(run, file="1"):
+        series = (scalars("loss", [1]), scalars(f"a\ttag {long}", [1]))
+        api.write(experiment, segment(stream(run, file), 0, 9, *series))
+
+    def delete(kind, **names):
+        api.request("DELETE", f"{path}/{kind}", params=names).raise_for_status()
+
+    for run in ("kept", "gone", "came back", "before", long):
+        upload(run)
+    delete("runs", run="before")
+    delete("runs/deleted", run="before")
+    upload("before", "2")
+    before = back_up(source, tmp_path)
+    for run in ("gone", "came back", long):
+        delete("runs", run=run)
+    delete("series", run="kept", tag=f"a\ttag {long}")
+    delete("runs/deleted", run="came back")
+    back_up(source, tmp_path)
+
+    with empty_service(servers) as restored:
+        options = {"keeps_objects": False}
+        _, erased = maintenance.restore_backup(
+            restored, str(tmp_path), before.name, *FREE, **options
+        )
+        assert erased == {"run": 3, "series": 1}
+        with TestClient(create_app(restored)) as client:
+            api = ApiClient(client, home.owner_token)
+            shown = {run: set(tags) for run, tags in api.get(experiment, "scalars").items()}
+            assert shown == {"before": {f"a\ttag {long}", "loss"}, "kept": {"loss"}}
+            upload("came back", "3")
+            sent = api.send(experiment, segment(stream("gone", "4"), 0, 9, scalars("loss", [1])))
+            assert sent.json()["code"] == "run_deleted"
+        options["erases_only"] = True
+        again = maintenance.restore_backup(restored, str(tmp_path), before.name, *FREE, **options)
+        assert again == (before, {})  # also not what was uploaded since to a run of before
+
+
 def test_workspace_erased_during_a_backup_is_erased_again(
     servers, shared_application, source, tmp_path, monkeypatch
 ):

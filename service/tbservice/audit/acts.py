@@ -98,6 +98,7 @@ class Act(enum.StrEnum):
     QUOTA_SET = "quota.set"
     REPORT_CLOSE = "report.close"
     DATABASE_BACKUP = "database.backup"
+    DATABASE_RESTORE = "database.restore"
     DATABASE_MIGRATE = "database.migrate"
     AUDIT_EXPIRE = "audit.expire"
 
@@ -124,6 +125,7 @@ ALWAYS_RECORDED: Final = frozenset(
         Act.EXPERIMENT_SUSPEND,
         Act.AUDIT_EXPIRE,
         Act.DATABASE_BACKUP,
+        Act.DATABASE_RESTORE,
         Act.EXPERIMENT_EXPIRE,
         Act.EXPERIMENT_ERASE,
         Act.RUN_ERASE,

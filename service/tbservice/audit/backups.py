@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
 from tbservice.audit.acts import Act
-from tbservice.audit.recording import NO_WORKSPACE
+from tbservice.audit.recording import NO_WORKSPACE, record
 from tbservice.audit.tables import audit_records
 from tbservice.db.pipeline import set_locals
 from tbservice.types.audit import AuditFilter, AuditRecord, to_text
@@ -75,13 +75,31 @@ def find_last_before(backups: Sequence[RecordedBackup], moment: datetime) -> dat
     return max((each.began_at for each in backups if each.began_at <= moment), default=None)
 
 
-def _parse(record: AuditRecord) -> RecordedBackup:
-    details: dict[str, Any] = json.loads(record.details)
+def record_restore(db: Connection, name: str, until: str, erased: Mapping[str, int]) -> None:
+    """Record that a backup was restored, and which erasures were repeated: those until a time."""
+    record(db, Act.DATABASE_RESTORE, None, name, until=until, **erased)
+
+
+def find_repeated_until(db: Connection) -> str:
+    """Return until which time (ISO 8601) erasures were repeated after a restore; "" for never.
+
+    The transaction sees what is of no workspace afterwards.
+    """
+    if not audit_records.exist(db):
+        return ""
+    set_locals(db, {"tbhub.workspace_id": str(NO_WORKSPACE)})
+    wanted = AuditFilter(Act.DATABASE_RESTORE)
+    records = audit_records.list_page(db, NO_WORKSPACE, wanted, None, 1)
+    return str(json.loads(records[0].details)["until"]) if records else ""
+
+
+def _parse(stored: AuditRecord) -> RecordedBackup:
+    details: dict[str, Any] = json.loads(stored.details)
     return RecordedBackup(
-        record.object_id,
+        stored.object_id,
         details["target"],
         datetime.fromisoformat(details["began_at"]),
-        record.recorded_at,
+        stored.recorded_at,
         details["bytes"],
         details["objects"],
         details["lost"],

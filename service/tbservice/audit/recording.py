@@ -264,7 +264,7 @@ def _make_entry(
 ) -> AuditRecord:
     """Return a record without what its chain gives it: number, time and digest."""
     bounded = {
-        name: _clean(content) if isinstance(content, str) else content
+        name: clean(content) if isinstance(content, str) else content
         for name, content in details.items()
         if content is not None
     }
@@ -275,15 +275,15 @@ def _make_entry(
         acting.user_id,
         acting.means,
         acting.means_id,
-        _clean(acting.network),
+        clean(acting.network),
         acting.request_id,
-        _clean(object_id),
+        clean(object_id),
         json.dumps(bounded, ensure_ascii=False, separators=(",", ":")),
         digest=b"",
     )
 
 
-def _clean(content: str) -> str:
+def clean(content: str) -> str:
     """Return a text that PostgreSQL stores and UTF-8 encodes, cut."""
     stored = content.replace("\0", "").encode("utf-8", "replace").decode()
     return stored[:AUDIT_DETAIL_CHARS_MAX]

@@ -253,7 +253,7 @@ def restore_backup(
             if not erases_only:
                 _run_restore(reader, settings, objects, keeps_objects=keeps_objects)
             is_restored = True
-            return reader.manifest, erase_again(settings, erased)
+            return reader.manifest, erase_again(settings, reader.manifest.name, erased)
     except KeyboardInterrupt:
         advice = _ERASE_AGAIN if is_restored else _RESTORE_AGAIN
         raise CommandFailed(f"interrupted: {advice}") from None

@@ -99,6 +99,16 @@ def count(
     return int(fetch_binary(db, statement, values)[0][0])
 
 
+def has_at(db: Connection, workspace_id: int, object_id: str, recorded_at: str) -> bool:
+    """Return whether there is a record of this object and exactly this time (ISO 8601)."""
+    statement = """
+        SELECT EXISTS (SELECT FROM audit_records WHERE workspace_id = %(workspace_id)s
+            AND object_id = %(object_id)s AND recorded_at = %(recorded_at)s::timestamptz)
+    """
+    values = {"workspace_id": workspace_id, "object_id": object_id, "recorded_at": recorded_at}
+    return bool(fetch_binary(db, statement, values)[0][0])
+
+
 def list_page(
     db: Connection, workspace_id: int, wanted: AuditFilter, before: int | None, limit: int
 ) -> list[AuditRecord]:

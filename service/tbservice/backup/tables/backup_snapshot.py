@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,9 +32,11 @@ _COUNTS: Final = {
 
 
 class Erasure(NamedTuple):
-    """Something that was erased: `kind` is experiment, workspace or person.
+    """Something that was erased, or a run or series of an experiment that was deleted.
 
-    `created_at` is that of a workspace, since a restored database gives its number to another one;
+    `kind` is experiment, workspace, person, run or series; or allow, of a run that may be uploaded
+    again. `created_at` is that of a workspace, since a restored database gives its number to
+    another one; else "". `names` is a JSON list of the run and the tag, as the audit log has them,
     else "". Times are in ISO 8601, UTC. `workspace_id` is 0 for a person.
     """
 
@@ -42,6 +45,7 @@ class Erasure(NamedTuple):
     workspace_id: int
     object_id: str
     created_at: str
+    names: str = ""
 
 
 def to_text(moment: datetime | None) -> str:
@@ -114,15 +118,18 @@ class BackupSession:
         if self._scalar("SELECT to_regclass('public.audit_records')") is None:
             return []
         statement = text("""
-            SELECT r.recorded_at, split_part(r.act, '.', 1), r.workspace_id, r.object_id,
-                CASE WHEN r.act = 'workspace.erase' THEN w.created_at END
+            SELECT r.recorded_at,
+                CASE r.act WHEN 'run.allow' THEN 'allow' ELSE split_part(r.act, '.', 1) END AS kind,
+                r.workspace_id, r.object_id,
+                CASE WHEN r.act = 'workspace.erase' THEN w.created_at END, r.details
             FROM audit_records AS r LEFT JOIN workspaces AS w ON w.workspace_id = r.workspace_id
-            WHERE r.act IN ('experiment.erase', 'person.erase')
+            WHERE r.act IN ('experiment.erase', 'person.erase', 'run.delete', 'run.allow',
+                    'series.delete')
                 OR (r.act = 'workspace.erase' AND r.workspace_id <> 0)
         """)
         return [
-            Erasure(to_text(erased_at), kind, workspace_id, object_id, to_text(created_at))
-            for erased_at, kind, workspace_id, object_id, created_at in self._db.execute(statement)
+            Erasure(to_text(at), kind, number, object_id, to_text(created_at), _list_names(details))
+            for at, kind, number, object_id, created_at, details in self._db.execute(statement)
         ]
 
     def end(self) -> None:
@@ -170,6 +177,12 @@ class BackupSession:
                 "this PostgreSQL is a cluster (Citus), of which no dump has one state: archive the "
                 "write-ahead log of each node, and copy the bucket (docs/backup.md)"
             )
+
+
+def _list_names(details: str) -> str:
+    """Return run and tag of a record's details as a JSON list; "" if it has none."""
+    names = [each for key, each in json.loads(details).items() if key in ("run", "tag")]
+    return json.dumps(names) if names else ""
 
 
 @contextmanager
