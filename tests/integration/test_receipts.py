@@ -84,6 +84,9 @@ def test_receipt_says_when_tables_and_bucket_have_nothing(
     (receipt,) = receipts()
     assert (receipt["experiment_id"], receipt["name"]) == (erased, "secret trial")
     assert receipt["points"] == 10
+    # Two series, two tags, a run, a stream, an image's point and its object.
+    told = [receipt[name] for name in ("rows", "objects", "object_bytes")]
+    assert told == [8, 1, 2997]
     assert receipt["deleted_at"] < receipt["erased_at"]
     assert (receipt["objects_gone_at"], receipt["backups_until"]) == (None, None)
     assert count_objects() == 1
@@ -94,6 +97,20 @@ def test_receipt_says_when_tables_and_bucket_have_nothing(
     assert receipt["objects_gone_at"] > receipt["erased_at"]
     assert receipt["swept"]["details"]["objects"] == 1
     assert list(check_chains(database, [workspace_id])) == []
+
+
+def test_receipt_counts_rows_only_of_an_erasure_of_one_process(
+    api, database, experiment, receipts, monkeypatch
+):
+    monkeypatch.setattr("tbservice.experiments.eraser.ERASE_TRANSACTION_ITEMS_MAX", 2)
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [1]), scalars("b", [1])))
+    api.request("DELETE", f"/experiments/{experiment}?final=true").raise_for_status()
+    stopping = threading.Event()
+    stopping.set()
+    contextvars.Context().run(erase_due, database, stopping)  # its first rows
+    contextvars.Context().run(erase_due, database, threading.Event())
+    (receipt,) = receipts()
+    assert (receipt["rows"], receipt["objects"], receipt["points"]) == (None, None, 2)
 
 
 @pytest.fixture

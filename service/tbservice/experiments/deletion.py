@@ -5,6 +5,7 @@ And erase what is left of deleted workspaces and people.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 
 from sqlalchemy import Connection
@@ -23,6 +24,7 @@ from tbservice.experiments.tables import (
     person_rows,
     workspace_rows,
 )
+from tbservice.objects.tables import blobs, object_references
 from tbservice.pagination import decode_page_token, encode_page_token
 from tbservice.types.experiments import RESTORABLE, Experiment
 from tbservice.types.grants import AdminGrant, WorkspaceGrant
@@ -63,14 +65,58 @@ def expire_experiment(
     return True
 
 
+@dataclass(slots=True)
+class Erasure:
+    """What the erasing of an experiment and its snapshots has removed so far.
+
+    Objects and their bytes are those that it referred to; other experiments may use some, which
+    stay then. None if another process has begun it: it may have removed some.
+    """
+
+    rows: int | None = None
+    objects: int | None = None
+    object_bytes: int | None = None
+
+
+def begin_erasure(
+    db: Connection,
+    workspace_id: WorkspaceId,
+    experiment_id: ExperimentId,
+    *,
+    is_due: bool = False,
+) -> Erasure | None:
+    """Let nobody see or restore an experiment that is to be erased; return None if it was restored.
+
+    With `is_due`, it is erased in any case: its workspace is.
+    """
+    if is_due:
+        experiment_deletion.hide(db, experiment_id, timedelta())
+    is_first = experiment_deletion.claim(db, experiment_id, is_due=is_due)
+    if is_first is None:
+        return None
+    # A snapshot is due when its link expires, without having been deleted.
+    experiment_deletion.hide(db, experiment_id, timedelta())
+    if not is_first:
+        return Erasure()
+    digests = object_references.list_digests_of_experiment(db, experiment_id)
+    return Erasure(0, len(digests), blobs.measure(db, workspace_id, digests))
+
+
 def erase_some(
-    db: Connection, workspace_id: WorkspaceId, experiment_id: ExperimentId, rows_max: int
+    db: Connection,
+    workspace_id: WorkspaceId,
+    experiment_id: ExperimentId,
+    rows_max: int,
+    erasure: Erasure,
 ) -> bool:
-    """Delete at most about `rows_max` rows of a deleted experiment; return whether it is gone.
+    """Delete at most `rows_max` rows of a deleted experiment; return whether it is gone.
 
     With its last row, it is recorded that it was erased: what receipts are made of.
     """
-    if not experiment_deletion.erase_some(db, experiment_id, rows_max):
+    rows = experiment_deletion.erase_some(db, experiment_id, rows_max)
+    if erasure.rows is not None:
+        erasure.rows += rows
+    if rows >= rows_max:
         return False
     erased = experiment_deletion.forget(db, experiment_id)
     if erased is not None:
@@ -83,6 +129,7 @@ def erase_some(
             deleted_at=erased.deleted_at.isoformat() if erased.deleted_at else None,
             points=erased.points,
             bytes=erased.bytes,
+            **asdict(erasure),
         )
     return True
 

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection
@@ -135,13 +135,13 @@ def _erase(
     with database.transaction(due.workspace_id) as db:
         # Else one that is committed later would lose its row with its source, and keep its points.
         snapshots.wait(db, due.experiment_id)
-        if not (is_claimed or experiment_deletion.claim(db, due.experiment_id)):
+        erasure = deletion.begin_erasure(db, due.workspace_id, due.experiment_id, is_due=is_claimed)
+        if erasure is None:
             return True
-        # A snapshot is due when its link expires, without having been deleted.
-        experiment_deletion.hide(db, due.experiment_id, timedelta())
         copies = experiment_deletion.list_snapshots(db, due.experiment_id)
+    erase_some = partial(deletion.erase_some, erasure=erasure)
     return all(
-        _erase_rows(database, due.workspace_id, each, deletion.erase_some, stopping)
+        _erase_rows(database, due.workspace_id, each, erase_some, stopping)
         for each in [*copies, due.experiment_id]
     )
 

@@ -36,9 +36,6 @@ background.
 ERASE_REQUEST_ITEMS_MAX: Final = 2_000
 """Rows (items) that one transaction of such a request erases."""
 
-_DIGESTS_ITEMS: Final = 10_000
-"""Blobs (items) whose sizes are read at once."""
-
 _TAG_MISSING = "the run has no such tag"
 
 
@@ -179,17 +176,11 @@ def _finish(
     # Measured with its row locked: what a batch adds to other runs comes before, or after it.
     experiments.set_size(db, experiment_id, *experiment_size.measure(db, experiment_id))
     removed = charges.count_again(db, grant)
-    sizes = [
-        blob.size
-        for start in range(0, len(digests), _DIGESTS_ITEMS)
-        for blob in blobs.find_all(
-            db, grant.workspace_id, digests[start : start + _DIGESTS_ITEMS]
-        ).values()
-    ]
+    object_bytes = blobs.measure(db, grant.workspace_id, digests)
     if removed is None:
-        return Removed(None, None, len(digests), sum(sizes))
+        return Removed(None, None, len(digests), object_bytes)
     size = removed.scalars * experiment_size.SCALAR_BYTES + removed.tensor_bytes
-    return Removed(removed.points, size, len(digests), sum(sizes))
+    return Removed(removed.points, size, len(digests), object_bytes)
 
 
 def erase_points(database: Database, grant: AdminGrant) -> None:

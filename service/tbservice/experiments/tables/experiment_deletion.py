@@ -158,18 +158,26 @@ def list_due(db: Connection, limit: int) -> list[DueExperiment]:
     return [DueExperiment(WorkspaceId(row[0]), ExperimentId(row[1]), row[2]) for row in rows]
 
 
-def claim(db: Connection, experiment_id: ExperimentId) -> bool:
-    """Let nobody restore an experiment that is to be erased by now; False if it was restored.
+def claim(db: Connection, experiment_id: ExperimentId, *, is_due: bool = False) -> bool | None:
+    """Let nobody restore an experiment that is to be erased by now, or `is_due` in any case.
 
     Waits for who restores it. Who waits for this comes too late, whenever its transaction began:
-    the row has changed, to a time before all of them.
+    the row has changed, to a time before all of them. Returns None if it was restored or is gone;
+    else whether this is the first claim, so that nothing of it was erased before.
     """
-    statement = text("""
-        UPDATE experiments SET erase_at = to_timestamp(0)
-        WHERE experiment_id = :experiment_id AND erase_at < now()
+    found = text("""
+        SELECT erase_at < now() AS is_due, coalesce(erase_at > to_timestamp(0), true) AS is_first
+        FROM experiments WHERE experiment_id = :experiment_id FOR UPDATE
+    """)
+    claimed = text("""
+        UPDATE experiments SET erase_at = to_timestamp(0) WHERE experiment_id = :experiment_id
     """)
     with _shown(db):
-        return db.execute(statement, {"experiment_id": experiment_id}).rowcount > 0
+        row = db.execute(found, {"experiment_id": experiment_id}).one_or_none()
+        if row is None or not (is_due or row.is_due):
+            return None
+        db.execute(claimed, {"experiment_id": experiment_id})
+    return bool(row.is_first)
 
 
 def has_expired(db: Connection, experiment_id: ExperimentId) -> bool:
@@ -228,8 +236,8 @@ def list_of_workspace(db: Connection, workspace_id: WorkspaceId, limit: int) -> 
         return [ExperimentId(row.experiment_id) for row in rows]
 
 
-def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> bool:
-    """Delete at most about `rows_max` rows of a deleted experiment; return whether all are gone.
+def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> int:
+    """Delete at most `rows_max` rows of a deleted experiment; return how many: fewer if all.
 
     But that of the experiment itself. In a transaction of its workspace, whose commit need not
     reach the disk: what a crash brings back is deleted again. Objects in S3 remain.
@@ -244,9 +252,8 @@ def erase_some(db: Connection, experiment_id: ExperimentId, rows_max: int) -> bo
         """)  # noqa: S608 - a constant above
         rows_left -= db.execute(statement, {"id": experiment_id, "limit": rows_left}).rowcount
         if rows_left <= 0:
-            return False
-
-    return True
+            break
+    return rows_max - rows_left
 
 
 def forget(db: Connection, experiment_id: ExperimentId) -> Experiment | None:

@@ -186,6 +186,18 @@ def find_all(
     return _make_blobs(workspace_id, db.execute(statement, parameters))
 
 
+def measure(db: Connection, workspace_id: WorkspaceId, digests: Sequence[bytes]) -> int:
+    """Return the bytes of the workspace's blobs that have these SHA-256s."""
+    chunks = range(0, len(digests), _DIGESTS_PER_STATEMENT)
+    return sum(
+        blob.size
+        for start in chunks
+        for blob in find_all(
+            db, workspace_id, digests[start : start + _DIGESTS_PER_STATEMENT]
+        ).values()
+    )
+
+
 def list_page(
     db: Connection, workspace_id: WorkspaceId, after: bytes, limit: int
 ) -> list[StoredBlob]:

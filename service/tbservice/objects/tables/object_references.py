@@ -117,6 +117,13 @@ def list_all_digests(
     return [bytes(sha256) for sha256 in db.execute(statement, parameters).scalars()]
 
 
+def list_digests_of_experiment(db: Connection, experiment_id: ExperimentId) -> list[bytes]:
+    """Return the distinct SHA-256s that an experiment refers to, in no order."""
+    statement = text(f"SELECT DISTINCT sha256 FROM ({ALL_REFERENCES}) AS r")  # noqa: S608 - a constant
+    rows = db.execute(statement, {"experiment_id": experiment_id})
+    return [bytes(sha256) for sha256 in rows.scalars()]
+
+
 def delete_unused(db: Connection, experiment_id: ExperimentId, digests: Sequence[bytes]) -> None:
     """Delete the experiment's right to the blobs, of these, that none of its points refers to.
 

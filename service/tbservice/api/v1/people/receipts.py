@@ -33,7 +33,12 @@ class ReceiptAnswer(BaseModel):
     )
     bytes: int | None = Field(None, description="Their size in bytes, estimated")
     objects: int | None = Field(
-        None, description="Of a run or a series: objects of the bucket that it referred to"
+        None, description="Objects of the bucket that it referred to; others may use some"
+    )
+    rows: int | None = Field(
+        None,
+        description="Of an experiment: rows that were deleted, of its frozen copies, too; null if "
+        "the service was started again meanwhile",
     )
     object_bytes: int | None = Field(None, description="Their bytes; tensors are in both")
     erased_at: datetime = Field(description="When the tables had no row of it any more")
