@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +39,8 @@ ACCOUNTS = {
 class OpenidProvider:
     """A running provider; `settings` are the settings of this service for it."""
 
-    def __init__(self, port, id_="local"):
+    def __init__(self, port, id_="local", process=None):
+        self._process = process
         self.issuer = f"http://127.0.0.1:{port}"
         self.settings = {
             "id": id_,
@@ -48,6 +50,12 @@ class OpenidProvider:
             "client_secret": CLIENT_SECRET,
             "scopes": ["openid", "email", "profile", "groups"],
         }
+
+    def end_old_secret(self):
+        """Accept only the new secret from now on."""
+        self._process.send_signal(signal.SIGHUP)
+        # After notices of the library.
+        assert any(line == "replaced\n" for line in self._process.stdout)
 
     def sign_in(self, address, login):
         """Sign in as a browser would that was sent to `address`; return where it is sent back to."""
@@ -79,8 +87,11 @@ def path_and_query(address):
 
 
 @contextmanager
-def openid_provider(id_="local", *, claims_in_id_token=True, redirect_uri=None):
-    """Run a provider; its process ends with the block."""
+def openid_provider(id_="local", *, claims_in_id_token=True, redirect_uri=None, new_secret=None):
+    """Run a provider; its process ends with the block.
+
+    With `new_secret`, its client has two secrets until `end_old_secret`.
+    """
     port = choose_ports(["openid"], {})["openid"]
     key = RSAKey.generate_key(2048, {"use": "sig", "alg": "RS256"}, private=True, auto_kid=True)
     configuration = {
@@ -94,6 +105,7 @@ def openid_provider(id_="local", *, claims_in_id_token=True, redirect_uri=None):
             }
         ],
         "accounts": ACCOUNTS,
+        "new_secret": new_secret,
         "claims_in_id_token": claims_in_id_token,
     }
     process = subprocess.Popen(
@@ -108,7 +120,7 @@ def openid_provider(id_="local", *, claims_in_id_token=True, redirect_uri=None):
         process.stdin.write(json.dumps(configuration))
         process.stdin.close()
         assert process.stdout.readline() == "ready\n", "the provider did not start: run npm ci"
-        yield OpenidProvider(port, id_)
+        yield OpenidProvider(port, id_, process)
     finally:
         process.kill()
         process.wait()
