@@ -41,6 +41,7 @@ BENCHMARKS = (
     "katib",
     "export",
     "fairness",
+    "tenants",
     "quotas",
     "deletion",
     "suggestions",

@@ -66,8 +66,8 @@ def expire_experiment(
 
 
 @dataclass(slots=True)
-class Erasure:
-    """What the erasing of an experiment and its snapshots has removed so far.
+class ErasureTally:
+    """Rows and objects of an experiment and its snapshots that are erased so far.
 
     Objects and their bytes are those that it referred to; other experiments may use some, which
     stay then. None if another process has begun it: it may have removed some.
@@ -84,7 +84,7 @@ def begin_erasure(
     experiment_id: ExperimentId,
     *,
     is_due: bool = False,
-) -> Erasure | None:
+) -> ErasureTally | None:
     """Let nobody see or restore an experiment that is to be erased; return None if it was restored.
 
     With `is_due`, it is erased in any case: its workspace is.
@@ -97,9 +97,9 @@ def begin_erasure(
     # A snapshot is due when its link expires, without having been deleted.
     experiment_deletion.hide(db, experiment_id, timedelta())
     if not is_first:
-        return Erasure()
+        return ErasureTally()
     digests = object_references.list_digests_of_experiment(db, experiment_id)
-    return Erasure(0, len(digests), blobs.measure(db, workspace_id, digests))
+    return ErasureTally(0, len(digests), blobs.measure(db, workspace_id, digests))
 
 
 def erase_some(
@@ -107,7 +107,7 @@ def erase_some(
     workspace_id: WorkspaceId,
     experiment_id: ExperimentId,
     rows_max: int,
-    erasure: Erasure,
+    erasure: ErasureTally,
 ) -> bool:
     """Delete at most `rows_max` rows of a deleted experiment; return whether it is gone.
 
