@@ -18,6 +18,7 @@ from tbservice.audit.tables import audit_records
 from tbservice.auth import operators, workspaces
 from tbservice.experiments.tables import saved_views
 from tbservice.experiments.tables.saved_views import ViewVersion
+from tbservice.runs.comparison import choose_run
 from tbservice.types.audit import AuditFilter
 from tbservice.types.grants import Scope
 from tbservice.types.people import Role
@@ -89,6 +90,12 @@ class World:
         self.run()
         shown = self.page.get(f"/experiment/{self.experiment}/runs")
         return re.search(r'name="run" value="(\d+)"', shown.text)[1]
+
+    def chosen_run(self):
+        """The new run as the table of runs names it."""
+        self.run()
+        run = choose_run(self.experiment, "train")
+        return f"{run.experiment_id}:{run.digest}"
 
     def deleted(self):
         self.api.request("DELETE", self.place)
@@ -199,6 +206,7 @@ API_WITHOUT_ACT = {
     ("POST", "/experiments"),  # adds data, as all of these; it is recorded if it shares it
     ("POST", f"{EXPERIMENT}/batches"),
     ("PUT", f"{EXPERIMENT}/blobs/{{sha256}}"),
+    ("PATCH", f"{EXPERIMENT}/runs"),  # tags, as those of an experiment
     ("PUT", f"{EXPERIMENT}/runs/{{run}}/hparams"),
     ("PUT", f"{EXPERIMENT}/runs/hparams"),
     ("PUT", f"{EXPERIMENT}/uploads/{{upload_id}}"),
@@ -279,6 +287,10 @@ PAGE_ACTS = {
         Act.RUN_DELETE,
         lambda w: {"run": w.run_id(), "confirmed": "yes"},
     ),
+    "/workspace/ID/runs/delete": (
+        Act.RUN_DELETE,
+        lambda w: {"id": w.chosen_run(), "confirmed": "yes"},
+    ),
     "/experiment/EXPERIMENT/delete": (Act.EXPERIMENT_DELETE, lambda _w: {}),
     "/experiments/delete": (Act.EXPERIMENT_DELETE, lambda w: {"experiment": w.experiment}),
     "/experiments/restore": (
@@ -315,6 +327,8 @@ PAGES_WITHOUT_ACT = {
     "/experiments/edit",
     "/experiments/archive",  # lists leave it out; all that was there remains
     "/theme",  # a cookie
+    "/workspace/ID/runs/selected",  # redirects to the comparison
+    "/workspace/ID/runs/tag",  # what is written about a run
     "/workspace/ID/views",  # its versions are its history
     "/workspace/ID/views/x",
     "/experiment/EXPERIMENT/report",  # only its end is recorded (test_page_reports.py)

@@ -201,6 +201,33 @@ def test_runs_filter_errors_say_where(sweep, where, code, detail):
     assert detail in text
 
 
+def test_runs_have_origin_and_packages_of_newest_upload(api):
+    table = Table(api, api.new_experiment(origin={"host": "first"}))
+    other = Table(api, api.new_experiment(origin={"host": "other"}))
+    for each in (table, other):
+        points = scalars("loss", [1], [0.5])
+        api.write(each.experiment, segment(stream("a"), 0, 1, points))
+    begun = {"started_at": "2026-01-31T12:00:00Z"}
+    path = f"/experiments/{table.experiment}/uploads/{'a' * 16}"
+    for version in ("2.1", "2.2"):  # a record that is replaced shows what it has now
+        upload = {
+            "origin": {"host": "second", "gpus": "2 x A100"},
+            "packages": [f"Torch_Vision=={version}", "numpy==1.26 (local)"],
+        }
+        api.request("PUT", path, json=begun | upload).raise_for_status()
+        columns = ["host", "gpus", "package.torch-vision"]
+        newest, created = table.get(column=columns, sort=["-host"])["runs"]
+        assert list(newest.values()) == ["second", "2 x A100", version]
+        assert list(created.values()) == ["other", None, None]
+
+    selected = table.get('package.Torch.Vision ~ "^2" and gpus = "2 x A100"')
+    assert [run["experiment"] for run in selected["runs"]] == [table.experiment]
+    groups = table.get(group_by=["package.numpy"], column=["loss"])["runs"]
+    assert [group["package.numpy"] for group in groups] == ["1.26 (local)", None]
+    assert table.get(available=True)["available"]["packages"] == {"numpy": 1, "torch-vision": 1}
+    assert "did you mean package.numpy" in table.problem('package.nunpy = "1"')[2]
+
+
 def test_runs_page_token_of_other_query_is_refused(sweep):
     after = sweep.get(limit=1)["next"]
     assert sweep.problem("lr < 1", after=after)[:2] == (400, "malformed")

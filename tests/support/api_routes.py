@@ -27,6 +27,7 @@ TABLE = [
     ("PATCH", "/experiments/{experiment_id}", "admin", 200, JSON),
     ("DELETE", "/experiments/{experiment_id}", "admin", 204, {}),
     ("DELETE", "/experiments/{experiment_id}/runs", "admin", 204, {"params": {"run": "train"}}),
+    ("PATCH", "/experiments/{experiment_id}/runs", "admin", 204, {"json": {"runs": ["train"]}}),
     ("GET", "/experiments/{experiment_id}/runs/deleted", "read", 200, {}),
     (
         "DELETE",

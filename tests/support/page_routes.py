@@ -47,6 +47,9 @@ TABLE = [
     ("/workspace/ID", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/workspace/ID/runs", None, (SIGN_IN, 404, 200, 200, 200)),
     ("/workspace/ID/runs/compare", None, (SIGN_IN, 404, 422, 422, 422)),
+    ("/workspace/ID/runs/selected", {"id": "x"}, (SIGN_IN, 404, 303, 303, 303)),
+    ("/workspace/ID/runs/tag", {"id": "x"}, (SIGN_IN, 404, 422, 422, 422)),
+    ("/workspace/ID/runs/delete", {"id": "x"}, (SIGN_IN, 404, 422, 422, 422)),
     ("/workspace/ID/view/x", None, (SIGN_IN, 404, 404, 404, 404)),
     ("/workspace/ID/views/x", None, (SIGN_IN, 404, 404, 404, 404)),
     (

@@ -89,10 +89,11 @@ def make_name_key(name: str) -> str:
     return name.casefold()[:NAME_KEY_CHARS]
 
 
-def normalize_tags(tags: Sequence[str]) -> list[str]:
+def normalize_tags(tags: Sequence[str], owner: str = "an experiment") -> list[str]:
     """Return the tags sorted, without spaces around them, none twice (ignoring case).
 
-    Raises Invalid for too many, for an empty one, and for one over its limit.
+    `owner` is what has them, for messages. Raises Invalid for too many, for an empty one, and for
+    one over its limit.
     """
     by_key: dict[str, str] = {}
     for tag in tags:
@@ -105,7 +106,7 @@ def normalize_tags(tags: Sequence[str]) -> list[str]:
             )
         by_key.setdefault(content.casefold(), content)
     if len(by_key) > limits.EXPERIMENT_TAGS_ITEMS_MAX:
-        raise Invalid(f"an experiment has at most {limits.EXPERIMENT_TAGS_ITEMS_MAX} tags")
+        raise Invalid(f"{owner} has at most {limits.EXPERIMENT_TAGS_ITEMS_MAX} tags")
     return [by_key[key] for key in sorted(by_key)]
 
 

@@ -81,6 +81,17 @@ def find_run_sizes(db: Connection, grant: AdminGrant, run_ids: Sequence[int]) ->
     return runs_tags.list_sizes(db, grant.experiment_id, len(run_ids), run_ids=run_ids)
 
 
+def find_named_run_sizes(
+    db: Connection, grant: AdminGrant, digests: Sequence[str]
+) -> list[RunSize]:
+    """Return the runs that exist, of those whose names have SHA-256s that begin with these texts.
+
+    The texts are 16 hexadecimal digits, as in addresses of comparisons.
+    """
+    run_ids = runs_tags.find_run_ids(db, grant.experiment_id, digests)
+    return find_run_sizes(db, grant, run_ids)
+
+
 def check_runs(db: Connection, grant: AdminGrant, names: Sequence[str]) -> None:
     """Raise NotFound, with the name, for a run that neither exists nor was deleted."""
     existing = set(runs_tags.list_run_names(db, grant.experiment_id, names).values())
@@ -106,6 +117,14 @@ def delete_run(db: Connection, grant: AdminGrant, name: str) -> bool:
     place = grant.workspace_id, grant.experiment_id
     record(db, Act.RUN_DELETE, *place, run=name, **removed._asdict())
     return True
+
+
+def delete_runs(database: Database, grant: AdminGrant, names: Sequence[str]) -> None:
+    """Delete runs, each in a transaction of its own, and then erase points of them."""
+    for name in names:
+        with database.transaction(grant) as db:
+            delete_run(db, grant, name)
+    erase_points(database, grant)
 
 
 def remove_run(db: Connection, grant: AdminGrant, name: str) -> Removed | None:

@@ -5,12 +5,23 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tbservice.errors import Invalid
 from tbservice.runs.experiment_runs import METRIC_FIELDS
+
+ORIGIN_COLUMNS: Final = (
+    "host",
+    "user",
+    "git_commit",
+    "git_branch",
+    "python",
+    "platform",
+    "gpus",
+)
+"""Columns of where the runs of an experiment come from: keys of an upload's origin."""
 
 RUN_COLUMNS: Final = (
     "experiment",
@@ -21,14 +32,9 @@ RUN_COLUMNS: Final = (
     "tags",
     "started",
     "duration",
-    "host",
-    "user",
-    "git_commit",
-    "git_branch",
-    "python",
-    "platform",
+    *ORIGIN_COLUMNS,
 )
-"""Columns of every run that are neither hyperparameters nor metrics."""
+"""Columns of every run that are neither hyperparameters, nor metrics, nor packages."""
 
 DEFAULT_HPARAM_ITEMS: Final = 20
 DEFAULT_METRIC_ITEMS: Final = 10
@@ -48,7 +54,10 @@ class UnknownColumn(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class RunColumn:
-    """A column: `kind` is run, hparam or metric; of a metric, `field` is one of METRIC_FIELDS."""
+    """A column: `kind` is run, hparam, metric or package, whose name is normalized.
+
+    Of a metric, `field` is one of METRIC_FIELDS.
+    """
 
     kind: str
     name: str
@@ -57,16 +66,21 @@ class RunColumn:
 
 @dataclass(frozen=True, slots=True)
 class KnownColumns:
-    """The hyperparameters and scalar tags that runs have, with the number of runs of each."""
+    """The hyperparameters and scalar tags that runs have, with the number of runs of each.
+
+    `count_packages` does the same for packages: few tables have columns of them.
+    """
 
     hparams: Counter[str]
     metrics: Counter[str]
+    count_packages: Callable[[], Counter[str]]
 
     def resolve(self, name: str, where: str) -> RunColumn:
         """Return the column that a name means.
 
         A name is first a column of every run, then a hyperparameter, then a metric; `hparam.` and
-        `metric.` before it select. Raises UnknownColumn, which says `where` the name was given.
+        `metric.` before it select, and `package.` is before each package.
+        Raises UnknownColumn, which says `where` the name was given.
         """
         column = self._find(name)
         if column is not None:
@@ -100,6 +114,8 @@ class KnownColumns:
             return RunColumn("hparam", rest)
         if kind == "metric" and (metric := self._find_metric(rest)) is not None:
             return metric
+        if kind == "package" and normalize_package(rest) in self.count_packages():
+            return RunColumn("package", normalize_package(rest))
         if name in self.hparams:
             return RunColumn("hparam", name)
         return self._find_metric(name)
@@ -134,6 +150,13 @@ class KnownColumns:
             yield tag
             yield f"{tag}.min"
             yield f"{tag}.max"
+        for package in self.count_packages():
+            yield f"package.{package}"
+
+
+def normalize_package(name: str) -> str:
+    """Return the name by which a package is known, however it is written (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def split_names(text: str) -> list[str]:

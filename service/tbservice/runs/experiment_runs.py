@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from tbservice.hparams.session_table import HPARAMS_RUNNING_SECONDS_MAX, StoredS
 from tbservice.runs import run_values
 from tbservice.runs.run_values import RunValues
 from tbservice.runs.tables import run_origins
+from tbservice.runs.version_cache import VersionCache
 from tbservice.series import summary_scan
 from tbservice.series.tables import hparams_rows, summary_rows
 from tbservice.series.tables.summary_rows import SummaryColumns
@@ -45,6 +45,9 @@ METRIC_FIELDS: Final = {
 }
 """Suffixes of a metric's columns, and the arrays with their values."""
 
+TAG_END: Final = "\n"
+"""Between the tags of a run in a column: no tag has it."""
+
 _OF_SUMMARY: Final = frozenset(METRIC_FIELDS) - {"last", "last_step", "points"}
 
 _STATUSES: Final = ("success", "failure", "running", "unknown")
@@ -64,9 +67,9 @@ _SERIES_BYTES: Final = 150
 class ExperimentRuns:
     """The runs of an experiment, by id; only what is computed of them is added later.
 
-    `starts` has the session that each run belongs to. `series` has, by tag, the row of each run in
-    `series_ids` and `fields`, -1 for none. `pending` counts series without a summary: min and max
-    are missing.
+    `starts` has the session that each run belongs to, `tags` what people gave to some rows.
+    `series` has, by tag, the row of each run in `series_ids` and `fields`, -1 for none. `pending`
+    counts series without a summary: min and max are missing.
     """
 
     run_ids: Int64s
@@ -75,6 +78,7 @@ class ExperimentRuns:
     end_codes: Int64s
     newest: Float64s
     start_times: Float64s
+    tags: Mapping[int, Sequence[str]]
     series: Mapping[str, Int64s]
     series_ids: Int64s
     fields: Mapping[str, Float64s]
@@ -158,6 +162,16 @@ class ExperimentRuns:
         """Return the names of the runs."""
         return run_values.of_codes(np.arange(len(self)), self.names)
 
+    def all_tags(self, of_experiment: Sequence[str]) -> RunValues:
+        """Return the tags of each run and its experiment, as lines of one text."""
+        common = _join_tags(of_experiment, ())
+        if not self.tags:
+            return run_values.of_codes(np.full(len(self), 0 if common else -1), [common])
+        return run_values.of_objects(
+            (_join_tags(of_experiment, self.tags[row]) if row in self.tags else common) or None
+            for row in range(len(self))
+        )
+
     def statuses(self, now: float, training: UploadStatus | None) -> RunValues:
         """Return how each run ended: as its session says, else as the experiment's upload does.
 
@@ -181,40 +195,14 @@ class ExperimentRuns:
         return run_values.of_numbers(seconds, np.isfinite(seconds))
 
 
-class RunsCache:
-    """The runs of the experiments that were read last, up to a number of bytes."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._lock = threading.Lock()
-        self._cached: dict[ReadGrant, tuple[str, ExperimentRuns]] = {}
-        self._size = 0
-
-    def find(self, grant: ReadGrant, version: str) -> ExperimentRuns | None:
-        """Return the runs of an experiment at a version, if they are cached."""
-        with self._lock:
-            found = self._cached.pop(grant, None)
-            if found is None:
-                return None
-            if found[0] != version:
-                self._size -= found[1].size
-                return None
-            self._cached[grant] = found  # now the last to be dropped
-            return found[1]
-
-    def put(self, grant: ReadGrant, version: str, runs: ExperimentRuns) -> None:
-        """Cache the runs of an experiment; drops those that were read longest ago."""
-        with self._lock:
-            old = self._cached.pop(grant, None)
-            self._size += runs.size - (0 if old is None else old[1].size)
-            self._cached[grant] = version, runs
-            while self._size > self._bytes_max:
-                _, dropped = self._cached.pop(next(iter(self._cached)))
-                self._size -= dropped.size
+def _join_tags(of_experiment: Sequence[str], of_run: Sequence[str]) -> str:
+    """Return tags as lines; one that both have, in whatever case, is that of the experiment."""
+    by_key = {tag.casefold(): tag for tag in [*of_run, *of_experiment]}
+    return TAG_END.join(by_key[key] for key in sorted(by_key))
 
 
-RUNS: Final = RunsCache(RUNS_CACHE_BYTES)
-"""The cache of this worker."""
+RUNS: Final = VersionCache[ReadGrant, ExperimentRuns](RUNS_CACHE_BYTES, lambda each: each.size)
+"""The runs of the experiments that were read last, by this worker."""
 
 
 def read_runs(db: Connection, grant: ReadGrant, version: str, points_max: int) -> ExperimentRuns:
@@ -237,14 +225,16 @@ def read_runs(db: Connection, grant: ReadGrant, version: str, points_max: int) -
 
 def _read(db: Connection, grant: ReadGrant, points_max: int) -> ExperimentRuns:
     records = read_records(db, grant)
-    columns = summary_rows.list_summaries(db, grant.experiment_id, is_view=grant.view is not None)
+    is_view = grant.view is not None
+    columns = summary_rows.list_summaries(db, grant.experiment_id, is_view=is_view)
     pending = _fill_unknown(db, grant, columns, points_max)
-    started = run_origins.list_start_times(db, grant.experiment_id)
+    by_id = run_origins.list_runs(db, grant.experiment_id, is_view=is_view)
     tag_ids = np.unique(columns.tag_ids)
     tags = hparams_rows.list_tag_names(db, grant.experiment_id, tag_ids)
 
     run_ids = np.sort(np.fromiter(records.run_names, np.int64, len(records.run_names)))
     names = [records.run_names[run_id] for run_id in run_ids.tolist()]
+    listed = [by_id.get(run_id, (None, [])) for run_id in run_ids.tolist()]
     owners = _find_owners(names, run_ids, records.starts, records.run_names)
     end_codes = _find_ends(db, grant, run_ids, owners, records.wall_times)
     positions = np.searchsorted(run_ids, columns.run_ids)
@@ -264,7 +254,8 @@ def _read(db: Connection, grant: ReadGrant, points_max: int) -> ExperimentRuns:
         [None if owner is None else records.starts[owner] for owner in owners],
         end_codes,
         newest,
-        np.array([started.get(run_id) for run_id in run_ids.tolist()], np.float64),
+        np.array([start_time for start_time, _ in listed], np.float64),
+        {row: given for row, (_, given) in enumerate(listed) if given},
         series,
         columns.series_ids,
         _make_fields(columns),

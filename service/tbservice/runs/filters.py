@@ -146,6 +146,12 @@ def list_columns(tree: Filter | None) -> Iterator[ColumnName]:
             yield from list_columns(term)
 
 
+def quote(text: str) -> str:
+    """Return a text as a filter has it."""
+    escaped = re.sub(r'(["\\])', r"\\\1", text)
+    return f'"{escaped}"'
+
+
 def unescape(text: str) -> str:
     """Return a text without its backslash escapes."""
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text, flags=re.DOTALL)

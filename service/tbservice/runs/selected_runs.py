@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,8 +17,8 @@ from tbservice.reading.source import ExperimentReader
 from tbservice.runs.columns import KnownColumns
 from tbservice.runs.experiment_runs import SUMMARY_POINTS_MAX, ExperimentRuns, read_runs
 from tbservice.runs.filters import Filter, find_equal_texts, list_columns, parse_filter
+from tbservice.runs.origins import RunOrigin, read_origins
 from tbservice.runs.run_values import Bools
-from tbservice.runs.tables import run_origins
 from tbservice.runs.workspace_runs import WorkspaceRuns
 from tbservice.types.experiments import Experiment
 from tbservice.types.grants import ReadGrant, WorkspaceGrant
@@ -85,7 +85,7 @@ def select_of_readers(readers: Sequence[ExperimentReader], where: str) -> Select
     experiments: list[Experiment] = []
     parts: list[ExperimentRuns] = []
     trainings: dict[ExperimentId, UploadStatus] = {}
-    origins: dict[ExperimentId, Mapping[str, str]] = {}
+    origins: dict[ExperimentId, RunOrigin] = {}
     pending: list[ReadGrant] = []
     now = 0.0
     for reader in readers:
@@ -110,7 +110,7 @@ def _read_own(db: Connection, grant: ReadGrant, points_max: int) -> WorkspaceRun
         [experiment],
         [read_runs(db, grant, str(experiment.version), points_max)],
         uploads.find_statuses(db, grant, [experiment]),
-        run_origins.list_origins(db, [grant.experiment_id]) if is_members else {},
+        read_origins(db, [grant.experiment_id]) if is_members else {},
         read_now(db).timestamp(),
     )
 
@@ -178,7 +178,7 @@ def read_workspace_runs(
         experiments,
         parts,
         uploads.find_statuses(db, grant, experiments),
-        run_origins.list_origins(db, ids),
+        read_origins(db, ids),
         read_now(db).timestamp(),
     )
     return runs, pending

@@ -16,15 +16,13 @@ from tbservice.experiment_values import UploadStatus
 from tbservice.patterns import PatternSearches, compile_pattern
 from tbservice.runs import run_values
 from tbservice.runs.columns import KnownColumns, RunColumn
-from tbservice.runs.experiment_runs import ExperimentRuns
+from tbservice.runs.experiment_runs import TAG_END, ExperimentRuns
 from tbservice.runs.filters import Comparison, Every, Filter, IsMissing, Not, Some
+from tbservice.runs.origins import RunOrigin
 from tbservice.runs.run_values import BOOL, MISSING, NUMBER, TEXT, Bools, RunValues
 from tbservice.types.experiments import Experiment
 from tbservice.types.identifiers import ExperimentId, Float64s, Int64s
 from tbwire.hparams import HparamValue
-
-_TAG_END: Final = "\n"
-"""Between the tags of an experiment in a column: no tag has it."""
 
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
@@ -60,7 +58,7 @@ class WorkspaceRuns:
     experiments: Sequence[Experiment]
     parts: Sequence[ExperimentRuns]
     trainings: Mapping[ExperimentId, UploadStatus]
-    origins: Mapping[ExperimentId, Mapping[str, str]]
+    origins: Mapping[ExperimentId, RunOrigin]
     now: float
     _columns: dict[RunColumn, RunValues] = field(default_factory=dict)
 
@@ -79,7 +77,16 @@ class WorkspaceRuns:
         for part in self.parts:
             hparams.update(part.count_hparams())
             metrics.update(part.count_metrics())
-        return KnownColumns(hparams, metrics)
+        return KnownColumns(hparams, metrics, functools.cache(self._count_packages))
+
+    def _count_packages(self) -> Counter[str]:
+        """Return how many runs have each package."""
+        counts: Counter[str] = Counter()
+        for experiment, part in zip(self.experiments, self.parts, strict=True):
+            origin = self.origins.get(experiment.experiment_id)
+            if origin is not None:
+                counts.update(dict.fromkeys(origin.packages, len(part)))
+        return counts
 
     def column(self, column: RunColumn) -> RunValues:
         """Return a column of all runs."""
@@ -200,23 +207,26 @@ class WorkspaceRuns:
             "status": lambda: part.statuses(self.now, self.trainings.get(experiment.experiment_id)),
             "started": part.started,
             "duration": part.durations,
+            "tags": lambda: part.all_tags(experiment.tags),
         }
         if column.name in of_runs:
             return of_runs[column.name]()
-        text = self._text_of(experiment, column.name)
+        text = self._text_of(experiment, column)
         codes = np.full(len(part), -1 if text is None else 0)
         return run_values.of_codes(codes, [] if text is None else [text])
 
-    def _text_of(self, experiment: Experiment, name: str) -> str | None:
+    def _text_of(self, experiment: Experiment, column: RunColumn) -> str | None:
         """Return a value that is the same for all runs of an experiment."""
-        id_ = experiment.experiment_id
+        id_, name = experiment.experiment_id, column.name
+        origin = self.origins.get(id_, RunOrigin({}))
+        if column.kind == "package":
+            return origin.packages.get(name)
         texts: dict[str, str | None] = {
             "experiment": id_,
             "experiment_name": experiment.name,
             "training": self.trainings[id_].value if id_ in self.trainings else None,
-            "tags": _TAG_END.join(experiment.tags) or None,
         }
-        return texts[name] if name in texts else self.origins.get(id_, {}).get(name)
+        return texts[name] if name in texts else origin.texts.get(name)
 
 
 class _Selection:
@@ -250,7 +260,7 @@ class _Selection:
             is_true = self._make_text_condition(term.operator, value)
             if self._resolved[term.column.name] == RunColumn("run", "tags"):
                 return values.matches_text(
-                    lambda text: any(is_true(tag) for tag in text.split(_TAG_END))
+                    lambda text: any(is_true(tag) for tag in text.split(TAG_END))
                 )
             return values.matches_text(is_true)
         compare = _COMPARE[term.operator]

@@ -25,7 +25,7 @@ from tbservice.api.v1.points import (
     points,
     tail,
 )
-from tbservice.api.v1.runs import curves, distribution, run_tables, runs, views
+from tbservice.api.v1.runs import curves, distribution, run_tables, run_tags, runs, views
 from tbservice.api.v1.sharing import share_links, tokens, workspace_links
 from tbservice.api.v1.uploads import batches, blob_uploads, run_hparams, uploads
 from tbservice.hparams import routes as hparams
@@ -50,6 +50,7 @@ from tbservice.pages.people import (
     account,
     invitation,
     jump,
+    run_selection,
     runs_comparison,
     saved_views,
     workspace_audit,
@@ -88,6 +89,7 @@ ROUTER_MODULES = (
     views,
     experiments,
     run_deletion,
+    run_tags,
     tokens,
     device_logins,
     share_links,
@@ -128,6 +130,7 @@ PAGE_MODULES = (
     invitation,
     workspace_settings,
     workspace_runs,
+    run_selection,
     runs_comparison,
     saved_views,
     workspace_members,

@@ -118,6 +118,8 @@ def _list_columns(calls: RunTableCalls, options: argparse.Namespace) -> int:
     for kind, counts in (("hparam", available["hparams"]), ("metric", available["metrics"])):
         for name, count in counts.items():
             print_line(f"{kind}  {name}  {count}")
+    for name, count in available.get("packages", {}).items():  # an older server names none
+        print_line(f"package  package.{name}  {count}")
     return 0
 
 

@@ -62,19 +62,21 @@ def delete_runs(page: SignedInPage, experiment_id: str, form: SignedInForm) -> R
     with page.admin_transaction(experiment_id) as (db, grant):
         experiment = lifecycle.find_own(db, grant)
         runs = run_deletion.find_run_sizes(db, grant, run_ids)
+    address = f"/experiment/{experiment_id}/runs"
     if runs and form.text("confirmed") != "yes":
+        name = experiment.name.strip() or "Unnamed experiment"
         return page.render(
             "experiment_runs_delete.html",
             workspace=page.session.find_membership(grant.workspace_id),
-            experiment=experiment,
             runs=runs,
+            names=[],
+            crumb=(address, name),
+            back=address,
+            action=f"{address}/delete",
+            fields=[("run", run.run_id) for run in runs],
         )
-
-    for run in runs:
-        with page.database.transaction(grant) as db:
-            run_deletion.delete_run(db, grant, run.name)
-    run_deletion.erase_points(page.database, grant)
-    return redirect(f"/experiment/{experiment_id}/runs", done="runs-deleted")
+    run_deletion.delete_runs(page.database, grant, [run.name for run in runs])
+    return redirect(address, done="runs-deleted")
 
 
 def _read_ids(form: FormFields) -> list[int]:

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
-from urllib.parse import urlencode
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from tbservice import limits
-from tbservice.errors import Invalid, MalformedRequest, TooLarge
+from tbservice.auth.secrets import is_experiment_id
+from tbservice.errors import Invalid, MalformedRequest, ServiceError, TooLarge
 from tbservice.experiment_values import UploadStatus
 from tbservice.pages.experiments.live_rows import list_live_sources
 from tbservice.pages.people.saved_views import VIEW_ID_CHARS_MAX, read_shown_views
-from tbservice.pages.people.workspace_view import OwnPage
+from tbservice.pages.people.workspace_view import OwnPage, WorkspacePage
 from tbservice.runs.columns import split_names
-from tbservice.runs.comparison import choose_run
-from tbservice.runs.filters import FILTER_CHARS_MAX
+from tbservice.runs.comparison import ChosenRun, choose_run
+from tbservice.runs.filters import FILTER_CHARS_MAX, quote
 from tbservice.runs.group_table import GroupsPage, MeanValue, list_groups
 from tbservice.runs.grouped_reader import GroupsQuery, groups_address
 from tbservice.runs.grouping import RUN_GROUP_ITEMS_MAX, GroupBy
 from tbservice.runs.use_cases import RunsPage, RunsQuery, list_runs
 from tbservice.runs.views import RUNS_PAGE
-from tbservice.types.grants import ReadGrant
+from tbservice.types.grants import ReadGrant, Scope
+from tbservice.types.identifiers import ExperimentId
 from tbwire.hparams import HparamValue
 from tbwire.mean_text import format_mean
 
@@ -35,10 +37,13 @@ router = APIRouter(include_in_schema=False)
 _ALWAYS: Final = ("experiment", "experiment_name", "run")
 """Columns that the page reads for the name of a run, whatever is chosen."""
 
-_READ: Final = (*_ALWAYS, "training")
-"""Columns that the page reads: with those whether the run's experiment is running."""
+_READ: Final = (*_ALWAYS, "training", "tags")
+"""Columns that the page reads: with those whether the run's experiment is running, and tags."""
 
 _COLUMNS_CHARS_MAX: Final = 4_000
+_STATE: Final = ("where", "sort", "columns", "group", "after", "view")
+"""Parameters of the address."""
+
 _SECONDS_MAX: Final = 253_402_300_800
 """Seconds from the epoch to the year 10000, which datetime does not have."""
 
@@ -61,6 +66,11 @@ class RunsAddress:
         return self.link(view="").partition("?")[2]
 
     @property
+    def state(self) -> str:
+        """Return the query of this very page, with which forms return to it."""
+        return self.link(after=self.after).partition("?")[2]
+
+    @property
     def column_names(self) -> list[str]:
         """Return the columns that are chosen."""
         return split_names(self.columns)
@@ -73,10 +83,14 @@ class RunsAddress:
     def link(self, **changes: str) -> str:
         """Return the address with some values changed, of the first page."""
         changed = replace(self, **{"after": "", **changes})
-        fields = ("where", "sort", "columns", "group", "after", "view")
-        pairs = {name: getattr(changed, name) for name in fields}
+        pairs = {name: getattr(changed, name) for name in _STATE}
         query = urlencode({name: value for name, value in pairs.items() if value})
         return f"{self.path}?{query}" if query else self.path
+
+    def tag_link(self, tag: str) -> str:
+        """Return the address of the runs with a tag, of those that the filter selects."""
+        where = f"tags = {quote(tag)}"
+        return self.link(where=f"({self.where}) and {where}" if self.where else where)
 
     def sort_link(self, column: str) -> str:
         """Return the address sorted by a column: descending if it is sorted by it already."""
@@ -89,11 +103,36 @@ class RunsAddress:
         return "descending" if self.sort.startswith("-") else "ascending"
 
 
+def read_state(query: str) -> dict[str, str]:
+    """Return the parameters of the page of a query, as `RunsAddress.state` has them."""
+    return {name: value for name, value in parse_qsl(query) if name in _STATE}
+
+
 @router.get("/workspace/{workspace_id}/runs")
 def show_runs(page: OwnPage, request: Request) -> Response:
     """Show a page of the runs; for a filter that cannot be used, what is wrong with it."""
-    query = request.query_params
-    address = RunsAddress(
+    return render_runs(page, request.query_params)
+
+
+def render_runs(
+    page: WorkspacePage,
+    query: Mapping[str, str],
+    error: ServiceError | None = None,
+    selected: Collection[str] = (),
+) -> Response:
+    """Return the page of an address with this query; with the error of a form, and a selection."""
+    address = _read_address(page, query)
+    views = read_shown_views(page, RUNS_PAGE, address.view, address.query)
+    shown: dict[str, Any] = {"address": address, "views": views, "found": None, "groups": None}
+    try:
+        shown |= _show_groups(page, address) if address.group_names else _show_runs(page, address)
+    except (Invalid, TooLarge) as problem:
+        error, shown["equal"] = problem, {}
+    return page.render("workspace_runs.html", error, selected=selected, show=show_value, **shown)
+
+
+def _read_address(page: WorkspacePage, query: Mapping[str, str]) -> RunsAddress:
+    return RunsAddress(
         f"{page.address}/runs",
         query.get("where", "").strip()[: FILTER_CHARS_MAX + 1],
         query.get("sort", "").strip()[:_COLUMNS_CHARS_MAX],
@@ -102,50 +141,44 @@ def show_runs(page: OwnPage, request: Request) -> Response:
         query.get("after", ""),
         query.get("view", "")[:VIEW_ID_CHARS_MAX],
     )
-    views = read_shown_views(page, RUNS_PAGE, address.view, address.query)
-    try:
-        if address.group_names:
-            groups = _find_groups(page, request, address)
-            return page.render(
-                "workspace_runs.html",
-                address=address,
-                views=views,
-                found=None,
-                groups=groups,
-                equal=_find_equal(address, groups),
-                tensorboard=_find_tensorboard(address, groups),
-                experiments_max=limits.COMPARISON_ITEMS_MAX,
-                show=show_value,
-            )
-        found = _find(page, request, address)
-    except (Invalid, TooLarge) as error:
-        return page.render(
-            "workspace_runs.html",
-            error,
-            address=address,
-            views=views,
-            found=None,
-            groups=None,
-            equal={},
-        )
-    hidden = {*_ALWAYS, *({"started", "training"} - set(address.column_names))}
+
+
+def _show_groups(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
+    """Return what the template has of groups. Raises Invalid and TooLarge."""
+    groups = _find_groups(page, address)
+    return {
+        "groups": groups,
+        "equal": _find_equal(address, groups),
+        "tensorboard": _find_tensorboard(address, groups),
+        "experiments_max": limits.COMPARISON_ITEMS_MAX,
+    }
+
+
+def _show_runs(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
+    """Return what the template has of single runs. Raises Invalid and TooLarge."""
+    found = _find(page, address)
+    hidden = {*_ALWAYS, *({"started", "training", "tags"} - set(address.column_names))}
     running = [str(row[0]) for row in found.rows if row[len(_ALWAYS)] == UploadStatus.RUNNING]
-    shown = [(index, name) for index, name in enumerate(found.columns) if name not in hidden]
-    return page.render(
-        "workspace_runs.html",
-        address=address,
-        views=views,
-        found=found,
-        groups=None,
-        equal=found.equal,
-        shown=shown,
-        show=show_value,
-        refer=refer_to_run,
-        live=list_live_sources(page.database, page.session, running),
-    )
+    names = [(index, name) for index, name in enumerate(found.columns) if name not in hidden]
+    return {
+        "found": found,
+        "tags": [(str(row[_READ.index("tags")] or "").split("\n")) for row in found.rows],
+        "may_change": Scope.ADMIN in page.workspace.role.scopes,
+        "equal": found.equal,
+        "shown": names,
+        "numbers": {name for index, name in names if _has_numbers(found, index)},
+        "refer": refer_to_run,
+        "live": list_live_sources(page.database, page.session, running),
+    }
 
 
-def _find_groups(page: OwnPage, request: Request, address: RunsAddress) -> GroupsPage:
+def _has_numbers(found: RunsPage, index: int) -> bool:
+    """Return whether the first value of a column is a number."""
+    value = next((row[index] for row in found.rows if row[index] is not None), None)
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _find_groups(page: WorkspacePage, address: RunsAddress) -> GroupsPage:
     """Read the groups of the runs, all on one page."""
     grant = page.grant_read()
     sort = [address.sort] if address.sort else []
@@ -158,7 +191,7 @@ def _find_groups(page: OwnPage, request: Request, address: RunsAddress) -> Group
     )
     with page.database.snapshot(grant) as db:
         groups = list_groups(db, grant, query, GroupBy(address.group_names))
-    _fill_summaries(request, groups.pending_grants)
+    _fill_summaries(page.request, groups.pending_grants)
     return groups
 
 
@@ -181,7 +214,7 @@ def _find_tensorboard(address: RunsAddress, groups: GroupsPage) -> str:
     return groups_address(groups.experiments, query)
 
 
-def _find(page: OwnPage, request: Request, address: RunsAddress) -> RunsPage:
+def _find(page: WorkspacePage, address: RunsAddress) -> RunsPage:
     """Read the page; the first one if the page token is of another table."""
     grant = page.grant_read()
     chosen = address.column_names
@@ -201,7 +234,7 @@ def _find(page: OwnPage, request: Request, address: RunsAddress) -> RunsPage:
             found = list_runs(db, grant, query)
         except MalformedRequest:
             found = list_runs(db, grant, replace(query, after=None))
-    _fill_summaries(request, found.pending_grants)
+    _fill_summaries(page.request, found.pending_grants)
     return found
 
 
@@ -209,6 +242,14 @@ def refer_to_run(experiment_id: str, name: str) -> str:
     """Return how the address of a comparison names a run."""
     run = choose_run(experiment_id, name)
     return f"{run.experiment_id}:{run.digest}"
+
+
+def parse_references(texts: Iterable[str]) -> list[ChosenRun]:
+    """Return the runs that these name, as `refer_to_run` does; what names none is left out."""
+    pairs = (text.partition(":") for text in texts)
+    return [
+        ChosenRun(ExperimentId(id_), digest) for id_, _, digest in pairs if is_experiment_id(id_)
+    ]
 
 
 def _fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:

@@ -277,6 +277,16 @@ def list_sizes(
     return [RunSize(*row) for row in rows]
 
 
+def find_run_ids(db: Connection, experiment_id: ExperimentId, prefixes: Sequence[str]) -> list[int]:
+    """Return the runs of which the first 8 bytes of the name's digest are one of these, as hex."""
+    statement = text("""
+        SELECT run_id FROM runs WHERE experiment_id = :experiment_id
+            AND encode(substring(name_digest FROM 1 FOR 8), 'hex') = ANY (CAST(:prefixes AS text[]))
+    """)
+    values = {"experiment_id": experiment_id, "prefixes": encode_array("text", prefixes)}
+    return list(db.execute(statement, values).scalars())
+
+
 def search_names(
     db: Connection,
     table: str,

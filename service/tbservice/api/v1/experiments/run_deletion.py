@@ -50,10 +50,7 @@ def delete_runs(grant: MayAdminister, run: _Runs, database: UsesDatabase) -> Non
     names = list(dict.fromkeys(run))
     with database.transaction(grant) as db:
         run_deletion.check_runs(db, grant, names)
-    for name in names:
-        with database.transaction(grant) as db:
-            run_deletion.delete_run(db, grant, name)
-    run_deletion.erase_points(database, grant)
+    run_deletion.delete_runs(database, grant, names)
 
 
 @router.get("/runs/deleted")

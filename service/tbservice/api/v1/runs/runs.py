@@ -64,6 +64,9 @@ class AvailableColumns(BaseModel):
     run: list[str] = Field(description="Columns of every run")
     hparams: dict[str, int] = Field(description="Hyperparameters, with the number of runs")
     metrics: dict[str, int] = Field(description="Scalar tags, with the number of runs")
+    packages: dict[str, int] = Field(
+        description="Packages, whose versions are `package.NAME`, with the number of runs"
+    )
 
 
 class GroupedColumns(BaseModel):
@@ -176,4 +179,5 @@ def _list_available(known: KnownColumns) -> AvailableColumns:
         run=list(RUN_COLUMNS),
         hparams=dict(sorted(known.hparams.items())),
         metrics=dict(sorted(known.metrics.items())),
+        packages=dict(sorted(known.count_packages().items())),
     )

@@ -1,0 +1,129 @@
+"""Runs that are selected in the table of a workspace: tagged, deleted and compared, by the page and
+the API.
+"""
+
+from __future__ import annotations
+
+import html
+
+import pytest
+
+from support.batches import scalars, segment, stream
+from support.page_forms import new_reader
+from support.people import new_member
+from tbservice.runs.comparison import choose_run
+from tbservice.types.people import Role
+
+RUN = "<b>a</b>/train"
+
+
+@pytest.fixture
+def browser(client, database, workspace_id):
+    """The browser of an owner."""
+    return new_reader(client, database, new_member(database, workspace_id))
+
+
+@pytest.fixture
+def table(workspace_id):
+    """The path of the page."""
+    return f"/workspace/{workspace_id}/runs"
+
+
+@pytest.fixture
+def experiments(api):
+    """Two experiments with two runs of the same names."""
+    ids = [api.new_experiment(name=name, tags=["paper"]) for name in ("<i>one</i>", "two")]
+    for id_ in ids:
+        for name in (RUN, "b"):
+            api.write(id_, segment(stream(name), 0, 9, scalars("loss", range(5))))
+    return ids
+
+
+def refer(experiment, name):
+    run = choose_run(experiment, name)
+    return f"{run.experiment_id}:{run.digest}"
+
+
+def runs_with(api, workspace_id, where):
+    answer = api.request("GET", f"/workspaces/{workspace_id}/runs", params={"where": where})
+    return sorted((run["experiment"], run["run"]) for run in answer.json()["runs"])
+
+
+def test_selected_runs_are_tagged_and_found(api, browser, table, workspace_id, experiments):
+    first, second = experiments
+    selected = {"id": [refer(first, RUN), refer(second, "b"), refer(second, "gone"), "no run"]}
+    fields = {**selected, "list": "where=loss+%3E+0&path=x", "tags": "best, <u>x</u>"}
+    answer = browser.post(f"{table}/tag", {**fields, "act": "add"})
+    assert answer.headers["location"] == f"{table}?where=loss+%3E+0&done=runs-tagged"
+    tagged = sorted([(first, RUN), (second, "b")])
+    assert runs_with(api, workspace_id, 'tags = "best" and tags = "<u>x</u>"') == tagged
+    assert len(runs_with(api, workspace_id, 'tags = "paper"')) == 4
+    page = browser.get(table).text
+    assert page.count("<bdi>best</bdi>") == 2
+    assert "<u>x</u>" not in page
+    assert "where=tags+%3D+%22best%22" in page
+
+    browser.post(f"{table}/tag", {**selected, "act": "remove", "tags": "BEST"})
+    assert runs_with(api, workspace_id, 'tags = "best"') == []
+    assert runs_with(api, workspace_id, 'tags = "<u>x</u>"') == tagged
+
+
+def test_selected_runs_are_deleted_after_a_question(api, browser, table, workspace_id, experiments):
+    first, second = experiments
+    selected = {"id": [refer(first, RUN), refer(second, "b")], "list": "sort=-loss"}
+    asked = browser.post(f"{table}/delete", selected)
+    assert "Delete 2 runs?" in asked.text
+    assert "<b>a</b>" not in asked.text
+    assert all(html.escape(text) in asked.text for text in (RUN, "<i>one</i>", "two"))
+    assert f'href="{table}?sort=-loss"' in asked.text
+    assert len(runs_with(api, workspace_id, "")) == 4
+    for _ in range(2):  # a button that is clicked twice
+        answer = browser.post(f"{table}/delete", {**selected, "confirmed": "yes"})
+        assert answer.headers["location"] == f"{table}?sort=-loss&done=runs-deleted"
+    assert runs_with(api, workspace_id, "") == sorted([(first, "b"), (second, RUN)])
+
+
+def test_selected_runs_are_compared(browser, table, experiments):
+    selected = [refer(id_, RUN) for id_ in experiments]
+    answer = browser.post(f"{table}/selected", {"id": selected})
+    assert answer.status_code == 303
+    assert browser.get(answer.headers["location"]).text.count(html.escape(RUN)) >= 2
+
+
+def test_bad_selections_are_refused(client, database, browser, table, workspace_id, experiments):
+    run = refer(experiments[0], "b")
+    for path, fields, problem in (
+        ("selected", {}, "Select the runs to compare"),
+        ("delete", {"id": "no run"}, "Select 1 to 100 runs"),
+        ("tag", {"tags": "x"}, "Select 1 to 100 runs"),
+        ("tag", {"id": run, "tags": " , "}, "Name a tag"),
+        ("tag", {"id": run, "tags": "x" * 65}, "at most 64 characters"),
+        ("tag", {"id": run, "tags": ",".join(map(str, range(51)))}, "A run has at most 50 tags"),
+    ):
+        answer = browser.post(f"{table}/{path}", {**fields, "list": "sort=-loss"})
+        assert (answer.status_code, problem in answer.text) == (422, True), problem
+        assert 'value="-loss"' in answer.text
+        assert (f'value="{run}" checked' in answer.text) == ("id" in fields and path == "tag")
+        assert browser.post(f"{table}/{path}", fields, csrf=False).status_code == 403
+    viewer = new_reader(client, database, new_member(database, workspace_id, Role.VIEWER))
+    assert "/tag" not in viewer.get(table).text
+    assert viewer.post(f"{table}/tag", {"id": run, "tags": "x"}).status_code == 403
+    assert viewer.post(f"{table}/delete", {"id": run, "confirmed": "yes"}).status_code == 403
+
+
+def test_runs_are_tagged_by_the_api(api, workspace_id, experiments):
+    first, _ = experiments
+    change = {"runs": [RUN, "b"], "add": ["b", " A  a "], "remove": ["x"]}
+    for _ in range(2):
+        assert api.request("PATCH", f"/experiments/{first}/runs", json=change).status_code == 204
+    path = f"/workspaces/{workspace_id}/runs"
+    query = {"where": f'experiment = "{first}"', "column": ["tags"], "group_by": ["tags"]}
+    (group,) = api.request("GET", path, params=query).json()["runs"]
+    assert (group["tags"], group["runs"]) == ("A a\nb\npaper", 2)
+    unknown = api.request(
+        "PATCH", f"/experiments/{first}/runs", json={**change, "runs": ["b", "?"]}
+    )
+    assert (unknown.status_code, unknown.json()["detail"]) == (
+        404,
+        "the experiment has no run '?': nothing was changed",
+    )
