@@ -5,10 +5,12 @@ the API.
 from __future__ import annotations
 
 import html
+import re
 
 import pytest
 
 from support.batches import scalars, segment, stream
+from support.hparams import HparamsClient, start
 from support.page_forms import new_reader
 from support.people import new_member
 from tbservice.runs.comparison import choose_run
@@ -127,3 +129,36 @@ def test_runs_are_tagged_by_the_api(api, workspace_id, experiments):
         404,
         "the experiment has no run '?': nothing was changed",
     )
+
+
+def test_table_is_copied_with_hostile_names_escaped(api, browser, table):
+    client = HparamsClient(api)
+    for name, seed in (("a_&\\input{x}</textarea>", 1), ("b", 2)):
+        client.write(name, start({"k_%": "x|$", "seed": seed}), scalars("loss", [1], [seed]))
+    listed = html.unescape(browser.get(f"{table}?columns=loss").text)
+    assert r"a\_\&\textbackslash{}input\{x\}\textless{}/textarea\textgreater{} & 1 \\" in listed
+    assert r"| a\_\&\\input\{x\}\</textarea\> | 1 |" in listed
+    assert "x}&lt;/textarea" in browser.get(f"{table}?columns=loss").text
+    groups = html.unescape(browser.get(f"{table}?group=k_%25,seed&columns=loss").text)
+    assert r"x\textbar{}\$ & 1 & 1 & 1 (1) \\" in groups  # a group of one has no deviation
+    groups = html.unescape(browser.get(f"{table}?group=k_%25&columns=loss").text)
+    assert r"x\textbar{}\$ & 2 & 1.5 $\pm$ 0.7 (2) \\" in groups
+    assert r"| x\|\$ | 2 | 1.5 ± 0.7 (2) |" in groups
+
+
+def test_columns_are_pinned_and_offered(api, browser, table):
+    client = HparamsClient(api)
+    client.write("a", start({"lr": 0.1, "seed": 1}), scalars("loss", [1, 2], [3, 4]))
+    client.write("b", start({"lr": 0.1, "seed": 2}), scalars("loss", [1, 2], [3, 4]))
+    page = browser.get(f"{table}?pin=loss.min,lr").text
+    assert (
+        re.findall(r'<td data-column="([\w.]+)" class="[^"]*pin-\d', page) == ["loss.min", "lr"] * 2
+    )
+    assert "Equal in all" not in page  # what is pinned is not folded away
+    (link,) = re.findall(r'href="([^"]+)"><bdi>loss.max<', page)
+    added = browser.get(html.unescape(link)).text
+    assert 'data-column="loss.max"' in added
+    assert 'data-column="seed"' in added
+    refused = browser.get(f"{table}?pin=lr,seed,loss,loss.min")
+    assert (refused.status_code, "4 columns are over the limit of 3" in refused.text) == (422, True)
+    assert "did you mean loss" in html.unescape(browser.get(f"{table}?pin=los").text)

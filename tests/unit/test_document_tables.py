@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tbupload.console.document_tables import latex_lines, markdown_lines
+from tbwire.document_tables import latex_lines, markdown_lines
 
 HOSTILE = "a|b\\input{x}&_^~%$#<i>[1]*--\n\x1b[2J`"
 

@@ -159,6 +159,11 @@ def normalize_package(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def join_names(names: Iterable[str]) -> str:
+    """Return names as `split_names` takes them; a name with a backtick cannot be written so."""
+    return ", ".join(f"`{name}`" if "," in name or name != name.strip() else name for name in names)
+
+
 def split_names(text: str) -> list[str]:
     """Return names with commas between them; those with commas in them are in backticks."""
     names = [

@@ -36,7 +36,8 @@ class RunsQuery:
     """Filter, order, columns and page of a table of runs.
 
     `sort` has names of columns, with a `-` before one for descending order. Without `columns`, a
-    page has those that most runs have. `always` come before them in any case. With `skips_unknown`,
+    page has those that most runs have. `always` come before them in any case, and are not folded.
+    With `skips_unknown`,
     columns that no run has are left out, but not those of the filter, and the page names them. With
     `folds_equal` and without `columns`, those that say nothing are not columns: hyperparameters of
     which all selected runs have one value, and what none of them has.
@@ -125,7 +126,7 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
     total = int(selected.sum())
     equal = {}
     if query.folds_equal and not query.columns and total > 1:
-        equal = _fold_equal(runs, np.flatnonzero(selected), columns)
+        equal = _fold_equal(runs, np.flatnonzero(selected), columns, query.always)
     if query.after is not None:
         selected = selected & runs.follows(keys, _decode_token(query, query.after, len(keys)))
     rows = runs.sort(selected, keys)
@@ -146,7 +147,7 @@ def list_runs(db: Connection, grant: WorkspaceGrant, query: RunsQuery) -> RunsPa
 
 
 def _fold_equal(
-    runs: WorkspaceRuns, rows: Int64s, columns: dict[str, RunColumn]
+    runs: WorkspaceRuns, rows: Int64s, columns: dict[str, RunColumn], kept: Collection[str]
 ) -> dict[str, HparamValue]:
     """Take what says nothing from the columns; return the values of hyperparameters among it."""
     first = rows[0].item()
@@ -154,7 +155,7 @@ def _fold_equal(
     for name, column in list(columns.items()):
         ((value,),) = runs.read_rows([first], [column])
         is_folded = column.kind == "hparam" or (column.kind == "metric" and value is None)
-        if is_folded and runs.column(column).is_same(rows):
+        if is_folded and name not in kept and runs.column(column).is_same(rows):
             del columns[name]
             if value is not None:
                 equal[name] = value
@@ -171,11 +172,12 @@ def keep_known(
     if not query.skips_unknown:
         return query, []
     sort = known.list_problems([name for name in query.sort if name not in sortable], "sort")
-    columns = known.list_problems(query.columns, "columns")
+    columns = known.list_problems([*query.always, *query.columns], "columns")
     kept = replace(
         query,
         sort=[name for name in query.sort if name not in sort],
         columns=[name for name in query.columns if name not in columns],
+        always=[name for name in query.always if name not in columns],
     )
     return kept, [*columns.values(), *sort.values()]
 

@@ -114,7 +114,7 @@ def _list_selected(
         (),
         columns,
         limit=RUNS_ITEMS_MAX,
-        always=("experiment", "run"),
+        always=("experiment", "run", *split_names(fields.get("pin", [""])[0])),
         skips_unknown=True,
     )
     found = list_runs(db, grant, query)

@@ -39,7 +39,7 @@ VIEW_QUERY_CHARS_MAX: Final = 16_000
 RUNS_PAGE: Final = "runs"
 COMPARE_PAGE: Final = "compare"
 VIEW_PARAMETERS: Final = {
-    RUNS_PAGE: ("where", "sort", "columns", "group"),
+    RUNS_PAGE: ("where", "sort", "columns", "pin", "group"),
     COMPARE_PAGE: (
         *("id", "where", "sort", "group", "band"),
         *("tag", "run", "axis", "log", "outliers", "smoothing"),

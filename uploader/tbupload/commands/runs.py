@@ -16,10 +16,10 @@ from typing import Final
 from tbupload.commands.connect import make_transport
 from tbupload.commands.options.runs import RUNS_DEFAULT
 from tbupload.console.columns import Column, ColumnLayout, display_width, terminal_columns
-from tbupload.console.document_tables import latex_lines, markdown_lines
 from tbupload.console.output import print_json, print_line, print_message
 from tbupload.http.response_schema import Json
 from tbupload.http.run_table import RunTableCalls, find_workspace_id
+from tbwire.document_tables import latex_lines, markdown_lines
 from tbwire.mean_text import format_mean
 
 _WIDTH_MAX: Final = 24

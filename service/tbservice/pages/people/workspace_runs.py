@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,9 +17,10 @@ from tbservice.auth.secrets import is_experiment_id
 from tbservice.errors import Invalid, MalformedRequest, ServiceError, TooLarge
 from tbservice.experiment_values import UploadStatus
 from tbservice.pages.experiments.live_rows import list_live_sources
+from tbservice.pages.people.run_documents import write_groups, write_runs
 from tbservice.pages.people.saved_views import VIEW_ID_CHARS_MAX, read_shown_views
 from tbservice.pages.people.workspace_view import OwnPage, WorkspacePage
-from tbservice.runs.columns import split_names
+from tbservice.runs.columns import RUN_COLUMNS, RunColumn, join_names, split_names
 from tbservice.runs.comparison import ChosenRun, choose_run
 from tbservice.runs.filters import FILTER_CHARS_MAX, quote
 from tbservice.runs.group_table import GroupsPage, MeanValue, list_groups
@@ -40,12 +41,18 @@ _ALWAYS: Final = ("experiment", "experiment_name", "run")
 _READ: Final = (*_ALWAYS, "training", "tags")
 """Columns that the page reads: with those whether the run's experiment is running, and tags."""
 
-_COLUMNS_CHARS_MAX: Final = 4_000
-_STATE: Final = ("where", "sort", "columns", "group", "after", "view")
-"""Parameters of the address."""
+PINNED_ITEMS_MAX: Final = 3
+"""Columns (items) that stay in sight when a table is scrolled: a window has no more room."""
 
+OFFERED_ITEMS_MAX: Final = 100
+"""Columns (items) that the page offers to add; others are typed."""
+
+_COLUMNS_CHARS_MAX: Final = 4_000
 _SECONDS_MAX: Final = 253_402_300_800
 """Seconds from the epoch to the year 10000, which datetime does not have."""
+
+_STATE: Final = ("where", "sort", "columns", "pin", "group", "after", "view")
+"""Parameters of the address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,7 @@ class RunsAddress:
     where: str = ""
     sort: str = ""
     columns: str = ""
+    pin: str = ""
     group: str = ""
     after: str = ""
     view: str = ""
@@ -74,6 +82,11 @@ class RunsAddress:
     def column_names(self) -> list[str]:
         """Return the columns that are chosen."""
         return split_names(self.columns)
+
+    @property
+    def pinned_names(self) -> list[str]:
+        """Return the columns that stay in sight beside the names of runs."""
+        return split_names(self.pin)
 
     @property
     def group_names(self) -> list[str]:
@@ -137,6 +150,7 @@ def _read_address(page: WorkspacePage, query: Mapping[str, str]) -> RunsAddress:
         query.get("where", "").strip()[: FILTER_CHARS_MAX + 1],
         query.get("sort", "").strip()[:_COLUMNS_CHARS_MAX],
         query.get("columns", "").strip()[:_COLUMNS_CHARS_MAX],
+        query.get("pin", "").strip()[:_COLUMNS_CHARS_MAX],
         query.get("group", "").strip()[:_COLUMNS_CHARS_MAX],
         query.get("after", ""),
         query.get("view", "")[:VIEW_ID_CHARS_MAX],
@@ -146,9 +160,11 @@ def _read_address(page: WorkspacePage, query: Mapping[str, str]) -> RunsAddress:
 def _show_groups(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
     """Return what the template has of groups. Raises Invalid and TooLarge."""
     groups = _find_groups(page, address)
+    equal = _find_equal(address, groups)
     return {
         "groups": groups,
-        "equal": _find_equal(address, groups),
+        "equal": equal,
+        "documents": write_groups(groups, equal, show_value),
         "tensorboard": _find_tensorboard(address, groups),
         "experiments_max": limits.COMPARISON_ITEMS_MAX,
     }
@@ -156,20 +172,45 @@ def _show_groups(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
 
 def _show_runs(page: WorkspacePage, address: RunsAddress) -> dict[str, Any]:
     """Return what the template has of single runs. Raises Invalid and TooLarge."""
-    found = _find(page, address)
-    hidden = {*_ALWAYS, *({"started", "training", "tags"} - set(address.column_names))}
+    found = _find_runs(page, address)
     running = [str(row[0]) for row in found.rows if row[len(_ALWAYS)] == UploadStatus.RUNNING]
-    names = [(index, name) for index, name in enumerate(found.columns) if name not in hidden]
+    names = _list_shown(found, address)
     return {
         "found": found,
         "tags": [(str(row[_READ.index("tags")] or "").split("\n")) for row in found.rows],
         "may_change": Scope.ADMIN in page.workspace.role.scopes,
         "equal": found.equal,
         "shown": names,
+        "pinned": [name for name in address.pinned_names if name in found.columns],
+        "offered": _list_offered(found, [name for _, name in names], address),
+        "documents": write_runs(found, [(found.columns.index("run"), "run"), *names], show_value),
         "numbers": {name for index, name in names if _has_numbers(found, index)},
         "refer": refer_to_run,
         "live": list_live_sources(page.database, page.session, running),
     }
+
+
+def _list_shown(found: RunsPage, address: RunsAddress) -> list[tuple[int, str]]:
+    """Return position and name of the columns that the page has beside the name of a run."""
+    named = {*address.column_names, *address.pinned_names}
+    hidden = {*_ALWAYS, *({"started", "training", "tags"} - named)}
+    return [(index, name) for index, name in enumerate(found.columns) if name not in hidden]
+
+
+def _list_offered(
+    found: RunsPage, shown: Sequence[str], address: RunsAddress
+) -> list[tuple[str, str]]:
+    """Return the columns that are there and not shown, each with the address that adds it."""
+    known = found.known
+    names = [name for name in RUN_COLUMNS if name not in _ALWAYS]
+    names += [known.name_of(RunColumn("hparam", name)) for name in sorted(known.hparams)]
+    for tag in sorted(known.metrics):
+        names += [known.name_of(RunColumn("metric", tag, each)) for each in ("last", "min", "max")]
+    others = [name for name in names if name not in shown and name not in found.equal]
+    return [
+        (name, address.link(columns=join_names([*shown, name])))
+        for name in others[:OFFERED_ITEMS_MAX]
+    ]
 
 
 def _has_numbers(found: RunsPage, index: int) -> bool:
@@ -179,7 +220,7 @@ def _has_numbers(found: RunsPage, index: int) -> bool:
 
 
 def _find_groups(page: WorkspacePage, address: RunsAddress) -> GroupsPage:
-    """Read the groups of the runs, all on one page."""
+    """Read the groups of the runs, all on one page. Raises as `list_groups`."""
     grant = page.grant_read()
     sort = [address.sort] if address.sort else []
     query = RunsQuery(
@@ -214,10 +255,12 @@ def _find_tensorboard(address: RunsAddress, groups: GroupsPage) -> str:
     return groups_address(groups.experiments, query)
 
 
-def _find(page: WorkspacePage, address: RunsAddress) -> RunsPage:
-    """Read the page; the first one if the page token is of another table."""
+def _find_runs(page: WorkspacePage, address: RunsAddress) -> RunsPage:
+    """Read the page; the first one if the page token is of another table. Raises as `list_runs`."""
     grant = page.grant_read()
-    chosen = address.column_names
+    chosen, pinned = address.column_names, address.pinned_names
+    if len(pinned) > PINNED_ITEMS_MAX:
+        raise Invalid(f"pin: {len(pinned)} columns are over the limit of {PINNED_ITEMS_MAX}")
     sort = [address.sort] if address.sort else []
     query = RunsQuery(
         address.where,
@@ -225,7 +268,7 @@ def _find(page: WorkspacePage, address: RunsAddress) -> RunsPage:
         chosen,
         address.after or None,
         limits.LIST_PAGE_ITEMS,
-        _READ,
+        (*_READ, *pinned),
         skips_unknown=bool(address.view),
         folds_equal=True,
     )
