@@ -100,8 +100,9 @@ def test_workspace_curves_are_data_frames(reader, seeds, library):
     assert list(frame["q0.9"])[:2] == pytest.approx([3.9, 1.9])
     assert math.isnan(list(frame["std"])[2])
     assert len(workspace.curves("loss", where='run = "none"', library=library)) == 0
-    (group, _) = workspace.runs(where, columns=["loss"], run_pattern="^(.*)/")
-    assert (group["run_pattern"], group["loss.mean"]) == ("a", 1.5)
+    groups = workspace.runs(where, columns=["loss"], run_pattern="^(.*)/", library=library)
+    assert list(groups["run_pattern"]) == ["a", "b_|"]
+    assert (list(groups["runs"]), list(groups["loss.mean"])) == ([2, 1], [1.5, 5.0])
     with pytest.raises(Refused, match="did you mean loss"):
         workspace.curves("los", where=where, library=library)
 
@@ -119,14 +120,19 @@ def test_workspace_lists_its_experiments(reader, experiment_id, monkeypatch):
     assert [each.url for each in tbupload.experiments(tag="kept")] == [newest.url]
 
 
-def test_workspace_runs_are_dictionaries(reader, experiment_id):
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_workspace_runs_are_data_frame(reader, experiment_id, library):
     token = reader.http.headers["Authorization"].removeprefix("Bearer ")
     workspace = Workspace(server=str(reader.http.base_url), token=token)
     where = f'experiment = "{experiment_id}"'
-    runs = workspace.runs(where, sort="-loss.max", columns=["run", "loss"], limit=2)
-    assert runs == [{"run": "a", "loss": 2.0}, {"run": "b", "loss": 0.5}]
-    (last,) = workspace.runs(f'{where} and run = "c d"', columns=["loss"])
-    assert isinstance(last["loss"], float)
+    columns = ["run", "loss", "loss.min", "host"]
+    runs = workspace.runs(where, sort="-loss.max", columns=columns, limit=2, library=library)
+    assert list(runs.columns) == columns
+    assert (list(runs["run"]), list(runs["loss"])) == (["a", "b"], [2.0, 0.5])
+    last = workspace.runs(f'{where} and run = "c d"', columns=columns, library=library)
+    assert math.isnan(last["loss"][0])
+    assert last["loss.min"][0] is None or math.isnan(last["loss.min"][0])
+    assert len(workspace.runs('run = "none"', columns=columns, library=library)) == 0
     with pytest.raises(Refused, match="character 1"):
         workspace.runs("= 1")
     assert "loss" in workspace.columns()["metrics"]

@@ -44,8 +44,7 @@ class Workspace:
     """A workspace on a tbhub server.
 
         workspace = Workspace()
-        runs = workspace.runs('lr < 0.01 and loss.min < 0.3', sort="loss.min")
-        pandas.DataFrame(runs)
+        workspace.runs('lr < 0.01 and loss.min < 0.3', sort="loss.min")  # a DataFrame
 
     Methods raise `tbupload.errors.Refused` if the server rejects a request (for example a filter
     that cannot be parsed: the message says where), and `tbupload.errors.Unreachable` if it does
@@ -114,11 +113,14 @@ class Workspace:
         limit: int | None = None,
         group_by: str | Sequence[str] = (),
         run_pattern: str | None = None,
-    ) -> list[dict[str, RunValue]]:
-        """Return the runs of all experiments, each with its values by column; None for none.
+        library: Library | None = None,
+    ) -> Any:
+        """Return the runs of all experiments as a DataFrame: a row each, with its values by column.
 
-        With `group_by` or `run_pattern`, return groups of runs: `runs` is their number, and each
-        column has mean, sample standard deviation and number of values: loss.mean, .std, .count.
+        Numbers that do not exist are NaN (null in polars); a column with values of several types is
+        of texts, several tags are lines of one. With `group_by` or `run_pattern`, a row is a group:
+        `runs` is the number of its runs, and each column has mean, sample standard deviation and
+        number of values: loss.mean, .std, .count.
 
         Args:
             where: a filter, as `lr < 0.01 and optimizer = "adam" and loss.min < 0.3`.
@@ -128,8 +130,11 @@ class Workspace:
             group_by: columns to group by: "*" means all hyperparameters, "-seed" all but seed.
             run_pattern: a regular expression (RE2), as r"^(.*)/seed": runs are grouped by what its
                 group matches in their names.
+            library: "pandas" or "polars"; by default whichever is installed.
         """
+        name, _ = data_frames.load(library)  # fails before anything is read
         keys = _listed(sort)
+        names: list[str] = []
         calls = RunTableCalls(self._transport, self.workspace_id)
         runs: list[dict[str, RunValue]] = []
         count_max = sys.maxsize if limit is None else max(limit, 1)
@@ -141,10 +146,14 @@ class Workspace:
             group_by=_listed(group_by),
             run_pattern=run_pattern,
         ):
+            names = page["columns"]
             runs += page["runs"]
             if limit is not None and len(runs) >= limit:
                 break
-        return _restore_numbers(runs[:limit])
+        rows = _restore_numbers(runs[:limit])
+        return data_frames.make(
+            {each: _column([row[each] for row in rows]) for each in names}, name
+        )
 
     def curves(
         self,
@@ -185,7 +194,10 @@ class Workspace:
         return data_frames.make(_curve_columns(answer), name)
 
     def columns(self) -> dict[str, Any]:
-        """Return the columns that runs have: {run, hparams, metrics}, the last two with counts."""
+        """Return the columns that runs have, by kind: run; with counts hparams, metrics, packages.
+
+        A package is the column package.NAME.
+        """
         calls = RunTableCalls(self._transport, self.workspace_id)
         page = next(calls.read_pages(columns=["run"], count_max=1, available=True))
         available: dict[str, Any] = page["available"]
@@ -241,14 +253,21 @@ def _curve_columns(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {**keys, **statistics}
 
 
-def _repeat(values: list[Any], lengths: list[int]) -> NullableColumn:
-    """Return the value of each group for each of its steps; values of several types as texts."""
+def _column(values: Sequence[Any]) -> Any:
+    """Return a column of a DataFrame; values of several types as texts."""
     types = {type(value) for value in values if value is not None}
-    column_type = next(iter(types)) if len(types) == 1 else str
+    if types == {int} and None not in values:
+        return np.array(values, np.int64)
+    if types <= {int, float}:
+        return NullableColumn(values, float)
     if len(types) > 1:
         values = [None if value is None else str(value) for value in values]
-    repeated = [value for value, length in zip(values, lengths) for _ in range(length)]
-    return NullableColumn(repeated, column_type)
+    return NullableColumn(values, next(iter(types)) if len(types) == 1 else str)
+
+
+def _repeat(values: list[Any], lengths: list[int]) -> Any:
+    """Return the value of each group for each of its steps."""
+    return _column([value for value, length in zip(values, lengths) for _ in range(length)])
 
 
 def _concatenate(arrays: list[Any], dtype: Any) -> Any:
