@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ from tbservice.types.identifiers import ExperimentId
 
 ORIGINS_CACHE_BYTES: Final = 64 * limits.MIB
 """Bytes of origins and packages of uploads that one worker caches, as estimated."""
+
+_ENVIRONMENTS_ITEMS: Final = 100
+"""Lists of packages (items) that were read last and are kept once."""
 
 _PACKAGE_BYTES: Final = 200
 _UPLOAD_BYTES: Final = 2_000
@@ -50,7 +54,7 @@ def read_origins(
     cached = {id_: _CACHE.find(id_, version) for id_, version in versions.items()}
     unread = [id_ for id_, origin in cached.items() if origin is None]
     for id_, texts, packages in run_origins.read_newest_uploads(db, unread):
-        origin = RunOrigin(_choose(texts), dict(map(_parse_package, packages)))
+        origin = RunOrigin(_choose(texts), _parse_packages(tuple(packages)))
         _CACHE.put(id_, versions[id_], origin)
         cached[id_] = origin
     origins = {}
@@ -62,6 +66,12 @@ def read_origins(
 
 def _choose(texts: Mapping[str, str]) -> dict[str, str]:
     return {name: texts[name] for name in ORIGIN_COLUMNS if name in texts}
+
+
+@functools.lru_cache(_ENVIRONMENTS_ITEMS)
+def _parse_packages(packages: tuple[str, ...]) -> Mapping[str, str]:
+    """Return versions by name: one object for the same packages, of which many trainings are."""
+    return dict(map(_parse_package, packages))
 
 
 def _parse_package(text: str) -> tuple[str, str]:

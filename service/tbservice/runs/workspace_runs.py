@@ -15,7 +15,7 @@ import numpy as np
 from tbservice.experiment_values import UploadStatus
 from tbservice.patterns import PatternSearches, compile_pattern
 from tbservice.runs import run_values
-from tbservice.runs.columns import KnownColumns, RunColumn
+from tbservice.runs.columns import ORIGIN_COLUMNS, KnownColumns, RunColumn
 from tbservice.runs.experiment_runs import TAG_END, ExperimentRuns
 from tbservice.runs.filters import Comparison, Every, Filter, IsMissing, Not, Some
 from tbservice.runs.origins import RunOrigin
@@ -23,6 +23,9 @@ from tbservice.runs.run_values import BOOL, MISSING, NUMBER, TEXT, Bools, RunVal
 from tbservice.types.experiments import Experiment
 from tbservice.types.identifiers import ExperimentId, Float64s, Int64s
 from tbwire.hparams import HparamValue
+
+_OF_EXPERIMENTS: Final = frozenset({"experiment", "experiment_name", "training", *ORIGIN_COLUMNS})
+"""Columns of every run that are the same for all runs of an experiment."""
 
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
@@ -81,11 +84,15 @@ class WorkspaceRuns:
 
     def _count_packages(self) -> Counter[str]:
         """Return how many runs have each package."""
-        counts: Counter[str] = Counter()
+        runs: Counter[int] = Counter()
+        environments: dict[int, Mapping[str, str]] = {}
         for experiment, part in zip(self.experiments, self.parts, strict=True):
-            origin = self.origins.get(experiment.experiment_id)
-            if origin is not None:
-                counts.update(dict.fromkeys(origin.packages, len(part)))
+            if (origin := self.origins.get(experiment.experiment_id)) is not None:
+                environments[id(origin.packages)] = origin.packages  # many have the same
+                runs[id(origin.packages)] += len(part)
+        counts: Counter[str] = Counter()
+        for key, packages in environments.items():
+            counts.update(dict.fromkeys(packages, runs[key]))
         return counts
 
     def column(self, column: RunColumn) -> RunValues:
@@ -93,13 +100,24 @@ class WorkspaceRuns:
         if column not in self._columns:
             if not self.parts:
                 return run_values.of_objects([])
-            self._columns[column] = run_values.concatenate(
-                [
-                    self._column_of(experiment, part, column)
-                    for experiment, part in zip(self.experiments, self.parts, strict=True)
-                ]
+            is_same = column.kind == "run" and column.name in _OF_EXPERIMENTS
+            self._columns[column] = (
+                self._repeat_texts(column)
+                if is_same or column.kind == "package"
+                else run_values.concatenate(
+                    [
+                        self._column_of(experiment, part, column)
+                        for experiment, part in zip(self.experiments, self.parts, strict=True)
+                    ]
+                )
             )
         return self._columns[column]
+
+    def _repeat_texts(self, column: RunColumn) -> RunValues:
+        """Return a column that is the same for all runs of an experiment."""
+        values = run_values.of_objects(self._text_of(each, column) for each in self.experiments)
+        rows = np.repeat(np.arange(len(self.parts)), list(map(len, self.parts)))
+        return RunValues(values.kinds[rows], values.numbers[rows], values.codes[rows], values.texts)
 
     def split(self, rows: Int64s) -> Iterator[tuple[int, Int64s]]:
         """Yield, for each experiment with some of these ascending rows, its index and its rows."""
