@@ -75,6 +75,10 @@ class PatternSearches:
     def __init__(self) -> None:
         self._steps = 0
 
+    def count(self, pattern: str, chars: int) -> None:
+        """Count texts that another binding of RE2 matches with a valid pattern. Raises TooLarge."""
+        self._count(compile_pattern(pattern), chars)
+
     def has_match(self, pattern: Any, text: str) -> bool:
         """Return whether the pattern matches anywhere in the text. Raises TooLarge."""
         self._count(pattern, len(text))

@@ -280,6 +280,9 @@ class _Selection:
                 return values.matches_text(
                     lambda text: any(is_true(tag) for tag in text.split(TAG_END))
                 )
+            if term.operator in {"~", "!~"}:
+                is_found = values.matches_pattern(value, self._searches)
+                return is_found if term.operator == "~" else (values.kinds == TEXT) & ~is_found
             return values.matches_text(is_true)
         compare = _COMPARE[term.operator]
         kind = BOOL if isinstance(value, bool) else NUMBER
