@@ -7,14 +7,24 @@ from __future__ import annotations
 import html
 import re
 
+import numpy as np
+import psycopg
 import pytest
 
 from support.batches import scalars, segment, stream
+from support.direct_writer import new_grant, write_points
 from support.hparams import HparamsClient, start
 from support.page_forms import new_reader
 from support.people import new_member
+from tbservice.db.database import Database
+from tbservice.errors import Conflict
+from tbservice.ingest.door import PointWriter
 from tbservice.runs.comparison import choose_run
+from tbservice.runs.run_tags import change_run_tags
+from tbservice.runs.use_cases import RunsQuery, list_runs
+from tbservice.types.grants import AdminGrant, WorkspaceGrant
 from tbservice.types.people import Role
+from tbwire.points import ScalarPoints
 
 RUN = "<b>a</b>/train"
 
@@ -162,3 +172,24 @@ def test_columns_are_pinned_and_offered(api, browser, table):
     refused = browser.get(f"{table}?pin=lr,seed,loss,loss.min")
     assert (refused.status_code, "4 columns are over the limit of 3" in refused.text) == (422, True)
     assert "did you mean loss" in html.unescape(browser.get(f"{table}?pin=los").text)
+
+
+def test_runs_are_listed_before_migration_of_tags(servers):
+    with servers.database() as url:
+        database = Database(url, 1)
+        with psycopg.connect(servers.owner_url(url)) as owner:
+            owner.execute("ALTER TABLE runs DROP COLUMN tags")
+        grant = new_grant(database)
+        points = ScalarPoints(np.arange(3), np.ones(3), np.arange(3.0))
+        with database.transaction(grant.workspace_id) as db:
+            write_points(PointWriter(db), grant, points, 0, 1)
+        with database.snapshot(grant.workspace_id) as db:
+            columns = RunsQuery(columns=["run", "tags"])
+            assert list_runs(db, WorkspaceGrant(grant.workspace_id), columns).rows == [
+                ["run", None]
+            ]
+            with pytest.raises(Conflict):
+                change_run_tags(
+                    db, AdminGrant(grant.workspace_id, grant.experiment_id), ["run"], ["x"]
+                )
+        database.close()
