@@ -16,10 +16,12 @@ from support.direct_writer import new_grant, write_points
 from support.hparams import HparamsClient, start
 from support.page_forms import new_reader
 from support.people import new_member
+from support.share_links import make_link
 from tbservice.db.database import Database
 from tbservice.errors import Conflict
 from tbservice.ingest.door import PointWriter
 from tbservice.runs.comparison import choose_run
+from tbservice.runs.grouped_reader import GroupsQuery, groups_address
 from tbservice.runs.run_tags import change_run_tags
 from tbservice.runs.use_cases import RunsQuery, list_runs
 from tbservice.types.grants import AdminGrant, WorkspaceGrant
@@ -193,3 +195,13 @@ def test_runs_are_listed_before_migration_of_tags(servers):
                     db, AdminGrant(grant.workspace_id, grant.experiment_id), ["run"], ["x"]
                 )
         database.close()
+
+
+def test_links_show_no_tags_of_runs(api, client, experiments):
+    first, _ = experiments
+    change = {"runs": ["b"], "add": ["secret"]}
+    assert api.request("PATCH", f"/experiments/{first}/runs", json=change).status_code == 204
+    path = f"{groups_address([first], GroupsQuery(('tags',)))}data/runs"
+    link = make_link(api, first)
+    for headers, groups in ((api.headers, 2), ({"Authorization": f"Bearer {link['token']}"}, 1)):
+        assert len(client.get(path, headers=headers).json()) == groups

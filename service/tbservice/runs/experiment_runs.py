@@ -228,7 +228,8 @@ def _read(db: Connection, grant: ReadGrant, points_max: int) -> ExperimentRuns:
     is_view = grant.view is not None
     columns = summary_rows.list_summaries(db, grant.experiment_id, is_view=is_view)
     pending = _fill_unknown(db, grant, columns, points_max)
-    by_id = run_origins.list_runs(db, grant.experiment_id, is_view=is_view)
+    is_members = grant.link is None and not grant.is_stranger
+    by_id = run_origins.list_runs(db, grant.experiment_id, with_tags=is_members)
     tag_ids = np.unique(columns.tag_ids)
     tags = hparams_rows.list_tag_names(db, grant.experiment_id, tag_ids)
 

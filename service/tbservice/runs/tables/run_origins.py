@@ -63,13 +63,13 @@ def _fetch_newest_uploads(
 
 
 def list_runs(
-    db: Connection, experiment_id: ExperimentId, *, is_view: bool
+    db: Connection, experiment_id: ExperimentId, *, with_tags: bool
 ) -> dict[int, tuple[float | None, list[str]]]:
     """Return wall time in seconds of the beginning, and tags, of each run, by run id.
 
-    A restricted link (`is_view`) shows no tags.
+    Without tags for readers of links, whose views do not have them.
     """
-    tags = "tags" if not is_view and tags_of_runs.is_supported(db) else "'{}'::text[]"
+    tags = "tags" if with_tags and tags_of_runs.is_supported(db) else "'{}'::text[]"
     rows = fetch_binary(
         db,
         f"SELECT run_id, start_time, {tags} FROM runs WHERE experiment_id = %(experiment_id)s",  # noqa: S608 - a constant
