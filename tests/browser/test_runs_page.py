@@ -109,6 +109,35 @@ def test_runs_page_shows_groups(page, address):
     look_again(page, "runs_groups")
 
 
+def test_selected_runs_are_tagged_and_table_is_copied(page, live_service, database, workspace):
+    open_as(page, database, new_member(database, workspace.workspace_id), live_service.url)
+    address = f"{live_service.url}/workspace/{workspace.workspace_id}/runs"
+    page.goto(f"{address}?where=lr+<+0.01&pin=loss.min,optimizer")
+    page.get_by_label("Select all on this page").check()
+    expect(page.locator("[data-selected-count]")).to_have_text("10 selected")
+    page.locator("summary", has_text="Tag").press("Enter")
+    page.get_by_label("Tags, with commas between them").fill("best, <i>x</i>")
+    look_again(page, "runs_tag")
+    page.get_by_role("button", name="Add to selected").press("Enter")
+    expect(page.get_by_text("The tags were changed.")).to_be_visible()
+    expect(page.locator("tbody .badge", has_text="best")).to_have_count(10)
+    page.locator("summary", has_text="Copy").press("Enter")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy LaTeX").press("Enter")
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.count("textless{}i\\textgreater") == 10  # the names are escaped
+    look_again(page, "runs_copied")
+
+    page.goto(f'{address}?where=tags+%3D+"best"')
+    page.get_by_role("checkbox", name="trial 14").first.check()
+    page.get_by_role("button", name="Delete selected").press("Enter")
+    expect(page.get_by_role("heading", name="Delete 1 run?")).to_be_visible()
+    look_again(page, "runs_delete")
+    page.get_by_role("link", name="Cancel").press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(10)
+
+
 def test_runs_page_says_what_is_wrong_without_javascript(
     browser, address, database, workspace, live_service
 ):
