@@ -4,6 +4,7 @@ examples.
 
 from __future__ import annotations
 
+import pickle
 import re
 import subprocess
 import sys
@@ -204,6 +205,11 @@ def test_runs_and_tags_are_named(experiment_id):
     experiment = Experiment(experiment_id)
     assert experiment.runs == ["b", "a"]
     assert sorted(experiment.tags["a"]) == ["acc", "cat", "loss", "note"]
+    first = experiment.runs()[0]
+    assert (first.name, first.url) == ("b", f"{experiment.url}about?run=b")
+    assert first.tags == experiment.tags["b"]
+    assert set(first.scalars()["run"]) == {"b"}
+    assert type(pickle.loads(pickle.dumps(first))) is str  # noqa: S301 - our own
 
 
 def as_tensorboard_had_it(*, wall_time=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 
 from support.frameworks import examples
 
@@ -58,3 +59,50 @@ def test_magic_takes_options_and_refuses_others(training):
     assert "<img" not in link
     for outputs in (empty, misspelled):
         assert outputs[0]["text"].startswith("UsageError: %tbhub: "), outputs
+
+
+TRAIN = """
+import threading
+from tensorboardX import SummaryWriter
+import tbupload
+
+writer = SummaryWriter("runs/a")
+
+def train(first, last):
+    for step in range(first, last):
+        writer.add_scalar("loss", 1 / (step + 1), step)
+    writer.flush()
+
+train(0, 5)
+upload = tbupload.follow("runs", poll_seconds=1)
+upload.wait()
+experiment = tbupload.Experiment(upload.url)
+"""
+
+END = """
+train(5, 20)
+following = [each for each in threading.enumerate() if each.name == "tbupload picture"]
+upload.wait()
+upload.stop()
+for each in following:
+    each.join(60)
+print(len(following), [each.is_alive() for each in following])
+"""
+
+
+def lengths_of(outputs):
+    """Return the number of points of each line in the pictures of a cell."""
+    pictures = [
+        b64decode(text).decode()
+        for html in html_of(outputs)
+        for text in re.findall('base64,([^"]+)', html)
+    ]
+    return [len(line.split()) for each in pictures for line in re.findall('points="([^"]+)', each)]
+
+
+def test_shown_objects_follow_until_training_ends(training):
+    shown = ["upload", "experiment", "experiment.runs()[0]"]
+    _, *pictures, ended, again = execute(training, TRAIN, *shown, END, "experiment")
+    assert ended[0]["text"] == "3 [False, False, False]\n", ended
+    assert [lengths_of(outputs) for outputs in (*pictures, again)] == [[20]] * 4
+    assert "iframe" not in json.dumps(pictures)

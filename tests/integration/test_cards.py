@@ -58,8 +58,14 @@ def lines(svg):
     return places, len(list(svg.iter(f"{SVG}circle")))
 
 
-def test_card_without_tag_draws_what_page_shows_first(api, card):
-    assert parse(card(api.headers)).find(f"{SVG}title").text == "loss"
+def test_card_without_tag_draws_what_page_shows_first(api, card, experiment):
+    answer = card(api.headers)
+    assert parse(answer).find(f"{SVG}title").text == "loss"
+    assert answer.headers["content-location"] == "card.svg?tag=loss"
+    api.write(experiment, segment(stream("c"), 0, 9, scalars("<é &", [1, 2], [1.0, 2.0])))
+    answer = card(api.headers, run="c")
+    assert parse(answer).find(f"{SVG}title").text == "<é &"
+    assert answer.headers["content-location"] == "card.svg?tag=%3C%C3%A9+%26"
     empty = api.new_experiment()
     assert card(api.headers, empty).status_code == 404
 

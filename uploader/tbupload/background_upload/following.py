@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tbupload.background_upload.arguments import command_line
 from tbupload.background_upload.process import UploaderProcess, logger
@@ -26,6 +26,9 @@ from tbupload.console.texts import counted
 from tbupload.errors import UploadError
 from tbupload.recording.exit_status import FINISHED, ending_of_exception
 from tbupload.remote_files import make_path
+
+if TYPE_CHECKING:
+    from tbupload.notebook.live_picture import LivePicture
 
 WAIT_SECONDS: Final = 60.0
 """Default time that `wait` and `stop` wait for the remaining data to be sent."""
@@ -143,6 +146,7 @@ class Following:
         self._uploader: Uploader | None = None
         self._depth = 0
         self._result: Result | None = None
+        self._pictures: list[LivePicture] = []
 
     def start(self) -> Following:
         """Start the uploader unless it is running; return at once, and never raise."""
@@ -238,14 +242,20 @@ class Following:
         state = "running" if self.is_running else "not running"
         return f"<tbupload.Following {' '.join(self._options)!r} {state}>"
 
-    def to_html(self, height: int | None = None) -> str:
-        """Return what a notebook shows: a link, and the page if the server allows frames."""
-        # Here, because it needs what an upload does not.
-        from tbupload.notebook.page_view import render_upload  # noqa: PLC0415
+    def show(self, height: int | None = None) -> None:
+        """Show the upload below a notebook's cell: a link, and curves that follow it.
 
-        return render_upload(self.url, self._token, self._options, height)
+        If the server allows frames, its page in place of the curves, `height` pixels high. After
+        `wait` and `stop`, the curves have all that was stored.
+        """
+        # Here, because they need what an upload does not.
+        from tbupload.notebook import live_picture, page_view  # noqa: PLC0415
 
-    _repr_html_ = to_html
+        place = page_view.find_place(self.url, self._token, self._options)
+        picture = live_picture.show(place, repr(self), height)
+        self._pictures += [] if picture is None else [picture]
+
+    _ipython_display_ = show
 
     @property
     def _process(self) -> UploaderProcess | None:
@@ -274,6 +284,8 @@ class Following:
             if result.exit_code == 0 and not is_flushed:
                 result = replace(result, is_growing=True)
             self._set_result(result)
+            for picture in self._pictures:
+                picture.draw()
         except Exception:  # noqa: BLE001  # no error may stop the training
             logger.exception("tbupload: the uploader could not be asked")
         return self._result

@@ -16,6 +16,7 @@ from tbupload.http.response_schema import (
     array,
     integer,
     mapping,
+    nullable,
     number,
     parse,
     plain,
@@ -42,6 +43,7 @@ _SERIES: Final = record(
         "values": array(plain),
     }
 )
+_STATUS: Final = record({"status": nullable(string)})
 _CHANGES: Final = record({"cursor": string, "points": mapping(mapping(_SERIES))})
 
 
@@ -54,6 +56,8 @@ def follow_points(
 ) -> Iterator[Json]:
     """Yield the changes that the server sends: `{cursor, more, removed, points}`; never return.
 
+    With the field `status`, also yield `{status}`, first and when it changes.
+
     Every point is yielded once: after a lost connection, the stream resumes at the change cursor of
     the last event that was received completely.
 
@@ -62,7 +66,7 @@ def follow_points(
         retry_policy: how long to retry while the server does not respond.
         experiment_id: the experiment.
         kind: the data class.
-        query: fields of `POST …/{kind}/tail`: run, tag, plugin, `since` and `start`.
+        query: fields of `POST …/{kind}/tail`: run, tag, plugin, `since`, `start` and `status`.
 
     Raises:
         Refused: the token is not (or no longer) valid, or the experiment was deleted.
@@ -80,7 +84,8 @@ def follow_points(
             ) as chunks:
                 for event in read_events(chunks):
                     changes = _parse_changes(event)
-                    fields["since"] = changes["cursor"]
+                    if "cursor" in changes:
+                        fields["since"] = changes["cursor"]
                     broken_since, attempt = time.monotonic(), 0
                     yield changes
         except Unreachable as error:
@@ -96,6 +101,8 @@ def follow_points(
 
 def _parse_changes(event: ServerEvent) -> Json:
     """Return the changes of an event; raise Refused or Unreachable for an `end` event."""
+    if event.name == "status":
+        return parse(event.data, _STATUS)
     if event.name != "end":
         content = parse(event.data, _CHANGES)
         for tags in content["points"].values():

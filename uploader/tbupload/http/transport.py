@@ -6,7 +6,7 @@ import io
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -63,6 +63,7 @@ class Response:
     body: bytes
     was_retried: bool
     server: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def json(self, schema: Schema = anything) -> Json:
         """Return the body as a JSON object that fits the schema; raise Refused if it does not."""
@@ -157,7 +158,7 @@ class Transport:
         # A proxy's page with status 200 must not be taken for a deletion.
         if method == "DELETE" and response.status != NO_CONTENT:
             raise Refused(f"{self.server}: {unreadable_answer()}", status=response.status)
-        return Response(response.status, content, was_retried, self.server)
+        return Response(response.status, content, was_retried, self.server, response.headers)
 
     @contextmanager
     def stream(

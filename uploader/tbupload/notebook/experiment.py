@@ -24,9 +24,9 @@ from tbupload.http.response_schema import Schema, array, mapping, string
 from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
 from tbupload.limits import WIRE_LIMIT_MAX
-from tbupload.notebook import data_frames
+from tbupload.notebook import data_frames, live_picture
 from tbupload.notebook.data_frames import Library
-from tbupload.notebook.page_view import render_page
+from tbupload.notebook.page_view import Place, render
 from tbupload.notebook.point_columns import point_columns, take_rows, to_array
 from tbupload.notebook.series_listing import series_columns
 from tbupload.notebook.unknown_names import warn_of_unknown
@@ -94,20 +94,25 @@ class Experiment:
     def __repr__(self) -> str:
         return f"Experiment({self._transport.server}/experiment/{self.experiment_id}/)"
 
-    def to_html(self, height: int | None = None) -> str:
-        """Return what a notebook shows: a link, and the page if the server allows frames.
+    def show(self, height: int | None = None) -> None:
+        """Show the experiment below a notebook's cell: a link, and curves that follow a training.
 
-        The page is `height` pixels high.
+        If the server allows frames, its page in place of the curves, `height` pixels high.
         """
-        server, experiment_id = self._transport.server, self.experiment_id
-        return render_page(server, experiment_id, self._token, self._cacert, height)
+        live_picture.show(self._place(), repr(self), height)
+
+    _ipython_display_ = show
+
+    def to_html(self, height: int | None = None) -> str:
+        """Return what a notebook shows, as it is now."""
+        return render(self._place(), height).html
 
     _repr_html_ = to_html
 
     @property
-    def runs(self) -> list[str]:
-        """Return the names of all runs, in the order of their creation on the server."""
-        return [run["run"] for run in self._get("/runs", RUNS)["runs"]]
+    def runs(self) -> Runs:
+        """Return all runs by their names, in the order of their creation on the server."""
+        return Runs(Run(run["run"], self) for run in self._get("/runs", RUNS)["runs"])
 
     @property
     def tags(self) -> dict[str, list[str]]:
@@ -341,6 +346,10 @@ class Experiment:
         values = map(data_frames.NullableColumn, iter_columns(columns, rows), types)
         return data_frames.make(dict(zip(columns.names, values)), name)
 
+    def _place(self, run: str | None = None) -> Place:
+        """Return where the experiment is, or one of its runs."""
+        return Place(self._transport.server, self.experiment_id, self._token, self._cacert, run)
+
     def _get(self, path: str, schema: Schema) -> dict[str, Any]:
         return self._transport.request("GET", self._path + path).json(schema)
 
@@ -365,6 +374,61 @@ class Experiment:
         received = {"run": set(columns["run"]), "tag": set(columns["tag"])}
         warn_of_unknown(_selection(run, tag), received, lambda: self.tags)
         return columns
+
+
+class Run(str):
+    """A run of an experiment: its name, and what there is of it. A notebook shows its curves."""
+
+    __slots__ = ("experiment",)
+    experiment: Experiment
+
+    def __new__(cls, name: str, experiment: Experiment) -> Run:
+        """Return the run of this name."""
+        run = super().__new__(cls, name)
+        run.experiment = experiment
+        return run
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Let copies and pickles be names alone."""
+        return str, (str(self),)
+
+    @property
+    def name(self) -> str:
+        """Return the run's name."""
+        return str(self)
+
+    @property
+    def url(self) -> str:
+        """Return the address of the experiment's page with this run alone."""
+        return f"{self.experiment.url}about?{urllib.parse.urlencode({'run': self.name})}"
+
+    @property
+    def tags(self) -> list[str]:
+        """Return its tags, of all data classes."""
+        return self.experiment.tags.get(self.name, [])
+
+    @property
+    def status(self) -> str | None:
+        """Return how the training of its experiment is."""
+        return self.experiment.status
+
+    def scalars(self, tag: Names = None, **query: Any) -> Any:
+        """Return its scalar points as a DataFrame; arguments as of `Experiment.scalars`."""
+        return self.experiment.scalars(self.name, tag, **query)
+
+    def show(self) -> None:
+        """Show the run below a notebook's cell: a link, and curves that follow a training."""
+        live_picture.show(self.experiment._place(self.name), repr(self))  # noqa: SLF001 - a part
+
+    _ipython_display_ = show
+
+
+class Runs(list[Run]):
+    """The runs of an experiment; `experiment.runs()` is the same as `experiment.runs`."""
+
+    def __call__(self) -> Runs:
+        """Return the runs."""
+        return self
 
 
 def _parse(url_or_id: str) -> tuple[str | None, str, str | None]:

@@ -32,12 +32,11 @@ def run(line: str) -> None:
     try:
         options = vars(_parser().parse_args(shlex.split(line, posix=os.name != "nt")))
         height, experiment = options.pop("height"), options.pop("shown")
-        shown: Any = _follow(**options) if experiment is None else Experiment(experiment)
+        shown = _follow(**options) if experiment is None else Experiment(experiment)
     except (ValueError, UploadError) as error:
         usage_error: type[Exception] = importlib.import_module("IPython.core.error").UsageError
         raise usage_error(f"%tbhub: {error}") from None
-    display: Any = importlib.import_module("IPython.display")
-    display.display(display.HTML(shown.to_html(height)))
+    shown.show(height)
 
 
 def _follow(logdir: str, **options: Any) -> Following:

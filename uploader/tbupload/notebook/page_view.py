@@ -11,8 +11,10 @@ import html
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import urllib3
 
@@ -38,49 +40,80 @@ _CACERT: Final = "--cacert="
 _ANCESTORS: Final = re.compile(r"frame-ancestors ([^;]*)")
 
 
-def render_page(
-    server: str,
-    experiment_id: str,
-    token: str | None,
-    cacert: Path | None = None,
-    height: int | None = None,
-) -> str:
-    """Return HTML with a link to an experiment, and with its page if that may be in frames.
+ENDED: Final = frozenset({"finished", "failed", "killed"})
+"""Statuses after which nothing follows, unless the training is resumed."""
 
-    Else with a chart of the scalar that the page shows first, as it is now.
+
+@dataclass(frozen=True)
+class Place:
+    """An experiment, or one run of it, and how it is read."""
+
+    server: str
+    experiment_id: str
+    token: str | None = field(repr=False)
+    cacert: Path | None = None
+    run: str | None = None
+
+    def connect(self, retry_policy: RetryPolicy) -> Transport:
+        """Return a connection that says nothing. Raise UsageError without the certificates."""
+        return Transport(self.server, self.token, self.cacert, retry_policy, lambda _text: None)
+
+
+def find_place(url: str | None, token: str | None, options: Sequence[str]) -> Place | None:
+    """Return the experiment of a background upload with these options; None without its `url`."""
+    if url is None:
+        return None
+    server, _, experiment_id = url.rstrip("/").rpartition("/experiment/")
+    cacert = next((text for text in options if text.startswith(_CACERT)), "").removeprefix(_CACERT)
+    access = token or find_access(None, os.environ, link=server).token
+    return Place(server, experiment_id, access, Path(cacert) if cacert else None)
+
+
+@dataclass(frozen=True)
+class View:
+    """HTML that a notebook shows; `tag` is the scalar of its chart, None if it is not known.
+
+    `has_ended` says that nothing will change.
+    """
+
+    html: str
+    has_chart: bool = False
+    tag: str | None = None
+    has_ended: bool = True
+
+
+def render(place: Place, height: int | None = None, *, may_frame: bool = True) -> View:
+    """Return a link to an experiment, and its page if that may be in frames.
+
+    Else with a chart of the scalar that the page shows first, as it is now; so it is for a run.
 
     The browser still refuses the frame in a notebook whose origin the server does not name. If the
     server does not answer, or refuses, it is a link with the reason.
     """
-    url = f"{server}/experiment/{experiment_id}/"
-    path = f"/api/v1/experiments/{experiment_id}"
+    url = f"{place.server}/experiment/{place.experiment_id}/"
+    path = f"/api/v1/experiments/{place.experiment_id}"
     try:
-        transport = Transport(server, token, cacert, RetryPolicy(RETRY_SECONDS), lambda _text: None)
+        transport = place.connect(RetryPolicy(RETRY_SECONDS))
         experiment = transport.request("GET", path).json(EXPERIMENT)
-        runs = len(transport.request("GET", f"{path}/runs").json(RUNS)["runs"])
+        runs = 1
+        if place.run is None:
+            runs = len(transport.request("GET", f"{path}/runs").json(RUNS)["runs"])
     except (ServerError, UsageError) as error:
-        return _render_link(url, url, str(error))
+        return View(_render_link(url, url, str(error)))
 
-    is_framed = _is_framed(url, token, cacert)
+    is_framed = may_frame and place.run is None and _is_framed(url, place.token, place.cacert)
     if re.match(r"https?://", experiment["url"]):
         url = experiment["url"]  # the server's public one
     name = " ".join(experiment["name"].split())[:NAME_CHARACTERS_MAX] or url
-    link = _render_link(url, name, _summarise(experiment, runs))
+    if place.run is None:
+        link = _render_link(url, name, _summarise(experiment, runs))
+    else:
+        run = place.run[:NAME_CHARACTERS_MAX] or "(no name)"
+        link = _render_link(f"{url}about?{urlencode({'run': place.run})}", f"{name} / {run}", "")
     if is_framed:
-        return link + _render_frame(url, name, height or HEIGHT_PIXELS)
-    return link + _render_chart(transport, experiment_id)
-
-
-def render_upload(
-    url: str | None, token: str | None, options: Sequence[str], height: int | None = None
-) -> str:
-    """Return the same of a background upload with these options; `url` is None if not known yet."""
-    if url is None:
-        return "<p>tbupload: there is no experiment yet</p>"
-    server, _, experiment_id = url.rstrip("/").rpartition("/experiment/")
-    cacert = next((text for text in options if text.startswith(_CACERT)), "").removeprefix(_CACERT)
-    access = token or find_access(None, os.environ, link=server).token
-    return render_page(server, experiment_id, access, Path(cacert) if cacert else None, height)
+        return View(link + _render_frame(url, name, height or HEIGHT_PIXELS))
+    chart, tag = _render_chart(transport, place)
+    return View(link + chart, bool(chart), tag, experiment.get("status") in ENDED)
 
 
 def _summarise(experiment: dict[str, Any], runs: int) -> str:
@@ -105,20 +138,25 @@ def _is_framed(url: str, token: str | None, cacert: Path | None) -> bool:
 
 
 def _render_link(url: str, name: str, about: str) -> str:
+    more = f" · {html.escape(about)}" if about else ""
     return (
         f'<p><a href="{html.escape(url)}" target="_blank" rel="noopener noreferrer">'
-        f"<bdi>{html.escape(name)}</bdi></a> · {html.escape(about)}</p>"
+        f"<bdi>{html.escape(name)}</bdi></a>{more}</p>"
     )
 
 
-def _render_chart(transport: Transport, experiment_id: str) -> str:
-    """Return a chart as a picture, which runs no script; empty if there is none to draw."""
+def _render_chart(transport: Transport, place: Place) -> tuple[str, str | None]:
+    """Return a chart as a picture, which runs no script, and its tag; empty if there is none."""
+    query = "" if place.run is None else f"?{urlencode({'run': place.run})}"
+    address = f"/experiment/{place.experiment_id}/card.svg{query}"
     try:
-        drawn = transport.request("GET", f"/experiment/{experiment_id}/card.svg").body
+        drawn = transport.request("GET", address)
     except (ServerError, UsageError):  # no scalars, or a server that needs a tag
-        return ""
-    content = base64.b64encode(drawn).decode()
-    return f'<img src="data:image/svg+xml;base64,{content}" alt="" style="max-width: 100%">'
+        return "", None
+    content = base64.b64encode(drawn.body).decode()
+    picture = f'<img src="data:image/svg+xml;base64,{content}" alt="" style="max-width: 100%">'
+    shown = parse_qs(urlsplit(drawn.headers.get("Content-Location", "")).query)
+    return picture, shown.get("tag", [None])[0]
 
 
 def _render_frame(url: str, name: str, height: int) -> str:

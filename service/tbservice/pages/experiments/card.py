@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from typing import Annotated, Final, Literal, cast
+from urllib.parse import urlencode
 
 from anyio import from_thread
 from fastapi import APIRouter, Depends, Query, Request
@@ -18,7 +19,7 @@ from tbservice.handlers.pool import HandlerPool
 from tbservice.pages.experiments.card_drawing import Look, draw_card
 from tbservice.pages.stock_page.link_preview import is_picture
 from tbservice.pages.stock_page.page_auth import open_experiment
-from tbservice.reading.curves import Curve, list_tag_page
+from tbservice.reading.curves import Curve, list_tag_page, rank_tags
 from tbservice.reading.source import ExperimentReader
 from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import Selection
@@ -33,6 +34,7 @@ CARD_POINTS: Final = 500
 PNG_PIXELS_MAX: Final = 1_000_000
 """Pixels of a card as PNG: drawing takes 0.2 s of a processor for each million."""
 
+_LOCATION_CHARS_MAX: Final = 2_000
 _SVG: Final = "image/svg+xml"
 _PNG: Final = "image/png"
 
@@ -62,12 +64,16 @@ class CardQuery(BaseModel):
 def show_card(request: Request, query: Annotated[CardQuery, Query()]) -> Response:
     """Draw a scalar tag of all runs that have it, or of those that are named.
 
-    Without a tag, the one that the experiment's own page shows first.
+    Without a tag, the one that the experiment's own page shows first, of the runs that are named;
+    `Content-Location` has it.
     The reader is who the token of the address or the page's cookie is for, or who is signed in;
     nobody need be for an experiment that everybody with its URL may read. A frozen copy gives the
     same bytes as long as it is there.
     """
-    return Response(_draw(request, query), headers=_HEADERS, media_type=_SVG)
+    tag, drawn = _draw(request, query)
+    location = f"card.svg?{urlencode({'tag': tag}, errors='replace')}"
+    headers = {"Content-Location": location} if len(location) <= _LOCATION_CHARS_MAX else {}
+    return Response(drawn, headers={**_HEADERS, **headers}, media_type=_SVG)
 
 
 @router.get("/card.png", dependencies=[Depends(check_query_names)])
@@ -81,15 +87,16 @@ def show_png_card(request: Request, query: Annotated[CardQuery, Query()]) -> Res
     handlers = cast("HandlerPool", request.app.state.handlers)
     # Drawing holds Python's lock, and the names in it are anybody's.
     work = functools.partial(handlers.in_process, calls={}, cancel=lambda: None)
-    image = cast("bytes", from_thread.run(work, "draw_png", _draw(request, query)))
+    _, drawn = _draw(request, query)
+    image = cast("bytes", from_thread.run(work, "draw_png", drawn))
     return Response(image, headers=_HEADERS, media_type=_PNG)
 
 
-def _draw(request: Request, query: CardQuery) -> str:
-    """Return the card as SVG. Raises NotFound without such a tag or run, and as `_open`."""
+def _draw(request: Request, query: CardQuery) -> tuple[str, str]:
+    """Return tag and SVG of the card. Raises NotFound without such a tag or run, and as `_open`."""
     reader = _open(request, query.token)
     runs = frozenset(query.run) or None
-    tag = _first_tag(request, reader) if query.tag is None else query.tag
+    tag = _first_tag(request, reader, runs) if query.tag is None else query.tag
     selection = Selection(runs=runs, tags=frozenset([tag]), data_class=DataClass.SCALAR)
     names = sorted({series.run for series in reader.list_series(selection)})
     if not names:
@@ -99,13 +106,17 @@ def _draw(request: Request, query: CardQuery) -> str:
     samples = sorted(reader.read_scalars(selection, CARD_POINTS), key=lambda each: each[0].run)
     curves = [Curve(series.run, sample.steps, sample.values) for series, sample in samples]
     look = Look(query.width, query.height, query.smoothing, query.y == "log")
-    return draw_card(tag, curves, len(names) - len(shown), look)
+    return tag, draw_card(tag, curves, len(names) - len(shown), look)
 
 
-def _first_tag(request: Request, reader: ExperimentReader) -> str:
-    """Return the scalar tag to draw first. Raises NotFound if there is none."""
-    with get_database(request).snapshot(reader.grant) as db:
-        tags, _ = list_tag_page(db, reader.grant, "", 0, 1)
+def _first_tag(request: Request, reader: ExperimentReader, runs: frozenset[str] | None) -> str:
+    """Return the scalar tag to draw first, of some runs or of all. Raises NotFound for none."""
+    if runs is None:
+        with get_database(request).snapshot(reader.grant) as db:
+            tags, _ = list_tag_page(db, reader.grant, "", 0, 1)
+    else:
+        selection = Selection(runs=runs, data_class=DataClass.SCALAR)
+        tags = rank_tags({series.tag for series in reader.list_series(selection)})
     if not tags:
         raise NotFound("the experiment has no scalars")
     return tags[0]
