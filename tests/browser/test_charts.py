@@ -266,7 +266,9 @@ def test_selected_runs_are_compared(page, live_service, database, workspace, exp
     look_again(page, "runs_equal")
 
 
-def test_cursor_reads_no_group_after_its_last_step(page, live_service, database, workspace, api):
+def test_groups_end_with_their_last_step_and_follow_new_points(
+    page, live_service, database, workspace, api
+):
     ended = api.new_experiment(name="Runs of two lengths")
     runs = [
         segment(stream(run), 0, 9, scalars("length", range(steps), [steps] * steps))
@@ -277,12 +279,20 @@ def test_cursor_reads_no_group_after_its_last_step(page, live_service, database,
         page, database, new_member(database, workspace.workspace_id, Role.VIEWER), live_service.url
     )
     query = f"where=experiment = {json.dumps(ended)}&group=run"
-    page.goto(f"{live_service.url}/workspace/{workspace.workspace_id}/runs/compare?{query}")
+    with page.expect_response("**/scalars/tail"):
+        page.goto(f"{live_service.url}/workspace/{workspace.workspace_id}/runs/compare?{query}")
     plot = drawn(page, "length").locator(".plot")
     plot.press("Home")
     expect(plot.locator(".plot-row")).to_have_count(2)
     plot.press("End")
     expect(plot.locator(".plot-row")).to_have_text(["run=long10 (1)"])
+    api.write(ended, segment(stream("short"), 9, 18, scalars("length", [9], [4.0])))
+    expect(plot.locator(".plot-row")).to_have_text(["run=short4 (1)", "run=long10 (1)"])
+    page.get_by_label("X axis").select_option("relative")
+    with page.expect_response("**/runs/compare/groups?*step_min=*") as answered:
+        plot.press("+")
+    assert [curve["group"] for curve in answered.value.json()["cards"][0]] == [0, 1]
+    expect(page.get_by_role("button", name="Reset zoom of length")).to_be_visible()
 
 
 @pytest.fixture(scope="module")

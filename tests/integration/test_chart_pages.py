@@ -304,6 +304,20 @@ def test_groups_are_computed_of_all_that_is_selected(
     assert "<script>alert" not in page.text
     assert ("left out" in page.text, "Of the first" in page.text) == (False, False)
 
+    key = re.search(r'data-key="(\w+)"', page.text)[1]
+    query = {"where": where, "group": "-seed", "band": "range", "metric": "loss"}
+    zoom = compare(workspace_id, **query, step_min=1, step_max=2).replace("?", "/groups?")
+    script = {"sec_fetch_mode": "cors", "sec_fetch_dest": "empty", "x_tbhub_page": key}
+    assert viewer.get(zoom, **{**script, "x_tbhub_page": "0" * 64}).status_code == 403
+    for _ in range(2):  # the second is kept
+        answer = viewer.get(zoom, **script).json()
+        assert [name[:8] for name in answer["names"]] == [label[:8] for label in labels]
+        [[curve]] = answer["cards"]
+        assert (curve["steps"], curve["upper"]) == ([1, 2], [3, 4])
+    hparams.write("a", scalars("loss", [2], [9]))
+    [[curve]] = viewer.get(zoom, **script).json()["cards"]
+    assert curve["upper"] == [3, 9]
+
     std = config_of(viewer.get(compare(workspace_id, where=where, group="kind", band="x")))
     [_, far] = std["groups"]["cards"][std["tags"].index("loss")]
     assert (far["center"], far["lower"]) == ([21, 22, 23], [None] * 3)  # of one run

@@ -50,6 +50,8 @@ TABLE = [
     ("/workspace/ID/runs/selected", {"id": "x"}, (SIGN_IN, 404, 303, 303, 303)),
     ("/workspace/ID/runs/tag", {"id": "x"}, (SIGN_IN, 404, 422, 422, 422)),
     ("/workspace/ID/runs/delete", {"id": "x"}, (SIGN_IN, 404, 422, 422, 422)),
+    # without the key of a page
+    ("/workspace/ID/runs/compare/groups?group=lr&where=x", None, (401, 403, 403, 403, 403)),
     ("/workspace/ID/view/x", None, (SIGN_IN, 404, 404, 404, 404)),
     ("/workspace/ID/views/x", None, (SIGN_IN, 404, 404, 404, 404)),
     (

@@ -7,7 +7,6 @@ of steps and values, and the run that is nearest to a place.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from tbservice.runs.curves import (
     make_curve,
     scan_scalars,
 )
+from tbservice.runs.kept_values import KeptValues
 from tbservice.runs.selected_runs import select_in_experiment
 from tbservice.runs.spread import (
     RunCurve,
@@ -112,30 +112,10 @@ class _RunValues:
     values: np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 
-_Key = tuple[ReadGrant, DistributionQuery]
-
-
-class _ValuesCache:
-    """Values that were computed last, with the version of their experiment."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: dict[_Key, tuple[int, _RunValues]] = {}
-
-    def find(self, key: _Key, version: int) -> _RunValues | None:
-        with self._lock:
-            found = self._kept.get(key)
-        return found[1] if found is not None and found[0] == version else None
-
-    def put(self, key: _Key, version: int, values: _RunValues) -> None:
-        with self._lock:
-            self._kept.pop(key, None)
-            self._kept[key] = version, values
-            while sum(kept.values.nbytes for _, kept in self._kept.values()) > CACHE_BYTES:
-                del self._kept[next(iter(self._kept))]
-
-
-_CACHE: Final = _ValuesCache()
+_CACHE: Final = KeptValues[tuple[ReadGrant, DistributionQuery, int], _RunValues](
+    CACHE_BYTES, lambda kept: kept.values.nbytes
+)
+"""Values by grant, query and the version of the experiment."""
 
 
 def read_distribution(
@@ -165,7 +145,7 @@ def read_distribution(
     ]
     thinned = thin_steps(chosen, STEPS_MAX)
     version = lifecycle.get_experiment(db, grant).version
-    _CACHE.put((grant, query), version, _make_values(names, runs, thinned))
+    _CACHE.put((grant, query, version), _make_values(names, runs, thinned))
     spread = compute_spread(runs, thinned, QUANTILES)
     density = compute_density(runs, chosen, _find_ends(spread) if skips_outliers else _ALL)
     points = int(density.counts.sum()) + density.outside
@@ -180,12 +160,11 @@ def find_nearest(
     At the step of the quantiles that is nearest to the step; of equal runs the first. Arguments and
     errors else are those of `read_distribution`; NotFound too if no run has a finite value there.
     """
-    key = (grant, query)
-    version = lifecycle.get_experiment(db, grant).version
-    values = _CACHE.find(key, version)
+    key = (grant, query, lifecycle.get_experiment(db, grant).version)
+    values = _CACHE.find(key)
     if values is None:
         read_distribution(db, grant, query)
-        values = _CACHE.find(key, version)
+        values = _CACHE.find(key)
     step, value = place
     if values is None or not len(values.steps):
         raise NotFound("no run has points of this tag in these steps")

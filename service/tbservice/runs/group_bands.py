@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,22 +14,30 @@ from sqlalchemy import Connection
 from tbservice.errors import TooLarge
 from tbservice.runs.curves import (
     CURVE_POINTS_MAX,
+    CurvesPlan,
     CurvesQuery,
+    GroupCurve,
+    compute_curves,
     plan_groups,
-    read_curves,
     restrict_groups,
+    scan_scalars,
 )
 from tbservice.runs.grouped_reader import format_key
 from tbservice.runs.grouping import GroupBy, RunGroups, group_runs
+from tbservice.runs.kept_values import KeptValues
 from tbservice.runs.selected_runs import SelectedRuns
 from tbservice.runs.spread import Spread
 from tbservice.types.identifiers import Float64s, Int64s
+from tbservice.types.sampling import ALL_STEPS, StepRange
 
 DRAWN_GROUP_ITEMS_MAX: Final = 10
 """Groups (items) that a page draws: as many as have a colour. Bands of more hide each other."""
 
 GROUP_STEPS: Final = 200
 """Steps of one group on a card: the page itself has the numbers."""
+
+KEPT_BYTES_MAX: Final = 32 * 2**20
+"""Bytes of the curves that a worker keeps: of those who look at the same groups, one computes."""
 
 _NAME_CHARS_MAX: Final = 500
 _QUARTILES: Final = (0.25, 0.75)
@@ -58,7 +67,8 @@ class BandCurve(NamedTuple):
     """The line and the band of a group, NaN where there is none.
 
     `group` is its position among the drawn ones; `counts` has the runs that count at each step, of
-    `runs` with the metric. `total` is the number of steps of which `steps` are chosen.
+    `runs` with the metric. `total` is the number of steps of which `steps` are chosen. `walls` has
+    the times of the run with the last step.
     """
 
     group: int
@@ -69,6 +79,12 @@ class BandCurve(NamedTuple):
     center: Float64s
     lower: Float64s
     upper: Float64s
+    walls: Float64s
+
+
+_KEPT: Final = KeptValues[tuple[str, str, StepRange], list[GroupCurve]](
+    KEPT_BYTES_MAX, lambda curves: sum(6 * 8 * len(each.spread.steps) for each in curves)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +122,11 @@ def group_selected(chosen: SelectedRuns, columns: Sequence[str]) -> DrawnGroups:
 
 
 def read_bands(
-    db: Connection, drawn: DrawnGroups, metrics: Sequence[str], kind: str
+    db: Connection,
+    drawn: DrawnGroups,
+    metrics: Sequence[str],
+    kind: str,
+    steps: StepRange = ALL_STEPS,
 ) -> dict[str, list[BandCurve] | str]:
     """Return the curves of the drawn groups for each metric, or why they are not computed.
 
@@ -117,12 +137,14 @@ def read_bands(
         drawn: The groups.
         metrics: Scalar tags.
         kind: One of BAND_KINDS.
+        steps: The range of the curves' steps.
     """
     found: dict[str, list[BandCurve] | str] = {}
     points_left = CURVE_POINTS_MAX
     for metric in metrics:
         try:
-            found[metric], points = _read_metric(db, drawn, metric, kind, points_left)
+            query = CurvesQuery(metric, quantiles=_QUARTILES, steps_max=GROUP_STEPS, steps=steps)
+            found[metric], points = _read_metric(db, drawn, query, kind, points_left)
             points_left -= points
         except TooLarge as error:
             found[metric] = error.detail
@@ -130,14 +152,13 @@ def read_bands(
 
 
 def _read_metric(
-    db: Connection, drawn: DrawnGroups, metric: str, kind: str, points_left: int
+    db: Connection, drawn: DrawnGroups, query: CurvesQuery, kind: str, points_left: int
 ) -> tuple[list[BandCurve], int]:
     """Return the curves of a metric, and how many points were read. Raises TooLarge."""
     wanted = range(len(drawn.names))
-    present, groups = restrict_groups(drawn.chosen, drawn.groups, metric, wanted)
+    present, groups = restrict_groups(drawn.chosen, drawn.groups, query.metric, wanted)
     if not present:
         return [], 0
-    query = CurvesQuery(metric, quantiles=_QUARTILES, steps_max=GROUP_STEPS)
     plan = plan_groups(drawn.chosen, groups, query)
     points = int(plan.series.points.sum())
     if points > points_left:
@@ -154,11 +175,22 @@ def _read_metric(
             curve.spread.steps,
             curve.spread.counts,
             *_choose_statistics(curve.spread, kind),
+            curve.wall_times if curve.wall_times is not None else np.empty(0),
         )
-        for group, curve in zip(present, read_curves(db, plan), strict=True)
+        for group, curve in zip(present, _compute(db, plan), strict=True)
         if curve.total
     ]
     return curves, points
+
+
+def _compute(db: Connection, plan: CurvesPlan) -> list[GroupCurve]:
+    """Return the curves of a plan, which are kept for others with an equal one."""
+    key = (plan.state, plan.query.metric, plan.query.steps)
+    curves = _KEPT.find(key)
+    if curves is None:
+        curves = list(compute_curves(functools.partial(scan_scalars, db), plan, has_times=True))
+        _KEPT.put(key, curves)
+    return curves
 
 
 def _choose_statistics(spread: Spread, kind: str) -> tuple[Float64s, Float64s, Float64s]:

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from sqlalchemy import Connection
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from tbservice import limits
 from tbservice.admission.callers import session_cookie, session_cookie_name
@@ -22,6 +22,7 @@ from tbservice.pages.base.csrf import check_script, is_navigation
 from tbservice.pages.base.forms import FormFields, read_form
 from tbservice.pages.base.frame import set_person_session
 from tbservice.pages.base.person_session import PersonSession
+from tbservice.types.identifiers import Json
 from tbservice.types.people import Person
 
 
@@ -108,6 +109,16 @@ ScriptOfSignedIn = Annotated[PersonSession, Depends(_require_script_session)]
 
 Raises Unauthenticated if nobody is signed in.
 """
+
+
+def answer_script(content: Json) -> Response:
+    """Return an answer to the script of a page of ours: for no other origin, and not stored."""
+    headers = {
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Cross-Origin-Resource-Policy": "same-origin",
+    }
+    return JSONResponse(content, headers=headers)
 
 
 async def _read_signed_in_form(request: Request, session: SignedIn) -> FormFields:

@@ -17,11 +17,11 @@ LIVE_EXPERIMENTS_ITEMS_MAX: Final = 4
 
 
 def list_live_sources(
-    database: Database, session: PersonSession, running: Iterable[str]
+    database: Database, session: PersonSession, ids: Iterable[str]
 ) -> list[dict[str, str]]:
-    """Return id and token of the first experiments of those that are running."""
+    """Return id and token of the first of these experiments, which the person may read."""
     sources: list[dict[str, str]] = []
-    for experiment_id in list(dict.fromkeys(running))[:LIVE_EXPERIMENTS_ITEMS_MAX]:
+    for experiment_id in list(dict.fromkeys(ids))[:LIVE_EXPERIMENTS_ITEMS_MAX]:
         with contextlib.suppress(NotFound):  # it was deleted meanwhile
             with database.without_transaction() as db:
                 grant = grants.grant_read(db, experiment_id, session.secret)

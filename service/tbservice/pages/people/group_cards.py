@@ -1,12 +1,13 @@
 """Cards that show groups of runs: a line and a band for each group, computed with the page.
 
-A page's script has a token for each experiment and none for the workspace, so it cannot ask for
-curves over several experiments: the page has their numbers.
+A page's script has a token for each experiment and none for the workspace: the page has the numbers
+of the groups, and its script asks `/runs/compare/groups` for them when they have changed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from markupsafe import Markup
@@ -52,16 +53,24 @@ def make_group_charts(
     runs = [ChartRun(0, name, name) for name in drawn.names]
     config = {
         "sources": [],
+        "has_all_runs": True,
         "runs": [{"source": run.source, "run": run.run, "label": run.label} for run in runs],
         "tags": shown,
         "groups": {
             "title": BAND_KINDS[kind].title,
             "is_deviation": kind.startswith("std"),
-            "cards": [[_encode(curve) for curve in _curves_of(found[tag])] for tag in shown],
+            "cards": encode_cards(found, shown),
         },
     }
     groups = ShownGroups(BAND_KINDS[kind], drawn.runs, drawn.chosen.left_out)
     return Charts(address, cards, tags_total, runs, drawn.total, config, groups)
+
+
+def encode_cards(
+    found: Mapping[str, list[BandCurve] | str], tags: Sequence[str]
+) -> list[list[dict[str, Any]]]:
+    """Return the curves of each tag as JSON, for the script."""
+    return [[_encode(curve) for curve in _curves_of(found[tag])] for tag in tags]
 
 
 def _curves_of(found: list[BandCurve] | str) -> list[BandCurve]:
@@ -95,6 +104,7 @@ def _encode(curve: BandCurve) -> dict[str, Any]:
         "total": curve.total,
         "steps": curve.steps.tolist(),
         "counts": curve.counts.tolist(),
+        "walls": list(map(_finite, curve.walls.round(3).tolist())),
         **{name: _round(getattr(curve, name)) for name in ("center", "lower", "upper")},
     }
 

@@ -9,12 +9,12 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from tbservice.api.http.dependencies import UsesDatabase
 from tbservice.pages.base.person_page import PersonPage
 from tbservice.pages.base.person_session import PersonSession
-from tbservice.pages.base.signed_in import ScriptOfSignedIn
+from tbservice.pages.base.signed_in import ScriptOfSignedIn, answer_script
 from tbservice.pages.base.templates import clip
 from tbservice.pages.experiments.experiment_list import find_workspace
 from tbservice.runs.places import (
@@ -35,12 +35,6 @@ TYPED_CHARS_MIN: Final = 2
 """Characters from which on the script asks, and gets an answer."""
 
 _NAME_CHARS: Final = 200
-_HEADERS: Final = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
-
 router = APIRouter(include_in_schema=False)
 
 _Item = dict[str, str]
@@ -68,7 +62,7 @@ def find(request: Request, session: ScriptOfSignedIn, database: UsesDatabase) ->
                 places = find_places(db, grant, typed, open_id)
             groups = [*_list_groups(places, workspace_id), *groups]
             groups.append(_group("Search", _searches(workspace_id, typed)))
-    return JSONResponse({"groups": [each for each in groups if each["items"]]}, headers=_HEADERS)
+    return answer_script({"groups": [each for each in groups if each["items"]]})
 
 
 def _group(label: str, items: Iterable[_Item]) -> dict[str, Any]:

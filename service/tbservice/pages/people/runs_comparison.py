@@ -9,12 +9,16 @@ from typing import Final
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
+from sqlalchemy import Connection
+from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
 from tbservice import limits
 from tbservice.auth import grants
 from tbservice.auth.secrets import is_experiment_id
 from tbservice.errors import Invalid, TooLarge
+from tbservice.experiment_values import UploadStatus
+from tbservice.pages.base.signed_in import answer_script
 from tbservice.pages.experiments.chart_cards import (
     CARD_ITEMS,
     ChartRun,
@@ -25,14 +29,16 @@ from tbservice.pages.experiments.chart_cards import (
     parse_charts_address,
 )
 from tbservice.pages.experiments.experiment_reader import make_script_token
-from tbservice.pages.people.group_cards import make_group_charts
+from tbservice.pages.experiments.live_rows import list_live_sources
+from tbservice.pages.people.group_cards import encode_cards, make_group_charts
 from tbservice.pages.people.saved_views import (
     VIEW_ID_CHARS_MAX,
     ShownViews,
     read_shown_views,
 )
 from tbservice.pages.people.workspace_runs import show_value
-from tbservice.pages.people.workspace_view import OwnPage, WorkspacePage
+from tbservice.pages.people.workspace_view import OwnPage, OwnScript, WorkspacePage
+from tbservice.reading.changes import list_statuses
 from tbservice.reading.curves import rank_tags
 from tbservice.runs.columns import RUN_COLUMNS, split_names
 from tbservice.runs.comparison import (
@@ -46,7 +52,7 @@ from tbservice.runs.comparison import (
     select_compared,
 )
 from tbservice.runs.filters import FILTER_CHARS_MAX
-from tbservice.runs.group_bands import BAND_KINDS, group_selected
+from tbservice.runs.group_bands import BAND_KINDS, DrawnGroups, group_selected, read_bands
 from tbservice.runs.grouped_reader import GroupsQuery, groups_address
 from tbservice.runs.selected_runs import select_runs
 from tbservice.runs.use_cases import RunsQuery, list_runs
@@ -54,6 +60,7 @@ from tbservice.runs.views import COMPARE_PAGE
 from tbservice.types.experiments import Experiment
 from tbservice.types.grants import WorkspaceGrant
 from tbservice.types.identifiers import ExperimentId
+from tbservice.types.sampling import ALL_STEPS, StepRange
 
 router = APIRouter(include_in_schema=False)
 
@@ -78,6 +85,47 @@ def show_comparison(page: OwnPage, request: Request) -> Response:
     query = request.query_params
     view = query.get("view", "")[:VIEW_ID_CHARS_MAX]
     views = read_shown_views(page, COMPARE_PAGE, view, request.url.query)
+    others = _parse_address(query)
+    if view:
+        others = {**others, "view": [view]}
+    try:
+        chosen, total = _read_chosen(page, others)
+        return _show(page, request, others, views, chosen, total)
+    except (Invalid, TooLarge) as error:
+        return page.render("workspace_runs_compare.html", error, comparison=None, views=views)
+
+
+@router.get("/workspace/{workspace_id}/runs/compare/groups")
+def read_groups(page: OwnScript, request: Request) -> Response:
+    """Return the groups of a comparison's page as they are now: `names`, and `cards` of `metric`s.
+
+    The rest of the query is that of the page, with the range of steps of a zoom, `step_min` and
+    `step_max`. For the script of this version of the page; no part of the API.
+    """
+    query = request.query_params
+    others = _parse_address(query)
+    if "group" not in others:
+        raise Invalid("name what the runs are grouped by: group")
+    metrics = query.getlist("metric")[:CARD_ITEMS]
+    steps = StepRange(
+        *(
+            int(text) if re.fullmatch(r"-?\d{1,18}", text := query.get(name, "")) else default
+            for name, default in (("step_min", ALL_STEPS.first), ("step_max", ALL_STEPS.last))
+        )
+    )
+    chosen, _ = ([], 0) if "where" in others else _read_chosen(page, others)
+    grant = page.grant_read()
+    with page.database.snapshot(grant) as db:
+        comparison = compare_runs(db, grant, chosen) if chosen else None
+        drawn = _group(db, grant, others, comparison)
+        found = read_bands(db, drawn, metrics, others["band"][0], steps)
+    return answer_script(
+        {"names": drawn.names, "runs": drawn.runs, "cards": encode_cards(found, metrics)}
+    )
+
+
+def _parse_address(query: QueryParams) -> dict[str, Sequence[str]]:
+    """Return which runs the address of a comparison names, and what they are grouped by."""
     others: dict[str, Sequence[str]] = {
         name: [value] for name in ("where", "sort") if (value := query.get(name, "").strip())
     }
@@ -86,13 +134,7 @@ def show_comparison(page: OwnPage, request: Request) -> Response:
     if group := query.get("group", "").strip()[:_GROUP_CHARS_MAX]:
         band = query.get("band", "")
         others = {**others, "group": [group], "band": [band if band in BAND_KINDS else _BAND]}
-    if view:
-        others = {**others, "view": [view]}
-    try:
-        chosen, total = _read_chosen(page, others)
-        return _show(page, request, others, views, chosen, total)
-    except (Invalid, TooLarge) as error:
-        return page.render("workspace_runs_compare.html", error, comparison=None, views=views)
+    return others
 
 
 def _read_chosen(
@@ -278,12 +320,28 @@ def _make_group_charts(
     """Return cards of groups of all runs that the address selects. Raises as `group_runs`."""
     address, shown, tags_total = _choose_tags(page, request, others, comparison)
     with page.database.snapshot(grant) as db:
-        if "where" in others:
-            selected = select_runs(db, grant, others["where"][0])
-        else:
-            selected = select_compared(db, grant, comparison)
-        drawn = group_selected(selected, split_names(others["group"][0]))
-        return make_group_charts(db, drawn, (shown, tags_total), others["band"][0], address)
+        drawn = _group(db, grant, others, comparison)
+        charts = make_group_charts(db, drawn, (shown, tags_total), others["band"][0], address)
+    ids = [each.experiment_id for each in comparison.experiments]
+    with page.database.transaction(grant) as db:
+        statuses = list_statuses(db, ids)
+    ids.sort(key=lambda id_: statuses.get(id_) is not UploadStatus.RUNNING)
+    charts.config["sources"] = list_live_sources(page.database, page.session, ids)
+    return charts
+
+
+def _group(
+    db: Connection,
+    grant: WorkspaceGrant,
+    others: Mapping[str, Sequence[str]],
+    comparison: RunComparison | None,
+) -> DrawnGroups:
+    """Return the groups of the runs of the address's filter, else of the comparison."""
+    if comparison is None or "where" in others:
+        selected = select_runs(db, grant, others["where"][0])
+    else:
+        selected = select_compared(db, grant, comparison)
+    return group_selected(selected, split_names(others["group"][0]))
 
 
 def _choose_tags(

@@ -23,7 +23,7 @@ from tbservice.errors import (
 )
 from tbservice.pages.base.frame import render
 from tbservice.pages.base.person_page import PersonPage
-from tbservice.pages.base.signed_in import SignedIn
+from tbservice.pages.base.signed_in import ScriptOfSignedIn, SignedIn
 from tbservice.types.grants import OwnerGrant, Scope, WorkspaceGrant
 from tbservice.types.identifiers import WorkspaceId
 from tbservice.types.people import Membership
@@ -100,3 +100,13 @@ def _open_page(
 
 OwnPage = Annotated[WorkspacePage, Depends(_open_page)]
 """The page of the workspace in the path."""
+
+
+def _open_script(
+    request: Request, session: ScriptOfSignedIn, workspace_id: str, database: UsesDatabase
+) -> WorkspacePage:
+    return WorkspacePage(request, session, database, _find_membership(session, workspace_id))
+
+
+OwnScript = Annotated[WorkspacePage, Depends(_open_script)]
+"""Page of the workspace in the path, for the script of one of our pages; no window gets it."""

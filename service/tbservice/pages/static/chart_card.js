@@ -343,32 +343,41 @@ class Card {
     this.show();
     const { zoom } = this;
     try {
-      await Promise.all(config.sources.map((_, source) => this.loadRange(source, zoom)));
+      await this.loadRange(zoom);
     } catch (error) {
       this.note.textContent = `More points could not be loaded: ${error.message}`;
     }
     if (this.zoom === zoom) this.show();
   }
 
-  async loadRange(source, zoom) {
+  // The range of steps that some series have in a range of x; null for none.
+  findSteps(zoom, isChosen = () => true) {
     const steps = [];
     for (const [index, series] of this.series) {
-      if (config.runs[index].source !== source || !series.steps.length) continue;
+      if (!isChosen(index) || !series.steps.length) continue;
       const xs = makeXs(series, settings.axis);
       const first = Math.max(0, lowerBound(xs, zoom.low) - 1);
       const last = Math.min(xs.length - 1, lowerBound(xs, zoom.high));
       if (first <= last) steps.push(series.steps[first], series.steps[last]);
     }
-    if (!steps.length) return;
-    const range = { step_min: Math.min(...steps), step_max: Math.max(...steps) };
+    return steps.length ? { step_min: Math.min(...steps), step_max: Math.max(...steps) } : null;
+  }
+
+  async loadRange(zoom) {
+    await Promise.all(config.sources.map((_, source) => this.loadSource(source, zoom)));
+  }
+
+  async loadSource(source, zoom) {
+    const range = this.findSteps(zoom, (index) => config.runs[index].source === source);
+    if (!range) return;
     const answer = await ask(source, "data", { tag: [this.tag], downsample: POINTS_PER_RUN, ...range, ...listRuns(source) });
-    const refined = new Map(zoom.series);
+    const refined = new Map(); // over what is drawn: each source has runs of its own
     for (const [run, tags] of Object.entries(await answer.json())) {
       const index = runIndex.get(`${source}\n${run}`);
       const whole = this.series.get(index);
       if (whole && Object.hasOwn(tags, this.tag)) refined.set(index, refine(whole, readSeries(tags[this.tag])));
     }
-    zoom.series = refined;
+    zoom.series = new Map([...zoom.series, ...refined]);
   }
 
   reset() {

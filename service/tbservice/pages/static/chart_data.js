@@ -86,7 +86,7 @@ function nearest(numbers, number) {
 // The x values of a series: steps, seconds since its first point, or seconds since the epoch.
 function makeXs(series, axis) {
   if (axis === "step") return series.steps;
-  const start = axis === "relative" ? series.walls[0] : 0;
+  const start = axis === "relative" ? (series.start ?? series.walls[0]) : 0;
   return series.walls.map((wall) => wall - start);
 }
 

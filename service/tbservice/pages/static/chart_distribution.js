@@ -50,7 +50,8 @@ class DistributionCard extends Card {
     const known = Object.entries(points).filter(([run]) => this.series.has(runIndex.get(`${source}\n${run}`)));
     super.add(source, Object.fromEntries(known));
     this.found.clear();
-    this.timer ??= setTimeout(() => {
+    this.timer ??= setTimeout(async () => {
+      await untilVisible();
       this.timer = null;
       this.load();
     }, LIVE_RELOAD_MS);

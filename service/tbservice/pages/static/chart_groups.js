@@ -1,27 +1,87 @@
-// A card of groups of runs: a line and a band for each, computed by the server with the page.
-// Nothing is smoothed: the statistics are exact at each step.
+// A card of groups of runs: a line and a band for each, computed by the server with the page, and
+// again when the runs have new points. What is drawn is smoothed, what the cursor reads is exact.
+
+const GROUPS_RELOAD_MS = 5000; // at least: the server reads every point again
+const GROUPS_SHARE = 10; // how many times as long as the answer took none is asked for
 
 const asColumn = (values) => values.map((value) => value ?? NaN);
 
-class GroupsCard extends Card {
-  // Take the curves: [{ group, runs, total, steps, counts, center, lower, upper }], null for no value.
-  takeGroups(curves) {
-    for (const { group, center, lower, upper, ...curve } of curves) {
-      this.series.set(group, { ...curve, values: asColumn(center), lower: asColumn(lower), upper: asColumn(upper), walls: [] });
+// Ask for the curves of some tags as they are now: { names, cards }, in the order of the tags.
+async function askGroups(tags, range = {}) {
+  const query = new URLSearchParams(location.search);
+  for (const tag of tags) query.append("metric", tag);
+  for (const [name, value] of Object.entries(range)) query.set(name, value);
+  const headers = { "X-Tbhub-Page": document.getElementById("jump").dataset.key };
+  const answer = await fetch(`${location.pathname}/groups?${query}`, { headers, redirect: "error" });
+  if (!answer.ok) throw new Error(`the server answered with status ${answer.status}`);
+  return answer.json();
+}
+
+// All cards again: at once, and then after a while that grows with what the answer costs.
+let isReloading = false;
+let hasNewPoints = false;
+async function reloadGroups() {
+  hasNewPoints = true;
+  if (isReloading) return;
+  isReloading = true;
+  while (hasNewPoints) {
+    await untilVisible();
+    hasNewPoints = false;
+    const began = performance.now();
+    try {
+      const { names, cards: curves } = await askGroups(config.tags);
+      const isOther = names.length !== config.runs.length || names.some((name, index) => name !== config.runs[index].run);
+      if (isOther) page.querySelector("[data-new-runs]").hidden = false;
+      else cards.forEach((card, index) => card.takeGroups(curves[index]));
+    } catch {
+      // The next points ask again.
     }
+    const wait = Math.max(GROUPS_RELOAD_MS, GROUPS_SHARE * (performance.now() - began));
+    await new Promise((resolve) => setTimeout(resolve, wait));
+  }
+  isReloading = false;
+}
+
+// Series by group, of [{ group, runs, total, steps, walls, counts, center, lower, upper }].
+function readGroups(curves) {
+  return new Map(curves.map(({ group, center, lower, upper, walls, ...curve }) => [
+    group,
+    { ...curve, walls: asColumn(walls), values: asColumn(center), lower: asColumn(lower), upper: asColumn(upper) },
+  ]));
+}
+
+class GroupsCard extends Card {
+  takeGroups(curves) {
+    this.series = readGroups(curves);
     this.isNew = !curves.length; // what the page says instead stays
-    this.show();
+    if (this.zoom) this.loadRange(this.zoom).then(() => this.show());
+    else this.show();
+  }
+
+  // New points of the runs: their groups are asked for. Return the greatest step.
+  add(source, points) {
+    const steps = Object.values(points).flatMap((tags) => (Object.hasOwn(tags, this.tag) ? tags[this.tag].steps : []));
+    if (steps.length) reloadGroups();
+    return steps.reduce((one, other) => Math.max(one, other), -Infinity);
   }
 
   makeLines() {
-    this.lines = [...this.series]
+    const weight = settings.smoothing;
+    this.lines = [...(this.zoom?.series ?? this.series)]
       .filter(([index]) => !hidden.has(index))
       .sort(([one], [other]) => other - one)
-      .map(([index, series]) => ({ index, series, xs: series.steps, ys: series.values }));
+      .map(([index, series]) => ({
+        index,
+        series,
+        xs: makeXs(series, settings.axis),
+        ys: smooth(series.values, weight),
+        lower: smooth(series.lower, weight),
+        upper: smooth(series.upper, weight),
+      }));
   }
 
   listDrawn() {
-    return this.lines.flatMap(({ xs, ys, series: { lower, upper } }) => [ys, lower, upper].map((column) => ({ xs, ys: column })));
+    return this.lines.flatMap(({ xs, ys, lower, upper }) => [ys, lower, upper].map((column) => ({ xs, ys: column })));
   }
 
   whyEmpty() {
@@ -44,22 +104,23 @@ class GroupsCard extends Card {
     ctx.clip();
     ctx.lineJoin = "bevel";
     ctx.globalAlpha = 0.16;
-    for (const { index, xs, series } of this.lines) {
+    for (const { index, xs, lower, upper } of this.lines) {
       ctx.fillStyle = colors[index];
-      this.fillBand(plot, xs, series.lower, series.upper);
+      this.fillBand(plot, xs, lower, upper);
     }
+    ctx.globalAlpha = 0.3;
+    if (settings.smoothing) for (const line of this.lines) this.trace(ctx, bbox, line, line.series.values, 1);
     ctx.globalAlpha = 1;
     for (const line of this.lines) this.trace(ctx, bbox, line, line.ys, 1.8);
     ctx.restore();
   }
 
-  // Only groups with values at the step: one ends with its last run, and none is continued.
+  // Only groups with values there: one ends with its last run, and none is continued.
   read(plot) {
     const x = plot.posToVal(plot.cursor.left, "x");
     const found = super.read(plot);
-    const steps = found.map(({ line, at }) => line.xs[at]);
-    const step = steps.sort((one, other) => Math.abs(one - x) - Math.abs(other - x))[0];
-    return found.filter(({ line: { xs } }) => xs[0] <= step && step <= xs.at(-1));
+    const near = found.map(({ line, at }) => line.xs[at]).sort((one, other) => Math.abs(one - x) - Math.abs(other - x))[0];
+    return found.filter(({ line: { xs } }) => xs[0] <= near && near <= xs.at(-1));
   }
 
   // As in the table of groups: 0.62 ± 0.02 (4), of four runs that count at the step.
@@ -71,10 +132,16 @@ class GroupsCard extends Card {
     return `${center}, ${showNumber(lower[at])} to ${showNumber(upper[at])} (${counts[at]})`;
   }
 
-  zoomTo(low, high) {
-    if (!(high > low)) return;
-    this.zoom = { low, high };
-    this.show();
+  async loadRange(zoom) {
+    const range = this.findSteps(zoom);
+    if (!range) return;
+    const { names, cards: [curves] } = await askGroups([this.tag], range);
+    const series = readGroups(curves);
+    for (const [index, part] of series) {
+      if (names[index] !== config.runs[index]?.run) return; // there are other groups: all cards will say so
+      part.start = this.series.get(index)?.walls[0];
+    }
+    zoom.series = series;
   }
 
   fillTable() {} // the page has it

@@ -13,7 +13,7 @@ const STORED = "tbhub.charts";
 const page = document.querySelector("[data-charts]");
 const config = JSON.parse(page.dataset.charts);
 const settings = { axis: "step", isLog: false, skipsOutliers: true, smoothing: 0.6, ...readStored(), ...readAddress() };
-if (config.is_distribution || config.groups) settings.axis = "step";
+if (config.is_distribution) settings.axis = "step";
 const runIndex = new Map(config.runs.map(({ source, run }, index) => [`${source}\n${run}`, index]));
 const hidden = new Set();
 const isDark = matchMedia(document.getElementById("dark")?.media ?? "not all");
@@ -124,8 +124,8 @@ const feeds = config.sources.slice(0, STREAMS_MAX).map(
 const title = document.title;
 
 function takeLive(source, { points, removed }) {
-  if (removed.length) loadCards();
-  if (!config.is_distribution && Object.keys(points).some((run) => !runIndex.has(`${source}\n${run}`))) page.querySelector("[data-new-runs]").hidden = false;
+  if (removed.length) config.groups ? reloadGroups() : loadCards();
+  if (!config.is_distribution && !config.groups && Object.keys(points).some((run) => !runIndex.has(`${source}\n${run}`))) page.querySelector("[data-new-runs]").hidden = false;
   const step = Math.max(...cards.map((card) => card.add(source, points)), -Infinity);
   if (step > -Infinity) document.title = `${step.toLocaleString("en")} · ${title}`;
 }
@@ -195,8 +195,9 @@ function bindRuns() {
 readColors();
 bindControls();
 bindRuns();
+if (config.groups) loadCards(); // the page has them, and asks for what came since
 Promise.all(feeds.map((feed) => feed.begin()))
-  .then(loadCards)
+  .then(() => (config.groups ? feeds.some(({ isOver }) => !isOver) && reloadGroups() : loadCards()))
   .then(() => whileVisible((signal) => feeds.forEach((feed) => feed.keep(signal))));
 isDark.addEventListener("change", showAll);
 new ResizeObserver(() => cards.forEach((card) => card.resize())).observe(page);

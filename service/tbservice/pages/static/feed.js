@@ -69,6 +69,19 @@ class Feed {
   }
 }
 
+// Wait while the page is hidden.
+function untilVisible() {
+  return new Promise((resolve) => {
+    const update = () => {
+      if (document.hidden) return;
+      document.removeEventListener("visibilitychange", update);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", update);
+    update();
+  });
+}
+
 // Call `start` with a signal while the page is visible; on the way back, once more.
 function whileVisible(start) {
   let stop = null;
