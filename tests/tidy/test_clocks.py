@@ -17,6 +17,7 @@ MAY_USE_OWN_CLOCK = {
     "tbservice.integrity.stored_objects": "age of objects in days, whose times are S3's",
     "tbservice.integrity.sweep": "the same",
     "tbservice.backup.create": "when a backup began, for people",
+    "tbservice.tensorboard.native.page_state": "how often an open page asks for newer data",
     "tbservice.katib.observation_log": "wall time of metrics without one",
     "tbservice.katib.trials": "wall time of a trial without one",
 }

@@ -14,6 +14,38 @@
   });
 }
 
+// Reload by itself after new data, as the page's own button does: TensorBoard's auto-reload is off by
+// default, and reloads also when nothing is new. The longer nothing came, the rarer it is asked for,
+// and never again after an hour. A hidden page asks for nothing.
+{
+  const ASK_MS_MIN = 10_000;
+  const ASK_MS_MAX = 120_000;
+  const OVER_MS = 3_600_000;
+  let known = null;
+  let changedAt = Date.now();
+
+  const look = async () => {
+    const { state, age } = await (await fetch(new URL("data/tbhub_state", location))).json();
+    if (known === null) changedAt -= (age ?? 0) * 1000;
+    else if (state !== known) {
+      changedAt = Date.now();
+      document.querySelector(".reload-button")?.click();
+    }
+    known = state;
+  };
+  const untilVisible = async () => {
+    while (document.hidden) await new Promise((resolve) => addEventListener("visibilitychange", resolve, { once: true }));
+  };
+  const keep = async () => {
+    while (Date.now() - changedAt < OVER_MS) {
+      await look().catch(() => {}); // away, or refused: asked again
+      await new Promise((resolve) => setTimeout(resolve, Math.min(ASK_MS_MAX, Math.max(ASK_MS_MIN, (Date.now() - changedAt) / 10))));
+      await untilVisible();
+    }
+  };
+  keep();
+}
+
 // TensorBoard's HParams dashboard fetches its columns only once: make a reload fetch them again, and
 // apply them if they changed, with what was chosen for each column. It also ignores errors: show
 // them, as of a filter that is wrong.

@@ -11,11 +11,19 @@ from werkzeug.wrappers import Request
 
 from tbservice.reading.comparison import Source
 from tbservice.tensorboard import stock_application, wsgi_bridge
-from tbservice.tensorboard.native import hparams, plugins_listing, scalars, tags, time_series
+from tbservice.tensorboard.native import (
+    hparams,
+    page_state,
+    plugins_listing,
+    scalars,
+    tags,
+    time_series,
+)
 from tbservice.tensorboard.native.confinement import IS_PROCESS_KEY
 from tbservice.tensorboard.provider import READER_KEY
 
 HANDLERS: Final[dict[str, Callable[[Source, Request], Response]]] = {
+    "/data/tbhub_state": page_state.read_state,
     "/data/plugins_listing": plugins_listing.list_plugins,
     "/data/plugin/hparams/download_data": hparams.download,
     "/data/plugin/hparams/experiment": hparams.get_experiment,
