@@ -166,17 +166,18 @@ def test_rows_of_running_experiment_are_live(page, live_service, database):
         viewer = new_member(database, workspace.workspace_id, Role.VIEWER)
         open_as(page, database, viewer, live_service.url)
 
-        columns = "loss,loss.min,loss.max,loss.points,loss.last_step,training"
+        columns = "loss,loss.min,loss.max,loss.points,loss.last_step,training,status"
         with page.expect_request("**/scalars/tail"):
             page.goto(
                 f"{live_service.url}/workspace/{workspace.workspace_id}/runs?columns={columns}"
             )
         api.write(experiment, segment(stream("a"), 9, 19, scalars("loss", [3, 4], [9.0, 2.5])))
         cells = page.locator("tbody tr td[data-column]")
-        expect(cells).to_have_text(["running", "2.5", "2.5", "9", "4", "4"])
+        expect(cells).to_have_text(["running", "2.5", "2.5", "9", "4", "4", "unknown"])
         expect(page).to_have_title(re.compile("^4 · Runs"))
         api.request("PATCH", upload, json={"status": "finished"}).raise_for_status()
         expect(cells.first).to_have_text("finished", timeout=30_000)
+        expect(cells.last).to_have_text("success")
 
         api.request("PATCH", upload, json={"status": "running"}).raise_for_status()
         with page.expect_request("**/scalars/tail"):

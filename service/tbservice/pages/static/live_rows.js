@@ -55,6 +55,10 @@ function takeStatus(source, status) {
       badge.className = `badge ${{ running: "good live", finished: "good", failed: "bad", killed: "bad" }[status] ?? ""}`;
     }
     show(row.querySelector('[data-column="training"]'), status ?? "");
+    // A run whose session has not ended: as its training did.
+    const cell = row.querySelector('[data-column="status"]');
+    const ended = { finished: "success", failed: "failure", killed: "failure" }[status];
+    if (ended && ["running", "unknown"].includes(cell?.textContent.trim())) show(cell, ended);
   }
 }
 
