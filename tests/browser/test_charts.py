@@ -139,6 +139,8 @@ def test_card_is_read_and_zoomed_by_keyboard(page, address):
     loss.get_by_role("button", name="Enlarge").press("Enter")
     loss.locator("summary").press("Enter")
     expect(loss.locator("tbody tr")).to_have_count(3)
+    loss.locator(".plot").press("Home")
+    expect(loss.locator("tbody td:last-child")).to_have_text([re.compile(r"^2(\.|$)")] * 3)
     page.get_by_label("Logarithmic y").check()
     page.get_by_label("X axis").select_option("relative")
     look_again(page, "charts_enlarged")
@@ -169,6 +171,8 @@ def test_scripts_smooth_as_tensorboard_and_merge_live_points(page, address):
 
 def test_new_points_appear_without_reload(page, live_service, database, workspace, api):
     id_ = api.new_experiment(name="Training")
+    notes = f"![A card](/experiment/{id_}/card.svg)"
+    api.request("PATCH", f"/experiments/{id_}", json={"notes": notes}).raise_for_status()
 
     def write(begin, end, first):
         loss = scalars("loss", [first, first + 1])
@@ -184,6 +188,7 @@ def test_new_points_appear_without_reload(page, live_service, database, workspac
     write(9, 18, 2)
     expect(loss.locator("tbody td").first).to_have_text("3")
     expect(page).to_have_title(re.compile(r"^3 · Training"))
+    expect(page.get_by_role("img", name="A card")).to_have_attribute("src", re.compile("^blob:"))
     api.write(id_, segment(stream("another"), 0, 9, scalars("loss", [1, 2])))
     expect(page.get_by_text("Other runs have data now.")).to_be_visible()
 

@@ -283,6 +283,7 @@ class Card {
     const at = found[0]?.line.series?.walls[found[0].at];
     document.dispatchEvent(new CustomEvent("chart-cursor", { detail: at ?? null }));
     if (!found.length) return;
+    this.fillCursor(found);
     const told = found.slice(0, TOLD_RUNS);
     const rows = told.map(({ line, at }) => {
       const row = make("div", "plot-row");
@@ -292,7 +293,7 @@ class Card {
       row.append(swatch, name, make("b", "", this.showValue(line, at)));
       return row;
     });
-    const more = found.length > told.length ? [make("div", "muted", `${(found.length - told.length).toLocaleString("en")} others are further away`)] : [];
+    const more = found.length > told.length ? [make("div", "muted", `${(found.length - told.length).toLocaleString("en")} others are further away: see Values`)] : [];
     this.tip.replaceChildren(make("div", "muted", showX(told[0].line.xs[told[0].at], settings.axis)), ...rows, ...more);
     this.placeTip(plot);
   }
@@ -313,10 +314,11 @@ class Card {
   highlight(plot, found) {
     const { clientWidth: width, clientHeight: height } = plot.over;
     const { mark } = this;
-    mark.width = width * devicePixelRatio;
-    mark.height = height * devicePixelRatio;
-    if (!found.length) return;
     const ctx = mark.getContext("2d");
+    const size = [Math.round(width * devicePixelRatio), Math.round(height * devicePixelRatio)];
+    if (mark.width !== size[0] || mark.height !== size[1]) [mark.width, mark.height] = size;
+    else ctx.clearRect(0, 0, ...size);
+    if (!found.length) return;
     const box = { left: 0, top: 0, width: mark.width, height: mark.height };
     this.trace(ctx, box, found[0].line, found[0].line.ys, 2.5);
     for (const { line, at } of found.slice(0, TOLD_RUNS)) {
@@ -417,9 +419,19 @@ class Card {
     event.preventDefault();
   }
 
+  // The values at the cursor of all that is drawn, if the table is open.
+  fillCursor(found) {
+    if (!this.cursorCells || !this.element.querySelector("details").open) return;
+    for (const { line, at } of found) {
+      const cell = this.cursorCells.get(line.index);
+      if (cell) cell.textContent = this.showValue(line, at);
+    }
+  }
+
   // The table below a card: what is drawn, run by run.
   fillTable() {
     if (!this.element.querySelector("details").open || this.isNew) return;
+    this.cursorCells = new Map();
     const rows = [...this.lines].reverse().map(({ index, series }) => {
       const finite = series.values.filter(Number.isFinite);
       const row = make("tr", "");
@@ -428,7 +440,8 @@ class Card {
       name.append(make("bdi", "", config.runs[index].label.slice(0, 300) || "(no name)"));
       const last = series.steps.length - 1;
       const numbers = [series.values[last], finite.reduce((low, value) => Math.min(low, value), Infinity), finite.reduce((high, value) => Math.max(high, value), -Infinity)];
-      row.append(name, make("td", "number", series.steps[last].toLocaleString("en")), ...numbers.map((number) => make("td", "number", finite.length || Number.isNaN(number) ? showNumber(number) : "")));
+      this.cursorCells.set(index, make("td", "number", ""));
+      row.append(name, make("td", "number", series.steps[last].toLocaleString("en")), ...numbers.map((number) => make("td", "number", finite.length || Number.isNaN(number) ? showNumber(number) : "")), this.cursorCells.get(index));
       return row;
     });
     this.element.querySelector("tbody").replaceChildren(...rows);

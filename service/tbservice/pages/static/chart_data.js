@@ -90,14 +90,14 @@ function makeXs(series, axis) {
   return series.walls.map((wall) => wall - start);
 }
 
-// Least and greatest finite y within a range of x; null for none. On a logarithmic axis, positive.
-function findExtent(lines, xMin, xMax, isLog) {
+// Least and greatest finite y within ranges of x and y; null for none. On a logarithmic axis, positive.
+function findExtent(lines, xMin, xMax, isLog, yMin = -Infinity, yMax = Infinity) {
   let low = Infinity;
   let high = -Infinity;
   for (const { xs, ys } of lines) {
     for (let index = 0; index < ys.length; index++) {
       const y = ys[index];
-      if (xs[index] < xMin || xs[index] > xMax || !Number.isFinite(y) || (isLog && y <= 0)) continue;
+      if (xs[index] < xMin || xs[index] > xMax || !Number.isFinite(y) || (isLog && y <= 0) || y < yMin || y > yMax) continue;
       if (y < low) low = y;
       if (y > high) high = y;
     }
@@ -105,24 +105,28 @@ function findExtent(lines, xMin, xMax, isLog) {
   return low <= high ? [low, high] : null;
 }
 
+const PERCENTILE_VALUES_MAX = 100_000;
+
 // The same without outliers: what is further from the values between the 5th and the 95th percentile
 // than these are apart. TensorBoard cuts at the percentiles, which cuts noise and starts of curves too.
 function findTypicalExtent(lines, xMin, xMax, isLog) {
-  const values = new Float64Array(lines.reduce((sum, { ys }) => sum + ys.length, 0));
+  const total = lines.reduce((sum, { ys }) => sum + ys.length, 0);
+  const stride = Math.ceil(total / PERCENTILE_VALUES_MAX); // to sort 10^6 values takes longer than to draw them
+  const values = new Float64Array(Math.ceil(total / stride) + lines.length);
   let count = 0;
   for (const { xs, ys } of lines) {
-    for (let index = 0; index < ys.length; index++) {
+    for (let index = 0; index < ys.length; index += stride) {
       const y = ys[index];
       if (xs[index] >= xMin && xs[index] <= xMax && Number.isFinite(y) && (!isLog || y > 0)) values[count++] = y;
     }
   }
-  if (!count) return null;
+  if (!count) return findExtent(lines, xMin, xMax, isLog);
   const sorted = values.subarray(0, count).sort();
   const low = sorted[Math.floor(0.05 * (count - 1))];
   const high = sorted[Math.ceil(0.95 * (count - 1))];
-  if (low === high) return [sorted[0], sorted.at(-1)];
+  if (low === high) return findExtent(lines, xMin, xMax, isLog);
   const [least, greatest] = isLog ? [low * (low / high), high * (high / low)] : [low - (high - low), high + (high - low)];
-  return [sorted[lowerBound(sorted, least)], sorted.findLast((value) => value <= greatest)];
+  return findExtent(lines, xMin, xMax, isLog, least, greatest);
 }
 
 // A number for people: 4 significant digits.

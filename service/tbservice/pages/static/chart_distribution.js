@@ -1,13 +1,13 @@
 // A card with more runs than are drawn one by one: quantiles and density of all of them, computed by
 // the server, lines of those whose box is checked, and of the one that is nearest to the cursor.
 
-const LIVE_RELOAD_MS = 5000; // the server reads every point again
 const NEAREST_RUNS_KEPT = 50;
 
 class DistributionCard extends Card {
   near = null; // { run, step, value, series }: the run next to the cursor
   wanted = null; // { step, value }: where the cursor is
   found = new Map(); // series by name, of runs that were near
+  reload = makeSeldom(() => this.load()); // after new points
 
   async load() {
     const { zoom } = this;
@@ -50,11 +50,7 @@ class DistributionCard extends Card {
     const known = Object.entries(points).filter(([run]) => this.series.has(runIndex.get(`${source}\n${run}`)));
     super.add(source, Object.fromEntries(known));
     this.found.clear();
-    this.timer ??= setTimeout(async () => {
-      await untilVisible();
-      this.timer = null;
-      this.load();
-    }, LIVE_RELOAD_MS);
+    this.reload();
     return steps.reduce((one, other) => Math.max(one, other), -Infinity);
   }
 
@@ -110,7 +106,7 @@ class DistributionCard extends Card {
       const row = make("tr", "");
       const name = make("th", "", `${Number(quantile) * 100} % of the runs`);
       name.scope = "row";
-      row.append(name, make("td", "number", steps.at(-1).toLocaleString("en")), make("td", "number", showNumber(values.at(-1) ?? NaN)), make("td", ""), make("td", ""));
+      row.append(name, make("td", "number", steps.at(-1).toLocaleString("en")), make("td", "number", showNumber(values.at(-1) ?? NaN)), make("td", ""), make("td", ""), make("td", ""));
       return row;
     });
     this.element.querySelector("tbody").prepend(...rows);

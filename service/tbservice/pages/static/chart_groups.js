@@ -1,9 +1,6 @@
 // A card of groups of runs: a line and a band for each, computed by the server with the page, and
 // again when the runs have new points. What is drawn is smoothed, what the cursor reads is exact.
 
-const GROUPS_RELOAD_MS = 5000; // at least: the server reads every point again
-const GROUPS_SHARE = 10; // how many times as long as the answer took none is asked for
-
 const asColumn = (values) => values.map((value) => value ?? NaN);
 
 // Ask for the curves of some tags as they are now: { names, cards }, in the order of the tags.
@@ -17,30 +14,13 @@ async function askGroups(tags, range = {}) {
   return answer.json();
 }
 
-// All cards again: at once, and then after a while that grows with what the answer costs.
-let isReloading = false;
-let hasNewPoints = false;
-async function reloadGroups() {
-  hasNewPoints = true;
-  if (isReloading) return;
-  isReloading = true;
-  while (hasNewPoints) {
-    await untilVisible();
-    hasNewPoints = false;
-    const began = performance.now();
-    try {
-      const { names, cards: curves } = await askGroups(config.tags);
-      const isOther = names.length !== config.runs.length || names.some((name, index) => name !== config.runs[index].run);
-      if (isOther) page.querySelector("[data-new-runs]").hidden = false;
-      else cards.forEach((card, index) => card.takeGroups(curves[index]));
-    } catch {
-      // The next points ask again.
-    }
-    const wait = Math.max(GROUPS_RELOAD_MS, GROUPS_SHARE * (performance.now() - began));
-    await new Promise((resolve) => setTimeout(resolve, wait));
-  }
-  isReloading = false;
-}
+// All cards again.
+const reloadGroups = makeSeldom(async () => {
+  const { names, cards: curves } = await askGroups(config.tags);
+  const isOther = names.length !== config.runs.length || names.some((name, index) => name !== config.runs[index].run);
+  if (isOther) page.querySelector("[data-new-runs]").hidden = false;
+  else cards.forEach((card, index) => card.takeGroups(curves[index]));
+});
 
 // Series by group, of [{ group, runs, total, steps, walls, counts, center, lower, upper }].
 function readGroups(curves) {

@@ -123,10 +123,25 @@ const feeds = config.sources.slice(0, STREAMS_MAX).map(
 
 const title = document.title;
 
+// Cards in notes and descriptions, of the experiment of the page: pictures, drawn again.
+const noteCards = [...document.querySelectorAll(".prose img")].filter(
+  ({ src }) => new URL(src).origin === location.origin && config.sources.some(({ id }) => new URL(src).pathname.startsWith(`/experiment/${id}/card.`)),
+);
+const drawNotes = makeSeldom(async () => {
+  for (const image of noteCards) {
+    image.dataset.card ??= image.src;
+    const answer = await fetch(image.dataset.card, { cache: "reload" });
+    if (!answer.ok) continue;
+    URL.revokeObjectURL(image.src);
+    image.src = URL.createObjectURL(await answer.blob());
+  }
+});
+
 function takeLive(source, { points, removed }) {
   if (removed.length) config.groups ? reloadGroups() : loadCards();
   if (!config.is_distribution && !config.groups && Object.keys(points).some((run) => !runIndex.has(`${source}\n${run}`))) page.querySelector("[data-new-runs]").hidden = false;
   const step = Math.max(...cards.map((card) => card.add(source, points)), -Infinity);
+  if (noteCards.length) drawNotes();
   if (step > -Infinity) document.title = `${step.toLocaleString("en")} · ${title}`;
 }
 

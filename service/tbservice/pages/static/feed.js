@@ -82,6 +82,30 @@ function untilVisible() {
   });
 }
 
+const SELDOM_MS = 5000;
+const SELDOM_SHARE = 10;
+
+// Return what does `work` after each call, but one at a time, not while the page is hidden, and with a
+// pause of SELDOM_MS or SELDOM_SHARE times as long as it took: for what the server reads as a whole.
+function makeSeldom(work) {
+  let isWanted = false;
+  let isBusy = false;
+  return async () => {
+    isWanted = true;
+    if (isBusy) return;
+    isBusy = true;
+    while (isWanted) {
+      await untilVisible();
+      isWanted = false;
+      const began = performance.now();
+      await work().catch(() => {}); // the next call asks again
+      const pause = Math.max(SELDOM_MS, SELDOM_SHARE * (performance.now() - began));
+      await new Promise((resolve) => setTimeout(resolve, pause));
+    }
+    isBusy = false;
+  };
+}
+
 // Call `start` with a signal while the page is visible; on the way back, once more.
 function whileVisible(start) {
   let stop = null;
