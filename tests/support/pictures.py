@@ -1,6 +1,6 @@
 """Take the pictures of the list of experiments, filled with trainings of many kinds, of the
-operator's list of workspaces, and of joining; and a film of the list, a comparison, curves, console
-and a link.
+operator's list of workspaces, and of joining; a film of the list, a comparison, curves, console and
+a link; and the looks of pages with a sweep of 300 runs: on a desktop, in the dark, on a phone.
 
 Start a service with `make up ARGS="--demo --data-dir DIR"`, and with a sign-in link of it:
 
@@ -13,18 +13,20 @@ directory: every run adds them again.
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from urllib.parse import urljoin
+from urllib.parse import parse_qs, quote, urljoin, urlsplit
 
 import numpy as np
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 from tensorboardX import SummaryWriter
+from tensorboardX.summary import hparams
 
 from support.browser_pages import launch
 from support.source_code import ROOT
@@ -44,6 +46,24 @@ EXPERIMENTS = {
     "resnet50, cosine schedule": (("vision",), {"seed-1": 0.7, "seed-2": 0.8, "seed-3": 0.6}, 0.04),
 }
 """Tags, the loss that each run approaches times 10, and the noise, by name; the last is on top."""
+
+SWEEP = "resnet50, sweep of 300"
+LOOKS = {
+    "experiment": "/experiment/{id}/about",
+    "groups": "/workspace/{workspace}/runs/compare?where={where}&group=lr&band=std",
+    "differences": "/workspace/{workspace}/runs/compare?where={where} and seed < 1 and lr = 0.01"
+    "#differences",
+    "runs": "/workspace/{workspace}/runs?where={where}",
+}
+"""Addresses of the pages whose looks are taken."""
+
+DEVICES = (
+    {"viewport": {"width": 1280, "height": 900}},
+    {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
+    {"viewport": {"width": 390, "height": 900}, "is_mobile": True, "has_touch": True},
+)
+LOOK_SCALE = 0.6
+_RARE_COLORS_TOO = Image.Quantize.MAXCOVERAGE
 
 WORKSPACES = ("Speech", "Robotics", "Genomics", "Translation")
 """Names of workspaces beside the first one."""
@@ -69,7 +89,34 @@ def upload_experiments() -> None:
             options = ["--name", name, *[f"--tag={tag}" for tag in tags]]
             command = [sys.executable, "-m", "tbupload", "--logdir", logdir, "--one-shot"]
             subprocess.run([*command, "--no-origin", *options], check=True)
+    upload_sweep()
     train_with_console()
+
+
+def upload_sweep() -> None:
+    """Upload 300 runs: five learning rates, three optimizers, four widths, five seeds."""
+    random = np.random.default_rng(3)
+    steps = np.arange(STEPS)
+    with tempfile.TemporaryDirectory() as logdir:
+        for lr, (optimizer, factor), width, seed in itertools.product(
+            (0.003, 0.01, 0.03, 0.1, 0.3),
+            (("adam", 3), ("sgd", 1), ("rmsprop", 2)),
+            (16, 32, 64, 128),
+            range(5),
+        ):
+            limit = 0.2 + 0.5 / width**0.5 + 0.05 * random.standard_normal()
+            losses = limit + 1.7 * np.exp(-steps * lr * factor / 12)
+            session = {"lr": lr, "optimizer": optimizer, "width": width, "seed": seed}
+            with SummaryWriter(f"{logdir}/{optimizer}-{lr}-{width}/seed-{seed}") as writer:
+                for summary in hparams(session, {}):
+                    writer.file_writer.add_summary(summary)
+                noisy = losses + 0.03 * random.standard_normal(STEPS)
+                for step, loss in enumerate(noisy.tolist()):
+                    writer.add_scalar("loss", loss, step)
+                    writer.add_scalar("accuracy", 1 - loss / 2, step)
+        command = [sys.executable, "-m", "tbupload", "--logdir", logdir, "--one-shot"]
+        options = ["--no-origin", "--name", SWEEP, "--tag=vision"]
+        subprocess.run([*command, *options], check=True)
 
 
 def train_with_console() -> None:
@@ -104,12 +151,42 @@ def take_pictures(link: str) -> None:
         page.screenshot(path=IMAGES / "experiments.png")
         take_film(page)
         server = urljoin(link, "/")
+        take_looks(page, server)
         for number, name in enumerate(WORKSPACES, 2):
             fill_workspace(page, server, name, number)
         page.set_viewport_size({"width": 1200, "height": 620})
         page.goto(f"{server}operator")
         page.screenshot(path=IMAGES / "operator.png")
         take_joining(page, server)
+
+
+def take_looks(page: Page, server: str) -> None:
+    """Take a picture of each page on the three devices, side by side."""
+    page.goto(server)
+    row = page.locator("tr[data-experiment]").filter(has_text=SWEEP).first
+    id_ = str(row.get_attribute("data-experiment"))
+    workspace = parse_qs(urlsplit(page.url).query).get("workspace", ["1"])[0]
+    state = page.context.storage_state()
+    for name, address in LOOKS.items():
+        shots = []
+        for device in DEVICES:
+            context = page.context.browser.new_context(storage_state=state, **device)
+            tab = context.new_page()
+            where = quote(f'experiment = "{id_}"')
+            tab.goto(server + address.format(id=id_, workspace=workspace, where=where)[1:])
+            tab.wait_for_timeout(3_000)  # pages that are live are never idle
+            shots.append(Image.open(io.BytesIO(tab.screenshot())).convert("RGB"))
+            context.close()
+        joined = Image.new("RGB", (sum(shot.width for shot in shots) + 48, 900), "#b8b8b3")
+        left = 0
+        for shot in shots:
+            joined.paste(shot, (left, 0))
+            left += shot.width + 24
+        size = (round(joined.width * LOOK_SCALE), round(joined.height * LOOK_SCALE))
+        small = joined.resize(size, Image.Resampling.LANCZOS).quantize(
+            256, _RARE_COLORS_TOO, kmeans=3
+        )
+        small.save(IMAGES / f"look-{name}.png", optimize=True)
 
 
 def take_film(page: Page) -> None:

@@ -30,7 +30,7 @@ CHANGELOG: Final = "changelog"
 GROUPS: Final = {
     "Begin": ("start", "lab", "comparison"),
     "Upload": ("uploading", "debugging", "integrations", "hparams", "katib"),
-    "Look and share": ("page", "runs", "sweep", "sharing", "sign-in"),
+    "Look and share": ("page", "runs", "sweep", "sharing", "looks", "sign-in"),
     "Read": ("reading", "cookbook", "api", "sampling"),
     "Run a service": (
         "operations",
