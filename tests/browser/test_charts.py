@@ -141,6 +141,8 @@ def test_card_is_read_and_zoomed_by_keyboard(page, address):
     expect(loss.locator("tbody tr")).to_have_count(3)
     loss.locator(".plot").press("Home")
     expect(loss.locator("tbody td:last-child")).to_have_text([re.compile(r"^2(\.|$)")] * 3)
+    page.get_by_label("Logarithmic x").check()
+    assert page.evaluate("[cards[0].isLogX, ...cards[0].xRange]") == [True, 1, STEPS - 1]
     page.get_by_label("Logarithmic y").check()
     page.get_by_label("X axis").select_option("relative")
     look_again(page, "charts_enlarged")
@@ -249,6 +251,8 @@ def test_reader_of_link_sees_curves_of_its_slice(browser, live_service, api, exp
     expect(loss.locator("tbody tr")).to_have_count(2)
     expect(page.locator("main")).to_contain_text("The second one is best.")
     look_again(page, "charts_of_link")
+    page.goto(f"{live_service.url}/experiment/{experiment}/embed?token={link['token']}")
+    assert has_drawing(drawn(page, "loss").locator(".plot"))
     assert page.watch.problems == []
     page.context.close()
 

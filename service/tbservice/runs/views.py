@@ -42,7 +42,7 @@ VIEW_PARAMETERS: Final = {
     RUNS_PAGE: ("where", "sort", "columns", "pin", "group"),
     COMPARE_PAGE: (
         *("id", "where", "sort", "group", "band"),
-        *("tag", "run", "axis", "log", "outliers", "smoothing"),
+        *("tag", "run", "axis", "log", "logx", "outliers", "smoothing"),
     ),
 }
 """The parameters of each page that a view keeps; it ignores others."""

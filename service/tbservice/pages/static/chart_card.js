@@ -92,8 +92,8 @@ class Card {
       return;
     }
     this.yRange = padRange(extent, settings.isLog);
-    if (this.xRange[0] === this.xRange[1]) this.xRange = [this.xRange[0] - 1, this.xRange[1] + 1];
-    const kind = `${settings.axis} ${settings.isLog} ${isDark.matches}`;
+    if (this.xRange[0] === this.xRange[1]) this.xRange = this.isLogX ? padRange(this.xRange, true) : [this.xRange[0] - 1, this.xRange[1] + 1];
+    const kind = `${settings.axis} ${settings.isLog} ${this.isLogX} ${isDark.matches}`;
     if (!this.plot || this.kind !== kind) this.build(kind);
     else this.plot.setData([this.xRange, this.yRange]);
     if (this.element.querySelector("details").open) this.fillTable();
@@ -117,10 +117,20 @@ class Card {
     const drawn = this.listDrawn();
     const edges = this.lines.flatMap(({ xs }) => [xs[0], xs[xs.length - 1]]);
     this.xRange = this.zoom ? [this.zoom.low, this.zoom.high] : [Math.min(...edges), Math.max(...edges)];
+    this.fitLogX();
     const all = drawn.length ? findExtent(drawn, ...this.xRange, settings.isLog) : null;
     const extent = all && settings.skipsOutliers ? findTypicalExtent(drawn, ...this.xRange, settings.isLog) : all;
     this.isCut = Boolean(all) && (all[0] < extent[0] || all[1] > extent[1]);
     return extent;
+  }
+
+  // On a logarithmic x, begin with the first positive one; on none, or on one of dates, it is linear.
+  fitLogX(columns = this.lines.map(({ xs }) => xs)) {
+    const [low, high] = this.xRange;
+    this.isLogX = settings.isLogX && settings.axis !== "wall" && high > 0;
+    if (!this.isLogX || low > 0) return;
+    const positive = columns.map((xs) => xs[lowerBound(xs, Number.MIN_VALUE)]).filter((x) => x > 0);
+    this.xRange = [positive.length ? Math.min(...positive) : 1, high];
   }
 
   // What has to be within the axes: { xs, ys }.
@@ -154,12 +164,12 @@ class Card {
       legend: { show: false },
       padding: [10, 12, 0, 0],
       scales: {
-        x: { time: settings.axis === "wall", range: () => this.xRange },
+        x: { time: settings.axis === "wall", distr: this.isLogX ? 3 : 1, range: () => this.xRange },
         y: { distr: settings.isLog ? 3 : 1, range: () => this.yRange },
       },
       axes: [
-        { ...axis, size: 28, ...(settings.axis === "relative" && { incrs: SECONDS, values: (_, ticks) => ticks.map(showSeconds) }),
-          ...(settings.axis === "step" && { values: (_, ticks) => ticks.map(showStep) }) },
+        { ...axis, size: 28, ...(settings.axis === "relative" && { ...(!this.isLogX && { incrs: SECONDS }), values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : showSeconds(tick))) }),
+          ...(settings.axis === "step" && { values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : showStep(tick))) }) },
         { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : showNumber(tick))) },
       ],
       series: [{}, { paths: () => null, points: { show: false } }],
@@ -216,13 +226,14 @@ class Card {
   // Draw one line into a box; values that an axis does not have are gaps, single points are dots.
   trace(ctx, box, line, ys, width) {
     const { xs } = line;
-    const [xLow, xHigh] = this.xRange;
-    const scale = settings.isLog ? Math.log10 : (y) => y;
+    const [xScale, scale] = [this.isLogX, settings.isLog].map((isLog) => (isLog ? Math.log10 : (number) => number));
+    const [xMin, xMax] = this.xRange;
+    const [xLow, xHigh] = this.xRange.map(xScale);
     const [yLow, yHigh] = this.yRange.map(scale);
     const xFactor = box.width / (xHigh - xLow);
     const yFactor = box.height / (yHigh - yLow);
     const bottom = box.top + box.height;
-    const first = Math.max(0, lowerBound(xs, xLow) - 1);
+    const first = this.isLogX ? lowerBound(xs, xMin) : Math.max(0, lowerBound(xs, xMin) - 1);
     let isDrawing = false;
     ctx.strokeStyle = ctx.fillStyle = line.color ?? colors[line.index];
     ctx.lineWidth = width * devicePixelRatio;
@@ -233,12 +244,12 @@ class Card {
         isDrawing = false;
         continue;
       }
-      const x = box.left + (xs[index] - xLow) * xFactor;
+      const x = box.left + (xScale(xs[index]) - xLow) * xFactor;
       if (isDrawing) ctx.lineTo(x, y);
       else ctx.moveTo(x, y);
       if (!isDrawing && !Number.isFinite(scale(ys[index + 1] ?? NaN))) ctx.rect(x - 1, y - 1, 2, 2);
       isDrawing = true;
-      if (xs[index] > xHigh) break;
+      if (xs[index] > xMax) break;
     }
     ctx.stroke();
   }
@@ -247,7 +258,7 @@ class Card {
   // bound that is not positive is at the end of the axis.
   fillBand({ ctx, valToPos }, xs, lower, upper) {
     const place = (value, scale) => valToPos(value, scale, true);
-    const isThere = (at) => Number.isFinite(lower[at]) && Number.isFinite(upper[at]) && (!settings.isLog || upper[at] > 0);
+    const isThere = (at) => (!this.isLogX || xs[at] > 0) && Number.isFinite(lower[at]) && Number.isFinite(upper[at]) && (!settings.isLog || upper[at] > 0);
     const y = (value) => place(settings.isLog && value <= 0 ? this.yRange[0] : value, "y");
     for (let start = 0; start < xs.length; start++) {
       if (!isThere(start)) continue;

@@ -58,6 +58,7 @@ class DistributionCard extends Card {
     const { steps, quantiles, density } = this.distribution;
     if (!steps.length) return null;
     this.xRange = this.zoom ? [this.zoom.low, this.zoom.high] : [steps[0], steps.at(-1)];
+    this.fitLogX([steps]);
     const drawn = Object.values(quantiles).map((ys) => ({ xs: steps, ys: ys.map((y) => y ?? NaN) }));
     this.isCut = density.outside > 0;
     const lines = settings.skipsOutliers ? drawn : [...this.lines, ...drawn];
@@ -118,7 +119,7 @@ class DistributionCard extends Card {
     const most = counts.flat().reduce((one, other) => Math.max(one, other), 1);
     const y = (row) => plot.valToPos(low + ((high - low) * row) / counts[0].length, "y", true);
     counts.forEach((rows, column) => {
-      const left = plot.valToPos(edges[column], "x", true);
+      const left = plot.valToPos(Math.max(edges[column], this.xRange[0]), "x", true);
       const right = plot.valToPos(edges[column + 1], "x", true);
       rows.forEach((count, row) => {
         const top = y(row + 1);

@@ -12,18 +12,18 @@ const STORED = "tbhub.charts";
 
 const page = document.querySelector("[data-charts]");
 const config = JSON.parse(page.dataset.charts);
-const settings = { axis: "step", isLog: false, skipsOutliers: true, smoothing: 0.6, ...readStored(), ...readAddress() };
+const BOXES = { log: "isLog", logx: "isLogX", outliers: "skipsOutliers" }; // settings by name of a checkbox
+const settings = { axis: "step", isLog: false, isLogX: false, skipsOutliers: true, smoothing: 0.6, ...readStored(), ...readAddress() };
 if (config.is_distribution) settings.axis = "step";
 const runIndex = new Map(config.runs.map(({ source, run }, index) => [`${source}\n${run}`, index]));
 const hidden = new Set();
 const isDark = matchMedia(document.getElementById("dark")?.media ?? "not all");
 let colors = [];
 
-function keepValid({ axis, isLog, skipsOutliers, smoothing }) {
+function keepValid({ axis, smoothing, ...others }) {
   return {
     ...(["step", "relative", "wall"].includes(axis) && { axis }),
-    ...(typeof isLog === "boolean" && { isLog }),
-    ...(typeof skipsOutliers === "boolean" && { skipsOutliers }),
+    ...Object.fromEntries(Object.values(BOXES).filter((key) => typeof others[key] === "boolean").map((key) => [key, others[key]])),
     ...(smoothing >= 0 && smoothing < 1 && { smoothing }),
   };
 }
@@ -34,6 +34,7 @@ function readAddress() {
   return keepValid({
     axis: query.get("axis"),
     isLog: { 0: false, 1: true }[query.get("log")],
+    isLogX: { 0: false, 1: true }[query.get("logx")],
     skipsOutliers: { 0: true, 1: false }[query.get("outliers")],
     smoothing: query.has("smoothing") ? Number(query.get("smoothing")) : undefined,
   });
@@ -46,6 +47,7 @@ function writeAddress() {
   const query = new URLSearchParams(location.search);
   query.set("axis", settings.axis);
   query.set("log", settings.isLog ? "1" : "0");
+  query.set("logx", settings.isLogX ? "1" : "0");
   query.set("outliers", settings.skipsOutliers ? "0" : "1");
   query.set("smoothing", settings.smoothing);
   history.replaceState(null, "", `?${query}`);
@@ -150,8 +152,8 @@ function bindControls() {
   form.hidden = false;
   form.elements.axis.value = settings.axis;
   form.elements.axis.disabled = Boolean(config.is_distribution);
-  form.elements.log.checked = settings.isLog;
-  form.elements.outliers.checked = settings.skipsOutliers;
+  const boxes = Object.entries(BOXES).filter(([name]) => form.elements[name]); // a frame has not all
+  for (const [name, key] of boxes) form.elements[name].checked = settings[key];
   form.elements.smoothing.value = settings.smoothing;
   const output = form.querySelector("output");
   output.textContent = settings.smoothing.toFixed(2);
@@ -159,9 +161,10 @@ function bindControls() {
   form.addEventListener("input", () => {
     const axis = form.elements.axis.value || settings.axis;
     if (axis !== settings.axis) cards.forEach((card) => (card.zoom = null));
-    const skipsOutliers = form.elements.outliers.checked;
-    const isOther = skipsOutliers !== settings.skipsOutliers;
-    Object.assign(settings, { axis, isLog: form.elements.log.checked, skipsOutliers, smoothing: Number(form.elements.smoothing.value) });
+    const before = settings.skipsOutliers;
+    for (const [name, key] of boxes) settings[key] = form.elements[name].checked;
+    Object.assign(settings, { axis, smoothing: Number(form.elements.smoothing.value) });
+    const isOther = settings.skipsOutliers !== before;
     output.textContent = settings.smoothing.toFixed(2);
     try {
       localStorage.setItem(STORED, JSON.stringify(settings));
