@@ -82,7 +82,7 @@ def test_page_without_script_has_picture_and_table(api, viewer, experiment):
     )  # a line that is too narrow parts no label from its field
 
 
-def test_heads_of_numbers_stand_above_them_where_first_run_has_none(api, viewer, workspace_id):
+def test_heads_stand_above_numbers_where_first_run_has_none(api, viewer, workspace_id):
     client = HparamsClient(api, api.new_experiment())
     client.write("trial", start({"lr": 0.1}))
     client.write("trial/train", scalars("loss", [1]))
