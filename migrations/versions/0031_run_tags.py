@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0031_run_tags"
-down_revision = "0029_traffic"
+down_revision = "0030_retention"
 branch_labels = None
 depends_on = None
 
