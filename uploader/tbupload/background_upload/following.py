@@ -29,6 +29,7 @@ from tbupload.remote_files import make_path
 
 if TYPE_CHECKING:
     from tbupload.notebook.live_picture import LivePicture
+    from tbupload.notebook.page_view import Place
 
 WAIT_SECONDS: Final = 60.0
 """Default time that `wait` and `stop` wait for the remaining data to be sent."""
@@ -248,14 +249,26 @@ class Following:
         If the server allows frames, its page in place of the curves, `height` pixels high. After
         `wait` and `stop`, the curves have all that was stored.
         """
-        # Here, because they need what an upload does not.
-        from tbupload.notebook import live_picture, page_view  # noqa: PLC0415
+        # Here, because it needs what an upload does not.
+        from tbupload.notebook import live_picture  # noqa: PLC0415
 
-        place = page_view.find_place(self.url, self._token, self._options)
-        picture = live_picture.show(place, repr(self), height)
+        picture = live_picture.show(self._find_place(), repr(self), height)
         self._pictures += [] if picture is None else [picture]
 
     _ipython_display_ = show
+
+    def to_html(self, height: int | None = None) -> str:
+        """Return what a notebook shows, as it is now."""
+        from tbupload.notebook import page_view  # noqa: PLC0415  # as in `show`
+
+        return page_view.render(self._find_place(), height).html
+
+    _repr_html_ = to_html
+
+    def _find_place(self) -> Place | None:
+        from tbupload.notebook import page_view  # noqa: PLC0415  # as in `show`
+
+        return page_view.find_place(self.url, self._token, self._options)
 
     @property
     def _process(self) -> UploaderProcess | None:

@@ -40,9 +40,7 @@ def show(place: Place | None, text: str, height: int | None = None) -> LivePictu
         text: What a terminal shows.
         height: Pixels of the page's frame, if there is one.
     """
-    view = View("<p>tbupload: there is no experiment yet</p>")
-    if place is not None:
-        view = render(place, height)
+    view = render(place, height)
     display: Any = importlib.import_module("IPython.display")
     shown = {"text/html": view.html, "text/plain": text}
     handle = display.display(shown, raw=True, display_id=True)

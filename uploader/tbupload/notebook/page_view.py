@@ -82,14 +82,16 @@ class View:
     has_ended: bool = True
 
 
-def render(place: Place, height: int | None = None, *, may_frame: bool = True) -> View:
+def render(place: Place | None, height: int | None = None, *, may_frame: bool = True) -> View:
     """Return a link to an experiment, and its page if that may be in frames.
 
     Else with a chart of the scalar that the page shows first, as it is now; so it is for a run.
 
     The browser still refuses the frame in a notebook whose origin the server does not name. If the
-    server does not answer, or refuses, it is a link with the reason.
+    server does not answer, or refuses, it is a link with the reason. None is no experiment yet.
     """
+    if place is None:
+        return View("<p>tbupload: there is no experiment yet</p>")
     url = f"{place.server}/experiment/{place.experiment_id}/"
     path = f"/api/v1/experiments/{place.experiment_id}"
     try:
