@@ -7,6 +7,7 @@
 
 const POINTS_PER_RUN = 1000;
 const POINTS_PER_REQUEST = 1_000_000;
+const NOTES_MS = 30_000; // each reader has cards drawn again
 const PALETTE = 10;
 const STORED = "tbhub.charts";
 
@@ -137,7 +138,7 @@ const drawNotes = makeSeldom(async () => {
     URL.revokeObjectURL(image.src);
     image.src = URL.createObjectURL(await answer.blob());
   }
-});
+}, NOTES_MS);
 
 function takeLive(source, { points, removed }) {
   if (removed.length) config.groups ? reloadGroups() : loadCards();

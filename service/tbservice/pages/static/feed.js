@@ -86,8 +86,8 @@ const SELDOM_MS = 5000;
 const SELDOM_SHARE = 10;
 
 // Return what does `work` after each call, but one at a time, not while the page is hidden, and with a
-// pause of SELDOM_MS or SELDOM_SHARE times as long as it took: for what the server reads as a whole.
-function makeSeldom(work) {
+// pause of at least `pauseMs` or SELDOM_SHARE times as long as it took: for what the server reads as a whole.
+function makeSeldom(work, pauseMs = SELDOM_MS) {
   let isWanted = false;
   let isBusy = false;
   return async () => {
@@ -99,7 +99,7 @@ function makeSeldom(work) {
       isWanted = false;
       const began = performance.now();
       await work().catch(() => {}); // the next call asks again
-      const pause = Math.max(SELDOM_MS, SELDOM_SHARE * (performance.now() - began));
+      const pause = Math.max(pauseMs, SELDOM_SHARE * (performance.now() - began));
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
     isBusy = false;
