@@ -70,6 +70,17 @@ def test_runs_table_as_csv_is_filtered(ask):
 
 
 @pytest.mark.parametrize("name", READERS)
+def test_table_of_groups_has_what_json_has(ask, name):
+    query = {"group_by": ["lr"], "column": ["loss.min", "mean"], "sort": "-runs"}
+    table = READERS[name](ask("/table", **query, format=name).content)
+    groups = ask(**query).json()["runs"]
+    assert len(groups) == 4
+    for group in groups:  # of several types
+        group["lr"] = None if group["lr"] is None else str(group["lr"]).lower()
+    assert table.to_pylist() == groups
+
+
+@pytest.mark.parametrize("name", READERS)
 def test_curves_table_has_what_json_has(ask, name):
     query = {"metric": "loss", "group_by": ["mean", "lr"], "quantile": 0.9}
     table = READERS[name](ask("/curves/table", **query, format=name).content)

@@ -17,17 +17,18 @@ examples:
   tbupload runs --where 'experiment = "ID"' --sort -accuracy.max --limit 10
   tbupload runs --columns run,lr,loss,loss.min --csv > runs.csv
   tbupload runs --where 'status = "failure"' --json        one object per line
+  tbupload runs --where 'tags = "best" and package.torch ~ "^2"' --columns run,gpus,package.torch
   tbupload runs --group-by optimizer --columns loss,accuracy.max
   tbupload runs --group-by=-seed --columns accuracy --format latex    all hyperparameters but seed
   tbupload runs --list-columns                             what there is to choose
 
 Where there is a directory `runs`, `tbupload runs` without one of these options uploads it.
 
-A column is experiment, run, status, training, tags, started, host, git_commit and so on; a
-hyperparameter; or a scalar tag, whose last value it is: .min, .max, .last_step, .min_step,
-.max_step, .not_finite and .points follow the tag. Other names are in backticks: `my tag`.min. Of
-texts, ~ searches a regular expression (RE2). A run without a value in a column matches only
-`COLUMN is missing`.
+A column is experiment, run, status, training, tags, started, host, gpus, git_commit and so on;
+package.NAME, the version of a package; a hyperparameter; or a scalar tag, whose last value it is:
+.min, .max, .last_step, .min_step, .max_step, .not_finite and .points follow the tag. Other names
+are in backticks: `my tag`.min. Of texts, ~ searches a regular expression (RE2). A run without a
+value in a column matches only `COLUMN is missing`.
 
 Groups have the number of their runs, and of each column mean ± sample standard deviation (number of
 runs with a value).

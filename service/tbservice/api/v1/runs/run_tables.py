@@ -17,10 +17,12 @@ from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.request_models import FewFields
 from tbservice.api.http.routers import make_router
 from tbservice.api.v1.runs.curves import CurvesParameters, read_groups
-from tbservice.api.v1.runs.runs import fill_summaries
+from tbservice.api.v1.runs.runs import fill_summaries, list_group_rows
 from tbservice.hparams.values import to_text
 from tbservice.runs import run_values
 from tbservice.runs.curves import CurvesPlan, GroupCurve
+from tbservice.runs.group_table import RUNS_COLUMN, GroupsPage, list_groups
+from tbservice.runs.grouping import RUN_GROUP_ITEMS_MAX, GroupBy
 from tbservice.runs.run_values import BOOL, MISSING, NUMBER, TEXT, RunValues
 from tbservice.runs.use_cases import RunsQuery, RunsTable, read_table
 from tbservice.types.identifiers import Float64s, Int64s
@@ -43,6 +45,12 @@ class RunsTableParameters(FewFields):
     column: list[str] = Field(
         default=[], description="Column; repeatable. Without it, those that most runs have"
     )
+    group_by: list[str] = Field(
+        default=[], description="Column to group by; repeatable: a row for each group"
+    )
+    run_pattern: str | None = Field(
+        default=None, description="RE2 expression that groups by the names of the runs"
+    )
     format: TableFormat = Field(default=TableFormat.PARQUET, description=FORMAT)
 
 
@@ -59,12 +67,19 @@ def download_runs(
     request: Request,
     query: Annotated[RunsTableParameters, Query()],
 ) -> Response:
-    """Return all runs that a filter selects as a table, a row each.
+    """Return all runs that a filter selects, or the groups that they form, as a table, a row each.
 
-    A column with values of several types is text, several tags lines of one text.
+    The columns of groups are those of `GET …/runs`. A column with values of several types is text,
+    several tags lines of one text.
 
     Needs a token or a session that may read the workspace.
     """
+    if query.group_by or query.run_pattern is not None:
+        wanted = RunsQuery(query.where, query.sort, query.column, limit=RUN_GROUP_ITEMS_MAX)
+        with database.snapshot(grant) as db:
+            groups = list_groups(db, grant, wanted, GroupBy(query.group_by, query.run_pattern))
+        fill_summaries(request, groups.pending_grants)
+        return respond_table(query.format, lambda: _make_groups_table(groups))
     with database.snapshot(grant) as db:
         table = read_table(db, grant, RunsQuery(query.where, query.sort, query.column))
     fill_summaries(request, table.pending_grants)
@@ -75,6 +90,17 @@ def _make_runs_table(table: RunsTable) -> RecordTable:
     return _make_table(
         {name: _encode_column(values, table.order) for name, values in table.columns.items()}
     )
+
+
+def _make_groups_table(page: GroupsPage) -> RecordTable:
+    _, columns, rows = list_group_rows(page)
+    counts = {RUNS_COLUMN, *(f"{name}.count" for name in page.columns)}
+    order = np.arange(len(rows))
+    table = {}
+    for index, name in enumerate(columns):
+        column = _encode_column(run_values.of_objects(row[index] for row in rows), order)
+        table[name] = column.cast(pa.int64()) if name in counts else column
+    return _make_table(table)
 
 
 @get_and_post(router, "/curves/table", post_for="more columns than fit in a URL", **TABLE_OPTIONS)

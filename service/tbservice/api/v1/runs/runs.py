@@ -146,13 +146,23 @@ def fill_summaries(request: Request, grants: Iterable[ReadGrant]) -> None:
         request.app.state.summaries.enqueue(grant)
 
 
-def _make_groups_answer(page: GroupsPage, *, with_available: bool) -> RunsAnswer:
-    """Return a row for each group: its values, then the number of runs, then the means."""
+def list_group_rows(
+    page: GroupsPage,
+) -> tuple[list[str], list[str], list[list[HparamValue | None]]]:
+    """Return the names of the groups' values, all columns, and a row of these for each group.
+
+    First its values, then the number of runs, then the means.
+    """
     means = [f"{name}.{suffix}" for name in page.columns for suffix in ("mean", "std", "count")]
     taken = {RUNS_COLUMN, *means}
     by = [f"hparam.{name}" if name in taken else name for name in page.names]
     columns = [*by, RUNS_COLUMN, *means]
     rows = [[*row.key, row.runs, *itertools.chain(*row.means)] for row in page.rows]
+    return by, columns, rows
+
+
+def _make_groups_answer(page: GroupsPage, *, with_available: bool) -> RunsAnswer:
+    by, columns, rows = list_group_rows(page)
     return RunsAnswer(
         runs=[_to_json(columns, row) for row in rows],
         columns=columns,
