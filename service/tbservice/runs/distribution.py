@@ -24,7 +24,7 @@ from tbservice.runs.curves import (
     make_curve,
     scan_scalars,
 )
-from tbservice.runs.kept_values import KeptValues
+from tbservice.runs.version_cache import VersionCache
 from tbservice.runs.selected_runs import select_in_experiment
 from tbservice.runs.spread import (
     RunCurve,
@@ -112,7 +112,7 @@ class _RunValues:
     values: np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 
-_CACHE: Final = KeptValues[tuple[ReadGrant, DistributionQuery, int], _RunValues](
+_CACHE: Final = VersionCache[tuple[ReadGrant, DistributionQuery, int], _RunValues](
     CACHE_BYTES, lambda kept: kept.values.nbytes
 )
 """Values by grant, query and the version of the experiment."""

@@ -219,7 +219,7 @@ def read_runs(db: Connection, grant: ReadGrant, version: str, points_max: int) -
         return cached
     runs = _read(db, grant, points_max)
     if not runs.pending:
-        RUNS.put(grant, version, runs)
+        RUNS.put(grant, runs, version)
     return runs
 
 

@@ -24,7 +24,7 @@ from tbservice.runs.curves import (
 )
 from tbservice.runs.grouped_reader import format_key
 from tbservice.runs.grouping import GroupBy, RunGroups, group_runs
-from tbservice.runs.kept_values import KeptValues
+from tbservice.runs.version_cache import VersionCache
 from tbservice.runs.selected_runs import SelectedRuns
 from tbservice.runs.spread import Spread
 from tbservice.types.identifiers import Float64s, Int64s
@@ -82,7 +82,7 @@ class BandCurve(NamedTuple):
     walls: Float64s
 
 
-_KEPT: Final = KeptValues[tuple[str, str, StepRange], list[GroupCurve]](
+_KEPT: Final = VersionCache[tuple[str, str, StepRange], list[GroupCurve]](
     KEPT_BYTES_MAX, lambda curves: sum(6 * 8 * len(each.spread.steps) for each in curves)
 )
 

@@ -55,7 +55,7 @@ def read_origins(
     unread = [id_ for id_, origin in cached.items() if origin is None]
     for id_, texts, packages in run_origins.read_newest_uploads(db, unread):
         origin = RunOrigin(_choose(texts), _parse_packages(tuple(packages)))
-        _CACHE.put(id_, versions[id_], origin)
+        _CACHE.put(id_, origin, versions[id_])
         cached[id_] = origin
     origins = {}
     for id_, texts in run_origins.list_origins(db, experiment_ids).items():

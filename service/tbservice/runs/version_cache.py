@@ -13,6 +13,8 @@ _Value = TypeVar("_Value")
 class VersionCache(Generic[_Key, _Value]):
     """Values that were used last, each with its version, up to a number of bytes.
 
+    A key that names the state which its value was computed from needs no version.
+
     Args:
         bytes_max: Bytes of all values.
         measure: Returns the bytes of a value, estimated.
@@ -25,7 +27,7 @@ class VersionCache(Generic[_Key, _Value]):
         self._cached: dict[_Key, tuple[Hashable, int, _Value]] = {}
         self._size = 0
 
-    def find(self, key: _Key, version: Hashable) -> _Value | None:
+    def find(self, key: _Key, version: Hashable = None) -> _Value | None:
         """Return the value of a key at a version, if it is cached."""
         with self._lock:
             cached = self._cached.pop(key, None)
@@ -37,7 +39,7 @@ class VersionCache(Generic[_Key, _Value]):
             self._cached[key] = cached  # now the last to be dropped
             return cached[2]
 
-    def put(self, key: _Key, version: Hashable, value: _Value) -> None:
+    def put(self, key: _Key, value: _Value, version: Hashable = None) -> None:
         """Cache a value; drops those that were used longest ago."""
         size = self._measure(value)
         with self._lock:
