@@ -24,7 +24,6 @@ from tbservice.runs.curves import (
     make_curve,
     scan_scalars,
 )
-from tbservice.runs.version_cache import VersionCache
 from tbservice.runs.selected_runs import select_in_experiment
 from tbservice.runs.spread import (
     RunCurve,
@@ -34,6 +33,7 @@ from tbservice.runs.spread import (
     thin_steps,
     unite_steps,
 )
+from tbservice.runs.version_cache import VersionCache
 from tbservice.types.grants import ReadGrant
 from tbservice.types.identifiers import Float64s, Int64s
 from tbservice.types.sampling import ALL_STEPS, Selection, StepRange

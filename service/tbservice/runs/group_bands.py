@@ -24,9 +24,9 @@ from tbservice.runs.curves import (
 )
 from tbservice.runs.grouped_reader import format_key
 from tbservice.runs.grouping import GroupBy, RunGroups, group_runs
-from tbservice.runs.version_cache import VersionCache
 from tbservice.runs.selected_runs import SelectedRuns
 from tbservice.runs.spread import Spread
+from tbservice.runs.version_cache import VersionCache
 from tbservice.types.identifiers import Float64s, Int64s
 from tbservice.types.sampling import ALL_STEPS, StepRange
 
