@@ -13,9 +13,9 @@ from dataclasses import replace
 import pytest
 from starlette.datastructures import Headers
 
-from support.admission import CALLER, OTHER, STRANGER
+from support.admission import CALLER, OTHER, STRANGER, come_in
 from tbservice import limits
-from tbservice.admission.admitted import admit, turn
+from tbservice.admission.admitted import admit, current, turn
 from tbservice.admission.answers import ABORT_KEY, RESPONSE_CHUNK_BYTES, ResponseSender
 from tbservice.admission.bodies import SMALL_BODY_BYTES_MAX, RequestBody
 from tbservice.admission.callers import _token, address_caller
@@ -26,6 +26,7 @@ from tbservice.admission.turns import Turn, Turns
 from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.http.streaming import refuse_unread
 from tbservice.errors import RequestTimeout, TooLarge, TooManyRequests, forget_frames
+from tbservice.reading.comparison import ComparisonReader
 from tbservice.waits import count_in, waiting
 
 JSON_PATH = "/api/v1/experiments/x/scalars/data"
@@ -362,6 +363,48 @@ def test_turn_gives_way_only_while_it_is_held():
         await turn.give_way()  # nobody waits
         turn.release()
         assert turn.try_acquire()
+
+    asyncio.run(run())
+
+
+def test_turn_of_client_that_leaves_while_it_gives_way_is_free():
+    async def run():
+        turns = Turns(8, 2, Activity())
+        leaving, other = Turn(turns, CALLER), Turn(turns, OTHER)
+        await leaving.wait()
+        others = asyncio.create_task(other.wait())
+        await asyncio.sleep(0)
+        giving = asyncio.create_task(leaving.give_way())
+        await others
+        leaving.finish()
+        other.release()
+        await giving
+        assert not turns._used
+
+    asyncio.run(run())
+
+
+def test_comparison_lets_others_go_between_its_experiments():
+    class Empty:
+        list_runs = staticmethod(list)
+
+    comparison = ComparisonReader("id", {"a": Empty, "b": Empty})
+
+    async def run():
+        turns = come_in().turns
+        await current().turn.wait()
+        other = Turn(turns, OTHER)
+
+        async def go():
+            await other.wait()
+            other.release()
+
+        others = asyncio.create_task(go())
+        await asyncio.sleep(0)
+        assert turns.has_waiting
+        await asyncio.to_thread(comparison.list_runs)
+        assert others.done()
+        current().turn.release()
 
     asyncio.run(run())
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -38,13 +39,16 @@ def admit(caller: Caller, shares: WorkerShares) -> AdmittedRequest:
     """
     admitted = AdmittedRequest(caller, shares, Turn(shares.turns, caller))
     _current.set(admitted)
-    count_in(shares.turns.waits, caller.key, partial(_give_way, admitted))
+    loop = None
+    with suppress(RuntimeError):  # outside of one, nobody waits for a turn
+        loop = asyncio.get_running_loop()
+    count_in(shares.turns.waits, caller.key, partial(_give_way, admitted, loop))
     return admitted
 
 
-def _give_way(admitted: AdmittedRequest) -> None:
-    if admitted.shares.turns.has_waiting:
-        anyio.from_thread.run(admitted.turn.give_way)
+def _give_way(admitted: AdmittedRequest, loop: asyncio.AbstractEventLoop | None) -> None:
+    if loop is not None and admitted.shares.turns.has_waiting:
+        asyncio.run_coroutine_threadsafe(admitted.turn.give_way(), loop).result()
 
 
 def current() -> AdmittedRequest:

@@ -160,6 +160,8 @@ class Turn:
             self._is_held = False
             await self._turns.give_way(self._caller)
             self._is_held = True
+            if self._is_over:  # the client left meanwhile, and nobody would release it
+                self.release()
 
     def release(self) -> None:
         """Release the turn if it is held."""

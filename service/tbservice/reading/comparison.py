@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -16,7 +17,13 @@ from tbservice.samples import BlobSequenceSample, Samples, ScalarSample, TensorS
 from tbservice.types.experiments import Experiment
 from tbservice.types.sampling import Selection
 from tbservice.types.series import Blob, Run, Series
+from tbservice.waits import give_way
 from tbwire.points import DataClass
+
+COMPARISONS_GIVING_WAY_ITEMS_MAX: Final = 4
+"""Comparisons (items) that give way at once in a worker: each keeps one of the pages' threads."""
+
+_giving_way: Final = threading.BoundedSemaphore(COMPARISONS_GIVING_WAY_ITEMS_MAX)
 
 _ROOT_RUN: Final = "."
 """The run of files directly in the logdir; in a comparison, its name is the experiment's alone."""
@@ -57,7 +64,7 @@ class ComparisonReader:
         """Return all runs: by experiment, then in order of creation."""
         return [
             replace(run, name=name_in_comparison(name, run.name))
-            for name, reader in self.readers.items()
+            for name, reader in self._in_turns()
             for run in reader.list_runs()
         ]
 
@@ -73,7 +80,7 @@ class ComparisonReader:
         """Return the tag groups of these kinds of series, in the order of the runs."""
         return [
             replace(group, run=name_in_comparison(name, group.run))
-            for name, reader in self.readers.items()
+            for name, reader in self._in_turns()
             for group in reader.list_tag_groups(kinds)
         ]
 
@@ -121,9 +128,19 @@ class ComparisonReader:
         # The default refuses the key, as it is not its experiment's.
         return next((r for r in readers if r.grant.experiment_id == experiment_id), readers[0])
 
+    def _in_turns(self) -> Iterator[tuple[str, ExperimentReader]]:
+        """Yield name and reader of each experiment; others' requests may go before the next one."""
+        for number, named in enumerate(self.readers.items()):
+            if number and _giving_way.acquire(blocking=False):
+                try:
+                    give_way()
+                finally:
+                    _giving_way.release()
+            yield named
+
     def _select(self, selection: Selection) -> Iterator[tuple[str, ExperimentReader, Selection]]:
         """Yield name and reader of each selected experiment, and the selection in its run names."""
-        for name, reader in self.readers.items():
+        for name, reader in self._in_turns():
             if selection.runs is None:
                 yield name, reader, selection
                 continue
