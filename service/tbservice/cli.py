@@ -47,13 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Imports make a million objects that stay: looking for cycles in them is a fifth of the start.
     gc.disable()
     try:
-        return _run(options)
+        code = _run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on, as with `| head`; flushing at exit would fail again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in {"tbservice", "tbwire"}:
             raise
         return _fail(f"{INSTALL_HINT} ({error})")
     finally:
         gc.enable()
+    return code
 
 
 def _run(options: argparse.Namespace) -> int:

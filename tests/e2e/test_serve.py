@@ -3,6 +3,7 @@ name.
 """
 
 import json
+import os
 import re
 import signal
 import socket
@@ -341,6 +342,15 @@ def test_database_url_with_two_hosts_reaches_live_one(settings, tmp_path):
             httpx2.get(f"{live.url}/readyz", trust_env=False, verify=NO_TLS).status_code
             == httpx2.codes.OK
         )
+
+
+def test_output_that_nobody_reads_is_no_traceback():
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "tbservice", "completion", "bash"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_openapi_document_needs_no_server_and_names_routes():
