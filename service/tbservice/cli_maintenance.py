@@ -217,9 +217,12 @@ def _check(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _backup(options: argparse.Namespace, settings: Settings) -> int:
-    from tbservice.errors import ServiceError
+    from tbservice.errors import ServiceError, StartupError
     from tbservice.server import maintenance
 
+    data_dir = options.data_dir
+    if data_dir and Path(options.target).expanduser().resolve().is_relative_to(data_dir.resolve()):
+        raise StartupError("a backup inside of the data directory is lost with it: name another")
     manifest = maintenance.back_up(settings, options.target, *_pace(options))
     try:
         maintenance.record_backup(settings, options.target, manifest)

@@ -22,6 +22,8 @@ def test_backup_of_data_directory_becomes_another(servers, tmp_path, monkeypatch
         sent = scalars("loss", range(2_000)), images("image", [1], [[b"an image"]])
         api.write(api.new_experiment(), segment(stream(), 0, 1, *sent))
     path, new, target = instance.directory.path, tmp_path / "new", tmp_path / "backup"
+    code, _, error = run("backup", path / "backups", "--data-dir", path)
+    assert (code, "inside of the data directory" in error) == (2, True)
     assert run("backup", target, "--data-dir", path)[0] == 0
     assert run("restore", target, "--data-dir", new)[0] == 0
     code, out, _ = run("check", "--data-dir", new, "--content")
