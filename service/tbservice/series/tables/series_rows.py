@@ -120,10 +120,14 @@ _PLACEHOLDERS: Final = {
 _KEY_COLUMNS: Final = {"run_id": "bigint", "tag_digest": "bytea"}
 
 # Tags are joined here, so that processes need not cache their ids (docs/decisions/0013).
-_TAG_ID_QUERY: Final = """
-    SELECT tag_id FROM tags WHERE experiment_id = %(experiment_id)s AND name_digest = w.tag_digest
-        LIMIT 1
+_TAG_ID: Final = """
+    SELECT tag_id FROM tags WHERE experiment_id = {} AND name_digest = w.tag_digest LIMIT 1
 """
+# On plain PostgreSQL without statistics of the experiment, as in `runs_tags`; a cluster needs the
+# value to find the node.
+_TAG_ID_QUERIES: Final = Forms(
+    _TAG_ID.format("(SELECT CAST(%(experiment_id)s AS text))"), _TAG_ID.format("%(experiment_id)s")
+)
 
 
 def find(
@@ -132,7 +136,7 @@ def find(
     """Return the newest wall time, also of metadata, of each series that exists; locks nothing."""
     statement = f"""
         SELECT w.run_id, w.tag_digest, s.wall_time FROM {unnest_rows(_KEY_COLUMNS)} AS w
-        CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
+        CROSS JOIN LATERAL ({_TAG_ID_QUERIES.of(db)}) AS t
         CROSS JOIN LATERAL (
             SELECT GREATEST(s.metadata_wall_time, s.max_wall_time) AS wall_time
             FROM time_series AS s
@@ -159,7 +163,7 @@ def _lock_rows(
 ) -> dict[SeriesKey, tuple[Any, ...]]:
     statement = f"""
         SELECT w.tag_digest, s.* FROM {unnest_rows(_KEY_COLUMNS)} AS w
-        CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
+        CROSS JOIN LATERAL ({_TAG_ID_QUERIES.of(db)}) AS t
         CROSS JOIN LATERAL (
             SELECT {columns} FROM time_series AS s
             WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id
