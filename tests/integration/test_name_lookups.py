@@ -48,7 +48,7 @@ def test_names_of_new_experiment_are_found_by_digest(api, database, owner_url, w
         plan = explain(db, find, values | {"names": ["a"], "digests": [b"a"]})
         assert "tags_by_name" in plan
         assert "tags_pkey" not in plan
-        lookup = series_rows._TAG_ID_QUERIES.of(db).replace("w.tag_digest", "%(digest)s::bytea")
+        lookup = series_rows._find_tag(db).replace("w.tag_digest", "%(digest)s::bytea")
         plan = explain(db, lookup, values | {"digest": b"a"})
         assert "tags_by_name" in plan
         assert "tags_pkey" not in plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from sqlalchemy import text
 
@@ -51,7 +52,16 @@ def write_runs(api):
 
 @pytest.mark.plain("counts the rows that one server reads")
 @pytest.mark.own_database
-def test_reads_of_a_run_do_not_look_through_its_experiment(api, database, workspace_id):
+@pytest.mark.parametrize("known", [0, 2])
+def test_reads_of_a_run_do_not_look_through_its_experiment(
+    api, database, owner_url, workspace_id, known
+):
+    """Without any statistics, and with those of some other experiments."""
+    for _ in range(known):
+        write_runs(api)
+    if known:
+        with psycopg.connect(owner_url, autocommit=True) as db:
+            db.execute("ANALYZE")
     grant = ReadGrant(workspace_id, write_runs(api))
     selection = Selection(runs=frozenset({"run7"}))
     rows_read = {}

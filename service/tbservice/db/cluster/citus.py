@@ -55,6 +55,14 @@ class Forms(NamedTuple, Generic[Form]):
         return self.cluster if _is_cluster(db) else self.plain
 
 
+ANY_EXPERIMENT: Final = Forms("(SELECT CAST(%(experiment_id)s AS text))", "%(experiment_id)s")
+"""The parameter `experiment_id`, of which plain PostgreSQL has no statistics (decision 7).
+
+If these name all experiments but a new one, that has no rows for the planner. It may then look
+through all rows of the experiment for each key. A cluster needs the value to find the node.
+"""
+
+
 class Node(NamedTuple):
     """A node of the cluster, as the others connect to it."""
 

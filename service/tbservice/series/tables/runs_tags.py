@@ -21,11 +21,7 @@ SEARCHED_NAME_CHARS_MAX: Final = 300
 
 
 _UNKNOWN_ID: Final = "(SELECT CAST(:experiment_id AS text))"
-"""The experiment, without PostgreSQL's statistics of it (docs/decisions/0007).
-
-If these name all experiments but a new one, that has no rows for the planner. It may then read all
-tags of the experiment by the lower index of ids, for each name: 20,000 took more than 60 s.
-"""
+"""The experiment as `citus.ANY_EXPERIMENT`, for statements of SQLAlchemy."""
 
 
 class _Resolve(NamedTuple):

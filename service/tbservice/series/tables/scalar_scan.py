@@ -14,6 +14,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice.db.arrays import Array, encode_array
+from tbservice.db.cluster import citus
 from tbservice.db.pipeline import fetch_binary
 from tbservice.grouping import group_by_weight
 from tbservice.series.tables import superseded_blocks
@@ -67,7 +68,7 @@ def list_scalar_rows(
     # others look through all rows of the experiment.
     rows = fetch_binary(
         db,
-        """
+        f"""
             SELECT w.series_id, b.*
             FROM unnest(%(series_ids)s::bigint[]) AS w (series_id) CROSS JOIN LATERAL (
                 SELECT level, block_id, count, first_step, last_step FROM scalar_blocks
@@ -84,9 +85,10 @@ def list_scalar_rows(
             SELECT w.series_id, -3, w.series_id, s.bytes / %(record_bytes)s::integer, 0, 0
             FROM unnest(%(series_ids)s::bigint[]) AS w (series_id) CROSS JOIN LATERAL (
                 SELECT length(tail_end) AS bytes FROM time_series
-                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id LIMIT 1) AS s
+                WHERE experiment_id = {citus.ANY_EXPERIMENT.of(db)} AND series_id = w.series_id
+                LIMIT 1) AS s
             WHERE s.bytes > 0
-        """,
+        """,  # noqa: S608 - a constant
         {
             "experiment_id": experiment_id,
             "series_ids": list(series_ids),
@@ -211,12 +213,13 @@ def _read_inline_buffers(
 ) -> dict[_RowKey, tuple[bool, bytes]]:
     buffers = fetch_binary(
         db,
-        """
+        f"""
             SELECT w.series_id, s.tail_end
             FROM unnest(%(series_ids)s::bigint[]) AS w (series_id) CROSS JOIN LATERAL (
                 SELECT tail_end FROM time_series
-                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id LIMIT 1) AS s
-        """,
+                WHERE experiment_id = {citus.ANY_EXPERIMENT.of(db)} AND series_id = w.series_id
+                LIMIT 1) AS s
+        """,  # noqa: S608 - a constant
         {"experiment_id": experiment_id, "series_ids": [row.series_id for row in rows]},
     )
     return {(series_id, INLINE_BUFFER, series_id): (False, data) for series_id, data in buffers}

@@ -69,7 +69,7 @@ def query(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
     """Select the points of both buffers of each series, for `unpack_rows`."""
     return execute_binary(
         db,
-        """
+        f"""
             SELECT series_id, is_packed, string_agg(data, ''::bytea ORDER BY block_id),
                 min(block_id)
             FROM (
@@ -81,14 +81,14 @@ def query(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
                     WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s)
                     UNION ALL
                     SELECT series_id, false, tail_end, 9223372036854775807 FROM time_series
-                    WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s)
-                        AND tail_end <> ''
+                    WHERE experiment_id = {citus.ANY_EXPERIMENT.of(db)}
+                        AND series_id = ANY (%(series_ids)s) AND tail_end <> ''
                 ) AS rows
             ) AS t
             -- One group per run of raw rows without a packed row between: they are concatenated.
             GROUP BY series_id, is_packed, packed_before
             ORDER BY 1, 4
-        """,
+        """,  # noqa: S608 - a constant
         {"experiment_id": experiment_id, "series_ids": list(series_ids)},
     )
 

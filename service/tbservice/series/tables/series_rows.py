@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.db.arrays import encode_array, unnest_rows
 from tbservice.db.cluster import citus
-from tbservice.db.cluster.citus import Forms
+from tbservice.db.cluster.citus import ANY_EXPERIMENT, Forms
 from tbservice.db.pipeline import execute_binary, fetch_binary
 from tbservice.series.tables import cluster_writes
 from tbservice.types.grants import ExperimentGrant
@@ -120,14 +120,13 @@ _PLACEHOLDERS: Final = {
 _KEY_COLUMNS: Final = {"run_id": "bigint", "tag_digest": "bytea"}
 
 # Tags are joined here, so that processes need not cache their ids (docs/decisions/0013).
-_TAG_ID: Final = """
+_TAG_ID_QUERY: Final = """
     SELECT tag_id FROM tags WHERE experiment_id = {} AND name_digest = w.tag_digest LIMIT 1
 """
-# On plain PostgreSQL without statistics of the experiment, as in `runs_tags`; a cluster needs the
-# value to find the node.
-_TAG_ID_QUERIES: Final = Forms(
-    _TAG_ID.format("(SELECT CAST(%(experiment_id)s AS text))"), _TAG_ID.format("%(experiment_id)s")
-)
+
+
+def _find_tag(db: Connection) -> str:
+    return _TAG_ID_QUERY.format(ANY_EXPERIMENT.of(db))
 
 
 def find(
@@ -136,7 +135,7 @@ def find(
     """Return the newest wall time, also of metadata, of each series that exists; locks nothing."""
     statement = f"""
         SELECT w.run_id, w.tag_digest, s.wall_time FROM {unnest_rows(_KEY_COLUMNS)} AS w
-        CROSS JOIN LATERAL ({_TAG_ID_QUERIES.of(db)}) AS t
+        CROSS JOIN LATERAL ({_find_tag(db)}) AS t
         CROSS JOIN LATERAL (
             SELECT GREATEST(s.metadata_wall_time, s.max_wall_time) AS wall_time
             FROM time_series AS s
@@ -163,7 +162,7 @@ def _lock_rows(
 ) -> dict[SeriesKey, tuple[Any, ...]]:
     statement = f"""
         SELECT w.tag_digest, s.* FROM {unnest_rows(_KEY_COLUMNS)} AS w
-        CROSS JOIN LATERAL ({_TAG_ID_QUERIES.of(db)}) AS t
+        CROSS JOIN LATERAL ({_find_tag(db)}) AS t
         CROSS JOIN LATERAL (
             SELECT {columns} FROM time_series AS s
             WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id
