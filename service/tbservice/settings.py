@@ -289,7 +289,8 @@ class Settings(BaseSettings):
     )
     metrics_token: SecretStr | None = Field(
         default=None,
-        description="Token for /metrics; empty: only direct clients on this machine may read them",
+        description="Token for /metrics, or several with commas between, to replace one; empty: "
+        "only direct clients on this machine may read them",
     )
 
     @field_validator("oidc_providers")

@@ -247,6 +247,19 @@ def test_metrics_open_to_no_token_of_tenant(client, shared_world, settings, path
         )
 
 
+def test_metrics_token_is_replaced_while_both_are_accepted(settings):
+    replaced = {"old": (200, 401, 401), "old, new": (200, 200, 200), "new,": (401, 200, 401)}
+    for token, expected in replaced.items():
+        changed = settings.model_copy(update={"metrics_token": SecretStr(token)})
+        reader = TestClient(create_app(changed))
+        statuses = [
+            reader.get("/metrics", headers={"Authorization": f"Bearer {sent}"}).status_code
+            for sent in ("old", "new", "old, new")
+        ]
+        assert tuple(statuses) == expected, token
+        assert reader.get("/metrics", headers={"Authorization": "Bearer "}).status_code == 401
+
+
 def test_experiment_that_is_not_there_looks_like_another_tenants(
     client, api, experiment, shared_world
 ):
