@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from support.batches import ApiClient, images, scalars, segment, stream, texts
 from support.breaking_database import erase_broken_at_each_step
 from support.people import race
-from support.servers import new_workspace
+from support.servers import database_name, new_workspace
 from support.share_links import make_link
 from support.uploading import wait_until
 from tbservice.db.cluster import citus
@@ -277,6 +277,30 @@ def test_erasing_is_for_one_process(api, written, database):
 
 
 @pytest.mark.own_database
+@pytest.mark.plain("asks the one server what its transactions keep")
+def test_erasing_keeps_no_snapshot_meanwhile(
+    api, written, servers, settings, database, monkeypatch
+):
+    api.request("DELETE", f"/experiments/{written}", params={"final": True}).raise_for_status()
+    name = database_name(settings.database_url.get_secret_value())
+    waiting = """
+        SELECT backend_xmin::text FROM pg_stat_activity
+        WHERE datname = current_database() AND state = 'idle in transaction'
+            AND query LIKE '%idle_in_transaction_session_timeout%'
+    """
+    erase_some, kept = deletion.erase_some, []
+
+    def erase_and_look(*args, **options):
+        kept.extend(superuser.execute(waiting).fetchall())
+        return erase_some(*args, **options)
+
+    monkeypatch.setattr(deletion, "erase_some", erase_and_look)
+    (superuser,) = servers.superusers(name)
+    with superuser:
+        erase_until_done(database)
+    assert kept == [(None,)]
+
+
 def test_service_erases_in_background(settings, database, monkeypatch):
     monkeypatch.setattr("tbservice.experiments.eraser.ERASE_INTERVAL_SECONDS", 0.05)
     with TestClient(create_app(settings)) as client:

@@ -229,3 +229,13 @@ class Database:
 def set_local(db: Connection, name: str, value: str) -> None:
     """Set `tbhub.<name>`, which row policies read, until the transaction ends."""
     set_locals(db, {f"tbhub.{name}": value})
+
+
+def wait_in_transaction(db: Connection) -> None:
+    """Let a transaction be idle for long, for its locks, without keeping anything from vacuum.
+
+    PostgreSQL keeps the snapshot of a query, also after its last row, until another statement takes
+    the place of its portal (extended protocol). This one needs no snapshot. Otherwise, each version
+    of a row that others update meanwhile stays, and they have to step over all of them.
+    """
+    db.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))

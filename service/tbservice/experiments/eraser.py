@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.auth.deletion import list_due, lock_due
 from tbservice.auth.tables import workspaces
-from tbservice.db.database import Database
+from tbservice.db.database import Database, wait_in_transaction
 from tbservice.errors import ServiceError
 from tbservice.experiments import deletion, run_deletion
 from tbservice.experiments.tables import (
@@ -99,7 +99,9 @@ def erase_due(database: Database, stopping: threading.Event) -> int:
     with database.transaction() as sweep:
         if not experiment_deletion.try_lock_sweep(sweep):
             return 0
-        for due in experiment_deletion.list_due(sweep, ERASE_EXPERIMENTS_ITEMS_MAX):
+        dues = experiment_deletion.list_due(sweep, ERASE_EXPERIMENTS_ITEMS_MAX)
+        wait_in_transaction(sweep)
+        for due in dues:
             if due.is_expiring:
                 _expire(database, due)
             elif not _erase(database, due, stopping):
@@ -107,14 +109,17 @@ def erase_due(database: Database, stopping: threading.Event) -> int:
             else:
                 erased += 1
         else:
+            deleted = list_due(sweep, Suspendable.WORKSPACE)
+            people = list_due(sweep, Suspendable.PERSON)
+            places = erased_series.list_experiments(sweep, ERASE_EXPERIMENTS_ITEMS_MAX)
+            wait_in_transaction(sweep)
             if not all(
-                _erase_workspace(database, WorkspaceId(int(each)), stopping)
-                for each in list_due(sweep, Suspendable.WORKSPACE)
+                _erase_workspace(database, WorkspaceId(int(each)), stopping) for each in deleted
             ):
                 return erased
-            for each in list_due(sweep, Suspendable.PERSON):
+            for each in people:
                 _erase_person(database, UserId(each))
-            for place in erased_series.list_experiments(sweep, ERASE_EXPERIMENTS_ITEMS_MAX):
+            for place in places:
                 if not _erase_rows(database, *place, run_deletion.erase_some, stopping):
                     break
     return erased

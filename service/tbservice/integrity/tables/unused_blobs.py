@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from tbservice.db.cluster import citus
-from tbservice.db.database import set_local
+from tbservice.db.database import set_local, wait_in_transaction
 from tbservice.db.schema_versions import REQUIRED_REVISION, SWEPT_OBJECTS
 from tbservice.objects.tables.blobs import StoredBlob
 from tbservice.objects.tables.object_references import ALL_REFERENCES
@@ -46,8 +46,7 @@ def may_delete(db: Connection) -> bool:
 def try_lock(db: Connection) -> bool:
     """Keep other servers from sweeping until the transaction ends; False if one does."""
     is_locked = citus.try_lock_name(db, SWEEP_LOCK)
-    # It is idle while others work. Also replaces the portal of the SELECT, and its snapshot.
-    db.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+    wait_in_transaction(db)
     return is_locked
 
 
