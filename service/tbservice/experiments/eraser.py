@@ -31,10 +31,10 @@ from tbservice.experiments.tables.experiment_deletion import DueExperiment
 from tbservice.types.identifiers import ExperimentId, UserId, WorkspaceId
 from tbservice.types.suspensions import Suspendable
 
-ERASE_TRANSACTION_ITEMS_MAX: Final = 1_000
+ERASE_TRANSACTION_ITEMS_MAX: Final = 250
 """Rows (items) of a deleted experiment that one transaction erases.
 
-About 25 ms of PostgreSQL's time, for which uploads may have to wait.
+A few milliseconds of work for PostgreSQL, for which uploads may have to wait.
 """
 
 ERASE_PAUSE_SECONDS: Final = 0.05
