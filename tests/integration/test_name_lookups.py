@@ -30,6 +30,7 @@ def explain(db, statement, parameters):
     return "\n".join(line for (line,) in rows)
 
 
+@pytest.mark.plain("reads plans of one server")
 @pytest.mark.own_database
 def test_names_of_new_experiment_are_found_by_digest(api, database, owner_url, workspace_id):
     others = [api.new_experiment(), api.new_experiment()]
