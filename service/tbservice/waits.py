@@ -21,6 +21,11 @@ class Waits:
         self.by_caller: Counter[str] = Counter()
         self._lock = threading.Lock()
 
+    def add_paused(self, amount: int) -> None:
+        """Count that more or fewer threads wait, for which their callers get nothing."""
+        with self._lock:
+            self.count += amount
+
     def add(self, caller: str, amount: int) -> None:
         """Count that more or fewer threads of a caller wait."""
         with self._lock:
@@ -38,18 +43,21 @@ class _Request:
     waits: Waits
     caller: str
     give_way: Callable[[], None]
+    pause: Callable[[], None]
     seconds: float = 0.0
 
 
 _current: Final[ContextVar[_Request | None]] = ContextVar("tbhub_waits", default=None)
 
 
-def count_in(waits: Waits, caller: str, give_way: Callable[[], None]) -> None:
+def count_in(
+    waits: Waits, caller: str, give_way: Callable[[], None], pause: Callable[[], None]
+) -> None:
     """Count the waits of this task, and of the tasks and threads it starts, as a request's.
 
-    `give_way` is what the function of that name does for it.
+    `give_way` and `pause` are what the functions of these names do for it.
     """
-    _current.set(_Request(waits, caller, give_way))
+    _current.set(_Request(waits, caller, give_way, pause))
 
 
 def give_way() -> None:
@@ -61,6 +69,17 @@ def give_way() -> None:
     request = _current.get()
     if request is not None:
         request.give_way()
+
+
+def pause() -> None:
+    """Let a request of another account begin, if one waits, and compute nothing for a moment.
+
+    For a thread that computes for longer than 10 ms and holds a connection: it keeps its turn, so
+    that no other request of its account begins, which would hold one more.
+    """
+    request = _current.get()
+    if request is not None:
+        request.pause()
 
 
 def take_seconds() -> float:

@@ -119,7 +119,7 @@ def test_as_many_fields_as_limit_are_let_through():
 @pytest.mark.parametrize("place", [(SEGMENT,), (SEGMENT, SERIES)])
 def test_count_of_many_fields_gives_way_to_others(place):
     def check():
-        count_in(Waits(), "caller", lambda: given.append(1))
+        count_in(Waits(), "caller", lambda: given.append(1), lambda: None)
         decode.check_counts(nested(place, 400_000, padding=1))
 
     given = []

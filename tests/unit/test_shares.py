@@ -171,7 +171,7 @@ def test_cost_of_turn_leaves_out_what_it_waited():
     turns = Turns(8, 2, Activity(clock), clock)
 
     def use(caller, seconds, waited):
-        count_in(turns.waits, caller.key, lambda: None)
+        count_in(turns.waits, caller.key, lambda: None, lambda: None)
         assert turns.try_acquire(caller)
         clock.seconds += seconds
         if waited:
@@ -353,6 +353,38 @@ def test_turn_that_gives_way_comes_before_own_requests():
 
     asyncio.run(run())
     assert served == ["long", "other", "long again", "own"]
+
+
+def test_turn_that_pauses_lets_another_account_begin_and_none_of_its_own():
+    served = []
+
+    async def work(turn, name):
+        await turn.wait()
+        served.append(name)
+
+    async def run():
+        turns = Turns(8, 2, Activity())
+        holder, long = Turn(turns, OTHER), Turn(turns, CALLER)
+        await holder.wait()  # two accounts work from here on
+        waiting_turns = {"long": long, "own": Turn(turns, CALLER), "other": Turn(turns, OTHER)}
+        tasks = []
+        for name, turn_ in waiting_turns.items():
+            tasks.append(asyncio.create_task(work(turn_, name)))
+            await asyncio.sleep(0)
+        holder.release()
+        await tasks[0]
+        await asyncio.sleep(0)
+        assert served == ["long"]
+        await long.pause()
+        assert served == ["long", "other"]
+        assert turns.waits.count == 0
+        await long.pause()  # only its own request waits
+        assert served == ["long", "other"]
+        for turn_ in waiting_turns.values():
+            turn_.release()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(run())
 
 
 def test_turn_gives_way_only_while_it_is_held():

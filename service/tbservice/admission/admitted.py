@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -42,13 +42,22 @@ def admit(caller: Caller, shares: WorkerShares) -> AdmittedRequest:
     loop = None
     with suppress(RuntimeError):  # outside of one, nobody waits for a turn
         loop = asyncio.get_running_loop()
-    count_in(shares.turns.waits, caller.key, partial(_give_way, admitted, loop))
+    count_in(
+        shares.turns.waits,
+        caller.key,
+        partial(_let_others_go, admitted, loop, admitted.turn.give_way),
+        partial(_let_others_go, admitted, loop, admitted.turn.pause),
+    )
     return admitted
 
 
-def _give_way(admitted: AdmittedRequest, loop: asyncio.AbstractEventLoop | None) -> None:
+def _let_others_go(
+    admitted: AdmittedRequest,
+    loop: asyncio.AbstractEventLoop | None,
+    how: Callable[[], Coroutine[None, None, None]],
+) -> None:
     if loop is not None and admitted.shares.turns.has_waiting:
-        asyncio.run_coroutine_threadsafe(admitted.turn.give_way(), loop).result()
+        asyncio.run_coroutine_threadsafe(how(), loop).result()
 
 
 def current() -> AdmittedRequest:

@@ -82,6 +82,11 @@ class FairQueue(Shares):
         """Whether any request waits."""
         return self._places.waiting > 0
 
+    def others_wait(self, caller: Caller) -> bool:
+        """Return whether a request waits that is not of this account, or its family."""
+        own = self._places.places.get(caller.path[0])
+        return self._places.waiting > (own.waiting if own else 0)
+
     def _enqueue(self, caller: Caller, amount: int, *, is_first: bool = False) -> Waiter:
         lines = self._places.find(caller.path)[-1].lines
         queue = lines.setdefault(caller.line, {}).setdefault(caller.client, deque())

@@ -26,6 +26,10 @@ Most waits take a millisecond: to tell the event loop of each of them would cost
 """
 
 
+_PAUSE_SECONDS: Final = 0.005
+"""Seconds for which a request computes nothing when another one begins: a short one is done."""
+
+
 class Turns(FairQueue):
     """The turns of all requests. While others work too, an account has one turn that computes.
 
@@ -70,6 +74,17 @@ class Turns(FairQueue):
         """Release a turn and wait for it again, as `FairQueue.give_way`."""
         self._schedule_wake()
         await super().give_way(caller, amount)
+
+    async def pause(self, caller: Caller) -> None:
+        """Let a request of another account begin, if one waits, as if this one waited meanwhile."""
+        if not self.others_wait(caller):
+            return
+        self.waits.add_paused(1)
+        try:
+            self._wake()
+            await asyncio.sleep(_PAUSE_SECONDS)
+        finally:
+            self.waits.add_paused(-1)
 
     def _cost(self, caller: Caller, amount: int) -> float:
         """Return the seconds for which a turn was held that ends, less those of waiting.
@@ -136,7 +151,7 @@ class Turn:
     `bodies` releases it while a body arrives, `answers` when the response starts.
     """
 
-    def __init__(self, turns: FairQueue, caller: Caller) -> None:
+    def __init__(self, turns: Turns, caller: Caller) -> None:
         self._turns = turns
         self._caller = caller
         self._is_held = False
@@ -162,6 +177,11 @@ class Turn:
             self._is_held = True
             if self._is_over:  # the client left meanwhile, and nobody would release it
                 self.release()
+
+    async def pause(self) -> None:
+        """Let another account's request begin, if one waits, and keep the turn."""
+        if self._is_held:
+            await self._turns.pause(self._caller)
 
     def release(self) -> None:
         """Release the turn if it is held."""

@@ -32,13 +32,16 @@ class WorkspaceName(FewFields):
     name: str = Field(min_length=1, max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
 
 
+Days = Annotated[StrictInt, Field(ge=1, le=limits.EXPIRY_DAYS_MAX)]
+
+
 class WorkspaceChange(FewFields):
     """Fields of a workspace to change; an absent or null one is left unchanged."""
 
     name: str | None = Field(
         default=None, min_length=1, max_length=limits.EXPERIMENT_NAME_CHARS_MAX
     )
-    expires_days: StrictInt | Literal["never"] | None = Field(
+    expires_days: Days | Literal["never"] | None = Field(
         default=None,
         description="Days after which new experiments expire that say nothing else, at most "
         f"{limits.EXPIRY_DAYS_MAX:,}; those that there are stay as they are",
