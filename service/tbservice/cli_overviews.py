@@ -45,7 +45,9 @@ def add_workspace_show(places: Commands) -> None:
 
 def add_user_show(people: Commands, person: str) -> None:
     """Add `tbservice user show`; `person` explains its argument."""
-    text = "print a person as JSON: state, workspaces, browser sessions and tokens"
+    text = (
+        "print a person as JSON: state, workspaces, browser sessions, tokens, and requests by month"
+    )
     add_act(people, "show", _show_user, text).add_argument("person", metavar="PERSON", help=person)
 
 

@@ -173,6 +173,6 @@ def _measure_traffic(service: Service) -> None:
 
 def _count_request(meter: TrafficMeter, workspace_id: WorkspaceId) -> None:
     request = meter.begin_request()
-    request.count(workspace_id, Scope.READ, is_member=True)
+    request.count(workspace_id, Scope.READ, "a person", "an experiment", is_member=True)
     request.list_fields()
     request.add_bytes(1000)

@@ -221,6 +221,7 @@ def test_pages_of_operator_show_no_secret_and_no_experiment(world):
 def test_commands_show_what_pages_show_and_no_secret(world, run_tbservice, database):
     session_id, person = world.session_id(), world.owner
     world.api.write(world.experiment, segment(stream(), 0, 1, scalars("loss", range(3))))
+    world.client.app.state.traffic.store()
     code, lines, _ = run_tbservice("workspace", "show", world.workspace_id)
     text = "\n".join(lines)
     shown = json.loads(text)
@@ -243,6 +244,9 @@ def test_commands_show_what_pages_show_and_no_secret(world, run_tbservice, datab
     shown = json.loads("\n".join(lines))
     assert [each["session_id"] for each in shown["sessions"]] == [session_id]
     assert [each["id"] for each in shown["tokens"]] == [world.token_id()]
+    (month,) = shown.pop("traffic")
+    assert (month["workspace_id"], month["requests"] > 0) == (world.workspace_id, True)
+    assert 'id="traffic"' in world.page.get(f"/operator/person/{person.user_id}").text
     listed = map(json.loads, run_tbservice("user", "list", "--json")[1])
     (summary,) = (each for each in listed if each["user_id"] == person.user_id)
     assert summary == shown | {"sessions": 1, "tokens": 1}

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 
 import pytest
 from sqlalchemy import text
 
-from support.batches import scalars, segment, stream
-from support.people import cookie_of, new_person, new_session
+from support.batches import ApiClient, scalars, segment, stream
+from support.people import (
+    cookie_of,
+    new_member,
+    new_person,
+    new_personal_token,
+    new_session,
+    sign_in,
+)
 from support.quotas import set_quota
-from support.share_links import make_link, reader_of
+from support.share_links import make_link, reader_of, target_of
 from tbservice.auth import workspaces
 from tbservice.db.database import Database
 from tbservice.errors import QuotaExceeded, Unavailable
-from tbservice.quotas.tables import workspace_traffic
+from tbservice.experiments import deletion
+from tbservice.experiments.tables import person_rows, workspace_rows
+from tbservice.experiments.usage import read_usage
+from tbservice.quotas.tables import traffic_groups, workspace_traffic
 from tbservice.quotas.traffic import TrafficMeter
-from tbservice.types.grants import Scope
+from tbservice.types.grants import Scope, WorkspaceGrant
+from tbservice.types.identifiers import UserId
+from tbservice.types.quotas import MACHINES
 
 POINTS = 100
 
@@ -76,6 +89,119 @@ def test_requests_and_sent_bytes_are_counted(client, api, experiment, meter, wor
     }
     csv = api.request("GET", f"/workspaces/{workspace_id}/usage", params={"format": "csv"}).text
     assert f"traffic,{month['month']},,,,,,,,,,{month['requests']},{month['export_bytes']}" in csv
+
+
+def test_requests_are_counted_by_person_and_experiment(
+    client, api, experiment, database, meter, workspace_id
+):
+    member = new_member(database, workspace_id)
+    token = new_personal_token(database, workspace_id, member, Scope.READ)
+    write(api, experiment, 0)
+    reader = reader_of(client, make_link(api, experiment))
+    frozen = make_link(api, experiment, frozen=True)
+    session = cookie_of(sign_in(database, member))
+    usage_of(api, meter, workspace_id)
+    for _ in range(2):
+        read(ApiClient(client, token), experiment).raise_for_status()
+    client.get(f"/experiment/{experiment}/about", headers=session).raise_for_status()
+    client.get(f"/workspace/{workspace_id}/settings", headers=session).raise_for_status()
+    read(reader, experiment).raise_for_status()
+    read(reader_of(client, frozen), target_of(frozen)).raise_for_status()
+    usage = usage_of(api, meter, workspace_id)
+    people = {each["key"]: each for each in usage["traffic_people"]}
+    assert people[member.user_id]["requests"] == 4
+    assert people[member.user_id]["name"] == member.name
+    assert people["links"]["requests"] == 2
+    for count in ("requests", "export_bytes"):
+        assert sum(each[count] for each in people.values()) == usage["traffic"][0][count]
+    (of_experiment,) = usage["traffic_experiments"]
+    assert of_experiment["key"] == experiment
+    # A batch and two links, and all above but the page of settings.
+    assert of_experiment["requests"] == 3 + 5
+    csv = api.request("GET", f"/workspaces/{workspace_id}/usage", params={"format": "csv"}).text
+    month = usage["traffic"][0]["month"]
+    assert f"\ntraffic_person,links{',' * 10}2,{people['links']['export_bytes']},{month}\n" in csv
+    page = client.get(f"/workspace/{workspace_id}/usage", headers=session).text
+    assert "Readers of links" in page[page.index('id="traffic-person"') :]
+    assert f'href="/experiment/{experiment}/"' in page[page.index('id="traffic-experiment"') :]
+
+
+def test_request_counts_for_one_person_and_each_experiment(database, workspace_id):
+    meter = TrafficMeter(database)
+    request = meter.begin_request()
+    for experiment_id in (None, "first", "second", "first"):
+        request.count(workspace_id, Scope.READ, MACHINES, experiment_id, is_member=True)
+    request.add_bytes(10)
+    meter.store()
+    assert groups_of(database, workspace_id) == {
+        MACHINES: (1, 10),
+        "first": (1, 10),
+        "second": (1, 10),
+    }
+
+
+def test_people_and_experiments_over_the_limit_are_one_row(database, workspace_id, monkeypatch):
+    monkeypatch.setattr("tbservice.quotas.tables.traffic_groups.TRAFFIC_GROUPS_ITEMS_MAX", 2)
+    meter = TrafficMeter(database)
+    for experiment_id in ("first", "second", "third", "fourth", "fourth"):
+        count(meter, workspace_id, experiment_id=experiment_id)
+    meter.store()
+    for experiment_id in ("first", "fifth"):
+        count(meter, workspace_id, experiment_id=experiment_id)
+    meter.store()
+    assert groups_of(database, workspace_id) == {
+        MACHINES: (7, 0),
+        "first": (2, 0),
+        "second": (1, 0),
+        "others": (4, 0),
+    }
+
+
+def test_groups_go_with_their_month_person_and_experiment(experiment, database, workspace_id):
+    person = new_member(database, workspace_id)
+    meter = TrafficMeter(database)
+
+    def count_all():
+        for who in (person.user_id, MACHINES):
+            meter.begin_request().count(workspace_id, Scope.READ, who, experiment, is_member=True)
+        meter.store()
+
+    count_all()
+    with database.transaction(workspace_id) as db:
+        db.execute(text("UPDATE traffic_groups SET month = month - interval '13 months'"))
+    count_all()
+    with database.transaction(workspace_id) as db:
+        months = db.execute(text("SELECT count(DISTINCT month) FROM traffic_groups")).scalar_one()
+    assert months == 1
+    with database.transaction(workspace_id) as db:
+        person_rows.delete_of_workspace(db, workspace_id, person.user_id)
+    assert set(groups_of(database, workspace_id)) == {MACHINES, experiment}
+    with database.transaction(workspace_id) as db:
+        erasure = deletion.begin_erasure(db, workspace_id, experiment, is_due=True)
+        assert deletion.erase_some(db, workspace_id, experiment, 1000, erasure)
+    assert experiment not in groups_of(database, workspace_id)
+
+
+@pytest.mark.own_database
+def test_requests_are_counted_before_the_migration(rename_table, workspace_id, database_url):
+    rename_table("traffic_groups", "away")
+    with closing(Database(database_url, 1)) as database:
+        meter = TrafficMeter(database)
+        assert count(meter, workspace_id, 3) == 3
+        meter.store()
+        with database.transaction(workspace_id) as db:
+            stored = read_usage(db, WorkspaceGrant(workspace_id), 10)
+            assert (stored.totals.traffic.requests, stored.traffic_groups) == (3, [])
+            person_rows.delete_of_workspace(db, workspace_id, UserId("nobody"))
+            assert workspace_rows.delete_some(db, workspace_id, 100)["workspace_traffic"] == 1
+    rename_table("away", "traffic_groups")
+
+
+def groups_of(database, workspace_id):
+    """Return what people and experiments have of all months, by key."""
+    with database.transaction(workspace_id) as db:
+        listed = traffic_groups.list_all(db, workspace_id)
+    return {each.key: each.traffic for each in listed}
 
 
 def test_counts_of_erased_workspace_are_not_stored(api, experiment, database, meter, workspace_id):
@@ -162,12 +288,14 @@ def test_exports_over_quota_leave_uploads_alone(client, api, experiment, limit):
     assert (answer.status_code, "RateLimit" in answer.headers) == (507, False)
 
 
-def count(meter, workspace_id, times=1):
+def count(meter, workspace_id, times=1, experiment_id=None):
     """Count requests for uploads as a worker does; return how many were let in."""
     let_in = 0
     for _ in range(times):
         try:
-            meter.begin_request().count(workspace_id, Scope.APPEND, is_member=True)
+            meter.begin_request().count(
+                workspace_id, Scope.APPEND, MACHINES, experiment_id, is_member=True
+            )
         except QuotaExceeded as error:
             assert error.used >= error.limit  # noqa: PT017 - of those that are refused
         else:
@@ -177,7 +305,7 @@ def count(meter, workspace_id, times=1):
 
 def look(meter, workspace_id):
     """Let a worker look at the limits, by a request that no quota refuses."""
-    meter.begin_request().count(workspace_id, Scope.ADMIN, is_member=True)
+    meter.begin_request().count(workspace_id, Scope.ADMIN, MACHINES, is_member=True)
     meter.store()
 
 

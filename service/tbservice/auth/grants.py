@@ -36,6 +36,7 @@ from tbservice.types.grants import (
 )
 from tbservice.types.identifiers import ExperimentId, UserId, WorkspaceId
 from tbservice.types.people import Principal, Role
+from tbservice.types.quotas import LINKS, MACHINES
 from tbservice.types.suspensions import Suspendable, Suspension
 
 _Identity = TokenIdentity | SessionIdentity
@@ -69,7 +70,7 @@ def grant_workspace(
     """
     identity = _require_workspace(db, secret, workspace_id)
     _require_scope(identity, scope)
-    count_request(_workspace_of(identity), scope)
+    _count(identity, scope)
     may_share = Scope.ADMIN in identity.scopes
     return WorkspaceGrant(_workspace_of(identity), may_share=may_share, user_id=identity.user_id)
 
@@ -87,7 +88,7 @@ def grant_owner(
     workspace_id = _workspace_of(identity)
     if identity.user_id is not None and _find_role(db, identity) is not Role.OWNER:
         raise Forbidden("only an owner of the workspace may do this")
-    count_request(workspace_id, Scope.ADMIN)
+    _count(identity, Scope.ADMIN)
     return OwnerGrant(workspace_id, user_id=identity.user_id)
 
 
@@ -102,7 +103,7 @@ def grant_member(
     identity = _require_workspace(db, secret, workspace_id)
     _require_scope(identity, Scope.ADMIN if identity.user_id is None else Scope.READ)
     # Never refused: they show what is used up, and by whom.
-    count_request(_workspace_of(identity), Scope.ADMIN)
+    _count(identity, Scope.ADMIN)
     return WorkspaceGrant(_workspace_of(identity), user_id=identity.user_id)
 
 
@@ -129,7 +130,7 @@ def grant_read_and_find_owner(
         if owner is None or owner.visibility is not Visibility.LINK or is_link:
             raise
         _refuse_suspended(owner.suspension)
-        count_request(owner.workspace_id, Scope.READ, is_member=False)
+        count_request(owner.workspace_id, Scope.READ, LINKS, experiment_id, is_member=False)
         return ReadGrant(owner.workspace_id, ExperimentId(experiment_id), is_stranger=True), owner
     assert owner is not None  # noqa: S101 - checked with the scope
     return _read_grant(experiment_id, identity), owner
@@ -206,7 +207,7 @@ def grant_katib(db: Connection, secret: str | None) -> KatibGrant:
     """
     identity = _require_identity(db, require_no_session(secret), _look_up(db, None, secret)[1])
     _require_scope(identity, Scope.APPEND)
-    count_request(_workspace_of(identity), Scope.APPEND)
+    _count(identity, Scope.APPEND, identity.experiment_id)
     may_read = bool(identity.scopes & {Scope.READ, Scope.ADMIN})
     return KatibGrant(
         _workspace_of(identity),
@@ -241,7 +242,7 @@ def grant_personal(
         raise Forbidden("this token acts for no person in a workspace; use one of your own")
     if scope is not None:
         _require_scope(identity, scope)
-    count_request(identity.workspace_id, Scope.ADMIN)
+    _count(identity, Scope.ADMIN)
     return PersonalGrant(
         identity.workspace_id,
         identity.token_id,
@@ -441,8 +442,15 @@ def _check_scope(
     _require_scope(identity, scope)
     if owner.is_snapshot and scope is not Scope.READ:
         raise Forbidden("this is the frozen copy of a share link: it can only be read")
-    count_request(owner.workspace_id, scope, is_member=not _is_passed_on(identity))
+    _count(identity, scope, experiment_id)
     return identity
+
+
+def _count(identity: _Identity, scope: Scope, experiment_id: str | None = None) -> None:
+    """Count the request for the workspace of the identity, its person, and an experiment."""
+    is_passed_on = _is_passed_on(identity)
+    who = LINKS if is_passed_on else identity.user_id or MACHINES
+    count_request(_workspace_of(identity), scope, who, experiment_id, is_member=not is_passed_on)
 
 
 def _require_scope(identity: _Identity, scope: Scope) -> None:

@@ -14,11 +14,16 @@ from tbservice.auth import people
 from tbservice.auth.tables import users
 from tbservice.db.database import set_local
 from tbservice.errors import NotFound
+from tbservice.quotas.tables import traffic_groups
 from tbservice.types.identifiers import UserId
 from tbservice.types.people import Membership, Person
+from tbservice.types.quotas import Traffic
 
 ORDERS: Final = users.ORDERS
 STATES: Final = users.STATES
+
+TRAFFIC_WORKSPACES_ITEMS_MAX: Final = 100
+"""Workspaces (items) of a person whose traffic is looked at, one after the other."""
 
 
 class PersonDetails(NamedTuple):
@@ -57,6 +62,19 @@ def describe_one(db: Connection, user_id: UserId) -> PersonDetails:
     if found is None:
         raise NotFound("there is no such person")
     return _describe(db, found)
+
+
+def list_traffic(db: Connection, details: PersonDetails) -> list[tuple[Membership, str, Traffic]]:
+    """Return the requests of a person by month, in the first of their workspaces.
+
+    In TRAFFIC_WORKSPACES_ITEMS_MAX at most. Afterwards, `db` is a transaction of the last of these.
+    """
+    listed = []
+    for each in details.memberships[:TRAFFIC_WORKSPACES_ITEMS_MAX]:
+        set_local(db, "workspace_id", str(each.workspace_id))
+        months = traffic_groups.list_of_person(db, each.workspace_id, details.person.user_id)
+        listed += [(each, *month) for month in months]
+    return listed
 
 
 def _describe(db: Connection, listed: users.UserState) -> PersonDetails:

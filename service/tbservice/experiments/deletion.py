@@ -26,9 +26,11 @@ from tbservice.experiments.tables import (
 )
 from tbservice.objects.tables import blobs, object_references
 from tbservice.pagination import decode_page_token, encode_page_token
+from tbservice.quotas.tables import traffic_groups
 from tbservice.types.experiments import RESTORABLE, Experiment
 from tbservice.types.grants import AdminGrant, WorkspaceGrant
 from tbservice.types.identifiers import ExperimentId, UserId, WorkspaceId
+from tbservice.types.quotas import EXPERIMENT
 from tbservice.types.suspensions import Suspendable
 
 
@@ -119,6 +121,7 @@ def erase_some(
     if rows >= rows_max:
         return False
     erased = experiment_deletion.forget(db, experiment_id)
+    traffic_groups.forget(db, workspace_id, EXPERIMENT, experiment_id)
     if erased is not None:
         record(
             db,

@@ -1,5 +1,7 @@
 """Requests and exported bytes of workspaces: counted in memory, added to the database by seconds.
 
+By workspace, and in it by person and by experiment; limits are on workspaces and accounts.
+
 A worker knows what was stored when it looked last, and what it has counted since; that decides
 whether a request is let in. So no request waits for a row that others change, and what other
 workers have let in since counts at most `STORE_SECONDS` late.
@@ -13,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from sqlalchemy import Connection
@@ -22,10 +24,19 @@ from tbservice import limits
 from tbservice.db.database import Database
 from tbservice.errors import QuotaExceeded, ServiceError
 from tbservice.quotas import room
-from tbservice.quotas.tables import workspace_traffic
+from tbservice.quotas.tables import traffic_groups, workspace_traffic
 from tbservice.types.grants import Scope
 from tbservice.types.identifiers import WorkspaceId
-from tbservice.types.quotas import MONTHLY, NO_TRAFFIC, UNITS, Traffic
+from tbservice.types.quotas import (
+    EXPERIMENT,
+    MONTHLY,
+    NO_TRAFFIC,
+    OTHERS,
+    PERSON,
+    UNITS,
+    GroupKey,
+    Traffic,
+)
 
 STORE_SECONDS: Final = 10.0
 """Seconds after which a worker adds what it has counted; a crash loses what came since."""
@@ -65,12 +76,36 @@ class _Counter:
     """
 
     pending: Traffic = NO_TRAFFIC
+    groups: dict[GroupKey, list[int]] = field(default_factory=dict)
+    """Requests and exported bytes of these that are not stored yet."""
     allowances: tuple[Allowance, ...] = ()
     month: workspace_traffic.Month | None = None
     ends: float = 0.0
     fresh_until: float = 0.0
     is_wanted: bool = False
     """Whether the thread is to look at it now."""
+
+    def add(self, groups: Iterable[GroupKey], index: int, amount: int) -> None:
+        """Count requests (index 0) or bytes (1) for people and experiments."""
+        for group in groups:
+            counts = self.groups.get(group)
+            if counts is None:
+                is_full = len(self.groups) >= 2 * traffic_groups.TRAFFIC_GROUPS_ITEMS_MAX
+                shown = (group[0], OTHERS) if is_full else group
+                counts = self.groups.setdefault(shown, [0, 0])
+            counts[index] += amount
+
+    def take(self, added: Traffic, groups: dict[GroupKey, Traffic]) -> None:
+        """Take away what is stored."""
+        self.pending = Traffic(
+            self.pending.requests - added.requests,
+            self.pending.export_bytes - added.export_bytes,
+        )
+        for group, stored in groups.items():
+            counts = self.groups[group]
+            counts[:] = counts[0] - stored.requests, counts[1] - stored.export_bytes
+            if not any(counts):
+                del self.groups[group]
 
     def list_allowances(self) -> tuple[Allowance, ...]:
         """Return the allowances, if they are of this month."""
@@ -91,22 +126,41 @@ class RequestTraffic:
 
     def __init__(self, meter: TrafficMeter) -> None:
         self._meter = meter
-        self._workspaces: list[WorkspaceId] = []
+        self._groups: dict[WorkspaceId, tuple[GroupKey, ...]] = {}
         self._member_of: WorkspaceId | None = None
 
-    def count(self, workspace_id: WorkspaceId, scope: Scope, *, is_member: bool) -> None:
-        """Count the request once for a workspace. Raises QuotaExceeded."""
-        if workspace_id in self._workspaces:
+    def count(
+        self,
+        workspace_id: WorkspaceId,
+        scope: Scope,
+        who: str,
+        experiment_id: str | None = None,
+        *,
+        is_member: bool,
+    ) -> None:
+        """Count the request once for a workspace and who asks, and once for each experiment.
+
+        Raises QuotaExceeded.
+        """
+        groups: tuple[GroupKey, ...] = ()
+        if experiment_id is not None:
+            groups = ((EXPERIMENT, experiment_id),)
+        known = self._groups.get(workspace_id)
+        if known is None:
+            if is_member:
+                self._member_of = workspace_id
+            groups = ((PERSON, who), *groups)
+            self._meter.count(workspace_id, _LIMITS_OF[scope], groups)
+        elif groups and groups[0] not in known:
+            self._meter.count_more(workspace_id, groups)
+        else:
             return
-        if is_member:
-            self._member_of = workspace_id
-        self._meter.count(workspace_id, _LIMITS_OF[scope])
-        self._workspaces.append(workspace_id)
+        self._groups[workspace_id] = (known or ()) + groups
 
     def add_bytes(self, size: int) -> None:
         """Count bytes of the answer for each workspace whose grant the request got."""
-        for workspace_id in self._workspaces:
-            self._meter.add_bytes(workspace_id, size)
+        for workspace_id, groups in tuple(self._groups.items()):  # threads may add to it
+            self._meter.add_bytes(workspace_id, size, groups)
 
     def list_fields(self) -> list[tuple[str, str]]:
         """Return the RateLimit fields of the answer: of limits of a member's workspace.
@@ -121,14 +175,22 @@ class RequestTraffic:
 _REQUEST: Final[ContextVar[RequestTraffic | None]] = ContextVar("traffic", default=None)
 
 
-def count_request(workspace_id: WorkspaceId, scope: Scope, *, is_member: bool = True) -> None:
+def count_request(
+    workspace_id: WorkspaceId,
+    scope: Scope,
+    who: str,
+    experiment_id: str | None = None,
+    *,
+    is_member: bool = True,
+) -> None:
     """Count the request of this task or thread, if it is one, for a workspace.
 
-    Call it with each grant. Raises QuotaExceeded, of a request with a scope that quotas limit.
+    Call it with each grant. `who` is a person's id, `LINKS` or `MACHINES`. Raises QuotaExceeded, of
+    a request with a scope that quotas limit.
     """
     request = _REQUEST.get()
     if request is not None:
-        request.count(workspace_id, scope, is_member=is_member)
+        request.count(workspace_id, scope, who, experiment_id, is_member=is_member)
 
 
 class TrafficMeter:
@@ -160,8 +222,13 @@ class TrafficMeter:
         _REQUEST.set(request)
         return request
 
-    def count(self, workspace_id: WorkspaceId, names: Iterable[str]) -> None:
-        """Count a request for a workspace. Raises QuotaExceeded if one of the limits is reached."""
+    def count(
+        self, workspace_id: WorkspaceId, names: Iterable[str], groups: Iterable[GroupKey]
+    ) -> None:
+        """Count a request for a workspace, and in it for these.
+
+        Raises QuotaExceeded if one of the limits is reached.
+        """
         with self._lock:
             counter = self._counters.setdefault(workspace_id, _Counter())
             if time.monotonic() > counter.fresh_until and not counter.is_wanted:
@@ -171,12 +238,19 @@ class TrafficMeter:
                 if allowance.name in names and counter.used(allowance) >= allowance.limit:
                     raise _make_error(counter, allowance)
             counter.pending = counter.pending.plus(Traffic(requests=1))
+            counter.add(groups, 0, 1)
 
-    def add_bytes(self, workspace_id: WorkspaceId, size: int) -> None:
+    def count_more(self, workspace_id: WorkspaceId, groups: Iterable[GroupKey]) -> None:
+        """Count a request, which was counted for the workspace, for these, too."""
+        with self._lock:
+            self._counters.setdefault(workspace_id, _Counter()).add(groups, 0, 1)
+
+    def add_bytes(self, workspace_id: WorkspaceId, size: int, groups: Iterable[GroupKey]) -> None:
         """Count bytes of an answer."""
         with self._lock:
             counter = self._counters.setdefault(workspace_id, _Counter())
             counter.pending = counter.pending.plus(Traffic(export_bytes=size))
+            counter.add(groups, 1, size)
 
     def list_fields(self, workspace_id: WorkspaceId) -> list[tuple[str, str]]:
         """Return the RateLimit fields for the limits of a workspace; none if it has no limit."""
@@ -216,18 +290,19 @@ class TrafficMeter:
             ]
 
     def _store_counter(self, workspace_id: WorkspaceId, counter: _Counter) -> None:
-        added, now = counter.pending, time.monotonic()
+        now = time.monotonic()
+        with self._lock:
+            added = counter.pending
+            groups = {group: Traffic(*counts) for group, counts in counter.groups.items()}
         month, allowances = None, tuple[Allowance, ...]()
         with self._database.transaction(workspace_id) as db:
             if workspace_traffic.exist(db):  # else, before the migration, it is not counted
-                if any(added) and workspace_traffic.lock_workspace(db, workspace_id):
+                if (any(added) or groups) and workspace_traffic.lock_workspace(db, workspace_id):
                     workspace_traffic.add(db, workspace_id, added)
+                    traffic_groups.add(db, workspace_id, groups)
                 month, allowances = workspace_traffic.read_month(db), _look(db, workspace_id)
         with self._lock:
-            counter.pending = Traffic(
-                counter.pending.requests - added.requests,
-                counter.pending.export_bytes - added.export_bytes,
-            )
+            counter.take(added, groups)
             counter.month, counter.allowances = month, allowances
             counter.ends = now + (0.0 if month is None else month.seconds_left)
             counter.fresh_until = now + STORE_SECONDS

@@ -56,7 +56,7 @@ def describe_workspace(db: Connection, workspace_id: WorkspaceId) -> Json:
     listed, _ = tokens.list_workspace_tokens(db, grant, None, items)
     links, _ = share_links.list_workspace_links(db, grant, None, None, items)
     stored = usage.read_usage(db, WorkspaceGrant(workspace_id), items)
-    unnamed = {"experiments": {"__all__": {"name"}}}
+    unnamed = {each: {"__all__": {"name"}} for each in ("experiments", "traffic_experiments")}
     return {
         **details.as_dict(),
         "plan": describe_quota(db, workspace_id).plan,
@@ -75,15 +75,16 @@ def describe_workspace(db: Connection, workspace_id: WorkspaceId) -> Json:
 
 
 def describe_person(db: Connection, named: str) -> Json:
-    """Return a person, by id or address: workspaces, browser sessions and the newest tokens.
+    """Return a person, by id or address: workspaces, browser sessions, newest tokens, requests.
 
     Raises NotFound, and others as `people.find_named`.
     """
     user_id = people.find_named(db, named).user_id
     shown = ("session_id", "user_agent", "address")
     moments = ("created_at", "last_used_at", "expires_at")
+    details = person_overview.describe_one(db, user_id)
     return {
-        **_summarize(person_overview.describe_one(db, user_id)),
+        **_summarize(details),
         "sessions": [
             {name: getattr(each, name) for name in shown}
             | {name: to_text(getattr(each, name)) for name in moments}
@@ -93,6 +94,10 @@ def describe_person(db: Connection, named: str) -> Json:
             TokenAnswer.model_validate(each).model_dump(mode="json")
             | {"workspace_id": each.workspace_id, "experiment_id": each.experiment_id}
             for each in tokens.list_personal_tokens(db, user_id)
+        ],
+        "traffic": [
+            {"workspace_id": place.workspace_id, "month": month, **counts._asdict()}
+            for place, month, counts in person_overview.list_traffic(db, details)
         ],
     }
 

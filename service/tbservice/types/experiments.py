@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from tbservice.types.identifiers import ExperimentId, UserId
-from tbservice.types.quotas import Traffic, Usage, UsageTotals
+from tbservice.types.quotas import Traffic, TrafficGroup, Usage, UsageTotals
 
 RESTORABLE: Final = timedelta(days=7)
 """For how long an experiment is restored after its deletion; then it is erased."""
@@ -60,6 +60,8 @@ class WorkspaceUsage:
     largest: list[ExperimentUsage]
     traffic: list[tuple[str, Traffic]]
     """Months as "YYYY-MM" (UTC), the latest first."""
+    traffic_groups: list[TrafficGroup]
+    """Months, the latest first; of each people, then experiments, the most requests first."""
 
 
 @dataclass(frozen=True, slots=True)

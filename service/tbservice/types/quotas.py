@@ -23,6 +23,35 @@ class Traffic(NamedTuple):
 
 NO_TRAFFIC: Final = Traffic()
 
+GroupKey = tuple[str, str]
+"""`PERSON` or `EXPERIMENT`, and a key of it: requests are counted for these, too."""
+
+PERSON: Final = "person"
+EXPERIMENT: Final = "experiment"
+
+LINKS: Final = "links"
+"""Key of a person: readers of links, of public pages, and with tokens that read one experiment."""
+
+MACHINES: Final = "machines"
+"""Key of a person: tokens that act for nobody."""
+
+OTHERS: Final = "others"
+"""Key of all people, or experiments, that are not counted one by one."""
+
+
+class TrafficGroup(NamedTuple):
+    """Traffic of a month ("YYYY-MM", UTC) by a person, or by who reads or writes an experiment.
+
+    A request that several experiments are read by counts for each of them.
+    """
+
+    month: str
+    kind: str
+    key: str
+    name: str
+    traffic: Traffic
+    is_deleted: bool = False
+
 
 class Usage(NamedTuple):
     """Stored points by data class, and bytes. Also a difference of two of these.

@@ -44,6 +44,7 @@ _WORKSPACE_TABLES: Final = (
     "saved_views",
     "object_sweeps",
     "workspace_traffic",
+    "traffic_groups",
     "audit_records",
     "audit_chains",
 )

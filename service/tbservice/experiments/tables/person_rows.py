@@ -11,8 +11,10 @@ from tbservice.db.database import set_local
 from tbservice.db.schema_parts import has_column
 from tbservice.experiments.tables import page_reports
 from tbservice.experiments.tables.experiments import COLUMNS, make_experiment
+from tbservice.quotas.tables import traffic_groups
 from tbservice.types.experiments import Experiment
 from tbservice.types.identifiers import UserId, WorkspaceId
+from tbservice.types.quotas import PERSON
 
 _OF_WORKSPACE: Final = ("experiment_stars", "saved_searches", "tokens", "members")
 _OWN: Final = ("browser_sessions", "sign_in_links", "device_logins", "user_identities")
@@ -30,7 +32,7 @@ def delete_of_workspace(db: Connection, workspace_id: WorkspaceId, user_id: User
     they have accepted, or that were for the same address.
     """
     values = {"workspace_id": workspace_id, "user_id": user_id}
-    deleted = 0
+    deleted = traffic_groups.forget(db, workspace_id, PERSON, user_id)
     for table in _OF_WORKSPACE:
         statement = text(f"""
             DELETE FROM {table} WHERE workspace_id = :workspace_id AND user_id = :user_id

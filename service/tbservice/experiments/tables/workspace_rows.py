@@ -6,6 +6,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.quotas.tables import traffic_groups
 from tbservice.types.identifiers import WorkspaceId
 
 _KEYS: Final = {
@@ -16,6 +17,7 @@ _KEYS: Final = {
     "invitations": "invitation_id",
     "workspace_quotas": "workspace_id",
     "workspace_traffic": "month",
+    "traffic_groups": "month, kind, key",
     "members": "user_id",
 }
 """Tables and their keys within a workspace. Members last: until then it is known who they were.
@@ -30,11 +32,13 @@ def delete_some(db: Connection, workspace_id: WorkspaceId, rows_max: int) -> dic
 
     In a transaction of the workspace.
     """
-    # For `workspace_traffic`, to which a worker adds later what it has counted.
+    # For the tables of traffic, to which a worker adds later what it has counted.
     lock = text("SELECT 1 FROM workspaces WHERE workspace_id = :id FOR UPDATE")
     db.execute(lock, {"id": workspace_id})
     deleted: dict[str, int] = {}
     for table, key in _KEYS.items():
+        if table == "traffic_groups" and not traffic_groups.exist(db):
+            continue
         limit = rows_max - sum(deleted.values())
         # By key, not by place: every node of a cluster has a copy of its own of some tables.
         statement = text(f"""

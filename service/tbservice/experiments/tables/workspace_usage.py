@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -98,6 +98,26 @@ def list_largest(db: Connection, workspace_id: WorkspaceId, limit: int) -> list[
         )
         for row in rows
     ]
+
+
+def find_names(
+    db: Connection, workspace_id: WorkspaceId, experiment_ids: Iterable[str]
+) -> dict[str, tuple[ExperimentId, str, bool]]:
+    """Return by id the experiment (of a frozen copy, the copied), its name, and if it is deleted.
+
+    Erased ones are missing.
+    """
+    with _shown(db):
+        rows = db.execute(
+            text("""
+                SELECT coalesce(e.snapshot_of, e.experiment_id) AS shown, e.experiment_id, e.name,
+                    e.deleted_at IS NOT NULL AS is_deleted
+                FROM experiments AS e
+                WHERE e.workspace_id = :workspace_id AND e.experiment_id = ANY (:ids)
+            """),
+            {"workspace_id": workspace_id, "ids": list(experiment_ids)},
+        ).all()
+    return {row.experiment_id: (ExperimentId(row.shown), row.name, row.is_deleted) for row in rows}
 
 
 def list_to_count(

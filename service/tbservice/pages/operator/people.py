@@ -55,6 +55,7 @@ def _show(page: OperatorPage, user_id: UserId, error: ServiceError | None = None
         details = person_overview.describe_one(db, user_id)
         opened = sessions.list_sessions(db, user_id)
         own_tokens = tokens.list_personal_tokens(db, user_id)
+        traffic = person_overview.list_traffic(db, details)
         reasons = {each.subject: each.reason for each in suspensions.list_suspended(db)}
     return page.render(
         "person.html",
@@ -62,6 +63,7 @@ def _show(page: OperatorPage, user_id: UserId, error: ServiceError | None = None
         details=details,
         sessions=opened,
         tokens=own_tokens,
+        traffic=traffic,
         reason=reasons.get(subject_of(Suspendable.PERSON, user_id)),
         workspace_names={each.workspace_id: each.workspace_name for each in details.memberships},
     )

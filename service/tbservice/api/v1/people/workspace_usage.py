@@ -13,7 +13,7 @@ from tbservice.api.http.dependencies import MaySeeMembers, UsesDatabase
 from tbservice.api.http.routers import make_router
 from tbservice.experiments import usage
 from tbservice.types.experiments import WorkspaceUsage
-from tbservice.types.quotas import Traffic, Usage, UsageTotals
+from tbservice.types.quotas import EXPERIMENT, PERSON, Traffic, Usage, UsageTotals
 
 router = make_router(prefix="/api/v1/workspaces/{workspace_id}/usage", tags=["workspaces"])
 
@@ -63,6 +63,16 @@ class TrafficAnswer(BaseModel):
     export_bytes: int = Field(description="Bytes of the bodies of their answers, as sent")
 
 
+class TrafficGroupAnswer(TrafficAnswer):
+    """Requests of a month, of a person or an experiment."""
+
+    key: str = Field(
+        description="Id of the person or the experiment; `links`: readers of links and of public "
+        "pages; `machines`: tokens of machines; `others`: all that are not counted one by one"
+    )
+    name: str
+
+
 class StoringExperimentAnswer(StoredAnswer):
     """Usage of an experiment, with its frozen copies."""
 
@@ -95,6 +105,13 @@ class UsageAnswer(BaseModel):
     traffic: list[TrafficAnswer] = Field(
         description="Requests and exported bytes by month, latest first; up to 10 seconds late"
     )
+    traffic_people: list[TrafficGroupAnswer] = Field(
+        description="The same by person, of 13 months; of each month those with the most requests"
+    )
+    traffic_experiments: list[TrafficGroupAnswer] = Field(
+        description="The same by experiment: a request counts for each that it reads or writes, "
+        "one that lists experiments for none"
+    )
 
 
 @router.get(
@@ -111,7 +128,11 @@ def show_usage(
     ] = "json",
     limit: Annotated[
         int,
-        Query(ge=0, le=usage.USAGE_EXPERIMENTS_ITEMS_MAX, description="Maximum experiments"),
+        Query(
+            ge=0,
+            le=usage.USAGE_EXPERIMENTS_ITEMS_MAX,
+            description="Maximum experiments; of each month, maximum people and experiments",
+        ),
     ] = 100,
 ) -> UsageAnswer | Response:
     """Return what a workspace stores and may store. Needs the scope read; a machine's token, admin.
@@ -160,7 +181,17 @@ def usage_answer(stored: WorkspaceUsage) -> UsageAnswer:
         traffic=[
             TrafficAnswer(month=month, **counts._asdict()) for month, counts in stored.traffic
         ],
+        traffic_people=_group_answers(stored, PERSON),
+        traffic_experiments=_group_answers(stored, EXPERIMENT),
     )
+
+
+def _group_answers(stored: WorkspaceUsage, kind: str) -> list[TrafficGroupAnswer]:
+    return [
+        TrafficGroupAnswer(month=each.month, key=each.key, name=each.name, **each.traffic._asdict())
+        for each in stored.traffic_groups
+        if each.kind == kind
+    ]
 
 
 def _limits(totals: UsageTotals) -> dict[str, LimitAnswer]:
@@ -176,13 +207,13 @@ def _limits(totals: UsageTotals) -> dict[str, LimitAnswer]:
 
 def _csv_lines(stored: WorkspaceUsage) -> Iterator[str]:
     """Yield a header, and a line for each limit, the workspace, and each group; LF ends each."""
-    columns = *Usage._fields, "used", "limit", *Traffic._fields
+    columns = *Usage._fields, "used", "limit", *Traffic._fields, "month"
     yield ",".join(("by", "key", "name", "experiments", *columns)) + "\n"
     for by, totals in (("limit", stored.totals), ("account", stored.account)):
         if totals is None:
             continue
         for name, limit in totals.quota.as_dict().items():
-            yield f"{by},{name},,,,,,,,{totals.used(name)},{'' if limit is None else limit},,\n"
+            yield f"{by},{name},,,,,,,,{totals.used(name)},{'' if limit is None else limit},,,\n"
     yield _csv_line("workspace", "", "", stored.totals.experiments, stored.totals.stored)
     for month in stored.months:
         yield _csv_line("month", month.key, "", month.experiments, month.usage)
@@ -191,9 +222,12 @@ def _csv_lines(stored: WorkspaceUsage) -> Iterator[str]:
     for each in stored.largest:
         yield _csv_line("experiment", each.experiment_id, each.name, 1, each.usage)
     for traffic_month, counts in stored.traffic:
-        yield f"traffic,{traffic_month},,,,,,,,,,{counts.requests},{counts.export_bytes}\n"
+        yield f"traffic,{traffic_month},,,,,,,,,,{counts.requests},{counts.export_bytes},\n"
+    for group in stored.traffic_groups:
+        begin = f"traffic_{group.kind},{group.key},{quote(group.name)},,,,,,,,"
+        yield begin + f",{group.traffic.requests},{group.traffic.export_bytes},{group.month}\n"
 
 
 def _csv_line(by: str, key: str, name: str, experiments: int, stored: Usage) -> str:
     numbers = ",".join(map(str, (experiments, *stored)))
-    return f"{by},{key},{quote(name)},{numbers},,,,\n"
+    return f"{by},{key},{quote(name)},{numbers},,,,,\n"
