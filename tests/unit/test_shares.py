@@ -355,7 +355,7 @@ def test_turn_that_gives_way_comes_before_own_requests():
     assert served == ["long", "other", "long again", "own"]
 
 
-def test_turn_that_pauses_lets_another_account_begin_and_none_of_its_own():
+def test_turn_that_pauses_lets_only_another_account_begin():
     served = []
 
     async def work(turn, name):
