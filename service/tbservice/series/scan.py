@@ -76,18 +76,12 @@ def read_scalar_chunks(
     _add_superseded(listed, db, experiment_id, list(attempts), steps)
 
     def read(rows: Iterable[ScalarRow]) -> Iterator[RowPoints]:
-        since = 0
-        for row, points in scalar_scan.read_scalar_rows(
-            db, experiment_id, rows, points_max, skip_damaged
-        ):
+        found = scalar_scan.read_scalar_rows(db, experiment_id, rows, points_max, skip_damaged)
+        for row, points in _pause_between(found):
             attempt = attempts.get(row.series_id)
             if attempt is not None and attempt.before < math.inf:
                 points = points.select(points.wall_times < attempt.before)  # noqa: PLW2901 - fewer
             yield RowPoints(points, _find_order(row))
-            since += len(points)
-            if since >= PAUSE_POINTS:
-                pause()
-                since = 0
 
     unsealed = {id_: [row for row in rows if row.level != SEALED] for id_, rows in listed.items()}
     # Their unsealed rows would not fit memory, and are read again for each window.
@@ -117,6 +111,19 @@ def read_scalar_chunks(
         # Lazy, and from the generator of the unsealed rows before: both are in this order.
         sealed = islice(sequence, len(_select_sealed(listed.get(id_, ()))))
         yield from ((id_, points) for points in merge_rows(unsorted, sealed, steps))
+
+
+def _pause_between(
+    rows: Iterable[tuple[ScalarRow, ScalarPoints]],
+) -> Iterator[tuple[ScalarRow, ScalarPoints]]:
+    """Yield the rows; after each `PAUSE_POINTS`, another request may begin."""
+    since = 0
+    for row, points in rows:
+        yield row, points
+        since += len(points)
+        if since >= PAUSE_POINTS:
+            pause()
+            since = 0
 
 
 def _add_superseded(
