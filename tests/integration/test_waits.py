@@ -21,7 +21,7 @@ def test_thread_counts_as_waiting_while_postgresql_works(database):
             db.execute(_LOCK)
 
     context = contextvars.copy_context()
-    context.run(count_in, waits, "a caller", lambda: None)
+    context.run(count_in, waits, "a caller", lambda: None, lambda: None)
     with database.transaction() as db:
         db.execute(_LOCK)
         thread = threading.Thread(target=context.run, args=(lock,))
