@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
-from tbservice.db.cluster import citus
+from tbservice.auth.tables import network_counts
 from tbservice.db.pipeline import query_with_rls
-from tbservice.db.schema_parts import has_column
 from tbservice.types.grants import Scope
 from tbservice.types.identifiers import UserId, WorkspaceId
 
@@ -48,23 +47,8 @@ class DeviceLogin:
 
 
 def count_waiting(db: Connection, network: str) -> tuple[int, int]:
-    """Return how many logins wait for an answer: begun from this network, and in all.
-
-    Transactions that count wait for each other, so that what each then creates is counted too.
-    """
-    if not _has_networks(db):
-        return 0, 0
-    citus.lock_name(db, "count device_logins")
-    ((of_network, total),) = query_with_rls(
-        db,
-        {"counted": "device_logins"},
-        """
-            SELECT count(*) FILTER (WHERE network = %(network)s), count(*) FROM device_logins
-            WHERE user_id IS NULL AND expires_at > now()
-        """,
-        {"network": network},
-    )
-    return of_network, total
+    """Return how many logins wait for an answer: begun from this network, and in all."""
+    return network_counts.count_waiting(db, "device_logins", network, "user_id IS NULL")
 
 
 def create(
@@ -80,7 +64,7 @@ def create(
         network: From which network it was begun.
         lifetime: How long it can be approved and redeemed.
     """
-    column, value = (", network", ", %(network)s") if _has_networks(db) else ("", "")
+    column, value = network_counts.find_column(db, "device_logins")
     rows = query_with_rls(
         db,
         {"secret_digest": digest.hex()},
@@ -175,11 +159,6 @@ def delete_expired(db: Connection, limit: int) -> None:
             ORDER BY expires_at LIMIT :limit))
     """)
     db.execute(statement, {"limit": limit})
-
-
-def _has_networks(db: Connection) -> bool:
-    """Return whether the database has the migration 0011, which servers must not wait for."""
-    return has_column(db, "device_logins", "network")
 
 
 def _device_login(row: tuple[Any, ...]) -> DeviceLogin:

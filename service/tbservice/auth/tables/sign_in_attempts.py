@@ -7,9 +7,8 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, text
 
-from tbservice.db.cluster import citus
+from tbservice.auth.tables import network_counts
 from tbservice.db.pipeline import query_with_rls
-from tbservice.db.schema_parts import has_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +22,8 @@ class SignInAttempt:
 
 
 def count_waiting(db: Connection, network: str) -> tuple[int, int]:
-    """Return how many attempts wait for the provider: begun from this network, and in all.
-
-    Transactions that count wait for each other, so that what each then creates is counted too.
-    """
-    if not _has_networks(db):
-        return 0, 0
-    citus.lock_name(db, "count sign_in_attempts")
-    ((of_network, total),) = query_with_rls(
-        db,
-        {"counted": "sign_in_attempts"},
-        """
-            SELECT count(*) FILTER (WHERE network = %(network)s), count(*) FROM sign_in_attempts
-            WHERE expires_at > now()
-        """,
-        {"network": network},
-    )
-    return of_network, total
+    """Return how many attempts wait for the provider: begun from this network, and in all."""
+    return network_counts.count_waiting(db, "sign_in_attempts", network)
 
 
 def create(
@@ -60,7 +44,7 @@ def create(
         network: From which network it was begun.
         lifetime: After it, the attempt is as if it had never been.
     """
-    column, value = (", network", ", %(network)s") if _has_networks(db) else ("", "")
+    column, value = network_counts.find_column(db, "sign_in_attempts")
     query_with_rls(
         db,
         {"secret_digest": digest.hex()},
@@ -111,8 +95,3 @@ def delete_expired(db: Connection, limit: int) -> None:
             ORDER BY expires_at LIMIT :limit))
     """)
     db.execute(statement, {"limit": limit})
-
-
-def _has_networks(db: Connection) -> bool:
-    """Return whether the database has the migration 0030, which servers must not wait for."""
-    return has_column(db, "sign_in_attempts", "network")
