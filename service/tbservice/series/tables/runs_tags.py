@@ -20,7 +20,7 @@ SEARCHED_NAME_CHARS_MAX: Final = 300
 """Characters of a name in which `search_names` looks: a name may have 10,000."""
 
 
-_UNKNOWN_ID: Final = "(SELECT CAST(:experiment_id AS text))"
+_ANY_EXPERIMENT: Final = "(SELECT CAST(:experiment_id AS text))"
 """The experiment as `citus.ANY_EXPERIMENT`, for statements of SQLAlchemy."""
 
 
@@ -58,7 +58,7 @@ def _make_resolve_statements(table: str, id_column: str) -> _Resolve:
     """
     whole = f"""
         WITH input AS MATERIALIZED (SELECT * FROM {names}),
-        existing AS MATERIALIZED ({find.format(names="input", experiment_id=_UNKNOWN_ID)}),
+        existing AS MATERIALIZED ({find.format(names="input", experiment_id=_ANY_EXPERIMENT)}),
         numbered AS MATERIALIZED (
             SELECT nextval('{table}_{id_column}_seq') AS id, name, digest FROM (
                 SELECT name, digest FROM input
