@@ -40,7 +40,7 @@ ATTACKS = (
     "S1-churn",
     "S2-refused-1000",
 )
-"""What one tenant can do by its own tokens and address, without other accounts."""
+"""Attacks that need one account and one address only."""
 
 DATA_SCALE = 0.05
 KINDS = ("write", "read", "list")
