@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import psycopg
 import pytest
 from sqlalchemy import text
 
 from support.batches import images, scalars, segment, stream, texts
 from tbservice.reading import catalog
+from tbservice.series.tables import scalar_blocks
+from tbservice.series.tables.scalar_blocks import NewBlock
 from tbservice.types.grants import ReadGrant
 from tbservice.types.sampling import Sampling, SamplingRule, Selection, StepRange
+from tbwire.points import ScalarPoints
 
 RUNS, TAGS = 100, 4
 SAMPLINGS = {
@@ -76,3 +80,32 @@ def test_reads_of_a_run_do_not_look_through_its_experiment(
             rows_read[kind, name] = db.execute(ROWS_READ).scalar_one() - before
     # A series has its row, and at most ten points, and each is read up to twice.
     assert max(rows_read.values()) < 30 * TAGS < RUNS * TAGS, rows_read
+
+
+@pytest.mark.plain("counts the rows that one server reads")
+@pytest.mark.own_database
+def test_blocks_of_a_level_are_found_by_their_keys(api, database, owner_url, workspace_id):
+    """Also when PostgreSQL has statistics of them: each series has a thousand of another level."""
+    experiment = api.new_experiment()
+    names = [f"loss {tag}" for tag in range(TAGS)]
+    api.write(experiment, segment(stream(), 0, 9, *(scalars(name, range(5)) for name in names)))
+    grant = ReadGrant(workspace_id, experiment)
+    steps = np.arange(1_000)
+    with database.transaction(workspace_id) as db:
+        series_ids = [series.series_id for series in catalog.list_series(db, grant, Selection())]
+        blocks = [
+            NewBlock(
+                series_id, 0, ScalarPoints(steps[at : at + 1], *[steps[at : at + 1] * 1.0] * 2)
+            )
+            for series_id in series_ids
+            for at in steps
+        ]
+        scalar_blocks.insert(db, grant, blocks)
+    with psycopg.connect(owner_url, autocommit=True) as db:
+        db.execute("ANALYZE")
+    with database.snapshot(grant) as db:
+        for _ in range(EXECUTIONS):
+            scalar_blocks.query(db, experiment, dict.fromkeys(series_ids, 3), {})
+        before = db.execute(ROWS_READ).scalar_one()
+        scalar_blocks.query(db, experiment, dict.fromkeys(series_ids, 3), {})
+        assert db.execute(ROWS_READ).scalar_one() - before < len(steps)

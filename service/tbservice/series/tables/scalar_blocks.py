@@ -1,5 +1,8 @@
 """Queries on `scalar_blocks`: insert packed blocks, and read them by level.
 
+`OFFSET 0` in a query makes PostgreSQL look up each series by its key. Else it may compare all
+blocks of the experiment with each series (decision 7).
+
 Level 0 contains sealed blocks, in step order; levels 1 to 5 thinned copies of them; level -1
 (`OPEN`) open blocks. Readers of any level also need the open blocks and both buffers. Open blocks
 of a series arrived before the points in its buffers, in the order of their ids.
@@ -137,7 +140,7 @@ def query(
                 WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
                     AND level IN (w.level, -1)
                     AND last_step >= w.first AND first_step <= w.last
-            ) AS b
+                OFFSET 0) AS b
             ORDER BY w.series_id, b.level = -1, b.block_id
         """,
         {
@@ -182,10 +185,11 @@ def read_range_ends(
                     sum(b.count) OVER series AS points,
                     row_number() OVER (PARTITION BY w.series_id ORDER BY b.first_step) AS ordinal,
                     count(*) OVER series AS blocks
-                FROM unnest(%(series_ids)s::bigint[]) AS w (series_id)
-                JOIN scalar_blocks AS b ON b.experiment_id = %(experiment_id)s
-                    AND b.series_id = w.series_id
-                    AND b.level = 0 AND b.last_step >= %(first)s AND b.first_step <= %(last)s
+                FROM unnest(%(series_ids)s::bigint[]) AS w (series_id) CROSS JOIN LATERAL (
+                    SELECT count, data, first_step FROM scalar_blocks
+                    WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+                        AND level = 0 AND last_step >= %(first)s AND first_step <= %(last)s
+                    OFFSET 0) AS b
                 WINDOW series AS (PARTITION BY w.series_id)
             ) AS block
             WHERE ordinal <= 2 OR ordinal > blocks - 2
@@ -220,10 +224,10 @@ def list_last_ranges(
                 SELECT w.series_id, b.first_step, b.count,
                     sum(b.count) OVER (
                         PARTITION BY w.series_id ORDER BY b.first_step DESC) AS from_here
-                FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
-                JOIN scalar_blocks AS b
-                    ON b.experiment_id = :experiment_id AND b.series_id = w.series_id
-                    AND b.level = 0
+                FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id) CROSS JOIN LATERAL (
+                    SELECT first_step, count FROM scalar_blocks
+                    WHERE experiment_id = :experiment_id AND series_id = w.series_id AND level = 0
+                    OFFSET 0) AS b
             ) AS block
             WHERE from_here - count < :k
             GROUP BY series_id
@@ -274,7 +278,7 @@ def list_sealed_in_ranges(
                 SELECT series_id, block_id, count, first_step, last_step FROM scalar_blocks
                 WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id AND level = 0
                     AND last_step >= w.first AND first_step <= w.last
-            ) AS b
+                OFFSET 0) AS b
             ORDER BY b.series_id, b.first_step
         """,
         {
