@@ -8,16 +8,24 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import urllib3
 from machine import cpu_seconds
 
 from tbservice.local.embedded.ports import choose_ports
 
+_DECODERS: dict[str, Callable[[bytes], bytes]] = {
+    "identity": bytes,
+    "gzip": lambda packed: zlib.decompress(packed, wbits=31),
+    "zstd": lambda packed: pa.input_stream(pa.py_buffer(packed), compression="zstd").read(),
+}
 LOAD_SECONDS_MAX = 1_800
 TIME_SERIES = "data/plugin/timeseries/timeSeries"
 
@@ -35,34 +43,28 @@ class Site:
 
     def get(self, path: str) -> bytes:
         """The body of an answer, which is compressed on its way as a browser has it."""
-        return self._checked(self.pool.request("GET", self.url + path, headers=self._headers()))
+        return self._ask("GET", path)
 
     def card(self, tag: str) -> bytes:
         """Send what the page asks for to draw one scalar card: a tag of all runs."""
         form = {"requests": json.dumps([{"plugin": "scalars", "tag": tag}])}
-        answer = self.pool.request(
-            "POST", self.url + TIME_SERIES, fields=form, headers=self._headers()
-        )
-        return self._checked(answer)
+        return self._ask("POST", TIME_SERIES, fields=form)
 
     def post(self, path: str, body: dict[str, object]) -> bytes:
         """The answer to a JSON body."""
-        answer = self.pool.request(
-            "POST", self.url + path, body=json.dumps(body).encode(), headers=self._headers()
-        )
-        return self._checked(answer)
+        return self._ask("POST", path, body=json.dumps(body).encode())
 
     def cpu_seconds(self) -> float:
         """CPU seconds of its processes until now."""
         return cpu_seconds(*self.process_ids)
 
-    def _headers(self) -> dict[str, str]:
-        return {**self.headers, "Accept-Encoding": "gzip"}
-
-    @staticmethod
-    def _checked(answer: urllib3.BaseHTTPResponse) -> bytes:
+    def _ask(self, method: str, path: str, **content: Any) -> bytes:
+        headers = {**self.headers, "Accept-Encoding": "gzip, deflate, br, zstd"}  # as Chromium's
+        answer = self.pool.request(
+            method, self.url + path, headers=headers, decode_content=False, **content
+        )
         assert answer.status == 200, (answer.status, answer.data[:500])
-        return answer.data
+        return _DECODERS[answer.headers.get("Content-Encoding", "identity")](answer.data)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ loads: the app itself would only show that there are no data.
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -17,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tbservice.api.http.compression import choose_coding, encode
 from tbservice.api.http.dependencies import get_settings
 from tbservice.errors import Invalid, MalformedRequest, TooLarge, Unavailable
 from tbservice.experiment_values import ExperimentNotes
@@ -31,10 +31,6 @@ from tbservice.runs.grouped_reader import GroupedReader, parse_groups
 from tbservice.tensorboard import assets
 from tbservice.tensorboard.page_policy import make_page_policy
 from tbservice.types.experiments import Experiment
-
-_GZIP_LEVEL: Final = 1
-"""Compresses the 200 KB of the page to a sixth in 1 ms; level 9 saves 7 KB more, and takes 4 ms."""
-
 
 _ATTEMPT: Final = re.compile("[1-9][0-9]{0,8}")
 """The number of an attempt in the query of a page, which leads to the attempt's own address."""
@@ -160,11 +156,11 @@ def _link_token(request: Request, source: Source) -> str:
 
 def _as_html(request: Request, page: bytes) -> Response:
     headers = {"Content-Security-Policy": make_page_policy(request), "Vary": "Accept-Encoding"}
-    if "gzip" not in request.headers.get("accept-encoding", ""):
+    coding = choose_coding(request.headers.get("accept-encoding", ""))
+    if coding is None:
         return HTMLResponse(page, headers=headers)
-    return HTMLResponse(
-        gzip.compress(page, _GZIP_LEVEL, mtime=0), headers={**headers, "Content-Encoding": "gzip"}
-    )
+    # 200 KB: 29 KB in 0.4 ms with zstd, 36 KB in 1 ms with gzip.
+    return HTMLResponse(encode(page, coding), headers={**headers, "Content-Encoding": coding})
 
 
 async def submit_token(request: Request) -> Response:

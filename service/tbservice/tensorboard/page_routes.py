@@ -96,7 +96,7 @@ def read_asset(request: Request) -> Response:
         "Vary": "Accept-Encoding",
         "Content-Security-Policy": FILE_POLICY,
     }
-    coding = choose_coding(request)
+    coding = choose_coding(request.headers.get("accept-encoding", ""))
     if coding is None:
         return Response(asset.decompressed(), headers=headers, media_type=asset.content_type)
     return Response(

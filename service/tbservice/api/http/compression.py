@@ -35,13 +35,12 @@ _ACCEPTED: Final = re.compile(
 _GZIP_WINDOW_BITS: Final = 31  # zlib: 16 selects the gzip container, 15 the largest window
 
 
-def choose_coding(request: Request) -> str | None:
+def choose_coding(accepted: str) -> str | None:
     """Return the content coding that `Accept-Encoding` prefers (RFC 9110, 12.5.3), None for none.
 
     If both have the same quality, it is zstd.
     """
-    listed = request.headers.get("accept-encoding", "").split(",")
-    matches = [match for each in listed if (match := _ACCEPTED.fullmatch(each))]
+    matches = [match for each in accepted.split(",") if (match := _ACCEPTED.fullmatch(each))]
     qualities = {match[1].lower(): float(match[2] or 1) for match in matches}
     # `max` returns the first of equals: zstd.
     best = max(_CODINGS, key=lambda coding: qualities.get(coding, 0))
@@ -54,7 +53,7 @@ async def compress(request: Request, response: Response) -> Response:
     A response that is generated while it is sent is left as it is.
     """
     body = getattr(response, "body", b"")
-    coding = choose_coding(request)
+    coding = choose_coding(request.headers.get("accept-encoding", ""))
     if (
         coding is not None
         and len(body) >= _BYTES_MIN
@@ -62,13 +61,14 @@ async def compress(request: Request, response: Response) -> Response:
     ):
         # In a thread: zlib and zstd release the interpreter's lock, and the event loop serves
         # others.
-        response.body = await run_in_threadpool(_encode, bytes(body), coding)
+        response.body = await run_in_threadpool(encode, bytes(body), coding)
         response.headers["Content-Encoding"] = coding
         response.headers["Content-Length"] = str(len(response.body))
     return response
 
 
-def _encode(content: bytes, coding: str) -> bytes:
+def encode(content: bytes, coding: str) -> bytes:
+    """Return the content in a coding that `choose_coding` has returned."""
     if coding == "gzip":
         return zlib.compress(content, _LEVEL, _GZIP_WINDOW_BITS)
     codec = pa.Codec("zstd", compression_level=_LEVEL)

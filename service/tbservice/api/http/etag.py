@@ -91,7 +91,7 @@ def answer_if_current(request: Request, grant: Grant, state: str) -> None:
     varies_with = (
         request.headers.get("accept", ""),
         settings.reservoir_sizes,
-        compression.choose_coding(request),
+        compression.choose_coding(request.headers.get("accept-encoding", "")),
     )
     # Not `hash`, which differs between processes (PYTHONHASHSEED): workers would not know each
     # other's.

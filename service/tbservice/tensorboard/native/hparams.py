@@ -74,7 +74,7 @@ def get_experiment(source: Source, request: Request) -> Response:
         )
     schema = use_cases.get_experiment(source, _without_name(wanted), cover)
     schema = replace(schema, name=schema.declared_name or schema.name)
-    return json_answers.gzip_response(request, [encoding.encode_schema(schema)])
+    return json_answers.compressed_response(request, [encoding.encode_schema(schema)])
 
 
 @_with_plain_errors
@@ -82,7 +82,7 @@ def list_session_groups(source: Source, request: Request) -> Response:
     """Answer `session_groups` with a slice of the groups."""
     wanted = _session_groups_request(request)
     page = use_cases.list_session_groups(source, wanted, cover)
-    return json_answers.gzip_response(
+    return json_answers.compressed_response(
         request, [encoding.encode_session_groups(page.groups, page.total_size)]
     )
 
@@ -92,7 +92,7 @@ def list_metric_evals(source: Source, request: Request) -> Response:
     """Answer `metric_evals` with the points of a session's metric."""
     wanted = requests.parse_metric_evals_request(_read_message(request))
     points = use_cases.list_metric_evals(source, replace(wanted, experiment_name=""))
-    return json_answers.gzip_response(request, [encoding.encode_metric_evals(points)])
+    return json_answers.compressed_response(request, [encoding.encode_metric_evals(points)])
 
 
 @_with_plain_errors
@@ -108,7 +108,9 @@ def download(source: Source, request: Request) -> Response:
     schema = use_cases.get_experiment(source, ExperimentRequest("", wanted.includes_metrics))
     columns = hparams_download.list_columns(wanted.columns, schema, visibility)
     content = hparams_download.render(layout, columns, groups)
-    return json_answers.gzip_response(request, [content], hparams_download.MEDIA_TYPES[layout])
+    return json_answers.compressed_response(
+        request, [content], hparams_download.MEDIA_TYPES[layout]
+    )
 
 
 def _read_message(request: Request) -> bytes:

@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import orjson
+import pyarrow as pa
 from starlette.responses import Response
 from tensorboard.backend.json_util import Cleanse
 from werkzeug.wrappers import Request
+
+from tbservice.api.http.compression import choose_coding
 
 _GZIP_LEVEL: Final = 1
 """The stock level 3 (`tensorboard/backend/http_util.py`) takes twice the time and saves 3 %."""
@@ -19,38 +22,68 @@ _COMPRESSED_BYTES_MIN: Final = 500
 _GZIP_WINDOW_BITS: Final = 31  # zlib: 16 selects the gzip container, 15 the largest window
 
 
-def gzip_response(
+class _Gzip:
+    """What is written to it, compressed with gzip."""
+
+    def __init__(self) -> None:
+        self._compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+        self._compressed = bytearray()
+
+    def write(self, content: bytes | bytearray) -> None:
+        self._compressed += self._compressor.compress(content)
+
+    def finish(self) -> bytes:
+        return bytes(self._compressed + self._compressor.flush())
+
+
+class _Zstd:
+    """What is written to it, compressed with zstd at pyarrow's level, 1: a third of gzip's time."""
+
+    def __init__(self) -> None:
+        self._compressed = pa.BufferOutputStream()
+        self._stream = pa.CompressedOutputStream(self._compressed, "zstd")
+
+    def write(self, content: bytes | bytearray) -> None:
+        self._stream.write(content)
+
+    def finish(self) -> bytes:
+        self._stream.close()
+        return bytes(self._compressed.getvalue())
+
+
+def compressed_response(
     request: Request, chunks: Iterable[bytes], media_type: str = "application/json"
 ) -> Response:
     """Return a response of the chunks, joined.
 
-    It is compressed with gzip if the client accepts that and the body has 500 bytes or more.
+    It is compressed with zstd or gzip if the client accepts that and the body has 500 bytes or
+    more.
     """
     headers = {"Vary": "Accept-Encoding"}
-    if not request.accept_encodings["gzip"]:
+    coding = choose_coding(request.headers.get("Accept-Encoding", ""))
+    if coding is None:
         return Response(b"".join(chunks), headers=headers, media_type=media_type)
 
-    compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW_BITS)
-    size, compressed, plain = 0, bytearray(), bytearray()
+    compressor = _Zstd() if coding == "zstd" else _Gzip()
+    size, plain = 0, bytearray()
     for chunk in chunks:
         size += len(chunk)
         if size < _COMPRESSED_BYTES_MIN:
             plain += chunk
         else:
-            compressed += compressor.compress(plain + chunk if plain else chunk)
+            compressor.write(plain + chunk if plain else chunk)
             plain.clear()
 
     if size < _COMPRESSED_BYTES_MIN:
         return Response(bytes(plain), headers=headers, media_type=media_type)
-    compressed += compressor.flush()
     return Response(
-        bytes(compressed), headers={**headers, "Content-Encoding": "gzip"}, media_type=media_type
+        compressor.finish(), headers={**headers, "Content-Encoding": coding}, media_type=media_type
     )
 
 
 def json_response(request: Request, content: Any) -> Response:
     """Return a JSON response; `content` may contain `orjson.Fragment`s, but no NaN or infinity."""
-    return gzip_response(request, [orjson.dumps(content)])
+    return compressed_response(request, [orjson.dumps(content)])
 
 
 def dumps_sanitized(content: Any) -> bytes:

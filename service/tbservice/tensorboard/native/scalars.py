@@ -38,7 +38,7 @@ def read_runs(source: Source, request: Request) -> Response:
     if len(tags) != 1:
         raise MalformedRequest("tag must be specified exactly once")
     samples = read_samples(source, tags[0], frozenset(request.form.getlist("runs")))
-    return json_answers.gzip_response(
+    return json_answers.compressed_response(
         request, json_answers.object_chunks({run: _rows(sample) for run, sample in samples.items()})
     )
 
@@ -55,8 +55,8 @@ def read_run(source: Source, request: Request) -> Response:
     if sample is None:
         raise NotFound("the run has no scalars with this tag")
     if request.args.get("format") == "csv":
-        return json_answers.gzip_response(request, [_csv(sample)], "text/csv; charset=utf-8")
-    return json_answers.gzip_response(request, _rows(sample))
+        return json_answers.compressed_response(request, [_csv(sample)], "text/csv; charset=utf-8")
+    return json_answers.compressed_response(request, _rows(sample))
 
 
 def read_samples(source: Source, tag: str, runs: frozenset[str] | None) -> dict[str, ScalarSample]:

@@ -66,7 +66,7 @@ def read_cards(source: Source, request: Request) -> Response:
     if any(card.get("plugin") == _HISTOGRAMS for card in cards):
         # Uploaders choose the size of histograms, and each number becomes a Python object.
         require_process(request)
-    return json_answers.gzip_response(
+    return json_answers.compressed_response(
         request, _list_chunks([_encode_card(source, card) for card in cards])
     )
 
